@@ -1,12 +1,12 @@
 """`python -m benchmarks run NAME`: ours against the well-known libraries, interleaved."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from benchmarks.racing import tokenizing, training
 from clearhead.errors import UserError
 
@@ -55,13 +55,7 @@ def run(
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line, or these words of one; a mistake of the user's is one line."""
-    try:
-        app(words)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command(app, words)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Annotated
 import torch
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show
 from benchmarks.racing.machine import Machine
 from clearhead.api import Model, load
@@ -143,4 +144,4 @@ def measure(*, texts: int = 2000, rounds: int = 5, only: Annotated[str | None, P
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

@@ -10,6 +10,7 @@ from cyclopts import App
 from torch import Tensor
 
 import clearhead
+from benchmarks.entry import run_command
 from clearhead.analysis.circuits import (
     Circuits,
     Edges,
@@ -196,4 +197,4 @@ def _drawn(network: Transformer, ids: Tensor, random: torch.Generator) -> Tensor
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from benchmarks.figures import Data, Figure, clearhead, show, within
 
 WORSE = 1.005
@@ -82,4 +83,4 @@ def convergence(
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

@@ -17,6 +17,7 @@ from torch import Tensor
 from benchmarks.contestants.gpt import GptWorkload
 from benchmarks.contestants.opening import memory
 from benchmarks.contestants.ours import decoder_config
+from benchmarks.entry import run_command
 from benchmarks.racing import plots
 from benchmarks.racing.flops import forward_flops
 from benchmarks.racing.machine import Machine
@@ -222,8 +223,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run_command(app)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.entry import run_command
 from course import glossary, site, values, written
 from course.models import ready
 from course.page import Part, names, parts
@@ -148,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from clearhead.errors import UserError
 from course.page import names
 from course.site import WORK
@@ -184,4 +185,4 @@ def _heat(browser: "Browser", server: Served) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

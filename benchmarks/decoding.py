@@ -1,7 +1,6 @@
 """`python -m benchmarks.decoding`: tokens written a second, ours against `transformers` and CTranslate2, in turn."""
 
 import json as json_module
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from cyclopts import App, Parameter
 
 from benchmarks.contestants.decoder import Answer, Assignment, Kind
+from benchmarks.entry import run_command
 from benchmarks.figures import within
 from benchmarks.racing.machine import Machine
 from benchmarks.racing.processes import Process, in_turn, started
@@ -214,11 +214,7 @@ def decoding(
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line, or these words of one; a mistake of the user's is one line."""
-    try:
-        app(words)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run_command(app, words)
 
 
 if __name__ == "__main__":

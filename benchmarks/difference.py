@@ -13,6 +13,7 @@ import torch
 from cyclopts import App
 from torch import Tensor, nn
 
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show
 from benchmarks.racing.machine import Machine
 from clearhead import config as c
@@ -182,4 +183,4 @@ def main(*, trials: int = 100, drift: float = 0.01, size: float = 1.0) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

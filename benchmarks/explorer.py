@@ -13,6 +13,7 @@ import torch
 from cyclopts import App
 from pydantic import JsonValue
 
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, within
 from clearhead.api import Model, architecture
 from clearhead.data.phrases import compose
@@ -244,4 +245,4 @@ def hovered(page: "Page", session: Session) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

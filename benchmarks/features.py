@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import torch
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead.analysis.features import Ended, Settings, Site, Stepped, report, train
 from clearhead.api import load
@@ -78,4 +79,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

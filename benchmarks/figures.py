@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 
 app = App(name="python -m benchmarks.figures", help="Figures we promise, each beside what was measured.")
@@ -121,4 +122,4 @@ def multi30k(*, data: Data = Path("../shared/data")) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

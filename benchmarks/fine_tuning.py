@@ -9,6 +9,7 @@ from statistics import median
 from cyclopts import App
 
 from benchmarks.contestants.tuner import OURS, PEER, Assignment, Job, Turn
+from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.errors import UserError
@@ -101,8 +102,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run_command(app)

@@ -1,6 +1,5 @@
 """`python -m benchmarks.int8 FOLDER`: what 8 and 4 bits cost a trained language model, and the time of one product."""
 
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -12,6 +11,7 @@ from cyclopts import App, Parameter
 from torch import Tensor, nn
 
 import clearhead
+from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead.generation import complete
 from clearhead.model import Transformer
@@ -109,4 +109,4 @@ def _microseconds(run: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(app())
+    run_command(app)

@@ -8,6 +8,7 @@ import torch
 from cyclopts import App
 
 from benchmarks.contestants.contestant import peak_gb
+from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead.model.layout import round_up
 
@@ -59,4 +60,4 @@ def main(*, counts: int = 60, start: int = 640) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

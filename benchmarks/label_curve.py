@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from cyclopts import App
 
+from benchmarks.entry import run_command
 from clearhead import recipe as recipes
 from clearhead.commands.wrong_labels import trained
 from clearhead.data.labelled import LabelledText, Labelling, names_of
@@ -146,4 +147,4 @@ def table(points: Sequence[Point]) -> list[str]:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

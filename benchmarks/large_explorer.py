@@ -14,6 +14,7 @@ from cyclopts import App
 
 import clearhead
 from benchmarks.contestants.opening import memory
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show, within
 from benchmarks.loading import LARGE, checkpoints, network
 from clearhead.api import Model
@@ -134,4 +135,4 @@ class Clock:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

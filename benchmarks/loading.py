@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from cyclopts import App
 
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show, within
 from clearhead.api import Model
 from clearhead.config import ModelConfig
@@ -159,4 +160,4 @@ def loading(*, only: str = "", rounds: int = 5, quick: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

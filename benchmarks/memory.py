@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 
 from benchmarks.contestants.gpt import GptWorkload
 from benchmarks.contestants.ours import decoder_config
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
@@ -92,4 +93,4 @@ def memory(*, quick: Annotated[bool, Parameter(negative="")] = False, rounds: in
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

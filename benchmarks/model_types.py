@@ -4,7 +4,6 @@ Both run in one process, in turn, on the same weights, which are drawn at random
 """
 
 import json as json_module
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from cyclopts import App
 
+from benchmarks.entry import run_command
 from benchmarks.figures import within
 from clearhead.api import load
 from clearhead.errors import UserError
@@ -206,11 +206,7 @@ def model_types(
 
 def main(words: Sequence[str] | None = None) -> None:
     """Runs the command. A mistake of the user is one line."""
-    try:
-        app(words)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    run_command(app, words)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import torch
 from cyclopts import App
 from torch import Tensor, nn
 
+from benchmarks.entry import run_command
 from benchmarks.explorer import EDIT, browser, ids, random_decoder, table
 from benchmarks.figures import Figure, within
 from clearhead.api import Model, load
@@ -156,4 +157,4 @@ def cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

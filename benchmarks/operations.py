@@ -10,6 +10,7 @@ from cyclopts import App
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.contestants.ours import Ours
+from benchmarks.entry import run_command
 from benchmarks.racing.training import BENCHMARKS
 
 app = App(name="python -m benchmarks.operations", help="Every tensor operation of one training step.")
@@ -34,4 +35,4 @@ def operations(name: str = "encdec-small") -> None:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

@@ -11,6 +11,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.distributed._tools.mem_tracker import MemTracker
 
+from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead import config as c
 from clearhead.model import Transformer
@@ -164,4 +165,4 @@ def _mb(n_bytes: int) -> str:
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

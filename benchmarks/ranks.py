@@ -18,6 +18,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
+
 WORDS = "zero one two three four five six seven eight nine".split()
 PROMISE = 1e-5
 """Largest relative difference of a loss."""
@@ -217,4 +219,4 @@ def main(*, steps: int = 50, as_json: Annotated[bool, Parameter(name="--json", n
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

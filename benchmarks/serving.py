@@ -13,6 +13,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show, within
 from benchmarks.racing.machine import Machine
 from benchmarks.served import Answer, ask, network, served, tokenizer
@@ -257,4 +258,4 @@ def serving(
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

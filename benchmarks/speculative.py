@@ -1,6 +1,5 @@
 """`python -m benchmarks.speculative`: tokens a second with a draft over without, one text, in turn; the same tokens."""
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,20 +8,27 @@ from statistics import median
 from typing import Annotated
 
 import torch
+import torch.nn.functional as F
 from cyclopts import App, Parameter
 from torch import Tensor
 
 import clearhead
 from benchmarks import speculative_models
+from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.generation import Draft, Drafts, Finished, Sampler, generate
+from clearhead.generation.decoding import PATIENCE, Decoding
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 
 app = App(name="python -m benchmarks.speculative", help="Speculative decoding over plain decoding, in turn.")
 DATA = Path("../shared/data")
+N_JUDGED = 16
+"""Examples of a text that no model has learned."""
+ROWS = [1, 3, 5, 9]
+"""Tokens of passes that are timed."""
 
 
 @dataclass
@@ -94,61 +100,122 @@ def agreement(target: Transformer, draft: Transformer, text: Sequence[int], conf
     return torch.stack([overlap.sum(-1).mean(), torch.minimum(p, q).sum(-1).mean()])
 
 
+@torch.inference_mode()
+def judged(networks: Sequence[Transformer], text: Sequence[int]) -> tuple[list[float], float]:
+    """The loss of a target and of its draft on a text, and the share of places with the same likeliest token."""
+    size = speculative_models.LENGTH
+    rows = torch.tensor(text[: len(text) // size * size]).view(-1, size)
+    logits = [torch.cat([network(row[None])[:, :-1].float() for row in rows]) for network in networks]
+    losses = [float(F.cross_entropy(one.flatten(0, 1), rows[:, 1:].flatten())) for one in logits]
+    first, second = (one.argmax(-1) for one in logits)
+    return losses, float((first == second).float().mean())
+
+
+def costs(network: Transformer, prompt: Sequence[int], rows: Sequence[int], *, rounds: int = 7) -> list[float]:
+    """Milliseconds of CPU time of a pass over so many tokens after a prompt, the numbers in turn."""
+    decoding = Decoding(network)
+    decoding.feed(Tokens(torch.tensor([prompt])))
+    n, found = decoding.n_read, {n: list[float]() for n in rows}
+    for i in range(PATIENCE + rounds):
+        for t in rows:
+            began = time.process_time()
+            decoding.logits(Tokens(torch.tensor([[*prompt, *prompt][:t]])), t)
+            found[t] += [time.process_time() - began] if i >= PATIENCE else []
+            decoding.cut(n)
+    return [1000 * median(took) for took in found.values()]
+
+
 @app.default
 def speculative(
     *,
-    target: Path | None = None,
+    target: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
     draft: Path | None = None,
     make: Path | None = None,
     text: Path = DATA / "multi30k/val.en",
-    words: Path = DATA / "tokenizers/gpt2",
+    start: Path = DATA / "checkpoints/stories15M",
+    words: Path = DATA / "tokenizers/llama2",
     train: Path = DATA / "multi30k/train.en",
-    steps: Annotated[tuple[int, int, int], Parameter(negative="")] = (800, 800, 400),
+    draft_steps: int = 150,
+    steps: Annotated[tuple[int, ...], Parameter(negative="")] = (0, 25, 100),
     texts: int = 12,
     new_tokens: int = 128,
     temperature: Annotated[tuple[float, ...], Parameter(negative="")] = (0.0, 0.8),
-    int8: Annotated[bool, Parameter(negative="")] = False,
+    no_repeat_ngram: int | None = None,
     threads: int = 1,
 ) -> None:
     """Write texts with a draft, by lookup and plainly, in turn.
 
     Parameters
     ----------
-    target: Folder of the large model; with --make it is trained.
+    target: Folders of large models; with --make they are trained.
     draft: Folder of the small one.
-    make: Folder for a target of 124M and a draft of 15M, trained on `train` where they are not there (half an hour).
-    text: Text whose lines begin the texts.
-    words: Tokenizer of the models that --make trains.
-    train: Text that they learn.
-    steps: Updates of the draft, of the target's first stage with 3 layers, and of its second with 12.
+    make: Folder for a target of 124M and a draft of 15M, trained on `train` where they are not there (15 minutes).
+    text: Text that no model has learned. Its lines begin the texts.
+    start: Model that --make begins with.
+    words: Its tokenizer.
+    train: Text that both learn.
+    draft_steps: Updates of the draft.
+    steps: Updates of the target, a grown draft, after each of which it is a target of its own.
     texts: Texts to write in each way.
     new_tokens: Tokens of each.
     temperature: Of each race; 0 is greedy.
-    int8: Also with the draft in eight bits.
+    no_repeat_ngram: So many tokens occur once at most, so that a greedy text does not run in circles.
     threads: CPU threads.
     """
     torch.set_num_threads(threads)
     if make is not None:
-        updates = dict(zip(("draft", "first", "target"), steps, strict=True))
-        speculative_models.make(make, train.read_text(encoding="utf-8"), words, updates)
-        target, draft = make / "target", make / "draft"
-    if target is None or draft is None:
+        speculative_models.make(
+            make, start, words, train.read_text(encoding="utf-8"), draft_steps=draft_steps, steps=steps
+        )
+        target, draft = tuple(make / f"target-{n}" for n in steps), make / "draft"
+    if not target or draft is None:
         raise UserError("--target and --draft: expected two folders of models; or try --make FOLDER, which trains them")
-    large, small = (clearhead.load(folder, dtype="float32") for folder in (target, draft))
-    eight = clearhead.load(draft, int8=True).network if int8 else None
-    prompts = beginnings(large, text, texts)
-    for one in temperature:
-        config = GenerationConfig(max_new_tokens=new_tokens, min_new_tokens=new_tokens, temperature=one, seed=1)
-        drafts: dict[str, Draft | None] = {"none": None, "model": small.network, "lookup": "lookup"}
-        if eight is not None:
-            drafts["model in int8"] = eight
-        found = race(large.network, drafts, prompts, config)
-        print(f"\ntemperature {one}, {texts} texts of {new_tokens} tokens\n\n{table(found)}", flush=True)
-        written = [[*prompt, *turn.tokens] for prompt, turn in zip(prompts, found["none"], strict=True)]
-        same, most = torch.stack([agreement(large.network, small.network, row, config) for row in written]).mean(0)
-        if one:
-            print(f"\nguesses that agree: {same:.1%} by the same random number, {most:.1%} at most")
+    small, eight = clearhead.load(draft, dtype="float32"), clearhead.load(draft, int8=True)
+    for folder in target:
+        large = clearhead.load(folder, dtype="float32")
+        drafts: dict[str, Draft | None] = {"none": None, "model in int8": eight.network}
+        if folder == target[-1]:
+            drafts |= {"model": small.network, "lookup": "lookup"}
+        ids = large.tokenizer.encode(text.read_text(encoding="utf-8"))[: N_JUDGED * speculative_models.LENGTH]
+        losses, same = judged((large.network, small.network), ids)
+        print(
+            f"\n{folder.name}: loss {losses[0]:.3f}, the draft's {losses[1]:.3f}; likeliest token the same: {same:.1%}"
+        )
+        passes = costs(large.network, ids[:32], ROWS)
+        guesses = [costs(one.network, ids[:32], [1])[0] for one in (eight, small)]
+        passes = ", ".join(f"{ms:.1f}" for ms in costs(large.network, ids[:32], ROWS))
+        guesses = ", ".join(f"{costs(one.network, ids[:32], [1])[0]:.2f}" for one in (eight, small))
+        print(f"ms of a pass over {ROWS} tokens: {passes}; of a guess in int8, in float32: {guesses}")
+        prompts = beginnings(large, text, texts)
+        for one in temperature:
+            config = GenerationConfig(
+                max_new_tokens=new_tokens,
+                min_new_tokens=new_tokens,
+                temperature=one,
+                seed=1,
+                no_repeat_ngram=no_repeat_ngram,
+            )
+            raced(large.network, small.network, drafts, prompts, config)
     print(f"\n{Machine.now(threads)}")
+
+
+def raced(
+    large: Transformer,
+    small: Transformer,
+    drafts: dict[str, Draft | None],
+    prompts: Sequence[Sequence[int]],
+    config: GenerationConfig,
+) -> None:
+    """Prints the table of a race, and how often sampled guesses can agree."""
+    found = race(large, drafts, prompts, config)
+    print(
+        f"\ntemperature {config.temperature}, {len(prompts)} texts of {config.max_new_tokens} tokens\n\n{table(found)}",
+        flush=True,
+    )
+    written = [[*prompt, *turn.tokens] for prompt, turn in zip(prompts, found["none"], strict=True)]
+    same, most = torch.stack([agreement(large, small, row, config) for row in written]).mean(0)
+    if config.temperature:
+        print(f"\nguesses that agree: {same:.1%} by the same random number, {most:.1%} at most")
 
 
 def beginnings(model: Model, text: Path, n: int) -> list[list[int]]:
@@ -160,11 +227,7 @@ def beginnings(model: Model, text: Path, n: int) -> list[list[int]]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line, or these words of one; a mistake of the user's is one line."""
-    try:
-        app(words)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run_command(app, words)
 
 
 if __name__ == "__main__":

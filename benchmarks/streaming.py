@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show, within
 from clearhead.runs import start
 from clearhead.tasks.registry import validate
@@ -108,4 +109,4 @@ def streaming(*, megabytes: int = 200, quick: Annotated[bool, Parameter(negative
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

@@ -5,6 +5,7 @@ import time
 import torch
 from cyclopts import App
 
+from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show
 from benchmarks.racing.machine import Machine
 from clearhead.analysis.scores import split_score
@@ -70,4 +71,4 @@ def sweep(*, tokens: int = 20, model: str = "gpt2", threads: int | None = None, 
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 from cyclopts import App, Parameter
 
+from benchmarks.entry import run_command
 from clearhead.commands.wrong_labels import classifier_of, judged, parts_of
 
 app = App(name="python -m benchmarks.wrong_labels", help="Precision and recall of wrong labels that were put in.")
@@ -66,4 +67,4 @@ def measure(
 
 
 if __name__ == "__main__":
-    app()
+    run_command(app)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.generation import Draft
+from clearhead.generation import Draft, check_draft
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model
@@ -17,6 +17,7 @@ def draft_of(model: "Model", draft: "Model | str | None") -> Draft | None:
         return draft
     if isinstance(draft, str):
         raise UserError(f'draft: expected a model or "lookup", got {draft!r}; try clearhead.load({draft!r})')
+    check_draft(model.network, draft.network)
     if draft.tokenizer is not model.tokenizer:
         _check_same(model.tokenizer, draft.tokenizer)
     return draft.network

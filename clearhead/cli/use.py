@@ -184,6 +184,7 @@ def serve(
     max_length: int = 4096,
     prefix_cache: int = 512,
     edit: Repeated = (),
+    draft: str | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     int8: Int8 = False,
     int4: Int4 = False,
@@ -206,6 +207,8 @@ def serve(
         prefix_cache: Megabytes for keys and values of earlier texts, so that a prompt that begins like one of them
             reads only the rest; 0 for none.
         edit: Directions of `clearhead steer make` that requests may name: FILE, named as the file is, or NAME=FILE.
+        draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens
+            of a text that is alone: the same text, written faster.
         dtype: Type to compute in (default: that of the weights).
     """
     from clearhead.commands.serve import serve_command
@@ -219,6 +222,7 @@ def serve(
         max_length=max_length,
         prefix_cache=prefix_cache,
         edits=edit,
+        draft=draft,
         dtype=dtype,
         int8=int8,
         int4=int4,

@@ -11,6 +11,7 @@ from clearhead.api.predicting import reads_pairs
 from clearhead.commands import check_positive, tell
 from clearhead.commands.ending import leave_unless
 from clearhead.commands.steer import named_directions
+from clearhead.commands.use import load_draft
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
@@ -36,6 +37,7 @@ def serve_command(
     max_length: int,
     prefix_cache: int,
     edits: Sequence[str] = (),
+    draft: str | None = None,
     dtype: str | None,
     int8: bool = False,
     int4: bool = False,
@@ -54,7 +56,15 @@ def serve_command(
         keep_freed_memory()
         model = load(name, revision=revision, dtype=dtype, device=device, int8=int8, int4=int4)
         directions = named_directions(edits)
-        service = Service(model, name.rstrip("/") or name, slots=slots, max_length=max_length, edits=directions)
+        guesses = load_draft(draft, device=device)
+        service = Service(
+            model,
+            name.rstrip("/") or name,
+            slots=slots,
+            max_length=max_length,
+            edits=directions,
+            draft=guesses,
+        )
         worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)
         url = f"http://{host}:{port}"
         worker.start()
@@ -95,6 +105,7 @@ def worker_of(service: Service, *, queue: int, prefix_cache: int = 0) -> Engine 
         most_cells=service.max_length,
         most_waiting=queue,
         prefix_bytes=prefix_cache * 1_000_000,
+        draft=service.draft,
     )
 
 

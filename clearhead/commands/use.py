@@ -165,6 +165,11 @@ def arriving() -> Iterator[list[str]]:
             return
 
 
+def load_draft(name: str | None, *, device: str) -> Model | str | None:
+    """The draft of this name, in eight bits on a CPU: guesses are cheaper, and decide no probability of a text."""
+    return name if name in (None, "lookup") else load(name, int8=device == "cpu", device=device)
+
+
 def generate_command(
     name: str,
     prompt: str | None,
@@ -196,8 +201,7 @@ def generate_command(
     if model.config.encoder is not None:
         predicting.task_of(model, verb="generate", name=name)
     given = {name: value for name, value in sampling.items() if value is not None}
-    guesses = draft if draft in (None, "lookup") else load(draft, int8=int8, int4=int4, device=device)
-    pieces = model.stream(prompt, stop=stop, draft=guesses, **given)
+    pieces = model.stream(prompt, stop=stop, draft=load_draft(draft, device=device), **given)
     if unknown := model.tokenizer.unknown(prompt):
         tell(f"note: the model has never seen {', '.join(unknown)}")
     if compiles:

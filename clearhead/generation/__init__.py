@@ -1,6 +1,15 @@
 """Generation: greedy, sampled or by beam search, with one event for each token."""
 
-from clearhead.generation.generate import Draft, Finished, GenerationEvent, complete, completing, generate, in_batches
+from clearhead.generation.generate import (
+    Draft,
+    Finished,
+    GenerationEvent,
+    check_draft,
+    complete,
+    completing,
+    generate,
+    in_batches,
+)
 from clearhead.generation.sampling import History, Sampler
 from clearhead.generation.search import Hypothesis, Step, Stop
 from clearhead.generation.speculation import Drafts
@@ -15,6 +24,7 @@ __all__ = [
     "Sampler",
     "Step",
     "Stop",
+    "check_draft",
     "complete",
     "completing",
     "generate",

@@ -9,6 +9,7 @@ from clearhead.generation.compiled import Compiled
 from clearhead.generation.threads import threads_of, using
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
+from clearhead.model.cache import GrowingCache
 from clearhead.model.mode import Evaluating
 from clearhead.model.packing import packed, ready
 from clearhead.trace import tracing, watched
@@ -44,6 +45,17 @@ class Decoding:
     def is_fast(self) -> bool:
         """Whether its matrices are packed."""
         return self.fast is not self.network
+
+    @property
+    def n_read(self) -> int:
+        """Tokens that the cache holds."""
+        return self.cache.length
+
+    def cut(self, n: int) -> None:
+        """Keeps the first n tokens of a cache that grows."""
+        if n < self.cache.length:
+            assert isinstance(self.cache, GrowingCache)
+            self.cache.cut(n)
 
     def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
         """Read source and prompts -> b v: logits of the first new token."""

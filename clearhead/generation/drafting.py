@@ -13,7 +13,6 @@ from clearhead.brief import brief
 from clearhead.generation.decoding import Decoding, no_gradients
 from clearhead.generation.sampling import History, Sampler, draw, uniform
 from clearhead.model import Tokens, Transformer
-from clearhead.model.cache import GrowingCache
 
 KINDS = 10
 """Ranges of a draft network's probabilities whose guesses are counted apart."""
@@ -50,13 +49,24 @@ class NetworkDrafter(Drafter):
     (Leviathan et al. 2023, "Fast inference from Transformers via speculative decoding"; Chen et al. 2023)
     """
 
-    def __init__(self, network: Transformer, sampler: Sampler, name: tuple[int, int], *, vocab_size: int) -> None:
-        """`name` is that of the text, which decides its chance. The first `vocab_size` tokens may be guessed."""
+    def __init__(
+        self,
+        network: Transformer,
+        sampler: Sampler,
+        name: tuple[int, int],
+        *,
+        vocab_size: int,
+        piece: int | None = None,
+    ) -> None:
+        """`name` is that of the text, which decides its chance. The first `vocab_size` tokens may be guessed.
+
+        Of a text that is new to it, it reads `piece` tokens at a time, and guesses nothing until it has read all.
+        """
         assert network.decoder is not None
         self.decoding, self.sampler, self.name = Decoding(network), sampler, name
         table = network.decoder.table.weight
         self.vocab_size, self.n_rows, self.device = vocab_size, len(table), table.device
-        self.limit = network.decoder.config.max_length
+        self.limit, self.piece = network.decoder.config.max_length, piece
         self.read: list[int] = []
         """The tokens in its cache."""
 
@@ -65,6 +75,9 @@ class NetworkDrafter(Drafter):
         n = min(_n_shared(text, self.read), len(text) - 1)
         new = text[n:]
         if max(new) >= self.n_rows:  # Two tables of one vocabulary may be padded to different lengths.
+            return
+        if self.piece is not None and len(new) > self.piece:
+            self._after(n, new[: self.piece])
             return
         while self.limit is None or n + len(new) <= self.limit:
             guess = self._guess(self._after(n, new), history)
@@ -88,10 +101,7 @@ class NetworkDrafter(Drafter):
 
     def _after(self, n: int, new: list[int]) -> Tensor:
         """Logits after the first n tokens of the cache and these."""
-        cache = self.decoding.cache
-        assert isinstance(cache, GrowingCache)
-        if n < cache.length:
-            cache.cut(n)
+        self.decoding.cut(n)
         self.read = [*self.read[:n], *new]
         return self.decoding.feed(Tokens(torch.tensor([new], device=self.device)))
 

@@ -100,10 +100,15 @@ def _check_draft(network: Transformer, draft: Draft, search: Search) -> None:
     if search.b * search.k > 1:
         what = f"beams={search.config.beams}" if search.config.beams > 1 else f"{search.b * search.k} at once"
         raise UserError(f"draft: expected one text, greedy or sampled, got {what}; leave out one of the two")
-    if network.encoder is not None:
-        raise UserError("draft: expected a network without an encoder; leave it out")
     if network.compiles_steps:
         raise UserError("draft: expected uncompiled steps, got compile=True; leave out one of the two")
+    check_draft(network, draft)
+
+
+def check_draft(network: Transformer, draft: Draft) -> None:
+    """Raises UserError unless a draft can guess the tokens that this network writes."""
+    if network.encoder is not None:
+        raise UserError("draft: expected a network without an encoder; leave it out")
     if isinstance(draft, str):
         if draft != "lookup":
             raise UserError(f'draft: expected a network or "lookup", got "{draft}"; load the model first')
@@ -146,7 +151,9 @@ def _events(
         decoding = Decoding(network, alone=alone, slots=search.b * search.k)
         logits = decoding.start(prompts, source).repeat_interleave(search.k, 0)
         decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
-        ahead = Speculation(decoding, drafter, search) if drafter and isinstance(search, Sampling) else None
+        ahead = None
+        if drafter is not None:
+            ahead = Speculation(decoding, drafter, limit=search.ends.limit, repeats=search.config.temperature > 0)
         while True:
             with no_gradients():
                 move = search.advance(logits)
@@ -155,7 +162,12 @@ def _events(
                 break
             if move.follow is not None:
                 decoding.follow(move.follow)
-            logits = ahead.feed(move.tokens) if ahead else decoding.feed(Tokens(move.tokens[:, None]))
+            if ahead is None:
+                logits = decoding.feed(Tokens(move.tokens[:, None]))
+                continue
+            assert isinstance(search, Sampling)
+            logits = ahead.feed(search.history)
+            search.proposal = ahead.proposal
         yield Finished(search.hypotheses(), ahead.drafts if ahead else None)
     finally:
         if network.training:

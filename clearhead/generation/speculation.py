@@ -10,22 +10,21 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.generation.decoding import Decoding
 from clearhead.generation.drafting import Drafter, Guess, NetworkDrafter
 from clearhead.generation.pace import Pace
-from clearhead.generation.search import Sampling
+from clearhead.generation.sampling import History
 from clearhead.model import Tokens, Transformer
-from clearhead.model.cache import GrowingCache
 from clearhead.trace import watched
 
 MOST = 16
 """Guesses of one pass at most."""
-BANDWIDTH, LAYER, ROW = 2e10, 1e-4, 0.05
+BANDWIDTH, LAYER, ROW = 3e10, 2.5e-4, 0.05
 """A usual processor: bytes of weights it reads a second, seconds of a layer besides, share of it for a further row."""
 
 
@@ -43,34 +42,63 @@ class Drafts:
     n_right: int = 0
 
 
+class Reader(Protocol):
+    """A network that reads one text, and the cache of what it has read."""
+
+    network: Transformer
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether its passes are as fast as they will be."""
+        ...
+
+    @property
+    def n_read(self) -> int:
+        """Tokens that it has read."""
+        ...
+
+    def cut(self, n: int) -> None:
+        """Keeps the first n tokens."""
+        ...
+
+    def logits(self, tokens: Tokens, last: int) -> Tensor:
+        """1 t -> 1 last v: reads tokens; the logits after each of the last."""
+        ...
+
+
 class Speculation:
-    """Reads one text's tokens for a search, in passes that hold guesses.
+    """Reads one text's tokens in passes that hold guesses.
 
     While a trace or an edit watches the network, a pass reads one token, as without guesses.
     """
 
-    def __init__(self, decoding: Decoding, drafter: Drafter, search: Sampling) -> None:
-        """Begins after the prompt."""
-        self.decoding, self.drafter, self.search = decoding, drafter, search
-        self.pace, self.drafts = Pace(), Drafts()
-        self.n_read = decoding.cache.length
+    def __init__(
+        self, reader: Reader, drafter: Drafter, *, limit: int, repeats: bool, pace: Pace | None = None
+    ) -> None:
+        """Begins after the prompt. The text has at most `limit` new tokens.
+
+        With `repeats` the guesses depend on no clock: where a drafted sample is settled depends on where guesses are.
+        """
+        self.reader, self.drafter, self.limit = reader, drafter, limit
+        self.pace, self.drafts = pace or Pace(), Drafts()
+        self.n_read = reader.n_read
         """Cells of the cache that hold the text; guesses follow."""
         self.waiting: deque[tuple[Guess, Tensor]] = deque()
         """Guesses that the cache holds, each with the logits after it."""
         self.usual: tuple[float, float] | None = None
-        """Usual seconds of a pass and of a guess, in place of a clock's: where a sampled text depends on where guesses
-        are, they may depend on nothing that changes from run to run."""
-        if isinstance(drafter, NetworkDrafter) and search.config.temperature > 0:
-            self.usual = _usual_seconds(decoding.network), _usual_seconds(drafter.decoding.network)
+        """Usual seconds of a pass and of a guess, in place of a clock's."""
+        if isinstance(drafter, NetworkDrafter) and repeats:
+            self.usual = _usual_seconds(reader.network), _usual_seconds(drafter.decoding.network)
 
-    def feed(self, token: Tensor) -> Tensor:
-        """1 -> 1 v: the logits after this token, which continues the text."""
-        logits = self._after(token)
+    @property
+    def proposal(self) -> tuple[int, Tensor] | None:
+        """A guess of the token after the logits that `feed` gave, and the probabilities, v, that it was drawn from."""
         guess = self.waiting[0][0] if self.waiting else None
-        self.search.proposal = None if guess is None or guess.shares is None else (guess.token, guess.shares)
-        return logits
+        return None if guess is None or guess.shares is None else (guess.token, guess.shares)
 
-    def _after(self, token: Tensor) -> Tensor:
+    def feed(self, history: History) -> Tensor:
+        """The text, 1 t -> 1 v: the logits after its last token, the only one that has not been fed."""
+        token = history.ids[:, -1]
         if self.waiting:
             guess, logits = self.waiting.popleft()
             is_right = guess.token == int(token)
@@ -81,24 +109,21 @@ class Speculation:
                 self.drafts.n_right += 1
                 return logits
             self.waiting.clear()
-        return self._pass(token)
+        return self._pass(token, history)
 
-    def _pass(self, token: Tensor) -> Tensor:
-        cache = self.decoding.cache
-        assert isinstance(cache, GrowingCache)
-        if self.n_read < cache.length:
-            cache.cut(self.n_read)
+    def _pass(self, token: Tensor, history: History) -> Tensor:
+        self.reader.cut(self.n_read)
         began = time.perf_counter()
-        guesses = [] if watched() else list(self._guesses())
+        guesses = [] if watched() else list(self._guesses(history))
         drafted = time.perf_counter()
         read = Tokens(torch.cat([token, token.new_tensor([guess.token for guess in guesses])])[None])
-        was_fast = self.decoding.is_fast
-        logits = self.decoding.logits(read, read.grid[1])[0]
+        was_fast = self.reader.is_fast
+        logits = self.reader.logits(read, read.grid[1])[0]
         now = time.perf_counter()
         if self.usual is not None:
             took = self.usual[0] * (1 + ROW * len(guesses))
             self.pace.passed(len(logits), took, took + len(guesses) * self.usual[1])
-        elif self.decoding.is_fast != was_fast:
+        elif self.reader.is_fast != was_fast:
             self.pace.restart()
         else:
             self.pace.passed(len(logits), now - drafted, now - began)
@@ -109,12 +134,12 @@ class Speculation:
         self.waiting.extend(zip(guesses, logits[1:, None], strict=True))
         return logits[:1]
 
-    def _guesses(self) -> Iterator[Guess]:
+    def _guesses(self, history: History) -> Iterator[Guess]:
         """As many guesses as are likely to pay, and at most as many as the text may still have tokens."""
-        most = min(MOST, self.search.ends.limit - self.search.history.n_new - 1)
+        most = min(MOST, self.limit - history.n_new - 1)
         if not self.pace.begins():
             return
-        guesses = self.drafter.guesses(self.search.history)
+        guesses = self.drafter.guesses(history)
         chance = 1.0
         for _ in range(most):
             if not self.pace.pays(chance):

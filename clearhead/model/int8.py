@@ -76,12 +76,9 @@ class RoundedRows(Int8Linear):
         return self.packed.to_dense().T
 
     def forward(self, x: Tensor) -> Tensor:
-        largest = x.abs().amax(-1, keepdim=True)
-        if largest.numel() == 1:  # The scale of a single row is a number, by which the kernel itself multiplies.
-            scale = max(largest.item(), TINY) / LEVELS
-            shifted = torch.add(_middle(x.shape[-1]), x, alpha=1 / scale)
-            return _product(_low_byte(shifted), scale, self.packed, self.scale, self.offset, self.bias)
-        largest = largest.clamp_min_(TINY)
+        # The kernel could multiply by the scale of a lone row, but a last bit of a quotient can make another integer,
+        # and a text would depend on whether it is alone.
+        largest = x.abs().amax(-1, keepdim=True).clamp_min_(TINY)
         y = _rounded_product(x, largest, self.packed, self.scale, self.offset)
         return y.mul_(largest) if self.bias is None else torch.addcmul(self.bias, y, largest)
 
@@ -89,13 +86,20 @@ class RoundedRows(Int8Linear):
 def _rounded_product(x: Tensor, largest: Tensor, packed: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """x / largest, rounded to one of the levels on each side of 0, by the matrix."""
     shifted = torch.addcdiv(_middle(x.shape[-1]), x, largest, value=LEVELS)
-    return _product(_low_byte(shifted), 1 / LEVELS, packed, scale, offset, None)
-
-
-def _product(x: Tensor, x_scale: float, packed: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None) -> Tensor:
-    """(x - middle) x_scale by the matrix, plus the bias; x are integers without a sign."""
     return torch.ops.onednn.qlinear_pointwise(
-        x, x_scale, LEVELS + 1, packed, scale, offset, bias, 1.0, 0, torch.float32, "none", [], ""
+        _low_byte(shifted),  # without a sign
+        1 / LEVELS,
+        LEVELS + 1,
+        packed,
+        scale,
+        offset,
+        None,
+        1.0,
+        0,
+        torch.float32,
+        "none",
+        [],
+        "",
     )
 
 

@@ -25,7 +25,9 @@ def choose(logits: Tensor, rows: Sequence[Writing]) -> list[int | None]:
     groups: dict[tuple[float | int | None, ...], list[int]] = {}
     for i, row in enumerate(rows):
         config = row.prompt.config
-        if config.temperature > 0:
+        if row.ahead is not None and row.ahead.proposal is not None:
+            tokens[i] = row.sampler.settle(scores[i : i + 1], row.name, len(row.written), *row.ahead.proposal)[0]
+        elif config.temperature > 0:
             groups.setdefault((config.temperature, config.top_k, config.top_p, config.min_p), []).append(i)
     for alike in groups.values():
         index = torch.tensor(alike, device=scores.device)

@@ -12,10 +12,12 @@ from torch import Tensor
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import is_memory
+from clearhead.generation import Draft
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.model.packing import packed
 from clearhead.serve.choosing import Scored, choose, scored
+from clearhead.serve.drafting import Drafting
 from clearhead.serve.edits import steered
 from clearhead.serve.prefill import AT_ONCE, Prefill, known
 from clearhead.serve.prefixes import BLOCK, Prefixes
@@ -41,8 +43,9 @@ class Engine(Worker[Prompt, Update]):
         most_cells: int,
         most_waiting: int,
         prefix_bytes: int = 0,
+        draft: Draft | None = None,
     ) -> None:
-        """`prefix_bytes` is for the keys and values of earlier texts."""
+        """`prefix_bytes` is for the keys and values of earlier texts. `draft` guesses tokens of a text alone."""
         super().__init__(most_waiting=most_waiting)
         assert network.decoder is not None
         assert network.encoder is None
@@ -50,6 +53,7 @@ class Engine(Worker[Prompt, Update]):
         self.evaluating = Evaluating(self.network)
         self.device = network.decoder.table.weight.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
+        self.drafting = None if draft is None else Drafting(self.network, self.slots, draft)
         self.prefixes = Prefixes(prefix_bytes)
         self.reading: list[Prefill] = []
         """In the order of their coming."""
@@ -162,6 +166,8 @@ class Engine(Worker[Prompt, Update]):
 
     def step(self) -> Tensor:
         """Runs the last token of every row through the network -> n v: the logits of the next token."""
+        if self.drafting is not None and (ahead := self.drafting.step(self.rows)) is not None:
+            return ahead
         last = Tokens(torch.tensor([[row.written[-1]] for row in self.rows], device=self.device))
         with steered(self.network, [row.prompt.steering for row in self.rows], last):
             return self.network.decode(last, None, self.slots)[:, -1]

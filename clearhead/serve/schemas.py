@@ -94,6 +94,7 @@ class Writes(Request):
     n: Annotated[int, Field(ge=1)] | None = None
     stop: str | Texts | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    draft: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None

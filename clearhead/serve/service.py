@@ -7,6 +7,7 @@ from typing import Any, Literal
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.api.classifying import TEMPLATE, ZeroShot
+from clearhead.api.drafting import draft_of
 from clearhead.api.predicting import Row, lines_of, task_of
 from clearhead.config import Continuous, LanguageHead, NoHead, VectorHead
 from clearhead.data.chat import render
@@ -33,11 +34,19 @@ class Service:
     """A model with its name and the limits of requests."""
 
     def __init__(
-        self, model: Model, name: str, *, slots: int, max_length: int, edits: Mapping[str, Direction] | None = None
+        self,
+        model: Model,
+        name: str,
+        *,
+        slots: int,
+        max_length: int,
+        edits: Mapping[str, Direction] | None = None,
+        draft: Model | str | None = None,
     ) -> None:
-        """`edits` are the directions that requests may name.
+        """`edits` are the directions that requests may name. `draft` guesses tokens: a smaller model, or "lookup".
 
-        Raises UserError for a model that does not read text, or that no task knows, and for edits that do not fit it.
+        Raises UserError for a model that does not read text, or that no task knows, and for edits or a draft that do
+        not fit it.
         """
         if isinstance(reads := model.config.first.input, Continuous):
             verb = "transcribe" if model.reader.reads_sounds else "predict"
@@ -55,6 +64,9 @@ class Service:
                 what = ROUTES[self.does][0]
                 raise UserError(f"--edit {edit}: expected a model that continues texts, got one that {what}")
             check(model.network, direction, f"--edit {edit}")
+        if draft is not None and self.does != "complete":
+            raise UserError(f"draft: expected a model that continues texts, got one that {ROUTES[self.does][0]}")
+        self.draft = draft_of(model, draft)
         decoder, encoder = model.config.decoder, model.config.encoder
         self.max_length = min(max_length, (decoder.max_length if decoder else None) or max_length)
         """The most positions of a prompt with its continuation."""
@@ -211,6 +223,7 @@ class Service:
         if asked.stream_options is not None and not asked.stream:
             raise Wrong("stream_options: expected stream to be true with it", "stream_options")
         config, steering = self.settings(asked), self.steering(asked)
+        drafts = self.drafts(asked, config) and not steering
         if n > 1 and config.temperature == 0:
             raise Wrong(f"n: expected 1 at temperature 0, where all texts are alike, got {n}", "n")
         most = config.max_new_tokens if max_tokens is None else max_tokens
@@ -226,6 +239,7 @@ class Service:
                 likeliest=likeliest,
                 scores_prompt=scores_prompt,
                 steering=steering,
+                drafts=drafts,
             )
             for number, ids in enumerate(several)
         ]
@@ -237,6 +251,18 @@ class Service:
                 known = ", ".join(self.edits) or "none; start the server with --edit FILE"
                 raise Wrong(f"edit: expected a name that this server has, {known}, got {one.name:.100}", "edit")
         return tuple(Steering(self.edits[one.name], one.strength) for one in asked.edits if one.strength)
+
+    def drafts(self, asked: Writes, config: GenerationConfig) -> bool:
+        """Whether the draft may guess tokens of these texts. Raises Wrong for a draft that the server does not have.
+
+        With a seed only if asked for: which tokens a draft's network draws depends on where it guesses, and so on who
+        else is in the batch.
+        """
+        if asked.draft and self.draft is None:
+            raise Wrong("draft: this server has none; start it with --draft MODEL", "draft")
+        if asked.draft is not None:
+            return asked.draft
+        return config.temperature == 0 or asked.seed is None or self.draft == "lookup"
 
     def settings(self, asked: Writes) -> GenerationConfig:
         """The model's settings with those of the request. Draws a seed if the request has none."""

@@ -69,18 +69,20 @@ class Slots(Cache):
             self.cells[:, :, row] = 0
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
-        """Makes room for one more token in each row in use."""
+        """Makes room for one more token in each row in use, or for several where one row is."""
         assert self.cells is not None
-        assert tokens.grid == (self.n, 1), "one token a row"
+        n, t = tokens.grid
+        assert n == self.n
+        assert 1 in (n, t), "one token a row, or one row"
         device = self.cells.device
-        self.width = max(self.lengths) + 1
-        self.reserve(self.n, self.width, like=self.cells)
-        self.at, self.row = torch.tensor(self.lengths, device=device), torch.arange(self.n, device=device)
+        self.width = max(self.lengths) + t
+        self.reserve(n, self.width, like=self.cells)
+        new = torch.tensor(self.lengths, device=device)[:, None] + torch.arange(t, device=device)
+        self.at, self.row = new.flatten(), torch.arange(n, device=device).expand(max(n, t))
         cell = torch.arange(self.width, device=device)[None]
-        valid = None if min(self.lengths) + 1 == self.width else cell <= self.at[:, None]
-        self.lengths = [length + 1 for length in self.lengths]
-        queries = Layout((self.n, 1), self.at[:, None], start=self.width - 1)
-        return queries, Layout((self.n, self.width), cell, valid=valid)
+        valid = None if min(self.lengths) + t == self.width else cell <= new
+        self.lengths = [length + t for length in self.lengths]
+        return Layout((n, t), new, start=self.width - t), Layout((n, self.width), cell, valid=valid)
 
     def reserve(self, rows: int, width: int, *, like: Tensor) -> Tensor:
         """The cells, at least this many, with the heads, width, type and device of `like`."""
@@ -107,12 +109,12 @@ class LayerSlots(KeyValues):
         self.slots, self.layer = slots, layer
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes n h 1 k each at the end of every row; returns views of the rows in use, n h s k."""
+        """Writes n h t k each at the end of every row; returns views of the rows in use, n h s k."""
         slots = self.slots
         assert slots.cells is not None
         keys, values = slots.cells[self.layer]
-        keys[slots.row, :, slots.at] = k[:, :, 0]
-        values[slots.row, :, slots.at] = v[:, :, 0]
+        keys[slots.row, :, slots.at] = k.transpose(1, 2).flatten(0, 1)
+        values[slots.row, :, slots.at] = v.transpose(1, 2).flatten(0, 1)
         return keys[: slots.n, :, : slots.width], values[: slots.n, :, : slots.width]
 
 

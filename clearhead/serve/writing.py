@@ -9,6 +9,7 @@ from torch import Tensor
 from clearhead.analysis.steering import Direction
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.generation import History, Sampler
+from clearhead.generation.speculation import Speculation
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.edits import Steering
 from clearhead.serve.worker import Ticket
@@ -36,6 +37,8 @@ class Prompt:
     """Whether the prompt's tokens get log-probabilities too."""
     steering: tuple[Steering, ...] = ()
     """What is added to the values of its texts."""
+    drafts: bool = False
+    """Whether a draft may guess its tokens, where the server has one."""
 
     @property
     def edits(self) -> tuple[tuple[Direction, float], ...]:
@@ -91,6 +94,8 @@ class Writing:
         self.untold: list[ScoredToken] = []
         self.scored: list[ScoredToken] = []
         self.reason: FinishReason | None = None
+        self.ahead: Speculation | None = None
+        """What reads its tokens together with guesses, once it has been alone."""
 
     def history(self, device: torch.device) -> History:
         """The tokens read and written, 1 t."""

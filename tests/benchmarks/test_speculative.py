@@ -3,32 +3,40 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks import speculative, speculative_models
+from clearhead.api import load
 from tests.small_models import PAIRS, model_of
 
 
 def test_a_quick_race(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [model_of(name).save(tmp_path / name) for name in ("gpt2", "nano")]
     text = tmp_path / "text"
-    text.write_text("\n".join(PAIRS.source), encoding="utf-8")
-    speculative.speculative(target=folders[0], draft=folders[1], text=text, texts=2, new_tokens=9)
+    text.write_text("\n".join(PAIRS.source * 30), encoding="utf-8")
+    speculative.speculative(target=(folders[0],), draft=folders[1], text=text, texts=2, new_tokens=9)
     printed = capsys.readouterr().out
-    assert printed.count("| 2 of 2 |") >= 5
+    assert printed.count("| 2 of 2 |") >= 6
     assert "at most" in printed
 
 
-def test_layers_are_stacked_and_rows_chosen() -> None:
-    small = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_ff": 32}
-    first = speculative.Transformer(speculative_models.shaped(small, 11))
-    more = speculative.Transformer(speculative_models.shaped({**small, "n_layers": 5}, 11))
-    more.load_state_dict(speculative_models.stacked(first.state_dict(), 5))
-    for i in range(5):
-        assert torch.equal(
-            more.get_parameter(f"decoder.blocks.{i}.ffn.up.weight"),
-            first.get_parameter(f"decoder.blocks.{i % 2}.ffn.up.weight"),
-        )
-    rows = speculative_models.narrowed(first, torch.tensor([3, 7]))
-    assert torch.equal(rows["decoder.embed.tokens.weight"], first.state_dict()["decoder.embed.tokens.weight"][[3, 7]])
-    assert len(rows["decoder.positions.table.weight"]) == 1024
+def test_models_that_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(speculative_models, "TARGET", {"d_model": 24, "n_heads": 3, "d_ff": 40, "n_layers": 2})
+    monkeypatch.setattr(speculative_models, "LENGTH", 16)
+    monkeypatch.setattr(speculative_models, "BATCH", 32)
+    start = model_of("llama-tiny", d_ff=24).save(tmp_path / "start")
+    text = tmp_path / "text"
+    text.write_text("\n".join(PAIRS.source * 30), encoding="utf-8")
+    speculative.speculative(
+        make=tmp_path / "made", start=start, words=start, train=text, text=text, draft_steps=2, steps=(0, 3),
+        texts=2, new_tokens=5, temperature=(0.0,),
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    first, last = (line for line in printed.splitlines() if line.startswith("target-"))
+    assert "the same: 100.0%" in first
+    assert last.startswith("target-3: loss ")
+    draft, grown, trained = (load(tmp_path / "made" / name).network for name in ("draft", "target-0", "target-3"))
+    table = "decoder.embed.tokens.weight"
+    assert grown.state_dict()[table][:, :16].equal(draft.state_dict()[table])
+    assert not trained.state_dict()[table].equal(grown.state_dict()[table])

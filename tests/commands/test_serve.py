@@ -212,3 +212,6 @@ def test_mistakes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "port: expected 0 to 65535" in error(capsys, folder, "--port", 70000)
     seer = model_of("image-classifier").save(tmp_path / "seer")
     assert "expected a model that reads text" in error(capsys, seer, "--port", 0)
+    words = model_of("nano").save(tmp_path / "words")
+    assert "draft: expected token " in error(capsys, folder, "--port", 0, "--draft", words)
+    assert "draft: expected a network that continues texts" in error(capsys, words, "--port", 0, "--draft", seer)

@@ -1,6 +1,7 @@
 """Rows of unequal length in one batch say what each says alone."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,14 @@ POSITIONS: dict[str, c.Positions] = {
     "none": c.NoPositions(),
 }
 STACKS = {"grouped": {"n_kv_heads": 1}, "window": {"window": 4}, "soft cap": {"soft_cap": 5.0}}
+
+
+def decoder_of(**fields: Any) -> Transformer:
+    decoder = network().config.decoder
+    assert decoder is not None
+    stack = c.StackConfig.model_validate({**dict(decoder), **fields})
+    torch.manual_seed(1)
+    return Transformer(c.ModelConfig(decoder=stack, head=c.LanguageHead(tied=False))).double().eval()
 
 
 def join(net: Transformer, slots: Slots, texts: list[list[int]]) -> Tensor:
@@ -71,14 +80,9 @@ def test_texts_that_come_and_go(positions: c.Positions):
 
 
 @pytest.mark.parametrize("fields", STACKS.values(), ids=STACKS)
-def test_every_kind_of_attention(fields: dict[str, object]):
-    decoder = network().config.decoder
-    assert decoder is not None
-    stack = c.StackConfig.model_validate(decoder.model_dump() | fields)
-    torch.manual_seed(1)
-    net = Transformer(c.ModelConfig(decoder=stack, head=c.LanguageHead(tied=False))).double().eval()
+def test_every_kind_of_attention(fields: dict[str, Any]):
     with torch.inference_mode():
-        play(net)
+        play(decoder_of(**fields))
 
 
 def test_room_is_made_as_texts_need_it_and_given_back():
@@ -122,3 +126,20 @@ def test_numbers_that_are_not_finite_are_forgotten():
         slots.leave(1)
         join(net, slots, [[5]])
         check(net, net.decode(Tokens(torch.tensor([[7], [8]])), None, slots)[:, -1], [[1, 2, 3, 7], [5, 8]])
+
+
+@pytest.mark.parametrize("fields", [{"positions": one} for one in POSITIONS.values()] + [*STACKS.values()])
+def test_a_row_alone_reads_several_tokens(fields: dict[str, Any]):
+    net, text = decoder_of(**fields), [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+    slots = Slots(2, most_rows=2, most_cells=40)
+    with torch.inference_mode():
+        join(net, slots, [text[:3], [7]])
+        slots.leave(1)
+        expected = all_logits(net, text, None)
+        for wrong in ([0, 8], []):
+            found = net.decode(Tokens(torch.tensor([[*text[3:8], *wrong]])), None, slots)[0]
+            torch.testing.assert_close(found[:5], expected[3:8], rtol=1e-9, atol=1e-9)
+            slots.lengths[0] = 3
+        slots.lengths[0] = 8
+        join(net, slots, [[7, 5]])
+        check(net, net.decode(Tokens(torch.tensor([[text[8]], [2]])), None, slots)[:, -1], [text[:9], [7, 5, 2]])

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
 from clearhead.data.tokenizers import Tokenizer
+from clearhead.generation import Draft
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.serve.engine import Engine
@@ -43,7 +44,13 @@ def endless_model() -> Model:
 
 
 def still_engine(
-    model: Model, *, slots: int = 4, most_cells: int = 64, most_waiting: int = 64, prefix_bytes: int = 0
+    model: Model,
+    *,
+    slots: int = 4,
+    most_cells: int = 64,
+    most_waiting: int = 64,
+    prefix_bytes: int = 0,
+    draft: Draft | None = None,
 ) -> Engine:
     """An engine whose thread has not been started."""
     return Engine(
@@ -53,6 +60,7 @@ def still_engine(
         most_cells=most_cells,
         most_waiting=most_waiting,
         prefix_bytes=prefix_bytes,
+        draft=draft,
     )
 
 
@@ -71,7 +79,7 @@ def engine_of(model: Model, **sizes: int) -> Iterator[Engine]:
 
 def ask(model: Model, ids: Sequence[int], *, limit: int = 12, **fields: Any) -> Prompt:
     """A prompt with the model's own settings, but for these."""
-    names = {"n", "number", "stop", "streams", "likeliest", "scores_prompt", "steering"}
+    names = {"n", "number", "stop", "streams", "likeliest", "scores_prompt", "steering", "drafts"}
     given = {name: value for name, value in fields.items() if name in names}
     settings = {name: value for name, value in fields.items() if name not in names}
     config = GenerationConfig.model_validate(model.settings().model_dump() | settings)
@@ -146,9 +154,15 @@ def texts_of(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int])
 
 @contextmanager
 def client_of(
-    model: Model, *, slots: int = 4, queue: int = 32, key: str | None = None, prefix_cache: int = 0
+    model: Model,
+    *,
+    slots: int = 4,
+    queue: int = 32,
+    key: str | None = None,
+    prefix_cache: int = 0,
+    draft: Model | str | None = None,
 ) -> Iterator[TestClient]:
-    service = Service(model, NAME, slots=slots, max_length=64)
+    service = Service(model, NAME, slots=slots, max_length=64, draft=draft)
     worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)
     worker.start()
     app = application(Routes(service, worker), key=key)
