@@ -8,6 +8,7 @@ from clearhead.config.base import Config, Probability, Share
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.heads import ClassificationHead, Head, LanguageHead, NoHead, SpanHead, TaggingHead, VectorHead
 from clearhead.config.inputs import Continuous, Convolution, FrameInput, PatchInput, StackInput, TokenInput, WaveInput
+from clearhead.config.latent import Latent
 from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import (
     ALiBi,
@@ -41,6 +42,7 @@ __all__ = [
     "Head",
     "Init",
     "LanguageHead",
+    "Latent",
     "Learned",
     "LearnedGrid",
     "LinearScaling",

@@ -14,6 +14,7 @@ from clearhead.families import (
     clip,
     cohere,
     deberta,
+    deepseek,
     deit,
     dinov2,
     dinov3,
@@ -144,6 +145,12 @@ FAMILIES: tuple[Family, ...] = (
     sigmoid_mixtures.GLM4_MOE,
     sigmoid_mixtures.MINIMAX_M2,
     sigmoid_mixtures.GRANITE_MOE,
+    deepseek.DEEPSEEK_V3,
+    deepseek.KIMI_K2,
+    deepseek.DEEPSEEK_V2,
+    deepseek.GLM4_MOE_LITE,
+    deepseek.YOUTU,
+    deepseek.MINICPM3,
 )
 """Every architecture that can be read and written. If several fit a network, the first is written."""
 
