@@ -250,7 +250,7 @@ class Attention(nn.Module):
         x = f"{at}.linear" if whole is None else whole.steps(to, f"{at}_norm", f"{at}.linear")
         x = to.do(f"{at}.split", "split", x, by={"heads": heads} | ({} if width == self.d_head else {"width": width}))
         x = x if norm is None or whole else norm.steps(to, f"{at}_norm", x)
-        x = x if shared is None else to.do(f"{at}.joined", "join", shared, x)
+        x = x if shared is None else to.do(f"{at}.joined", "join", shared, x, by={"width": self.d_head - width})
         if (reach is None or reach.rotated(to, at, x) is None) and norm is not None and not whole:
             return to.do(at, "copy", x)
         return to.named(at)

@@ -62,7 +62,8 @@ GROUPED: Changes = {
 }
 
 DEEPSEEK_V3 = family(
-    "deepseek_v3", "DeepseekV3ForCausalLM", experts(first_k_dense_replace=1, n_group=1, topk_group=1),
+    "deepseek_v3", "DeepseekV3ForCausalLM",
+    experts(first_k_dense_replace=1, n_group=1, topk_group=1, n_routed_experts=5),
     SIZES, CHOICE_OF_NONE, NO_TIES, PARTS, SPARSE, GROUPED,
 )  # fmt: skip
 DEEPSEEK_V2 = family(
