@@ -119,7 +119,7 @@ def attention_rules(config: ModelConfig, rest: Sequence[Rule], *, neighbours: bo
     turned, kept = latent.d_shared, ("o_proj", "inv_freq")
     names = ("q_b_proj", "q_proj") if latent.query_rank else ("q_proj", "q_b_proj")
     q = turned_first(rename(f"{theirs}.{names[0]}.{{p}}", f"{ours}.q.{{p}}"), 0, width=width, turned=turned)
-    down = [f"{ours}.latent.{name}.{{p}}" for name in ("kv", "shared")]
+    down = [f"{ours}.latent.{name}.{{p}}" for name in ("k", "shared")]
     both = fused(f"{theirs}.kv_a_proj_with_mqa.{{p}}", down, rows=[latent.rank, turned])
     if neighbours:
         q = paired(q, 0, width=width, rotated=turned)
@@ -130,7 +130,7 @@ def attention_rules(config: ModelConfig, rest: Sequence[Rule], *, neighbours: bo
         both,
         rename(f"{theirs}.q_a_proj.{{p}}", f"{ours}.latent.q.{{p}}"),
         rename(f"{theirs}.q_a_layernorm.{{p}}", f"{ours}.latent.q_norm.{{p}}"),
-        rename(f"{theirs}.kv_a_layernorm.{{p}}", f"{ours}.latent.kv_norm.{{p}}"),
+        rename(f"{theirs}.kv_a_layernorm.{{p}}", f"{ours}.latent.k_norm.{{p}}"),
         fused(
             f"{theirs}.kv_b_proj.{{p}}",
             [f"{ours}.{side}.{{p}}" for side in "kv"],

@@ -211,7 +211,7 @@ class Attention(nn.Module):
             source, shared = (x if memory is None else memory), None
             if self.latent is not None:
                 x = self.latent.query_steps(to, f"{path}.latent", x)
-                source, shared = self.latent.key_steps(to, f"{path}.latent", source)
+                source, shared = self.latent.key_steps(to, f"{path}.latent", source, f"{path}.k")
             n, d = self.n_kv_heads, self.d_key
             q = self.side_steps(to, f"{path}.q", x, (self.q, self.q_norm), (self.n_heads, self.d_head), reach)
             k = self.side_steps(to, f"{path}.k", source, (self.k, self.k_norm), (n, d), reach, shared=shared)
