@@ -59,7 +59,7 @@ from clearhead.families.family import Family, HeadMap
 from clearhead.families.unknown import unknown
 from clearhead.weights.quantization import method_of
 
-__all__ = ["FAMILIES", "Family", "HeadMap", "family_for", "family_of", "preset", "presets"]
+__all__ = ["FAMILIES", "Family", "HeadMap", "family_for", "family_named", "family_of", "preset", "presets"]
 
 FAMILIES: tuple[Family, ...] = (
     gpt2.FAMILY,
@@ -157,13 +157,16 @@ FAMILIES: tuple[Family, ...] = (
 
 def family_of(document: Mapping[str, Any], *, where: str) -> Family:
     """The family that a config names. Raises UserError if it, or how its weights are quantized, is unknown."""
-    name = document.get("model_type")
-    for family in FAMILIES:
-        if family.model_type == name and all(document.get(key) == value for key, value in family.only_if.items()):
-            method_of(document, where=where, but=family.packings)
-            return family
-    method_of(document, where=where)
-    raise unknown(document, FAMILIES).error(where)
+    family = family_named(document)
+    method_of(document, where=where, but=() if family is None else family.packings)
+    if family is None:
+        raise unknown(document, FAMILIES).error(where)
+    return family
+
+
+def family_named(document: Mapping[str, Any]) -> Family | None:
+    """The family that a config names, however its weights are quantized; None if it is unknown."""
+    return next((family for family in FAMILIES if family.reads(document)), None)
 
 
 def family_for(config: ModelConfig, prefer: str | None = None) -> tuple[Family, HeadMap, dict[str, Any]] | None:

@@ -17,6 +17,7 @@ from clearhead.families.llama import rules as llama_rules
 from clearhead.families.mixtures import PROJECTIONS, choice
 from clearhead.families.mixtures import rules as expert_rules
 from clearhead.families.rotary import SCALINGS, WITH_LONG, Scalings, modern
+from clearhead.families.shared import MOST_LAYERS
 from clearhead.families.sigmoid_mixtures import CORRECTION, SIGMOID, more_layers, sparse
 from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, same
 from clearhead.weights.mapping import Rule, rename
@@ -70,7 +71,7 @@ def _exact(near: float, of: Callable[[float], float], value: float) -> float:
 
 
 def latents(
-    *, query: int = 1536, rank: int = 512, turned: int = 64, own: int = 128, value: int | None = 128,
+    *, query: int = 1536, rank: int = 512, turned: int = 64, own: int = 128, value: int = 128,
     max_length: int, scalings: Scalings = SCALINGS,
 ) -> tuple[FieldRule, ...]:  # fmt: skip
     """The fields of latent attention; the arguments are a family's defaults for absent ones."""
@@ -91,12 +92,7 @@ def latents(
         ),
         computed("q_lora_rank", "decoder.latent.query_rank", default=query),
         same("kv_lora_rank", "decoder.latent.rank", default=rank),
-        computed(
-            "v_head_dim",
-            "decoder.latent.d_value",
-            read=lambda width, values: width or values["hidden_size"] // values["num_attention_heads"],
-            default=value,
-        ),
+        same("v_head_dim", "decoder.latent.d_value", default=value),
         same("attention_bias", "decoder.latent.bias", "decoder.out_bias", default=False),
         ignored("head_dim", "qk_head_dim"),
     )
@@ -201,7 +197,8 @@ DEEPSEEK_V2 = Family(
     fields=(
         *_sizes(vocab_size=102_400, intermediate_size=11_008, kv_heads=None),
         *latents(max_length=2048),
-        *choice(64, 2, theirs="n_routed_experts", also="num_experts"),
+        *choice(64, 2, theirs="n_routed_experts", also="num_experts")[:2],
+        same("num_experts_per_tok", "decoder.experts.n_chosen"),
         *(one for one in sparse(first=0, d_ff=1407, shared=2) if one.theirs not in _WITHOUT),
         computed("topk_method", read=_grouped, write=_method, default=METHODS[0], like=""),
         computed("n_group", "decoder.experts.n_groups", read=_of_groups, default=None),
@@ -218,7 +215,7 @@ DEEPSEEK_V2 = Family(
 
 def _layers(kinds: list[str] | None, values: Values) -> list[int] | None:
     n = values["num_hidden_layers"]
-    kinds = ["dense"] * min(n, 1) + ["sparse"] * (n - 1) if kinds is None else kinds
+    kinds = ["dense", *["sparse"] * (min(n, MOST_LAYERS) - 1)] if kinds is None else kinds
     if len(kinds) != n or {*kinds} - {"dense", "sparse"}:
         raise UserError(f"expected dense or sparse for each of {n} layers, got {kinds}")
     found = [i for i, kind in enumerate(kinds) if kind == "sparse"]
@@ -288,8 +285,13 @@ def _base(scale: float | None, ours: Values) -> int | None:
     return None if scale is None else round(scale * ours["decoder"]["d_model"])
 
 
+def _value(width: int | None, values: Values) -> int:
+    return width or values["hidden_size"] // values["num_attention_heads"]
+
+
 _WORDS, *_OTHERS = heads("MiniCPM3", tied=True)[:3]
 _BASE = computed("dim_model_base", "head.scale", read=_logits, write=_base, default=256)
+_MINICPM3 = latents(query=768, rank=256, turned=32, own=64, max_length=32_768, scalings={**SCALINGS, **WITH_LONG})
 MINICPM3 = Family(
     model_type="minicpm3",
     constants=CONSTANTS,
@@ -304,15 +306,7 @@ MINICPM3 = Family(
             eps=1e-5,
             std=0.1,
         ),
-        *latents(
-            query=768,
-            rank=256,
-            turned=32,
-            own=64,
-            value=None,
-            max_length=32_768,
-            scalings={**SCALINGS, **WITH_LONG},
-        ),
+        *(one for one in _MINICPM3 if one.theirs != "v_head_dim"),
         computed(
             "scale_emb",
             "decoder.input.factor",
@@ -323,7 +317,8 @@ MINICPM3 = Family(
         ),
         computed("scale_depth", "decoder.branch_scale", read=_branch, write=_depth, default=1.4),
         Only("mlp_bias", False),
-        ignored("dim_model_base"),
+        computed("v_head_dim", "decoder.latent.d_value", read=_value, default=None),
+        ignored("dim_model_base", "logits_scaling"),
     ),
     rules=lambda config: attention_rules(config, llama_rules(config), neighbours=False),
     heads=(replace(_WORDS, fields=(*_WORDS.fields, _BASE)), *_OTHERS),

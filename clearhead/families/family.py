@@ -83,6 +83,11 @@ class Family:
     packings: tuple[str, ...] = ()
     """The methods of quantised checkpoints whose tensors its weight table restores."""
 
+    def reads(self, document: Document) -> bool:
+        """Whether a config names this family."""
+        own = {"model_type": self.model_type, **self.only_if}
+        return all(document.get(name) == value for name, value in own.items())
+
     def head_of(self, document: Document, *, where: str) -> HeadMap:
         """The head that `architectures` of a config names."""
         names = document.get("architectures") or [self.heads[0].architecture]

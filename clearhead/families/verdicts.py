@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import FAMILIES, family_of
+from clearhead.families import FAMILIES, family_named, family_of
 from clearhead.families.family import Document, Family, HeadMap
 from clearhead.families.mechanisms import Sign, parts, signs
 from clearhead.families.towers import Towers, towers_of
@@ -51,8 +51,7 @@ def verdict(document: Document, *, where: str, levels: int = LEVELS) -> Verdict:
     """Judges a config of another library. `where` begins the message of a refusal."""
     if (towers := towers_of(document)) is not None:
         return _of_towers(towers, document, where)
-    name = document.get("model_type")
-    family = next((one for one in FAMILIES if one.model_type == name), None)
+    family = family_named(document)
     if family is None:
         return _unknown(document, where, levels)
     try:
