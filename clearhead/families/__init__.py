@@ -49,6 +49,7 @@ from clearhead.families import (
     sigmoid_mixtures,
     small,
     t5,
+    text_parts,
     transformer,
     vit,
     wav2vec2,
@@ -151,6 +152,7 @@ FAMILIES: tuple[Family, ...] = (
     deepseek.GLM4_MOE_LITE,
     deepseek.YOUTU,
     deepseek.MINICPM3,
+    *text_parts.ALL,
 )
 """Every architecture that can be read and written. If several fit a network, the first is written."""
 

@@ -45,6 +45,8 @@ class Verdict:
     """The networks within it, by field."""
     config: ModelConfig | None = None
     """The network, if it opens."""
+    without: str = ""
+    """What its checkpoints hold besides this network, which is left out; empty for nothing."""
 
 
 def verdict(document: Document, *, where: str, levels: int = LEVELS) -> Verdict:
@@ -97,7 +99,7 @@ def _read(family: Family, head: HeadMap, document: Document, where: str) -> Verd
         sign = refused(str(error), document, where)
         instead = _otherwise(str(error), family, sign.field)
         return Verdict(DOES_NOT_OPEN, family.model_type, head.architecture, str(error), (sign,), instead)
-    return Verdict(OPENS, family.model_type, head.architecture, config=config)
+    return Verdict(OPENS, family.model_type, head.architecture, config=config, without=family.without)
 
 
 def _without_head(family: Family, document: Document, where: str, error: str) -> Verdict:

@@ -145,6 +145,8 @@ class Shares:
 
     repositories: int
     opens: int
+    of_pictures: int
+    """Of these, how many hold a model of pictures and texts, of which the text model opens alone."""
     but_for_a_head: int
     missing: tuple[tuple[str, int], ...]
     """The classes with the most repositories that do not open."""
@@ -166,6 +168,7 @@ def shares(lines: Sequence[Line], counts: Mapping[str, Any]) -> Shares:
     return Shares(
         counts["repositories"],
         sum(n for name, n in by_class.items() if name in opens),
+        sum(by_class[name] for name in {head.architecture for one in FAMILIES if one.without for head in one.heads}),
         sum(n for name, n in by_class.items() if name in heads),
         tuple(missing[:15]),
         sum(millions.values()),
@@ -204,6 +207,7 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
         f"- **{share:.1%} of {found.repositories:,} repositories** that generate text, with 500 or more downloads a"
         f" month, name a class that opens; {heads:.1%} more open but for a head. A repository of such a class may still"
         " be refused for a value of its config or for quantized weights, which is then said."
+        f" {found.of_pictures} of them hold a model of pictures and texts, whose text model opens alone."
     )
     rest = f" The others: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions
