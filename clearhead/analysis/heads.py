@@ -106,7 +106,7 @@ def weighted_norms(network: Transformer, seen: Seen, path: str) -> Tensor:
     with torch.no_grad():
         weights, v = seen[f"{path}.weights"], seen[f"{path}.v"]
         v = v.repeat_interleave(attention.n_heads // v.shape[1], 1)
-        per_head = effective_weight(attention.out).unflatten(1, (attention.n_heads, attention.d_head))
+        per_head = effective_weight(attention.out).unflatten(1, (attention.n_heads, attention.d_value))
         # |x W^T|^2 = x (W^T W) x^T: no vector as wide as the model for each key of each head.
         square = torch.einsum("dhk,dhj->hkj", per_head, per_head)
         norms = torch.einsum("bhsk,hkj,bhsj->bhs", v, square, v).clamp(min=0).sqrt()

@@ -61,6 +61,10 @@ def _narrower(name: str, stack: StackConfig, n: int) -> StackConfig:
         raise UserError(f"--heads: expected 1 to {stack.n_heads - 1} of the {name}'s heads, got {n}; keep at least one")
     if stack.kv_heads != stack.n_heads:
         raise UserError(f"prune: expected heads with keys of their own, got {stack.kv_heads} keys for {stack.n_heads}")
+    if stack.latent is not None:
+        raise UserError(
+            f"prune: expected queries, keys and values of one width, got latent.d_value={stack.value_width}"
+        )
     if stack.positions.by_head:
         kind = stack.positions.kind
         raise UserError(f"prune: expected positions that all heads share, got {kind}, which differ by head")

@@ -44,6 +44,15 @@ class Parts:
         """The summands of both."""
         return Parts(self.names + other.names, torch.cat([self.values, other.values], -2))
 
+    def beside(self, other: "Parts") -> "Parts":
+        """The summands of the vector that has the other's numbers behind its own."""
+        names, width = [*dict.fromkeys(self.names + other.names)], self.values.shape[-1]
+        shape = *self.values.shape[:-2], len(names), width + other.values.shape[-1]
+        whole = self.values.new_zeros(shape)
+        for one, part in ((self, whole[..., :width]), (other, whole[..., width:])):
+            part.index_add_(-2, torch.tensor([names.index(name) for name in one.names]), one.values)
+        return Parts(tuple(names), whole)
+
 
 class Shares:
     """Splits the values of one pass over one text into what each part wrote: the embedding, positions, each head, each
@@ -142,6 +151,9 @@ class Shares:
         if op.op == "add":
             first, second = (found[name] for name in op.inputs)
             return first.joined(second)
+        if op.op == "join":
+            first, second = (found[name] for name in op.inputs)
+            return first.beside(second)
         before = found[op.inputs[0]]
         made = Parts(before.names, self._through(op, [before.values], position))
         return self._with_bias(op, made)

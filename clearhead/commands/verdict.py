@@ -89,6 +89,8 @@ def lines(found: Judged) -> Iterator[str]:
     named = ", ".join(shown(name) for name in (one.model_type, one.architecture) if name)
     size = "" if found.parameters is None else f", {found.parameters:,} parameters"
     yield f"{one.kind}: {named or 'a config without a model_type'}{size}"
+    if one.without:
+        yield f"  left out: {one.without}"
     for sign in one.missing:
         yield f"  missing: {sign}" if sign.field else f"  refused: {one.error}"
     if one.not_understood:
@@ -130,6 +132,7 @@ def _told(one: Verdict) -> dict[str, JsonValue]:
         "error": one.error,
         "missing": missing,
         "instead": one.instead,
+        "left_out": one.without,
         "not_understood": list(one.not_understood),
         "parts": {name: _told(part) for name, part in one.parts.items()},
     }

@@ -10,10 +10,22 @@ from clearhead.config.base import Config, Probability, Share
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.heads import *
 from clearhead.config.inputs import *
+from clearhead.config.latent import Latent
 from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import *
 from clearhead.config.scaling import *
 from clearhead.config.stack import StackConfig
 
-__all__ = ["Clamp", "Config", "Experts", "Init", "ModelConfig", "Probability", "Share", "StackConfig", "StackName"]
+__all__ = [
+    "Clamp",
+    "Config",
+    "Experts",
+    "Init",
+    "Latent",
+    "ModelConfig",
+    "Probability",
+    "Share",
+    "StackConfig",
+    "StackName",
+]
 __all__ += heads.__all__ + inputs.__all__ + positions.__all__ + scaling.__all__

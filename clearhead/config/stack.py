@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 from clearhead.config.base import Activation, Config, Count, Probability, Width
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.inputs import Continuous, PatchInput, StackInput, TokenInput, WaveInput
+from clearhead.config.latent import Latent
 from clearhead.config.positions import (
     Disentangled,
     LearnedGrid,
@@ -36,6 +37,8 @@ class StackConfig(Config):
     """Key and value heads: n_heads (the default) is multi-head, 1 multi-query, any other number grouped-query."""
     d_head: Width | None = None
     """Width of one head; default d_model / n_heads."""
+    latent: Latent | None = None
+    """Keys and values made of one short vector for each position."""
     window: Count | None = None
     """Attend only to keys less than this many positions away; None for all."""
     window_layers: tuple[NonNegativeInt, ...] | None = None
@@ -106,6 +109,11 @@ class StackConfig(Config):
     def head_width(self) -> int:
         """`d_head`, by default d_model / n_heads."""
         return self.d_head or self.d_model // self.n_heads
+
+    @property
+    def value_width(self) -> int:
+        """Width of a head's values: `head_width`, unless `latent` says another."""
+        return self.head_width if self.latent is None else self.latent.d_value
 
     @property
     def embed_width(self) -> int:
@@ -220,6 +228,18 @@ class StackConfig(Config):
             raise ValueError(f"parallel={self.parallel!r} needs norm_place='pre', got {self.norm_place!r}")
         if self.layer_scale is not None and self.norm_place != "pre":
             raise ValueError(f"layer_scale={self.layer_scale} needs norm_place='pre', got {self.norm_place!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _latents(self) -> Self:
+        if self.latent is None:
+            return self
+        if self.latent.d_shared >= self.head_width:
+            raise ValueError(f"latent.d_shared={self.latent.d_shared} must be less than d_head={self.head_width}")
+        if self.kv_heads != self.n_heads:
+            raise ValueError(f"n_kv_heads={self.n_kv_heads} must be n_heads={self.n_heads}, of which each has its keys")
+        if self.qk_norm or isinstance(self.distances, Disentangled):
+            raise ValueError("latent keys have no qk_norm and no vectors of distances; leave one of the two out")
         return self
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from clearhead.families import (
     clip,
     cohere,
     deberta,
+    deepseek,
     deit,
     dinov2,
     dinov3,
@@ -48,6 +49,7 @@ from clearhead.families import (
     sigmoid_mixtures,
     small,
     t5,
+    text_parts,
     transformer,
     vit,
     wav2vec2,
@@ -58,7 +60,7 @@ from clearhead.families.family import Family, HeadMap
 from clearhead.families.unknown import unknown
 from clearhead.weights.quantization import method_of
 
-__all__ = ["FAMILIES", "Family", "HeadMap", "family_for", "family_of", "preset", "presets"]
+__all__ = ["FAMILIES", "Family", "HeadMap", "family_for", "family_named", "family_of", "preset", "presets"]
 
 FAMILIES: tuple[Family, ...] = (
     gpt2.FAMILY,
@@ -144,19 +146,29 @@ FAMILIES: tuple[Family, ...] = (
     sigmoid_mixtures.GLM4_MOE,
     sigmoid_mixtures.MINIMAX_M2,
     sigmoid_mixtures.GRANITE_MOE,
+    deepseek.DEEPSEEK_V3,
+    deepseek.KIMI_K2,
+    deepseek.DEEPSEEK_V2,
+    deepseek.GLM4_MOE_LITE,
+    deepseek.YOUTU,
+    deepseek.MINICPM3,
+    *text_parts.ALL,
 )
 """Every architecture that can be read and written. If several fit a network, the first is written."""
 
 
 def family_of(document: Mapping[str, Any], *, where: str) -> Family:
     """The family that a config names. Raises UserError if it, or how its weights are quantized, is unknown."""
-    name = document.get("model_type")
-    for family in FAMILIES:
-        if family.model_type == name and all(document.get(key) == value for key, value in family.only_if.items()):
-            method_of(document, where=where, but=family.packings)
-            return family
-    method_of(document, where=where)
-    raise unknown(document, FAMILIES).error(where)
+    family = family_named(document)
+    method_of(document, where=where, but=() if family is None else family.packings)
+    if family is None:
+        raise unknown(document, FAMILIES).error(where)
+    return family
+
+
+def family_named(document: Mapping[str, Any]) -> Family | None:
+    """The family that a config names, however its weights are quantized; None if it is unknown."""
+    return next((family for family in FAMILIES if family.reads(document)), None)
 
 
 def family_for(config: ModelConfig, prefer: str | None = None) -> tuple[Family, HeadMap, dict[str, Any]] | None:

@@ -75,13 +75,20 @@ class Family:
     read_only: bool = False
     """Whether the reference library has no class for it. Its models are written as those of another family."""
     only_if: Document = field(default_factory=dict)
-    """Fields whose values tell this family from another of the same model type."""
+    """Fields, as dotted paths, whose values tell this family from another of the same model type."""
     fallback: Document = field(default_factory=dict)
     """Fields written if nothing else sets them, because the library's defaults do not fit every size."""
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Fields whose numbers a checkpoint keeps in a tensor: field -> its names, of which the first one there counts."""
+    without: str = ""
+    """What its checkpoints hold besides this network, which is left out; empty for nothing."""
     packings: tuple[str, ...] = ()
     """The methods of quantised checkpoints whose tensors its weight table restores."""
+
+    def reads(self, document: Document) -> bool:
+        """Whether a config names this family."""
+        own = {"model_type": self.model_type, **self.only_if}
+        return all(_said(document, path) == value for path, value in own.items())
 
     def head_of(self, document: Document, *, where: str) -> HeadMap:
         """The head that `architectures` of a config names."""
@@ -176,6 +183,14 @@ class Family:
         """The effect of each field of a config."""
         head = self.head_of(document, where=where)
         return list(self.map_of(head).decisions(self.modernize(dict(document)), where=where))
+
+
+def _said(document: Document, path: str) -> object:
+    """The value at a dotted path; None if there is none."""
+    value: object = document
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def prefixed(rule: Rule, prefix: str) -> Rule:

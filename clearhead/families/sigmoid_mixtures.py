@@ -49,25 +49,29 @@ def _n_shared(width: int | None, ours: Values) -> int:
     return n
 
 
-SPARSE: tuple[Field, ...] = (
-    computed("first_k_dense_replace", "decoder.experts.layers", read=_after, write=_first, default=1, like=1),
-    same("moe_intermediate_size", "decoder.experts.d_ff", default=1408),
-    computed("n_shared_experts", "decoder.experts.shared", read=_shared, write=_n_shared, default=1, like=1),
-    computed(
-        "routed_scaling_factor",
-        "decoder.experts.scale",
-        read=lambda factor, _: None if factor == 1.0 else factor,
-        write=lambda factor, _: factor or 1.0,
-        default=1.0,
-        like=1.0,
-    ),
-    same("n_group", "decoder.experts.n_groups", default=1),
-    same("topk_group", "decoder.experts.n_groups_chosen", default=1),
-    same("norm_topk_prob", "decoder.experts.normalised", default=True),
-)
+def sparse(
+    *, first: int = 1, d_ff: int = 1408, shared: int = 1, scale: float = 1.0, groups: int = 1, groups_chosen: int = 1
+) -> tuple[Field, ...]:
+    """The layers with experts, their widths, and the groups and shares of the chosen ones, with a family's defaults."""
+    return (
+        computed("first_k_dense_replace", "decoder.experts.layers", read=_after, write=_first, default=first, like=1),
+        same("moe_intermediate_size", "decoder.experts.d_ff", default=d_ff),
+        computed("n_shared_experts", "decoder.experts.shared", read=_shared, write=_n_shared, default=shared, like=1),
+        computed(
+            "routed_scaling_factor",
+            "decoder.experts.scale",
+            read=lambda factor, _: None if factor == 1.0 else factor,
+            write=lambda factor, _: factor or 1.0,
+            default=scale,
+            like=1.0,
+        ),
+        same("n_group", "decoder.experts.n_groups", default=groups),
+        same("topk_group", "decoder.experts.n_groups_chosen", default=groups_chosen),
+        same("norm_topk_prob", "decoder.experts.normalised", default=True),
+    )
 
 
-def _more_layers(config: ModelConfig) -> Rule:
+def more_layers(config: ModelConfig) -> Rule:
     """Layers that predict further tokens, which only some programs for inference use."""
     deep = (".".join(f"{{{letter}}}" for letter in "abcdef"[:n]) for n in range(1, 7))
     at = f"layers.{config.output.n_layers}"
@@ -77,7 +81,7 @@ def _more_layers(config: ModelConfig) -> Rule:
 def _glm_rules(config: ModelConfig) -> Sequence[Rule]:
     table = rules(PROJECTIONS, shared="shared_experts")
     correction = rename("layers.{i}.mlp.gate.e_score_correction_bias", CORRECTION)
-    return (_more_layers(config), correction, *table(config))
+    return (more_layers(config), correction, *table(config))
 
 
 GLM4_MOE = Family(
@@ -96,7 +100,7 @@ GLM4_MOE = Family(
         inherited("attention_bias", "decoder.qkv_bias", of="bias", default=False),
         same("use_qk_norm", "decoder.qk_norm", default=False),
         *choice(128, 8, theirs="n_routed_experts"),
-        *SPARSE,
+        *sparse(),
         ignored("num_mtp_layers", "num_nextn_predict_layers"),
     ),
     rules=_glm_rules,

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import FAMILIES, family_of
+from clearhead.families import FAMILIES, family_named, family_of
 from clearhead.families.family import Document, Family, HeadMap
 from clearhead.families.mechanisms import Sign, parts, signs
 from clearhead.families.towers import Towers, towers_of
@@ -45,14 +45,15 @@ class Verdict:
     """The networks within it, by field."""
     config: ModelConfig | None = None
     """The network, if it opens."""
+    without: str = ""
+    """What its checkpoints hold besides this network, which is left out; empty for nothing."""
 
 
 def verdict(document: Document, *, where: str, levels: int = LEVELS) -> Verdict:
     """Judges a config of another library. `where` begins the message of a refusal."""
     if (towers := towers_of(document)) is not None:
         return _of_towers(towers, document, where)
-    name = document.get("model_type")
-    family = next((one for one in FAMILIES if one.model_type == name), None)
+    family = family_named(document)
     if family is None:
         return _unknown(document, where, levels)
     try:
@@ -98,7 +99,7 @@ def _read(family: Family, head: HeadMap, document: Document, where: str) -> Verd
         sign = refused(str(error), document, where)
         instead = _otherwise(str(error), family, sign.field)
         return Verdict(DOES_NOT_OPEN, family.model_type, head.architecture, str(error), (sign,), instead)
-    return Verdict(OPENS, family.model_type, head.architecture, config=config)
+    return Verdict(OPENS, family.model_type, head.architecture, config=config, without=family.without)
 
 
 def _without_head(family: Family, document: Document, where: str, error: str) -> Verdict:

@@ -13,6 +13,7 @@ from clearhead.model.distances import distance_scores
 from clearhead.model.division import Division
 from clearhead.model.dropout import dropout
 from clearhead.model.encoding import PositionEncoding
+from clearhead.model.latent import Latents, joined
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight
 from clearhead.model.norm import Norm, build_norm
@@ -37,6 +38,16 @@ def is_explicit(
 def has_kernel(soft_cap: float | None, positions: PositionEncoding | None, *, sinks: bool = False) -> bool:
     """Whether training can use PyTorch's fused kernel, which keeps no t x s matrix."""
     return soft_cap is None and not sinks and not (positions and positions.learns_bias)
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """b t (h k) -> b h t k"""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _as_wide(x: Tensor, width: int) -> Tensor:
+    """... k -> ... width: zeros behind it, for a kernel that has one width for queries, keys and values."""
+    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
 
 
 def _together(q: Tensor, n: int) -> Tensor:
@@ -73,15 +84,18 @@ class Attention(nn.Module):
     def __init__(self, config: StackConfig, *, cross: bool = False) -> None:
         super().__init__()
         self.n_heads, self.n_kv_heads = config.n_heads, config.kv_heads
-        self.d_head, self.scale = config.head_width, config.score_scale
+        self.d_head, self.d_value, self.scale = config.head_width, config.value_width, config.score_scale
         self.soft_cap, self.dropout = config.soft_cap, config.attn_dropout
         self.kernel: Kernel = "auto"
         self.sinks = nn.Parameter(torch.zeros(config.n_heads)) if config.sinks else None
         inner, kv_inner = config.n_heads * self.d_head, config.kv_heads * self.d_head
-        self.q = nn.Linear(config.d_model, inner, bias=config.has_qkv_bias)
-        self.k = nn.Linear(config.d_model, kv_inner, bias=config.has_key_bias)
-        self.v = nn.Linear(config.d_model, kv_inner, bias=config.has_qkv_bias)
-        self.out = nn.Linear(inner, config.d_model, bias=config.has_out_bias)
+        self.latent = None if config.latent is None else Latents(config, config.latent)
+        reads, read = (config.d_model, config.d_model) if self.latent is None else self.latent.widths
+        self.d_key = self.d_head if self.latent is None else self.d_head - self.latent.d_shared
+        self.q = nn.Linear(reads, inner, bias=config.has_qkv_bias)
+        self.k = nn.Linear(read, config.kv_heads * self.d_key, bias=config.has_key_bias)
+        self.v = nn.Linear(read, config.kv_heads * self.d_value, bias=config.has_qkv_bias)
+        self.out = nn.Linear(config.n_heads * self.d_value, config.d_model, bias=config.has_out_bias)
         self.distance = None if cross else distance_scores(config)
         self.norms_heads_together = config.qk_norm_over == "heads"
         self.q_norm = self.k_norm = None
@@ -102,14 +116,12 @@ class Attention(nn.Module):
     ) -> Tensor:
         """b t d (or packed m d) -> the same shape; keys and values from `memory` where given, else from x."""
         tell_padding(t=layout.valid, s=reach.valid)
-        q = self.project(self.q, self.q_norm, x, layout)
+        made = x if self.latent is None else self.latent.queries(x)
+        q = self.project((self.q, self.q_norm), made, layout, self.n_heads)
         if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
             k, v = cache.k, cache.v
         else:
-            source, source_layout = memory or (x, layout)
-            k = self.project(self.k, self.k_norm, source, source_layout)
-            k = k if reach.rotation is None else reach.rotation(k)
-            k, v = source_layout.blank(k), source_layout.blank(self.project(self.v, None, source, source_layout))
+            k, v = self.keys_and_values(*(memory or (x, layout)), reach)
             if cache is not None:
                 k, v = cache.append(k, v)
         q = q if reach.rotation is None else reach.rotation(q)
@@ -124,19 +136,24 @@ class Attention(nn.Module):
         z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, reach, group)
         return self.combine(_apart(z, n), layout)
 
-    def project(self, linear: nn.Module, norm: nn.Module | None, x: Tensor, layout: Layout) -> Tensor:
+    def keys_and_values(self, source: Tensor, layout: Layout, reach: Reach) -> tuple[Tensor, Tensor]:
+        """b s d (or packed m d) -> b h s k each, keys rotated, and 0 in padding."""
+        made, shared = (source, None) if self.latent is None else self.latent.keys(source)
+        k = self.project((self.k, self.k_norm), made, layout, self.n_kv_heads)
+        k = k if shared is None else joined(layout.unpack(shared)[:, None], k)
+        k = k if reach.rotation is None else reach.rotation(k)
+        return layout.blank(k), layout.blank(self.project((self.v, None), made, layout, self.n_kv_heads))
+
+    def project(self, by: tuple[nn.Module, Norm | None], x: Tensor, layout: Layout, heads: int) -> Tensor:
         """b t d (or packed m d) -> b h t k, each head or all heads together normed where there is a norm."""
+        linear, norm = by
         x = linear(x)
         if norm is None or self.norms_heads_together:
-            return self.split(layout.unpack(x if norm is None else norm(x)))
+            return _split(layout.unpack(x if norm is None else norm(x)), heads)
         if layout.rows is None:
-            return norm(self.split(x))
+            return norm(_split(x, heads))
         # Before padding is inserted, because a norm of zeros may be anything.
-        return self.split(layout.unpack(norm(x.unflatten(-1, (-1, self.d_head))).flatten(-2)))
-
-    def split(self, x: Tensor) -> Tensor:
-        """b t (h k) -> b h t k"""
-        return x.unflatten(-1, (-1, self.d_head)).transpose(1, 2)
+        return _split(layout.unpack(norm(x.unflatten(-1, (heads, -1))).flatten(-2)), heads)
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""
@@ -170,16 +187,17 @@ class Attention(nn.Module):
         mask = None if reach.causal and reach.score_bias is None else reach.mask
         if reach.score_bias is not None:
             mask = reach.score_bias if mask is None else mask + reach.score_bias
+        width = max(self.d_head, self.d_value)
         z = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
+            _as_wide(q, width),
+            _as_wide(k, width),
+            _as_wide(v, width),
             attn_mask=None if mask is None else mask.to(q.dtype),
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=reach.causal and mask is None,
             scale=self.scale,
             enable_gqa=group > 1,
-        )
+        )[..., : self.d_value]
         return z if reach.unreachable is None else z.masked_fill(reach.unreachable, 0.0)
 
     def combine(self, z: Tensor, layout: Layout) -> Tensor:
@@ -187,7 +205,7 @@ class Attention(nn.Module):
         z = tap(self, "z", z, "b h t k")
         if not looked_at(self, "heads"):
             return tap(self, "out", self.out(layout.pack(z.transpose(1, 2).flatten(2))), "b t d")
-        per_head = effective_weight(self.out).unflatten(1, (self.n_heads, self.d_head))
+        per_head = effective_weight(self.out).unflatten(1, (self.n_heads, self.d_value))
         heads = tap(self, "heads", torch.einsum("bhtk,dhk->bhtd", z, per_head), "b h t d")
         out = heads.sum(1) if self.out.bias is None else heads.sum(1) + self.out.bias
         return tap(self, "out", out, "b t d")
@@ -195,30 +213,49 @@ class Attention(nn.Module):
     def steps(self, to: Steps, path: str, x: str, reach: ReachSteps, *, memory: str | None = None) -> str:
         """List the ops of `forward`; returns the address of the result."""
         with to.inside(path):
-            source = x if memory is None else memory
-            q = self.side_steps(to, f"{path}.q", x, (self.q, self.q_norm), self.n_heads, reach)
-            k = self.side_steps(to, f"{path}.k", source, (self.k, self.k_norm), self.n_kv_heads, reach)
-            v = self.side_steps(to, f"{path}.v", source, (self.v, None), self.n_kv_heads, None)
+            source, shared = (x if memory is None else memory), None
+            if self.latent is not None:
+                x = self.latent.query_steps(to, f"{path}.latent", x)
+                source, shared = self.latent.key_steps(to, f"{path}.latent", source, f"{path}.k")
+            n, d = self.n_kv_heads, self.d_key
+            q = self.side_steps(to, f"{path}.q", x, (self.q, self.q_norm), (self.n_heads, self.d_head), reach)
+            k = self.side_steps(to, f"{path}.k", source, (self.k, self.k_norm), (n, d), reach, shared=shared)
+            v = self.side_steps(to, f"{path}.v", source, (self.v, None), (n, self.d_value), None)
             if to.explicit.get(reach.keys, True) or not has_kernel(
                 self.soft_cap, reach.positions, sinks=self.sinks is not None
             ):
                 z = self.explicit_steps(to, path, (q, k, v), reach)
             else:
-                z = to.do(f"{path}.z", "attention", q, k, v)
+                z = self.fused_steps(to, path, (q, k, v))
             heads = to.do(f"{path}.heads", "project", z, weights=(f"{path}.out.weight",))
             bias = () if self.out.bias is None else (f"{path}.out.bias",)
             return to.do(f"{path}.out", "sum_heads", heads, weights=bias)
 
+    def fused_steps(self, to: Steps, path: str, qkv: tuple[str, str, str]) -> str:
+        """List the ops of `fused`, for their sizes; returns the address of z."""
+        width, widths = max(self.d_head, self.d_value), (self.d_head, self.d_head, self.d_value)
+        wide = (
+            x if own == width else to.do(f"{x}.wide", "resize", x, by={"width": width})
+            for x, own in zip(qkv, widths, strict=True)
+        )
+        z = to.do(f"{path}.z", "attention", *wide)
+        return z if self.d_head == self.d_value else to.do(z, "resize", z, by={"width": self.d_value})
+
     def side_steps(
-        self, to: Steps, at: str, x: str, by: tuple[nn.Module, Norm | None], heads: int, reach: ReachSteps | None
-    ) -> str:
-        """List the ops of `project` and of a reach's rotation; returns the address `at`."""
-        linear, norm = by
+        self, to: Steps, at: str, x: str, by: tuple[nn.Module, Norm | None], grid: tuple[int, int],
+        reach: ReachSteps | None, *, shared: str | None = None,
+    ) -> str:  # fmt: skip
+        """List the ops of `project`, for heads and their width, and of a reach's rotation; returns the address `at`.
+
+        `shared` is the address of the part of keys that all heads share.
+        """
+        (linear, norm), (heads, width) = by, grid
         to.linear(f"{at}.linear", x, linear, at)
         whole = norm if self.norms_heads_together else None
         x = f"{at}.linear" if whole is None else whole.steps(to, f"{at}_norm", f"{at}.linear")
-        x = to.do(f"{at}.split", "split", x, by={"heads": heads})
+        x = to.do(f"{at}.split", "split", x, by={"heads": heads} | ({} if width == self.d_head else {"width": width}))
         x = x if norm is None or whole else norm.steps(to, f"{at}_norm", x)
+        x = x if shared is None else to.do(f"{at}.joined", "join", shared, x, by={"width": self.d_head - width})
         if (reach is None or reach.rotated(to, at, x) is None) and norm is not None and not whole:
             return to.do(at, "copy", x)
         return to.named(at)

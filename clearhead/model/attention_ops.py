@@ -123,6 +123,7 @@ KINDS |= {
         its_inputs,
         product_flops,
     ),
+    "resize": Kind(only_sized, lambda call: (*call.x[0].shape[:-1], int(call.op.by["width"]))),
     "project": Kind(_project, lambda call: (*call.x[0].shape[:-1], call.w[0][0]), its_inputs, product_flops),
     "sum_heads": Kind(_sum_heads, lambda call: call.x[0].shape[1:]),
     "attention": Kind(

@@ -222,9 +222,9 @@ class JointPart(LinearMap):
 
 
 def join(attention: Attention, kind: Callable[[nn.Linear], LinearMap]) -> None:
-    """Lets queries, keys and values of self-attention share a product if all three maps are plain."""
+    """Lets queries, keys and values of self-attention share a product if all three maps are plain and read the same."""
     linears = [attention.q, attention.k, attention.v]
-    if not all(is_plain(linear) for linear in linears):
+    if attention.latent is not None or not all(is_plain(linear) for linear in linears):
         return
     biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
     sizes = [linear.out_features for linear in linears]

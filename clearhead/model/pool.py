@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from clearhead.model.ops import KINDS, Call, Kind
+from clearhead.model.ops import KINDS, Call, Kind, Sized
 
 Pool = Literal["first", "second", "last", "mean", "first_and_mean"]
 
@@ -37,7 +37,11 @@ def _pool(call: Call) -> Tensor:
             return call.x[0][{"first": 0, "second": 1, "last": -1}[how]]
 
 
+def _joined_shape(call: Sized) -> tuple[int, ...]:
+    return *call.x[0].shape[:-1], sum(one.shape[-1] for one in call.x)
+
+
 KINDS |= {
     "pool": Kind(_pool, lambda call: call.x[0].shape[1:]),
-    "join": Kind(lambda call: torch.cat(call.x, -1), lambda call: (sum(one.shape[-1] for one in call.x),)),
+    "join": Kind(lambda call: torch.cat(call.x, -1), _joined_shape),
 }

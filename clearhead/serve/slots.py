@@ -24,7 +24,7 @@ class Slots(Cache):
         super().__init__([BlockCache(attn=LayerSlots(self, layer)) for layer in range(n_layers)])
         self.most_rows, self.most_cells = most_rows, most_cells
         self.cells: Tensor | None = None
-        """layer 2 row h s k: keys and values."""
+        """layer 2 row h s k: keys and values, of the width of the wider ones."""
         self.lengths: list[int] = []
         """Filled cells of each row in use."""
         self.row = self.at = torch.empty(0, dtype=torch.long)
@@ -37,14 +37,15 @@ class Slots(Cache):
 
     def join(self, past: Cache, parents: Sequence[int], lengths: Sequence[int]) -> None:
         """Adds rows: row i begins with the first lengths[i] cells of row parents[i] of a prefill."""
-        k, first, width = past.blocks[0].attn.k, self.n, past.length
+        k, v, first, width = past.blocks[0].attn.k, past.blocks[0].attn.v, self.n, past.length
         assert k is not None
-        cells = self.reserve(first + len(parents), width + 1, like=k)
+        assert v is not None
+        cells = self.reserve(first + len(parents), width + 1, like=max(k, v, key=lambda side: side.shape[-1]))
         index = torch.tensor(parents, device=k.device)
         for layer, block in enumerate(past.blocks):
             for part, value in enumerate((block.attn.k, block.attn.v)):
                 assert value is not None
-                cells[layer, part, first : first + len(parents), :, :width] = value[index]
+                cells[layer, part, first : first + len(parents), :, :width, : value.shape[-1]] = value[index]
         self.lengths += lengths
 
     def leave(self, row: int) -> None:
@@ -112,7 +113,7 @@ class LayerSlots(KeyValues):
         """Writes n h t k each at the end of every row; returns views of the rows in use, n h s k."""
         slots = self.slots
         assert slots.cells is not None
-        keys, values = slots.cells[self.layer]
+        keys, values = (side[..., : new.shape[-1]] for side, new in zip(slots.cells[self.layer], (k, v), strict=True))
         keys[slots.row, :, slots.at] = k.transpose(1, 2).flatten(0, 1)
         values[slots.row, :, slots.at] = v.transpose(1, 2).flatten(0, 1)
         return keys[: slots.n, :, : slots.width], values[: slots.n, :, : slots.width]

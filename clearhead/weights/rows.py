@@ -33,14 +33,23 @@ def fused(theirs: str, ours: Sequence[str], *, rows: Sequence[int], groups: int 
     return Rule((theirs,), tuple(ours), load, save, mixed=True)
 
 
+def turned_first(rule: Rule, *sides: int, width: int, turned: int) -> Rule:
+    """The same rule for heads of `width` rows whose last `turned` ones rotate; ours are the first."""
+
+    def load(tensor: "Tensor") -> "Tensor":
+        return tensor.unflatten(0, (-1, width)).roll(turned, 1).flatten(0, 1)
+
+    def save(tensor: "Tensor") -> "Tensor":
+        return tensor.unflatten(0, (-1, width)).roll(-turned, 1).flatten(0, 1)
+
+    return _each(rule, sides, load, save)
+
+
 def paired(rule: Rule, *sides: int, width: int, rotated: int) -> Rule:
     """The same rule for heads that rotate neighbours, (0, 1), (2, 3), ...; ours rotate halves, (0, r/2), (1, r/2 + 1).
 
     `sides` are the numbers of the queries and keys among ours, whose heads have `width` rows, `rotated` of them turned.
     """
-
-    def each(turn: "Callable[[Tensor], Tensor]", tensors: "Sequence[Tensor]") -> "list[Tensor]":
-        return [turn(tensor) if i in sides else tensor for i, tensor in enumerate(tensors)]
 
     def halves(tensor: "Tensor") -> "Tensor":
         return _turned(tensor, width, rotated, (rotated // 2, 2))
@@ -48,10 +57,21 @@ def paired(rule: Rule, *sides: int, width: int, rotated: int) -> Rule:
     def neighbours(tensor: "Tensor") -> "Tensor":
         return _turned(tensor, width, rotated, (2, rotated // 2))
 
+    return _each(rule, sides, halves, neighbours)
+
+
+def _each(
+    rule: Rule, sides: Sequence[int], load: "Callable[[Tensor], Tensor]", save: "Callable[[Tensor], Tensor]"
+) -> Rule:
+    """The same rule, after which these of our tensors are turned, and before which they are turned back."""
+
+    def each(turn: "Callable[[Tensor], Tensor]", tensors: "Sequence[Tensor]") -> "list[Tensor]":
+        return [turn(tensor) if i in sides else tensor for i, tensor in enumerate(tensors)]
+
     return replace(
         rule,
-        load=lambda tensors: each(halves, rule.load(tensors)),
-        save=lambda tensors: rule.save(each(neighbours, tensors)),
+        load=lambda tensors: each(load, rule.load(tensors)),
+        save=lambda tensors: rule.save(each(save, tensors)),
         mixed=True,
     )
 

@@ -12,7 +12,7 @@ import torch
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import load_towers
-from clearhead.families import FAMILIES, Family
+from clearhead.families import FAMILIES, HeadMap
 from clearhead.families.towers import Towers, towers_of
 from clearhead.families.unknown import listed
 from clearhead.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
@@ -77,9 +77,11 @@ def line(one: Modelled) -> Line:
 
 
 def _line(one: Modelled) -> Line:
-    family = next((known for known in FAMILIES if known.model_type == one.model_type), None)
-    if family is not None:
-        return _compared(one, family)
+    heads = {
+        head.architecture: head for known in FAMILIES if known.model_type == one.model_type for head in known.heads
+    }
+    if heads:
+        return _compared(one, [*heads.values()])
     if (towers := towers_of({"model_type": one.model_type})) is not None:
         return _of_towers(one, towers)
     fields, how = document(one)
@@ -113,10 +115,10 @@ def reason(found: Verdict) -> str:
     return "; ".join([*signs, *rest, *within[:2]])
 
 
-def _compared(one: Modelled, family: Family) -> Line:
-    """Every class of a family, with the reference."""
+def _compared(one: Modelled, heads: Sequence[HeadMap]) -> Line:
+    """Every class of a type that has a table, with the reference."""
     gap, wrong, equal = 0.0, list[str](), list[str]()
-    for head in family.heads:
+    for head in heads:
         case = tiny(one.model_type, head.architecture)
         if case is None:
             wrong.append(f"{head.architecture}: no tiny config in tests/parity/cases")
@@ -126,9 +128,9 @@ def _compared(one: Modelled, family: Family) -> Line:
         gap = max(gap, found.gap)
         equal += [head.architecture] if found.what == "close" else []
         wrong += [] if found.what == "close" else [f"{head.architecture}: {found.what}: {found.told}"]
-    ours = {name for head in family.heads for name in (head.architecture, *head.also)}
+    ours = {name for head in heads for name in (head.architecture, *head.also)}
     others = tuple(name for name in classes(one) if name not in ours)
-    also = tuple(name for head in family.heads for name in head.also if head.architecture in equal)
+    also = tuple(name for head in heads for name in head.also if head.architecture in equal)
     is_wrong = any(f": {bad}: " in said for said in wrong for bad in WRONG)
     kind = OPENS if equal and not wrong else "crash" if is_wrong else DOES_NOT_OPEN
     return Line(one.folder, one.model_type, kind, gap, tuple(equal), others, "; ".join(wrong), also=also)
@@ -143,6 +145,8 @@ class Shares:
 
     repositories: int
     opens: int
+    of_pictures: int
+    """Of these, how many hold a model of pictures and texts, of which the text model opens alone."""
     but_for_a_head: int
     missing: tuple[tuple[str, int], ...]
     """The classes with the most repositories that do not open."""
@@ -164,6 +168,7 @@ def shares(lines: Sequence[Line], counts: Mapping[str, Any]) -> Shares:
     return Shares(
         counts["repositories"],
         sum(n for name, n in by_class.items() if name in opens),
+        sum(by_class[name] for name in {head.architecture for one in FAMILIES if one.without for head in one.heads}),
         sum(n for name, n in by_class.items() if name in heads),
         tuple(missing[:15]),
         sum(millions.values()),
@@ -202,6 +207,7 @@ def _of_the_hub(found: Shares) -> Iterator[str]:
         f"- **{share:.1%} of {found.repositories:,} repositories** that generate text, with 500 or more downloads a"
         f" month, name a class that opens; {heads:.1%} more open but for a head. A repository of such a class may still"
         " be refused for a value of its config or for quantized weights, which is then said."
+        f" {found.of_pictures} of them hold a model of pictures and texts, whose text model opens alone."
     )
     rest = f" The others: {', '.join(found.types)}." if found.types else ""
     share = found.opened / found.millions

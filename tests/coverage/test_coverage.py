@@ -34,7 +34,7 @@ def lines() -> list[page.Line]:
 
 
 def _lines() -> list[page.Line]:
-    return [page.line(one) for folder in ("gpt2", "mamba", "llava") for one in folders.rows(folder)]
+    return [page.line(one) for folder in ("gpt2", "mamba", "vipllava") for one in folders.rows(folder)]
 
 
 def test_a_verdict_for_each(lines: list[page.Line]) -> None:

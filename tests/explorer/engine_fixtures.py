@@ -64,6 +64,10 @@ MASKED = c.ModelConfig(
     head=c.LanguageHead(tied=True, transform=True),
 )
 """Masks that are left out, and angles as they are stored."""
+_LATENT = {"d_head": 6, "positions": c.Rotary(fraction=0.67), "latent": c.Latent(rank=5, d_shared=4, d_value=7)}
+_FROM_LATENT = _LATENT["latent"].model_copy(update={"query_rank": 3, "bias": True, "d_value": 2})
+LATENT = c.ModelConfig(encoder=small(**_LATENT), decoder=small(**_LATENT | {"latent": _FROM_LATENT}))
+"""Keys that have a part in common."""
 
 
 def _pictures(**fields: Any) -> c.StackConfig:
@@ -117,7 +121,7 @@ def write(folder: Path, *, n_random: int = RANDOM) -> None:
     """All fixtures, and `index.json` with their names."""
     folder.mkdir(parents=True, exist_ok=True)
     names: list[str] = []
-    others = {"sound": SOUND, "masked": MASKED, **WAVES, **PICTURES}
+    others = {"sound": SOUND, "masked": MASKED, **WAVES, **PICTURES, "latent": LATENT}
     for number, (name, config) in enumerate([*CONFIGS.items(), *random_configs(n_random), *others.items()]):
         r, least = random.Random(number), 4 if name in CONFIGS else 1
         lengths = r.randint(least, 9), r.randint(least, 9)

@@ -29,6 +29,13 @@ def test_what_opens(document: dict[str, Any]) -> None:
     assert found.config is not None
 
 
+@pytest.mark.parametrize("both_ways", [None, False, True])
+def test_of_several_families_of_a_type_the_one_that_the_config_names(both_ways: bool | None) -> None:
+    document = {"model_type": "gemma3_text", "use_bidirectional_attention": both_ways}
+    found = judge({**document, "architectures": ["Gemma3TextModel" if both_ways else "Gemma3ForCausalLM"]})
+    assert (found.kind, found.config and found.config.decoder is None) == (OPENS, both_ways or False)
+
+
 def test_a_head_without_a_table_leaves_the_network() -> None:
     found = judge({**hub.GPT2_MEDIUM, "architectures": ["GPT2ForMultipleChoice"]})
     assert found.kind == BUT_FOR_A_HEAD

@@ -187,7 +187,8 @@ def inputs(case: Case, theirs: Any, *, left: bool = False, packed: bool = False,
         return Inputs(
             arguments | {"decoder_input_ids": target.ids, "decoder_attention_mask": target_mask}, (tokens, target)
         )
-    rows = draw(ALIKE if case.family in FILLED else LENGTHS, low, config.vocab_size)
+    n_words = getattr(config, "text_config", config).vocab_size
+    rows = draw(ALIKE if case.family in FILLED else LENGTHS, low, n_words)
     if case.family in ENDED:
         rows = [[*(one for one in row[1:] if one != config.eos_token_id), config.eos_token_id] for row in rows]
     tokens, mask = batch(rows)

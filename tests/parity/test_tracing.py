@@ -49,7 +49,7 @@ def test_a_head_put_out_is_its_columns_removed(case: Case) -> None:
         same = [at for at, other in layers.items() if other.out.weight is layer.out.weight]
         with trace(network, {f"{at}.z[h={h}]": zero for at in same}):
             edited = network(*tokens)
-        columns = layer.out.weight[:, h * layer.d_head : (h + 1) * layer.d_head]
+        columns = layer.out.weight[:, h * layer.d_value : (h + 1) * layer.d_value]
         whole = columns.clone()
         columns.zero_()
         layout = network.last_stack.embed.layout(tokens[-1])

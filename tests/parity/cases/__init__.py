@@ -11,6 +11,7 @@ from tests.parity.cases import (
     bert,
     deberta,
     decoders,
+    deepseek,
     distilbert,
     electra,
     esm,
@@ -76,7 +77,7 @@ ONE_A_FAMILY: list[Case] = [*{case.family: case for case in reversed(REPRESENTAT
 """The first class of each family: for checks that take long."""
 
 
-DERIVED: list[Case] = [*decoders.CASES, *tables.CASES, *umt5.CASES, *deberta.HEADS, *mixtures.CASES]
+DERIVED: list[Case] = [*decoders.CASES, *tables.CASES, *umt5.CASES, *deberta.HEADS, *mixtures.CASES, *deepseek.CASES]
 """Families that share fields and rules with others."""
 DERIVED_REPRESENTATIVES: list[Any] = [
     pytest.param(case, marks=pytest.mark.slow) for case in DERIVED if case.variant == "base"

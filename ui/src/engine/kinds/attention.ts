@@ -4,7 +4,10 @@ import { headWidth } from "../../core/config";
 import { axisLength, floats, row, size, type Floats } from "../../core/tensor";
 import { sum } from "../forms";
 import { isOpen, maskOf, setting } from "../functions";
-import { fail, lastRow, ofInput, ofVector, products, same, stackOf, taken, type Call, type OpKind } from "../kind";
+import {
+  fail, lastRow, ofInput, ofVector, products, same, stackOf, taken, type Call, type Context, type OpKind,
+} from "../kind";
+import type { Op } from "../../core/protocol";
 import { dotRows, rows, transposed, weighedRows } from "../products";
 import { eachRow } from "./norms";
 
@@ -12,10 +15,9 @@ export const ATTENTION = {
   split: {
     inputs: [1, 1],
     compute: split,
-    needs: ({ op, index: [h, t, k], context }) => [ofInput(op, 0, [t!, h! * headWidth(stackOf(op, context)) + k!])],
+    needs: ({ op, index: [h, t, k], context }) => [ofInput(op, 0, [t!, h! * widthOf(op, context) + k!])],
     explain: taken,
-    length: (op, axis, from, context) =>
-      axis === 0 ? setting(op, "heads") : axis === 1 ? from(0) : headWidth(stackOf(op, context)),
+    length: (op, axis, from, context) => axis === 0 ? setting(op, "heads") : axis === 1 ? from(0) : widthOf(op, context),
   },
   /** Each key or value head for every query head of its group. */
   repeat: {
@@ -60,6 +62,11 @@ export const ATTENTION = {
     },
   },
 } satisfies Record<string, OpKind>;
+
+/** The width of a head, which the op names where it is not that of queries. */
+function widthOf(op: Op, context: Context): number {
+  return setting(op, "width", headWidth(stackOf(op, context)));
+}
 
 /** t (h k) -> h t k */
 function split({ op, x: [value] }: Call): Floats {

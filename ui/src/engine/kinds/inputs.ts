@@ -1,5 +1,6 @@
 /** What a stack reads, and what a head takes of its states. */
 
+import { headWidth } from "../../core/config";
 import { axisLength, floats, row, type Floats } from "../../core/tensor";
 import type { Op } from "../../core/protocol";
 import { setting, unmasked } from "../functions";
@@ -72,19 +73,24 @@ export const INPUTS = {
     explain: ({ index: [, d] }, [row]) => ({ form: "taken", of: row!.term(d), by: null }),
     length: (op, axis, _, context) => (axis === 0 ? 1 : stackOf(op, context).d_model),
   },
-  /** Two vectors, one behind the other. */
+  /** Two vectors, one behind the other: of states, or in each head. */
   join: {
     inputs: [2, 2],
-    compute: ({ x }) => {
-      const joined = x.flatMap(({ data }) => [...data]);
-      return floats([joined.length], Float32Array.from(joined));
+    compute: ({ x: [a, b] }) => {
+      const n = axisLength(a!, -1), m = axisLength(b!, -1), out = floats([...a!.shape.slice(0, -1), n + m]);
+      for (let i = 0, j = 0; i < a!.data.length; i += n, j += m) {
+        out.data.set(a!.data.subarray(i, i + n), i + j);
+        out.data.set(b!.data.subarray(j, j + m), i + j + n);
+      }
+      return out;
     },
-    needs: ({ op, index: [d], context }) => {
-      const width = stackOf(op, context).d_model;
-      return [d! < width ? ofInput(op, 0, [d!]) : ofInput(op, 1, [d! - width])];
+    needs: ({ op, index, context }) => {
+      const d = index.at(-1)! - setting(op, "width", stackOf(op, context).d_model);
+      return [d < 0 ? ofInput(op, 0, [...index]) : ofInput(op, 1, [...index.slice(0, -1), d])];
     },
     explain: taken,
-    length: (_, __, from) => 2 * from(0),
+    length: (op, axis, from, context) =>
+      !op.by?.width ? 2 * from(0) : axis === 2 ? headWidth(stackOf(op, context)) : from(axis),
   },
 } satisfies Record<string, OpKind>;
 
