@@ -20,6 +20,7 @@ def circuits(
     edges: Flag = False,
     method: Literal["patching", "ig", "refined"] = "patching",
     steps: int = 5,
+    exact: float = 1 / 3,
     top: float = 0.05,
     out: Path | None = None,
     device: Device = "cpu",
@@ -41,8 +42,9 @@ def circuits(
         position: Position of the answer (default: the last).
         edges: Score the edges too.
         method: patching takes gradients at the clean text; ig their mean on the way from the corrupt one, which suits
-            whole circuits; refined runs each part again, which comes closest to patching one node or edge for real.
+            whole circuits; refined runs parts again, which comes closest to patching one node or edge for real.
         steps: Texts between the two for ig.
+        exact: Share of the nodes that refined patches for real, those whose estimates are least certain.
         top: Share of the edges that --out keeps.
         out: JSON file to write.
         device: Where to compute.
@@ -60,6 +62,7 @@ def circuits(
         edges=edges,
         method=method,
         steps=steps,
+        exact=exact,
         top=top,
         out=out,
         device=device,
