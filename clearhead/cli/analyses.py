@@ -129,9 +129,10 @@ def difference(
 ) -> None:
     """Show what changed between two checkpoints: which tensors, heads, neurons and answers.
 
-    Ranks the tensors by ‖B - A‖ / ‖A‖, with the rank of B - A. With --data, ranks the heads and neurons by how much
-    what they write changes by their own weights, on the same inputs; says how much of the answer each carries in both
-    models; and counts the answers that changed, with 95% bootstrap intervals over texts.
+    Ranks the tensors by ‖B - A‖ / ‖A‖, with the rank of B - A, and the heads and neurons by how much more their own
+    weights changed than those beside them. With --data, ranks the heads and neurons by how much what they write changes
+    by their own weights, on the same inputs; says how much of the answer each carries in both models; and counts the
+    answers that changed, with 95% bootstrap intervals over texts.
 
     Args:
         first: Folder of a model or run, RUN@STEP for one checkpoint, or the name of a model on the Hugging Face hub.
