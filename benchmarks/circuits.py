@@ -1,8 +1,10 @@
 """`python -m benchmarks.circuits`: how well circuits are found, against exhaustive patching, and how quickly."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TypeVar
 
 import torch
@@ -39,11 +41,21 @@ SENTENCES = (
     ("The cat sleeps on the sofa.", "The dog runs in the garden."),
     ("She bought a new car yesterday.", "She sold an old car yesterday."),
     ("The weather is very cold today.", "The weather is very warm today."),
+    ("The children play in the park.", "The children sleep in the house."),
+    ("He reads a book every night.", "He writes a letter every morning."),
+    ("The train to London was late.", "The flight to Paris was early."),
+    ("My sister works in a hospital.", "My brother works in a school."),
+    ("The price of oil fell again.", "The price of gold rose again."),
+    ("We had soup and bread for lunch.", "We had fish and rice for dinner."),
 )
 PHRASES = (
     ("3 weeks ago", "5 weeks ago", "il y a"),
     ("20 May 2024", "20 June 2024", "20"),
     ("1 million euros", "2 million euros", ""),
+    ("2 days ago", "7 days ago", "il y a"),
+    ("4 March 2020", "4 April 2020", "4"),
+    ("10 million euros", "20 million euros", ""),
+    ("6 weeks ago", "6 months ago", "il y a 6"),
 )
 """Two phrases, and what the decoder has written when they part."""
 SMALLEST = 1e-6
@@ -57,7 +69,12 @@ METHODS: dict[str, tuple[Callable[[Circuits], Nodes], Callable[[Circuits], Edges
 
 @app.command
 def fidelity(
-    *, which: str = "stories15M", checkpoints: Path = CHECKPOINTS, demo: Path | None = None, n: int = 4
+    *,
+    which: str = "stories15M",
+    checkpoints: Path = CHECKPOINTS,
+    demo: Path | None = None,
+    n: int = 10,
+    edges: bool = True,
 ) -> None:
     """Spearman's correlation of each method with exhaustive patching of every node and every edge, by pair of inputs.
 
@@ -66,18 +83,47 @@ def fidelity(
         checkpoints: Folder of the checkpoints.
         demo: Folder of a trained `clearhead demo`.
         n: Pairs of inputs.
+        edges: Also measure edges, of which there are thousands.
     """
-    print(f"{'pair':>4} {'edges':>6} {'seconds':>7}  {'method':<12} {'nodes':>6} {'edges':>6}", flush=True)
-    for i, circuits in enumerate(_pairs(which, checkpoints, demo, n)):
-        began = time.perf_counter()
-        nodes, edges = patched_nodes(circuits), patched_edges(circuits)
-        took = time.perf_counter() - began
-        for name, (by_node, by_edge) in METHODS.items():
-            scores, found = by_node(circuits).scores, by_edge(circuits)
-            exact = torch.tensor([[edges.get((w, r), 0.0) for r in found.readers] for w in found.writers])
-            of_nodes = spearman(torch.tensor(list(nodes.values())), torch.tensor([scores[at] for at in nodes]))
-            of_edges = spearman(exact[found.exists], found.scores[found.exists])
-            print(f"{i:>4} {len(edges):>6} {took:>7.0f}  {name:<12} {of_nodes:>6.3f} {of_edges:>6.3f}", flush=True)
+    torch.set_num_threads(1)
+    several = list(_pairs(which, checkpoints, demo, n))
+    for what in ("nodes", "edges") if edges else ("nodes",):
+        found: dict[str, list[tuple[float, float]]] = {}
+        for circuits in several:
+            for name, row in (_of_nodes if what == "nodes" else _of_edges)(circuits).items():
+                found.setdefault(name, []).append(row)
+        print(f"{what:<16} {'mean':>6} {'least':>6} {'CPU s':>6}   of {len(several)} pairs", flush=True)
+        for name, rows in found.items():
+            ranks, took = zip(*rows, strict=True)
+            each = " ".join(f"{rank:.3f}" for rank in ranks)
+            print(f"{name:<16} {fmean(ranks):6.3f} {min(ranks):6.3f} {fmean(took):6.2f}   {each}", flush=True)
+
+
+def _of_nodes(circuits: Circuits) -> dict[str, tuple[float, float]]:
+    """By method: the correlation with exhaustive patching, and seconds of processor time."""
+    exact, took = _clocked(lambda: patched_nodes(circuits))
+    found = {"every one": (1.0, took)}
+    for name, (by_node, _) in METHODS.items():
+        nodes, took = _clocked(functools.partial(by_node, circuits))
+        scores = nodes.scores
+        found[name] = spearman(torch.tensor(list(exact.values())), torch.tensor([scores[at] for at in exact])), took
+    return found
+
+
+def _of_edges(circuits: Circuits) -> dict[str, tuple[float, float]]:
+    exact, took = _clocked(lambda: patched_edges(circuits))
+    found = {"every one": (1.0, took)}
+    for name, (_, by_edge) in METHODS.items():
+        edges, took = _clocked(functools.partial(by_edge, circuits))
+        measured = torch.tensor([[exact.get((w, r), 0.0) for r in edges.readers] for w in edges.writers])
+        found[name] = spearman(measured[edges.exists], edges.scores[edges.exists]), took
+    return found
+
+
+def _clocked(call: Callable[[], T]) -> tuple[T, float]:
+    """What a call returns, and seconds of processor time."""
+    began = time.process_time()
+    return call(), time.process_time() - began
 
 
 @app.command
@@ -95,6 +141,8 @@ def speed(*, name: str = "gpt2", length: int = 64, threads: int = 2) -> None:
     circuits = _timed("clean and corrupt passes", lambda: Circuits(network, [ids[0]], [ids[1]], LogitDifference(5, 6)))
     nodes = _timed("nodes, at the clean text", circuits.nodes)
     _timed("nodes, ig of 5 steps", lambda: circuits.nodes(steps=5))
+    _timed("nodes, refined", lambda: refined_nodes(circuits))
+    _timed("nodes, each patched", lambda: patched_nodes(circuits))
     _timed("edges, at the clean text", circuits.edges)
     edges = _timed("edges, ig of 5 steps", lambda: circuits.edges(steps=5))
     _timed("a point of the faithfulness curve, 5%", lambda: next(curve(circuits, edges, (0.05,))))
@@ -175,7 +223,8 @@ def _texts(model: Model, pairs: Sequence[tuple[str, str]]) -> Iterator[Circuits]
 
 @torch.no_grad()
 def _stories(model: Model, n: int, *, length: int = 10, seed: int = 1) -> Iterator[Circuits]:
-    """Texts that the model writes, and the same with one token drawn again, where that changes what follows."""
+    """Texts that the model writes, and the same with another token at one place, where that changes what follows."""
+    known: set[tuple[int, ...]] = set()
     network, random = model.network.float(), torch.Generator().manual_seed(seed)
     while n:
         ids = torch.ones(1, 1, dtype=torch.long)
@@ -183,17 +232,22 @@ def _stories(model: Model, n: int, *, length: int = 10, seed: int = 1) -> Iterat
             ids = torch.cat([ids, _drawn(network, ids, random)], 1)
         at = int(torch.randint(length // 3, length - 2, (1,), generator=random))
         other = ids.clone()
-        while other[0, at] == ids[0, at]:
-            other[:, at] = _drawn(network, ids[:, :at], random)
+        other[:, at] = _drawn(network, ids[:, :at], random, but=int(ids[0, at]))
         circuits, explained = circuits_of(model, [Tokens(ids)], [Tokens(other)])
         likeliest = int(circuits.results[1][0, -1].argmax())
-        if explained.answer != likeliest:
+        pair = tuple(torch.cat([ids, other]).flatten().tolist())
+        if explained.answer != likeliest and pair not in known:
+            known.add(pair)
             n -= 1
             yield circuits
 
 
-def _drawn(network: Transformer, ids: Tensor, random: torch.Generator) -> Tensor:
-    return torch.multinomial(network(ids)[0, -1].softmax(-1), 1, generator=random)[None]
+def _drawn(network: Transformer, ids: Tensor, random: torch.Generator, *, but: int | None = None) -> Tensor:
+    """1 1: the next token, never `but`."""
+    logits = network(ids)[0, -1]
+    if but is not None:
+        logits[but] = -torch.inf
+    return torch.multinomial(logits.softmax(-1), 1, generator=random)[None]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """`python -m benchmarks.difference`: changes planted in random networks, and whether the difference ranks them first.
 
 A trial draws a small network, changes all of its weights a little, as further training would, and one place much more:
-a head, a neuron, or one matrix by an update of rank 1. The neuron is one of the half that write most on the texts of
-the trial, because a change of one that hardly fires there has no effect there. docs/difference.md has the figures.
+a head, a neuron, or one matrix by an update of rank 1. A busy neuron is one of the half that write most on the texts of
+the trial; a change of one that hardly fires there has no effect there, and only its weights show it. docs/difference.md
+has the figures.
 """
 
 import copy
@@ -18,6 +19,8 @@ from benchmarks.figures import Figure, show
 from benchmarks.racing.machine import Machine
 from clearhead import config as c
 from clearhead.analysis.difference import PartChanges, tensor_changes
+from clearhead.analysis.unit_changes import unit_changes
+from clearhead.capture.difference import STANDS_OUT
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import Address
 
@@ -41,7 +44,7 @@ class Planted:
     second: Transformer
     inputs: list[Tokens]
     kind: str
-    """head, neuron or rank 1."""
+    """head, busy neuron, neuron or rank 1."""
     place: str
     """The address of the part, or the name of the tensor."""
 
@@ -70,23 +73,30 @@ def planted(kind: str, seed: int, *, drift: float = 0.01, size: float = 1.0) -> 
         match kind:
             case "head":
                 place = _head(second, size)
-            case "neuron":
+            case "busy neuron":
                 place = _neuron(second, size, _busy_neurons(first, inputs))
+            case "neuron":
+                place = _neuron(second, size, [site for site in PartChanges(first, first).sites if is_neuron(site)])
             case _:
                 place = _rank_one(second, size)
     return Planted(first, second, inputs, kind, place)
 
 
 def ranked_first(trial: Planted) -> bool:
-    """Whether the difference names the planted change first, and an update of rank 1 as such."""
-    if trial.kind == "rank 1":
-        best = tensor_changes(trial.first, trial.second)[0]
-        return best.name == trial.place and best.first_share > 0.99
+    """Whether the weights show the planted change first: a head or neuron among both, an update of rank 1 as such."""
+    if trial.kind != "rank 1":
+        best = unit_changes(trial.first, trial.second)[0]
+        return best.site == trial.place and best.score >= STANDS_OUT
+    best = tensor_changes(trial.first, trial.second)[0]
+    return best.name == trial.place and best.first_share > 0.99
+
+
+def largest_effect(trial: Planted) -> bool:
+    """Whether the planted head or neuron is first among the heads, or neurons, by what it writes on the texts."""
     changes = PartChanges(trial.first, trial.second)
     own = dict(zip(changes.sites, changes.read(trial.inputs).written.own.mean(0).tolist(), strict=True))
-    return (
-        max((site for site in own if is_neuron(site) == (trial.kind == "neuron")), key=own.__getitem__) == trial.place
-    )
+    alike = [site for site in own if is_neuron(site) == (trial.kind != "head")]
+    return max(alike, key=own.__getitem__) == trial.place
 
 
 def is_neuron(site: str) -> bool:
@@ -155,12 +165,19 @@ def _rank_one(second: Transformer, size: float) -> str:
     return name
 
 
-def counts(trials: int, **settings: float) -> dict[str, int]:
-    """How many trials of each kind are ranked first."""
-    return {
-        kind: sum(ranked_first(planted(kind, seed, **settings)) for seed in range(trials))
-        for kind in ("head", "neuron", "rank 1")
-    }
+KINDS = ("head", "busy neuron", "neuron", "rank 1")
+
+
+def counts(trials: int, **settings: float) -> tuple[dict[str, int], dict[str, int]]:
+    """How many trials of each kind are first by their weights, and of heads and neurons by what they write."""
+    weights, effects = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS[:3], 0)
+    for kind in KINDS:
+        for seed in range(trials):
+            trial = planted(kind, seed, **settings)
+            weights[kind] += ranked_first(trial)
+            if kind in effects:
+                effects[kind] += largest_effect(trial)
+    return weights, effects
 
 
 @app.default
@@ -175,11 +192,11 @@ def main(*, trials: int = 100, drift: float = 0.01, size: float = 1.0) -> None:
     """
     torch.set_num_threads(1)
     print(Machine.now(1))
-    found = counts(trials, drift=drift, size=size)
-    show(
-        f"planted changes, {trials} networks each",
-        [Figure(f"{kind}: ranked first", n, trials) for kind, n in found.items()],
-    )
+    weights, effects = counts(trials, drift=drift, size=size)
+    rows = [Figure(f"{kind}: first by weights", n, trials) for kind, n in weights.items()]
+    rows += [Figure(f"{kind}: first by what it writes", effects[kind], trials) for kind in KINDS[:2]]
+    show(f"planted changes, {trials} networks each", rows)
+    print(f"\nany neuron: first by what it writes on these texts {effects['neuron']} of {trials}")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ def main(
     minutes: float = 10.0,
     width: str = "16x",
     active: int = 32,
+    skip: bool = False,
     seed: int = 0,
 ) -> None:
     """Trains features at each address and prints a row of a table for each."""
@@ -48,14 +49,15 @@ def main(
     at = at or tuple(f"{last}.blocks.{i}.{end}" for i in range(len(network.last_stack.blocks)))
     learnt, held = batches(loaded, model, data).split()
     parameters = sum(p.numel() for p in network.parameters())
-    print(f"{machine.processor}, {machine.environment}, one thread; {parameters:,} parameters, {kind}, k {active}")
+    what = f"{kind}, k {active}{', skip' if skip else ''}"
+    print(f"{machine.processor}, {machine.environment}, one thread; {parameters:,} parameters, {what}")
     print(
         "| at | features | CPU minutes | loss recovered (mean) | plain, features, zero, mean | explained | L0 | dead |"
     )
     print("|---|---:|---:|---:|---|---:|---:|---:|", flush=True)
     for address in at:
         site = Site.of(network, address, kind)
-        settings = Settings(n=number(width, loaded, site), k=active, minutes=minutes, seed=seed)
+        settings = Settings(n=number(width, loaded, site), k=active, skip=skip, minutes=minutes, seed=seed)
         begun, shown = time.perf_counter(), SHOWN_EVERY
         for event in train(network, learnt.inputs, site, settings, clock=time.process_time):
             match event:

@@ -1,5 +1,6 @@
 """Direct logit attribution: how much of one logit each part of the network wrote."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from clearhead.model.attention import Attention
 from clearhead.model.block import Block
 from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.model.layout import Tokens
-from clearhead.model.linear import effective_weight
+from clearhead.model.linear import LinearMap, effective_weight
 from clearhead.model.mode import Evaluating
 from clearhead.model.norm import Norm
 from clearhead.model.residual import LayerScale
@@ -47,12 +48,12 @@ def attribute(
     """logit = sum_c frozen_norm(c) . W[logit] + bias, c each writer to the residual stream   (Elhage et al. 2021)
 
     Splits logit[`logit`], or logit[`logit`] - logit[`minus`], at one position of the grid (of the pooled state if the
-    head pools). The norms on the way (the final one, and a sandwich's) keep the scale they had. Parts: embedding,
-    positions, each head, each FFN, and every bias by itself; an FFN's own biases are part of it.
+    head pools). The norms on the way (the final one, a sandwich's, post-norm's between the blocks) keep the scale they
+    had. Parts: embedding, positions, each head, each FFN, and every bias by itself; an FFN's own biases are part of it.
 
-    Raises UserError if the path to the logit is not linear: for post-norm stacks, and heads with a layer of their own.
+    Raises UserError if the path to the logit is not linear: for heads with a layer of their own.
     """
-    head = _linear(network)
+    head = linear_head(network)
     tokens = by_stack(network, inputs)
     name = list(tokens)[-1]
     layout = layouts(network, tokens)[name]
@@ -81,7 +82,7 @@ def attribute_each(
 
     Raises UserError as `attribute` does, and for a head that pools.
     """
-    head = _linear(network)
+    head = linear_head(network)
     if isinstance(head, ClassificationHead):
         raise UserError("attribution: expected a logit at each position, got a head that pools")
     tokens = by_stack(network, inputs)
@@ -93,13 +94,6 @@ def attribute_each(
         parts = _written(network, seen, list(tokens)[-1])
         shares = {part: torch.einsum("td,tkd->tk", x[0].expand(len(logits), -1), directions) for part, x in parts}
         return shares if bias is None else shares | {"head.output.bias": bias[logits]}
-
-
-def _linear(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
-    """The head. Raises UserError unless the path to it is linear once the norms' scales are fixed."""
-    if network.last_stack.config.norm_place == "post":
-        raise UserError("attribution: expected a residual stream that only adds, got post-norm, which rescales it")
-    return linear_head(network)
 
 
 def linear_head(network: Transformer) -> ClassificationHead | LanguageHead | TaggingHead:
@@ -117,26 +111,43 @@ def linear_head(network: Transformer) -> ClassificationHead | LanguageHead | Tag
 def _written(network: Transformer, seen: Trace, name: str) -> Shares:
     """The summands of the last states, b t d each, as the head reads them."""
     stack = network.stacks()[name]
-    yield from _normed(seen, f"{name}.final_norm", stack.final_norm, _added(stack.embed.norm, stack.blocks, seen, name))
-
-
-def _added(norm: nn.Module | None, blocks: nn.ModuleList, seen: Trace, name: str) -> Shares:
-    """The summands of the residual stream, b t d each."""
-    yield from _normed(seen, f"{name}.embed.norm", norm, _embedded(seen, name))
-    for i, block in enumerate(blocks):
+    embed = stack.embed
+    parts = _normed(seen, f"{name}.embed.norm", embed.norm, _embedded(seen, name))
+    if embed.project is not None:
+        parts = _projected(f"{name}.embed.project", embed.project, parts)
+    is_post = stack.config.norm_place == "post"
+    for i, block in enumerate(stack.blocks):
         assert isinstance(block, Block)
-        yield from _scaled(block.residual.config.branch_scale, _branches(block, seen, f"{name}.blocks.{i}"))
+        for path, norm, branch in _branches(block, seen, f"{name}.blocks.{i}"):
+            parts = itertools.chain(parts, _scaled(block.residual.config.branch_scale, branch))
+            parts = _normed(seen, path, norm, parts) if is_post else parts
+    return _normed(seen, f"{name}.final_norm", stack.final_norm, parts)
 
 
-def _branches(block: Block, seen: Trace, path: str) -> Shares:
-    """The summands of a block's branches."""
+def _branches(block: Block, seen: Trace, path: str) -> Iterator[tuple[str, nn.Module | None, Shares]]:
+    """A block's branches: the path of each one's first norm, which post-norm has after the sum; it; the summands."""
     attended = _gained(block.attn_scale, _attended(seen, f"{path}.attn", block.attn))
-    yield from _normed(seen, f"{path}.attn_out_norm", block.attn_out_norm, attended)
+    yield f"{path}.attn_norm", block.attn_norm, _normed(seen, f"{path}.attn_out_norm", block.attn_out_norm, attended)
     if block.cross is not None:
         read = _gained(block.cross_scale, _attended(seen, f"{path}.cross", block.cross))
-        yield from _normed(seen, f"{path}.cross_out_norm", block.cross_out_norm, read)
+        yield (
+            f"{path}.cross_norm",
+            block.cross_norm,
+            _normed(seen, f"{path}.cross_out_norm", block.cross_out_norm, read),
+        )
     fed = _gained(block.ffn_scale, _one(seen, f"{path}.ffn.out"))
-    yield from _normed(seen, f"{path}.ffn_out_norm", block.ffn_out_norm, fed)
+    yield f"{path}.ffn_norm", block.ffn_norm, _normed(seen, f"{path}.ffn_out_norm", block.ffn_out_norm, fed)
+
+
+def _projected(path: str, project: nn.Module, parts: Shares) -> Shares:
+    """What a linear map of the embedding makes of each part; and its bias."""
+    assert isinstance(project, nn.Linear | LinearMap)
+    weight = effective_weight(project)
+    for address, part in parts:
+        made = part @ weight.mT
+        yield address, made
+    if project.bias is not None:
+        yield f"{path}.bias", project.bias.expand_as(made)
 
 
 def _scaled(factor: float | None, parts: Shares) -> Shares:

@@ -71,21 +71,35 @@ class Written:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The parts of one attention or feed-forward: the columns of its output projection."""
+class Place:
+    """The heads of one attention, or the neurons of one feed-forward: the columns of its output projection."""
 
     path: str
     stack: str
     stream: str
     """The address of the stream to which it adds."""
+    n: int
+    """The number of its heads or neurons."""
+
+    @property
+    def is_ffn(self) -> bool:
+        """Whether its parts are neurons."""
+        return self.path.endswith("ffn")
 
     @property
     def value(self) -> str:
-        return f"{self.path}.post" if self.path.endswith("ffn") else f"{self.path}.z"
+        """The address of what its parts compute."""
+        return f"{self.path}.post" if self.is_ffn else f"{self.path}.z"
 
     @property
     def projection(self) -> str:
-        return f"{self.path}.down" if self.path.endswith("ffn") else f"{self.path}.out"
+        """The path of the map with which it writes."""
+        return f"{self.path}.down" if self.is_ffn else f"{self.path}.out"
+
+    @property
+    def sites(self) -> list[str]:
+        """The address of each part: `….attn.z[h=2]`, `….ffn.post[f=7]`."""
+        return [f"{self.value}[{'f' if self.is_ffn else 'h'}={i}]" for i in range(self.n)]
 
 
 def check_same(first: Transformer, second: Transformer) -> None:
@@ -121,9 +135,9 @@ class PartChanges:
         """Raises UserError for networks of two architectures."""
         self._first, self._second = merged(first), merged(second)
         check_same(self._first, self._second)
-        self._places = list(_places(self._first))
+        self._places = places(self._first)
         self._streams = {place.stream for place in self._places} | _memory(self._first)
-        self.sites = [site for place in self._places for site in self._sites(place)]
+        self.sites = [site for place in self._places for site in place.sites]
         """The address of each part: `….attn.z[h=2]`, `….ffn.post[f=7]`; blocks with experts have none there."""
 
     def read(self, inputs: Sequence[Tokens | Tensor]) -> "Read":
@@ -138,16 +152,11 @@ class PartChanges:
         written = (torch.cat(column, -1) for column in zip(*each, strict=True))
         return Read(Written(*written), (ours.get(LOGITS), theirs.get(LOGITS)))
 
-    def _sites(self, place: _Place) -> list[str]:
-        config = self._first.stacks()[place.stack].config
-        axis, n = ("f", config.d_ff) if place.path.endswith("ffn") else ("h", config.n_heads)
-        return [f"{place.value}[{axis}={i}]" for i in range(n)]
-
-    def _written(self, place: _Place, runs: Sequence[Mapping[str, Tensor]], valid: Tensor) -> tuple[Tensor, ...]:
+    def _written(self, place: Place, runs: Sequence[Mapping[str, Tensor]], valid: Tensor) -> tuple[Tensor, ...]:
         """b m, four times: the fields of `Written`."""
         ours, theirs, grafted = (run[place.value].float() for run in runs)
         a, b = (_matrix(network, place) for network in (self._first, self._second))
-        norms = _unit_norms if place.path.endswith("ffn") else self._head_norms
+        norms = _unit_norms if place.is_ffn else self._head_norms
         stream = runs[0][place.stream].float().norm(dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
         weight = (valid / stream / valid.sum(1, keepdim=True).clamp_min(1))[..., None]
         nothing, first = (torch.zeros_like(ours), a), (ours, a)
@@ -197,21 +206,24 @@ def _unit_norms(z: Tensor, a: Tensor, y: Tensor, b: Tensor) -> Tensor:
     return (step * step * squares + 2 * step * z * mixed + z * z * turns).clamp_min(0.0).sqrt()
 
 
-def _matrix(network: Transformer, place: _Place) -> Tensor:
+def _matrix(network: Transformer, place: Place) -> Tensor:
     module: Any = network.get_submodule(place.projection)
     return effective_weight(module).detach().float()
 
 
-def _places(network: Transformer) -> list[_Place]:
-    found: list[_Place] = []
+def places(network: Transformer) -> list[Place]:
+    """Every attention and every feed-forward without experts, in order."""
+    found: list[Place] = []
     for name, stack in network.stacks().items():
+        heads, units = stack.config.n_heads, stack.config.d_ff
         for i in range(stack.config.n_layers):
             at = f"{name}.blocks.{i}"
-            found.append(_Place(f"{at}.attn", name, f"{at}.resid_pre"))
+            found.append(Place(f"{at}.attn", name, f"{at}.resid_pre", heads))
             if stack.cross:
-                found.append(_Place(f"{at}.cross", name, f"{at}.resid_attn"))
+                found.append(Place(f"{at}.cross", name, f"{at}.resid_attn", heads))
             if not stack.config.has_experts(i):
-                found.append(_Place(f"{at}.ffn", name, f"{at}.resid_{'cross' if stack.cross else 'attn'}"))
+                stream = f"{at}.resid_{'cross' if stack.cross else 'attn'}"
+                found.append(Place(f"{at}.ffn", name, stream, units))
     return found
 
 

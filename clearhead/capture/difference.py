@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from clearhead.analysis.difference import PartChanges, TensorChange, Written, tensor_changes
+from clearhead.analysis.unit_changes import UnitChange, unit_changes
 from clearhead.api import Model
 from clearhead.capture.answers import Answers, Judged, judged, summed
 from clearhead.capture.effects import BATCH_TOKENS, effects_of_parts
@@ -19,6 +20,8 @@ from clearhead.progress import counted
 from clearhead.tasks.resampling import intervals_of_means
 
 Interval = tuple[float, float]
+STANDS_OUT = 6.0
+"""Deviations from the other units of a layer from which a change of weights is shown."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Difference:
     tensors: list[TensorChange]
     """Those that differ, the largest relative change first."""
     n_tensors: int
+    units: tuple[UnitChange, ...] = ()
+    """Heads and neurons whose weights changed by STANDS_OUT deviations more than those beside them, largest first."""
     n_texts: int = 0
     heads: tuple[PartChange, ...] = ()
     """Those whose own weights change what they write, the largest change first."""
@@ -68,13 +73,14 @@ class Difference:
 def difference(
     first: Model, second: Model, texts: Iterable[Text] = (), *, length: int | None = None, top: int = 20
 ) -> Difference:
-    """Ranks the tensors of two models by change and, over texts, their heads and neurons; counts changed answers.
+    """Ranks tensors, heads and neurons by change of weights; over texts also by what they write, and counts answers.
 
-    The `top` heads and neurons are kept. Texts are as in `capture`. Raises UserError for models of different
-    architectures or vocabularies.
+    The `top` heads and neurons of each list are kept. Texts are as in `capture`. Raises UserError for models of
+    different architectures or vocabularies.
     """
     _check_tokens(first, second)
     tensors, n_tensors = tensor_changes(first.network, second.network), len(list(first.network.parameters()))
+    units = tuple(one for one in unit_changes(first.network, second.network)[:top] if one.score >= STANDS_OUT)
     encoder = Encoder(first, tuple(first.config.stacks), length)
     known, every = list[Encoded](), iter(texts)
     given: list[Text] = []
@@ -86,7 +92,7 @@ def difference(
         known += encoder.encoded(some, len(given))
         given += some
     if not known:
-        return Difference(tensors, n_tensors)
+        return Difference(tensors, n_tensors, units)
     changes, found, sizes = PartChanges(first.network, second.network), list[Judged](), list[Written]()
     groups = batches(known, tokens=BATCH_TOKENS)
     for batch in counted(groups, "differences"):
@@ -101,7 +107,7 @@ def difference(
         parts = _with_effects((first, second), encoder, [[known[i] for i in group] for group in groups], parts)
     answers = summed(first, found, order, [(one, given[one.row]) for one in known], top) if found else None
     heads, neurons = (tuple(part for part in parts if (".ffn." in part.site) == is_ffn) for is_ffn in (False, True))
-    return Difference(tensors, n_tensors, len(known), heads, neurons, answers)
+    return Difference(tensors, n_tensors, units, len(known), heads, neurons, answers)
 
 
 def _check_tokens(first: Model, second: Model) -> None:

@@ -20,6 +20,7 @@ def circuits(
     edges: Flag = False,
     method: Literal["patching", "ig", "refined"] = "patching",
     steps: int = 5,
+    exact: float = 1 / 3,
     top: float = 0.05,
     out: Path | None = None,
     device: Device = "cpu",
@@ -40,8 +41,9 @@ def circuits(
         position: Position of the answer (default: the last).
         edges: Score the edges too.
         method: patching takes gradients at the clean text; ig their mean on the way from the corrupt one, which suits
-            whole circuits; refined runs each part again, which comes closest to patching one node or edge for real.
+            whole circuits; refined runs parts again, which comes closest to patching one node or edge for real.
         steps: Texts between the two for ig.
+        exact: Share of the nodes that refined patches for real, those whose estimates are least certain.
         top: Share of the edges that --out keeps.
         out: JSON file to write.
     """
@@ -58,6 +60,7 @@ def circuits(
         edges=edges,
         method=method,
         steps=steps,
+        exact=exact,
         top=top,
         out=out,
         device=device,
@@ -121,9 +124,10 @@ def difference(
 ) -> None:
     """Show what changed between two checkpoints: which tensors, heads, neurons and answers.
 
-    Ranks the tensors by ‖B - A‖ / ‖A‖, with the rank of B - A. With --data, ranks the heads and neurons by how much
-    what they write changes by their own weights, on the same inputs; says how much of the answer each carries in both
-    models; and counts the answers that changed, with 95% bootstrap intervals over texts.
+    Ranks the tensors by ‖B - A‖ / ‖A‖, with the rank of B - A, and the heads and neurons by how much more their own
+    weights changed than those beside them. With --data, ranks the heads and neurons by how much what they write changes
+    by their own weights, on the same inputs; says how much of the answer each carries in both models; and counts the
+    answers that changed, with 95% bootstrap intervals over texts.
 
     Args:
         first: Folder of a model or run, RUN@STEP for one checkpoint, or the name of a model on the Hugging Face hub.

@@ -5,7 +5,7 @@ from typing import Literal
 
 from cyclopts import App
 
-from clearhead.cli.app import Device, Named, Text, app
+from clearhead.cli.app import Device, Flag, Named, Text, app
 
 features = App(name="features", help="Train sparse features of a model's values, and see them.", sort_key=9)
 steer = App(name="steer", help="Make directions that steer what a model writes.", sort_key=9)
@@ -24,6 +24,7 @@ def features_train(
     kind: Literal["sae", "transcoder"] = "sae",
     width: str = "16x",
     active: int = 32,
+    skip: Flag = False,
     minutes: float | None = None,
     steps: int | None = None,
     seed: int = 0,
@@ -43,6 +44,7 @@ def features_train(
         kind: sae explains a value by itself; transcoder explains what an FFN writes by what it reads.
         width: Number of features, such as 4096, or 16x for sixteen times the width of the model.
         active: Features that are active at a position.
+        skip: Give a transcoder a linear way beside its features, so that they need only explain the rest.
         minutes: Time to train (default: 10, unless --steps is given).
         steps: Updates to make at most.
         seed: Seed of all random numbers.
@@ -57,6 +59,7 @@ def features_train(
         kind=kind,
         width=width,
         k=active,
+        skip=skip,
         minutes=10.0 if minutes is None and steps is None else minutes,
         steps=steps,
         seed=seed,

@@ -32,6 +32,7 @@ def circuits_command(
     edges: bool,
     method: Method,
     steps: int,
+    exact: float,
     top: float,
     out: Path | None,
     device: str,
@@ -39,6 +40,8 @@ def circuits_command(
     """Prints the nodes, or the edges and how much of the metric they carry alone; writes all of it as JSON."""
     if not 0 < top <= 1:
         raise UserError(f"--top: expected a share above 0 and at most 1, got {top}; try 0.05")
+    if not 0 <= exact <= 1:
+        raise UserError(f"--exact: expected a share from 0 to 1, got {exact}; try 0.33")
     model = load(name, device=device)
     baseline = corrupt if corrupt in ("zero", "mean") else None
     writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
@@ -53,7 +56,7 @@ def circuits_command(
     tell(f"{metric}: {begin:.3f} on the clean text, {end:.3f} on the corrupt one")
     document: dict[str, Any] = {"metric": metric, "clean": begin, "corrupt": end, "method": method}
     steps = steps if method == "ig" else 0
-    nodes = refined_nodes(circuits) if method == "refined" else circuits.nodes(steps=steps)
+    nodes = refined_nodes(circuits, exact=exact) if method == "refined" else circuits.nodes(steps=steps)
     document["nodes"] = nodes.json()
     kept: list[Edge] = []
     if edges:
@@ -86,7 +89,7 @@ def _print_nodes(nodes: Nodes) -> None:
     ranked = sorted(nodes.scores.items(), key=lambda item: -abs(item[1]))
     print(f"{'score':>9}  node")
     for address, score in ranked[:SHOWN]:
-        print(f"{score:9.4f}  {address}")
+        print(f"{score:9.4f}  {address}{'  (exact)' if address in nodes.exact else ''}")
 
 
 def _print_edges(edges: Edges, points: list[Point]) -> None:

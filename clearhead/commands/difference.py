@@ -62,7 +62,7 @@ def difference_command(
     chosen = [text for _, text in drawn(texts_of(models[0], data, columns), texts, seed=seed)] if data else []
     tell(f"first:  {first}\nsecond: {second}")
     if not data:
-        tell("tensors alone; give --data FILE for heads, neurons and answers")
+        tell("weights alone; give --data FILE for what heads and neurons write, and for answers")
     elif not chosen:
         raise UserError("--data: expected texts, got none that are not blank; try other data")
     with progress():
@@ -98,6 +98,14 @@ def tables(found: Difference, scores: Mapping[str, Mapping[str, Any]], top: int)
         ("tensor", "‖B-A‖/‖A‖", "‖B-A‖", "effective rank", ""),
         [_tensor(one) for one in found.tensors[:top]],
     )
+    if found.tensors:
+        yield Table(
+            "Heads and neurons whose weights changed most, in deviations from those beside them"
+            if found.units
+            else "No head's or neuron's weights changed much more than those beside it",
+            ("", "deviations", "‖B-A‖/‖A‖", "of"),
+            [(one.site, f"{one.score:.1f}", f"{one.relative:.2e}", one.tensor) for one in found.units],
+        )
     for name, parts in (("heads", found.heads), ("neurons", found.neurons)):
         if parts:
             yield Table(

@@ -75,6 +75,7 @@ def train_command(
     kind: Kind,
     width: str,
     k: int,
+    skip: bool,
     minutes: float | None,
     steps: int | None,
     seed: int,
@@ -88,7 +89,7 @@ def train_command(
     site = Site.of(model.network, at, kind)
     texts = batches(model, name, data)
     learnt, held = texts.split()
-    settings = Settings(n=number(width, model, site), k=k, minutes=minutes, steps=steps, seed=seed)
+    settings = Settings(n=number(width, model, site), k=k, skip=skip, minutes=minutes, steps=steps, seed=seed)
     tell(f"{settings.n:,} features read {site.reads} and write to {site.writes}, {k} active at a position")
     features = trained(model, learnt, site, settings)
     found = report(model.network, held.inputs, features, held.labels)

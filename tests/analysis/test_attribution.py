@@ -9,11 +9,9 @@ from clearhead.trace import trace, zero
 from tests.analysis.kinds import CASES, pictures
 from tests.model import small
 
-LINEAR = [name for name in CASES if not name.endswith("post")]
-
 
 @pytest.mark.parametrize("minus", [None, 1])
-@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("name", CASES)
 def test_shares_sum_to_the_logit(name: str, minus: int | None):
     network, inputs = CASES[name]()
     found = attribute(network, inputs, 2, minus=minus, position=3)
@@ -70,6 +68,34 @@ def test_a_share_is_what_goes_with_its_part_when_the_scale_stays():
     torch.testing.assert_close(share, (plain - gone)[:, -1, 5], atol=1e-5, rtol=1e-4)
 
 
+def test_a_share_of_a_post_norm_network_is_what_goes_with_its_part_when_the_scales_stay():
+    """Such as of the 2017 Transformer: the norms after each sum have the scale, and the other branches their values."""
+    stacks = {"encoder": small.stack(norm_place="post"), "decoder": small.stack(norm_place="post")}
+    network = small.shaken(Transformer(c.ModelConfig(**stacks)))
+    inputs, part = [small.ids(1, 5), small.ids(1, 4, seed=1)], "decoder.blocks.0.cross.heads[h=2]"
+    with torch.no_grad(), trace(network) as seen:
+        plain = network(*inputs)
+    found = attribute(network, inputs, 5, position=-1)
+    torch.testing.assert_close(torch.stack(list(found.shares.values())).sum(0), plain[:, -1, 5], atol=1e-4, rtol=1e-5)
+    norms = [f"decoder.blocks.{i}.{n}_norm.rstd" for i in (0, 1) for n in ("attn", "cross", "ffn")]
+    outs = ["decoder.blocks.0.ffn.out", *(f"decoder.blocks.1.{part}.out" for part in ("attn", "cross", "ffn"))]
+    with torch.no_grad(), trace(network, {address: seen[address] for address in (*norms, *outs)} | {part: zero}):
+        gone = network(*inputs)
+    torch.testing.assert_close(found.shares[part], (plain - gone)[:, -1, 5], atol=1e-5, rtol=1e-4)
+
+
+def test_a_narrow_embedding_is_projected():
+    reads = c.TokenInput(vocab_size=13, width=6)
+    network = small.shaken(
+        Transformer(
+            c.ModelConfig(encoder=small.stack(input=reads, norm_place="post"), head=c.ClassificationHead(n_labels=6))
+        )
+    )
+    found = attribute(network, [small.ids(1, 4)], 3)
+    assert "encoder.embed.project.bias" in found.shares
+    torch.testing.assert_close(torch.stack(list(found.shares.values())).sum(0), found.logit, atol=1e-4, rtol=1e-5)
+
+
 def test_edits_and_scales():
     head = c.LanguageHead(tied=False, bias=True, scale=0.5)
     network = small.shaken(Transformer(c.ModelConfig(decoder=small.stack(), head=head)))
@@ -82,7 +108,6 @@ def test_edits_and_scales():
 @pytest.mark.parametrize(
     ("stack", "head"),
     [
-        ({"norm_place": "post"}, c.LanguageHead()),
         ({}, c.LanguageHead(transform=True)),
         ({}, c.LanguageHead(soft_cap=5.0)),
         ({}, c.ClassificationHead(n_labels=6, pooler=True)),

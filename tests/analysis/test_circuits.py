@@ -164,13 +164,30 @@ def test_integrated_gradients_see_through_a_saturated_softmax():
     assert abs(mean - exact) < 0.3 * abs(plain - exact)
 
 
-def test_refined_nodes_are_closer_than_one_gradient():
-    circuits = studied("encoder_decoder")
-    exact = torch.tensor(list(patched_nodes(circuits).values()))
-    plain, refined = (
-        torch.tensor(list(n.scores.values())) for n in (circuits.nodes(), refined_nodes(circuits, steps=5))
-    )
-    assert spearman(refined, exact) > 0.95 > spearman(plain, exact)
+@pytest.mark.parametrize("name", ["decoder_grouped_rotary", "encoder_relative", "encoder_decoder", "pictures"])
+def test_refined_nodes_are_exact_where_the_gradient_is_least_certain(name: str):
+    circuits = studied(name)
+    exact, plain = patched_nodes(circuits), circuits.nodes().scores
+    refined = refined_nodes(circuits)
+    assert len(refined.exact) == round(len(exact) / 3)
+    assert list(refined.scores) == list(exact)
+    for at, score in refined.scores.items():
+        assert score == pytest.approx(exact[at] if at in refined.exact else plain[at], abs=1e-10)
+    error = {at: abs(plain[at] - exact[at]) for at in exact}
+    assert sum(error[at] for at in refined.exact) > 0.7 * sum(error.values()), "the wrong third"
+    truth = torch.tensor(list(exact.values()))
+    before, after = (spearman(torch.tensor(list(some.values())), truth) for some in (plain, refined.scores))
+    assert after > before
+
+
+def test_the_share_of_exact_nodes():
+    circuits = one(small.decoder())
+    assert refined_nodes(circuits, exact=1).exact == pytest.approx(patched_nodes(circuits))
+    assert not refined_nodes(circuits, exact=0).exact
+    with pytest.raises(UserError, match="exact: expected a share from 0 to 1, got 2"):
+        refined_nodes(circuits, exact=2)
+    with pytest.raises(UserError, match=r"decoder.blocks.9.ffn.out: no such writer"):
+        patched_nodes(circuits, ["decoder.blocks.9.ffn.out"])
 
 
 def test_baselines_without_a_text():

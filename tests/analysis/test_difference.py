@@ -5,11 +5,13 @@ import copy
 import pytest
 import torch
 
-from benchmarks.difference import counts, planted, ranked_first
+from benchmarks.difference import counts, largest_effect, planted, ranked_first
 from clearhead import config as c
 from clearhead.analysis.difference import PartChanges, check_same, tensor_changes
+from clearhead.analysis.unit_changes import unit_changes
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.model.attention import Attention
 from clearhead.trace import Address, Trace, trace
 from tests.analysis.kinds import CASES
 from tests.model import small
@@ -29,9 +31,16 @@ def test_a_planted_change_is_ranked_first(kind: str) -> None:
     assert all(ranked_first(planted(kind, seed)) for seed in range(8))
 
 
+@pytest.mark.parametrize("kind", ["head", "busy neuron"])
+def test_a_planted_change_has_the_largest_effect(kind: str) -> None:
+    assert all(largest_effect(planted(kind, seed)) for seed in range(8))
+
+
 @pytest.mark.slow
 def test_planted_changes_are_ranked_first_in_all_trials() -> None:
-    assert counts(100) == {"head": 100, "neuron": 100, "rank 1": 100}
+    weights, effects = counts(100)
+    assert weights == {"head": 100, "busy neuron": 100, "neuron": 100, "rank 1": 100}
+    assert (effects["head"], effects["busy neuron"]) == (100, 100)
 
 
 @pytest.mark.parametrize("kind", ["head", "neuron"])
@@ -81,6 +90,46 @@ def test_what_parts_write_is_what_traces_show(name: str) -> None:
             torch.testing.assert_close(found[:, i], expected.detach(), rtol=1e-3, atol=1e-5)
     assert (written.total <= written.own + written.moved + 1e-5).all()
     assert (written.own > 0).any()
+
+
+@pytest.mark.parametrize("name", ["decoder", "decoder_grouped_rotary", "encoder_decoder"])
+def test_the_change_of_a_units_weights_is_that_of_its_rows_and_columns(name: str) -> None:
+    first, _ = CASES[name]()
+    assert all(one.score == 0 for one in unit_changes(first, first))
+    stack = next(iter(first.stacks()))
+    for part, edge, site in (("ffn", "up.weight", "ffn.post[f=3]"), ("attn", "out.weight", "attn.z[h=1]")):
+        second, at = copy.deepcopy(first), f"{stack}.blocks.1.{part}.{edge}"
+        weight = second.get_parameter(at)
+        width = weight.shape[1] // first.stacks()[stack].config.n_heads
+        own = (slice(3, 4),) if part == "ffn" else (slice(None), slice(width, 2 * width))
+        with torch.no_grad():
+            before = weight[own].norm()
+            weight[own] *= 1.5
+            bias = second.get_submodule(at.removesuffix(".weight")).bias
+            beside = 0.0 if part == "attn" or bias is None else float(bias[3])
+        best, *rest = unit_changes(first, second)
+        assert (best.site, best.tensor) == (f"{stack}.blocks.1.{site}", at)
+        size = float(before) if part == "attn" else (float(before) ** 2 + beside**2) ** 0.5
+        assert best.relative == pytest.approx(0.5 * float(before) / size, rel=1e-4)
+        assert all(one.score == 0 for one in rest)
+
+
+def test_a_shared_key_head_counts_for_each_of_its_heads() -> None:
+    first, _ = CASES["decoder_grouped_rotary"]()
+    second, (path, attention) = copy.deepcopy(first), _grouped(first)
+    with torch.no_grad():
+        second.get_parameter(f"{path}.k.weight")[: attention.d_head] += 1
+    found = [one.site for one in unit_changes(first, second) if one.score > 0]
+    group = attention.n_heads // attention.n_kv_heads
+    assert sorted(found) == [f"{path}.z[h={h}]" for h in range(group)]
+
+
+def _grouped(network: Transformer) -> tuple[str, Attention]:
+    return next(
+        (path, module)
+        for path, module in network.named_modules()
+        if isinstance(module, Attention) and 1 < module.n_kv_heads < module.n_heads
+    )
 
 
 def test_the_spectrum_of_a_change() -> None:

@@ -53,6 +53,8 @@ def test_nodes_with_a_baseline(folder: Path, tmp_path: Path) -> None:
         document = found(folder, tmp_path, "--corrupt", "mean", "--method", method)
         assert "decoder.blocks.1.attn.heads[h=3]" in document["nodes"]
         assert "edges" not in document
+        n_exact = sum(node["exact"] for node in document["nodes"].values())
+        assert n_exact == (round(len(document["nodes"]) / 3) if method == "refined" else 0)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,7 @@ def test_nodes_with_a_baseline(folder: Path, tmp_path: Path) -> None:
         (["--corrupt", "one two"], "corrupt: expected"),
         (["--corrupt", CORRUPT, "--answer", "one two"], "--answer: expected one token, got"),
         (["--corrupt", CORRUPT, "--top", "0"], "--top: expected a share"),
+        (["--corrupt", CORRUPT, "--exact", "2"], "--exact: expected a share"),
         (["--corrupt", CORRUPT, "--position", "99"], "position 99: expected"),
     ],
 )

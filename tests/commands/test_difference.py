@@ -91,6 +91,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     document = json.loads(Path("found.json").read_text("utf-8"))
     assert document["heads"][0]["site"] == "decoder.blocks.1.attn.z[h=1]"
     assert document["heads"][0]["site"] in said.out
+    assert document["units"][0]["site"] == "decoder.blocks.1.attn.z[h=1]"
+    assert document["units"][0]["tensor"] == "decoder.blocks.1.attn.out.weight"
+    assert "in deviations from those beside them" in said.out
     assert document["tensors"][0]["name"] == "decoder.blocks.1.attn.out.weight"
     assert "accuracy of the next token" in said.out
     page = Path("page.html").read_text("utf-8")

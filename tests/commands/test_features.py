@@ -30,7 +30,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_train_and_show(folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "features"
     words = ["--data", str(data), "--at", "decoder.blocks.1.ffn", "--kind", "transcoder", "--width", "4x"]
-    main(["features", "train", str(folder), *words, "--active", "8", "--minutes", "0.03", "--out", str(out)])
+    main(["features", "train", str(folder), *words, "--active", "8", "--skip", "--minutes", "0.03", "--out", str(out)])
     printed = capsys.readouterr()
     assert "loss recovered" in printed.out
     assert "64 features read decoder.blocks.1.ffn_norm.out and write to decoder.blocks.1.ffn.out" in printed.err
@@ -39,6 +39,7 @@ def test_train_and_show(folder: Path, data: Path, tmp_path: Path, capsys: pytest
     assert about["trained"]["k"] == 8
     features = load_features(out, model_of("nano", n_layers=2).network)
     assert (features.n, features.k) == (64, 8)
+    assert features.w_skip is not None
     session = Session(load(folder), name="nano", text="one")
     attach_all(session, [str(out)])
     (attached,) = session.model.network.attached

@@ -134,7 +134,9 @@ def test_the_lens(name: str) -> None:
     assert set(reply["words"]) == set(map(str, expected.ids.unique().tolist()))
 
 
-@pytest.mark.parametrize("name", ["encoder_decoder_relative", "decoder_pre_learned", "decoder_sandwich_local"])
+@pytest.mark.parametrize(
+    "name", ["encoder_decoder_relative", "decoder_pre_learned", "decoder_sandwich_local", "encoder_decoder_post"]
+)
 def test_attribution(name: str) -> None:
     session = session_of(name)
     batch = session.model.reader.inputs(*inputs(CONFIGS[name]), session.model.generation)

@@ -1,7 +1,7 @@
 """The results of `Circuits`: scores of nodes and edges by address, and what is left above a threshold."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from pydantic import JsonValue
@@ -29,16 +29,21 @@ class Nodes:
     __repr__ = brief
 
     positions: Mapping[str, Tensor]
-    """By address, t: the share of each position of its stack."""
+    """By address, t: the estimated share of each position of its stack."""
+    exact: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The effects of the writers that were patched for real; those of the others are estimates."""
 
     @property
     def scores(self) -> dict[str, float]:
-        """The sums over the positions."""
-        return {address: float(shares.sum()) for address, shares in self.positions.items()}
+        """The exact effects, and for the other writers the sums over the positions."""
+        return {address: float(shares.sum()) for address, shares in self.positions.items()} | dict(self.exact)
 
     def json(self) -> dict[str, JsonValue]:
-        """The scores and the shares of positions, as JSON has them."""
-        return {at: {"score": float(each.sum()), "positions": each.tolist()} for at, each in self.positions.items()}
+        """The scores, whether each is exact, and the shares of positions, as JSON has them."""
+        return {
+            at: {"score": score, "exact": at in self.exact, "positions": self.positions[at].tolist()}
+            for at, score in self.scores.items()
+        }
 
 
 @dataclass(frozen=True)

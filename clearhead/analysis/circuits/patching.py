@@ -9,22 +9,28 @@ from clearhead.analysis.circuits.circuits import Circuits
 from clearhead.analysis.circuits.parts import Branch, Copies, Group
 from clearhead.errors import UserError
 from clearhead.model.mode import Evaluating
-from clearhead.trace import Edit, trace
+from clearhead.trace import Edit, nearest, trace
 
 Patched = tuple[str, int | None, Tensor]
 """The address of a value, a head of it or all, and what it becomes, b t d or b t k."""
 
 
-def patched_nodes(circuits: Circuits, *, budget: int = 512) -> dict[str, float]:
+def patched_nodes(circuits: Circuits, which: Iterable[str] | None = None, *, budget: int = 512) -> dict[str, float]:
     """By writer: what the metric loses if it writes its corrupt value, the mean over the batch.
 
-    Several go through one pass, of at most about `budget` positions.
+    `which` names some writers; None measures all. Several go through one pass, of at most about `budget` positions.
+    Raises UserError for a writer that is not in the graph.
     """
+    known = {str(writer): writer for writer in circuits.writers}
+    names = list(known if which is None else which)
     each: list[Patched] = []
-    for writer in circuits.writers:
+    for name in names:
+        if name not in known:
+            raise UserError(f"{name}: no such writer in this network{nearest(name, known)}")
+        writer = known[name]
         value = circuits.base[writer.path]
         each.append((writer.path, writer.head, value if writer.head is None else value[:, writer.head]))
-    return dict(zip(map(str, circuits.writers), _losses(circuits, each, budget), strict=True))
+    return dict(zip(names, _losses(circuits, each, budget), strict=True))
 
 
 def patched_edges(

@@ -1,4 +1,4 @@
-"""Closer estimates than one gradient, for about the cost of a pass for each part."""
+"""Closer estimates than one gradient, by running some parts again."""
 
 from collections.abc import Mapping
 
@@ -7,32 +7,30 @@ from torch import Tensor
 
 from clearhead.analysis.circuits.circuits import Circuits
 from clearhead.analysis.circuits.graph import Edges, Nodes
-from clearhead.analysis.circuits.parts import Copies, Group, by_head
-from clearhead.analysis.circuits.patching import at_once, other_side, read_again, results
+from clearhead.analysis.circuits.parts import Copies, Group
+from clearhead.analysis.circuits.patching import at_once, other_side, patched_nodes, read_again, results
+from clearhead.errors import UserError
 from clearhead.model.attention import Attention
 from clearhead.model.mode import Evaluating
-from clearhead.trace import trace
+
+EXACT = 1 / 3
+"""Share of the nodes that `refined_nodes` patches for real."""
 
 
-def refined_nodes(circuits: Circuits, *, steps: int = 3) -> Nodes:
-    """(clean - corrupt) . the mean of dm/d written on the way of one attention or FFN alone, by writer and position.
+def refined_nodes(circuits: Circuits, *, exact: float = EXACT, budget: int = 512) -> Nodes:
+    """(clean - corrupt) . dm/d written at the clean text, and exact effects where that estimate is least certain.
 
-    All heads of an attention go from clean to corrupt together, in so many steps, while all other parts follow from
-    what they read. One forward and one backward pass for each attention, each FFN and each step.
+    The gradient halfway to the corrupt text gives a second estimate. Where the two are furthest apart, the network
+    between a writer and the metric is not linear, and the share `exact` of the writers with the largest gaps is patched
+    for real: `Nodes.exact` has them. Two forward and backward passes, and one forward pass for each exact effect.
+    Raises UserError unless `exact` is 0 to 1.
     """
-    shares: dict[str, Tensor] = {}
-    for path in dict.fromkeys(writer.path for writer in circuits.writers):
-        clean, base = circuits.seen[path], circuits.base[path]
-        total = torch.zeros_like(clean)
-        for k in range(steps):
-            value = (clean + (k + 0.5) / steps * (base - clean)).requires_grad_()
-            with Evaluating(circuits.network), torch.enable_grad(), trace(circuits.network, {path: value}) as seen:
-                metric = circuits.metric(circuits.network(*circuits.tokens.values()), circuits.layout).sum()
-            total += torch.autograd.grad(metric, seen[path])[0] / steps
-        rows = by_head((clean - base) * total).sum(-1).mean(1)
-        heads = [writer for writer in circuits.writers if writer.path == path]
-        shares |= {str(writer): row for writer, row in zip(heads, rows, strict=True)}
-    return Nodes(shares)
+    if not 0 <= exact <= 1:
+        raise UserError(f"exact: expected a share from 0 to 1, got {exact}")
+    here, halfway = circuits.nodes(), circuits.nodes(steps=1).scores
+    gaps = {at: abs(score - halfway[at]) for at, score in here.scores.items()}
+    which = sorted(gaps, key=lambda at: -gaps[at])[: round(exact * len(gaps))]
+    return Nodes(here.positions, patched_nodes(circuits, which, budget=budget))
 
 
 def refined_edges(circuits: Circuits, *, budget: int = 512) -> Edges:

@@ -43,15 +43,18 @@ class Update:
 
 
 class Learner:
-    """y' = TopK(x W_enc + b_enc) W_dec + b_dec, with rows of W_dec of length 1   (Gao et al. 2024, 2)
+    """y' = TopK(x W_enc + b_enc) W_dec + b_dec + x W_skip, with rows of W_dec of length 1   (Gao et al. 2024, 2)
 
-    The gradients are written out, because k of thousands of features have one. Both matrices are f d.
+    The gradients are written out, because k of thousands of features have one. Both matrices of features are f d.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, *, n: int, k: int, seed: int, dead_after: int, tied: bool) -> None:
+    def __init__(
+        self, x: Tensor, y: Tensor, *, n: int, k: int, seed: int, dead_after: int, tied: bool, skip: bool = False
+    ) -> None:
         """Begins at pairs of examples: feature i reads the direction of x_i and writes that of y_i.
 
-        A feature is dead if it was not active for `dead_after` positions. `tied`: y is x.
+        A feature is dead if it was not active for `dead_after` positions. `tied`: y is x. `skip`: W_skip begins at the
+        linear regression of these examples; without, there is none.
         """
         self.k, self.dead_after = k, dead_after
         self.of_x, self.of_y = Scaling.of(x), Scaling.of(y)
@@ -62,16 +65,18 @@ class Learner:
         noise = noise if tied else torch.randn(n, x.shape[1], generator=draw) * 0.1
         self.w_enc = F.normalize(self.of_x(x[some]) + noise, dim=1)
         self.b_enc, self.b_dec = torch.zeros(n), torch.zeros(y.shape[1])
+        self.w_skip = _regression(self.of_x(x), self.of_y(y)) if skip else None
         self._begin(self.of_x(x[: len(some)]), self.of_y(y[: len(some)]))
         self.idle = torch.zeros(n, dtype=torch.long)
         """Positions since each feature was active."""
-        parameters = [self.w_enc, self.w_dec, self.b_enc, self.b_dec]
-        self.optimizer = torch.optim.Adam(parameters, lr=1.0, eps=1e-8, fused=x.device.type != "mps")
+        self.parameters = [self.w_enc, self.w_dec, self.b_enc, self.b_dec]
+        self.parameters += [] if self.w_skip is None else [self.w_skip]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=1.0, eps=1e-8, fused=x.device.type != "mps")
 
     def _begin(self, x: Tensor, y: Tensor) -> None:
         """Scales W_enc so that what the features make of these examples is as close to them as a factor can make it."""
         active, at = (x @ self.w_enc.T).topk(self.k, sorted=False)
-        made = self.sum_of(at, active.relu())
+        made, y = self.sum_of(at, active.relu()), y if self.w_skip is None else y - x @ self.w_skip
         self.w_enc *= max(float((made * y).sum() / made.square().sum().clamp(min=1e-12)), 1e-3)
 
     def update(self, x: Tensor, y: Tensor, *, lr: float) -> Update:
@@ -81,12 +86,16 @@ class Learner:
         active, at = before.topk(self.k, sorted=False)
         active = active.relu()
         error = self.sum_of(at, active) + self.b_dec - y
-        for parameter in (self.w_enc, self.w_dec, self.b_enc, self.b_dec):
+        if self.w_skip is not None:
+            error.addmm_(x, self.w_skip)
+        for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         slope = error * (2 / error.numel())
         self.add_gradients(x, slope, at, active)
         assert self.b_dec.grad is not None
         self.b_dec.grad += slope.sum(0)
+        if self.w_skip is not None:
+            self.w_skip.grad = x.T @ slope
         self.idle += len(x)
         self.idle[at[active > 0]] = 0
         dead = (self.idle > self.dead_after).nonzero()[:, 0]
@@ -133,7 +142,16 @@ class Learner:
         w_enc = self.w_enc.T * ratio
         b_enc = self.b_enc * self.of_y.size - self.of_x.mean @ w_enc
         b_dec = self.b_dec * self.of_y.size + self.of_y.mean
-        return Features(site, w_enc.contiguous(), b_enc, self.w_dec.clone(), b_dec, k=self.k)
+        w_skip = None if self.w_skip is None else self.w_skip * ratio
+        b_dec = b_dec if w_skip is None else b_dec - self.of_x.mean @ w_skip
+        return Features(site, w_enc.contiguous(), b_enc, self.w_dec.clone(), b_dec, k=self.k, w_skip=w_skip)
+
+
+def _regression(x: Tensor, y: Tensor) -> Tensor:
+    """d d: W with the least |x W - y|^2 + |W|^2 n / 1000."""
+    gram = x.T @ x
+    # `solve` returns columns side by side, and a fused optimizer would pair them with the rows of the gradient.
+    return torch.linalg.solve(gram + 1e-3 * len(x) * torch.eye(len(gram)), x.T @ y).contiguous()
 
 
 def _dots(slope: Tensor, at: Tensor, w_dec: Tensor) -> Tensor:

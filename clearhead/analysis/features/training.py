@@ -29,6 +29,8 @@ class Settings:
     batch: int = 512
     """Positions of an update."""
     lr: float = 1e-3
+    skip: bool = False
+    """Whether a linear way from what they read to what they write stands beside them; only for a transcoder."""
     seed: int = 0
     buffer_bytes: int = 512 << 20
     """The size of the buffer of shuffled values."""
@@ -84,18 +86,21 @@ def train(
 
     `clock` counts the minutes; `time.process_time` counts those of one thread on a machine that does other work too.
     The values are those of forward passes over `inputs`, made as they are needed (see `Buffer`). Raises UserError
-    unless one of `steps` and `minutes` is set, and for more active features than there are.
+    unless one of `steps` and `minutes` is set, for more active features than there are, and for `skip` with an
+    autoencoder.
     """
     if settings.steps is None and settings.minutes is None:
         raise UserError("features: expected steps or minutes, got neither; set one of them")
     if not 0 < settings.k <= settings.n:
         raise UserError(f"k: expected 1 to {settings.n}, the number of features, got {settings.k}")
+    if settings.skip and site.kind == "sae":
+        raise UserError("skip: expected a transcoder, got an autoencoder, which a linear way would copy")
     start, size = clock(), settings.batch
     with torch.no_grad():
         buffer = Buffer(network, inputs, site, n_bytes=settings.buffer_bytes, seed=settings.seed)
         tied = site.kind == "sae"
         about = {"n": settings.n, "k": settings.k, "seed": settings.seed, "dead_after": settings.dead_after}
-        learner = Learner(buffer.x, buffer.y, **about, tied=tied)
+        learner = Learner(buffer.x, buffer.y, **about, tied=tied, skip=settings.skip)
     step, seconds, batches = 0, 0.0, buffer.batches(size)
     while (done := settings.done(step, seconds)) < 1.0:
         with torch.no_grad():

@@ -46,30 +46,50 @@ def test_planted_directions_are_found_back() -> None:
     assert torch.allclose(features.w_dec.norm(dim=1), torch.ones(48), atol=1e-5)
 
 
-def test_the_gradients_are_those_of_autograd() -> None:
+@pytest.mark.parametrize("skip", [False, True])
+def test_the_gradients_are_those_of_autograd(skip: bool) -> None:
     """With dead features, whose loss has the error as a constant."""
     x, y = torch.randn(32, 6), torch.randn(32, 5)
     with torch.no_grad():
-        learner = learner_of(x, y, n=20, k=3, dead_after=40)
+        learner = Learner(x, y, n=20, k=3, seed=0, dead_after=40, tied=False, skip=skip)
         learner.w_enc[:7] *= 0.2
         learner.idle[:7] = 100
-        before = [p.clone().requires_grad_() for p in (learner.w_enc, learner.w_dec, learner.b_enc, learner.b_dec)]
+        before = [p.clone().requires_grad_() for p in learner.parameters]
         learner.step = lambda lr: None  # type: ignore[method-assign, assignment]
         learner.update(x, y, lr=0.0)
-    w_enc, w_dec, b_enc, b_dec = before
+    w_enc, w_dec, b_enc, b_dec, *w_skip = before
     scaled, target = learner.of_x(x), learner.of_y(y)
     scores = scaled @ w_enc.T + b_enc
     largest, at = scores.topk(3)
     error = torch.zeros_like(scores).scatter(1, at, largest.relu()) @ w_dec + b_dec - target
+    error = error + scaled @ w_skip[0] if w_skip else error
     dead = (learner.idle > 40).nonzero()[:, 0]
     assert len(dead)
     aux, which = scores[:, dead].topk(min(3, len(dead)))
     rest = torch.zeros(32, len(dead)).scatter(1, which, aux.relu()) @ w_dec[dead] + error.detach()
     (error.square().mean() + AUX * rest.square().sum() / error.detach().square().sum()).backward()
-    for found, expected in zip((learner.w_enc, learner.w_dec, learner.b_enc, learner.b_dec), before, strict=True):
+    for found, expected in zip(learner.parameters, before, strict=True):
         assert found.grad is not None
         assert expected.grad is not None
         assert torch.allclose(found.grad, expected.grad, atol=1e-6)
+
+
+def test_a_linear_way_beside_the_features_leaves_them_the_rest() -> None:
+    """Values that are linear but for a few directions; the scaling is folded in."""
+    x, directions = planted(4096)
+    y = x @ torch.randn(16, 8) + (x @ directions[:3].T - 1).relu() @ torch.randn(3, 8) + 3
+    explained: dict[bool, float] = {}
+    with torch.no_grad():
+        for skip in (False, True):
+            learner = Learner(x, y, n=48, k=2, seed=0, dead_after=10_000, tied=False, skip=skip)
+            for at in itertools.islice(itertools.cycle(torch.arange(4096).split(256)), 100):
+                learner.update(x[at], y[at], lr=3e-3)
+            features = learner.features(Site(AT, "decoder.blocks.0.ffn.out"))
+            missing = (features.reconstructed(x) - y).square().sum()
+            explained[skip] = 1 - float(missing / (y - y.mean(0)).square().sum())
+    assert explained[True] > 0.97 > explained[False]
+    with pytest.raises(UserError, match="skip: expected a transcoder"):
+        next(train(model_of("nano").network, batches(), Site(AT, AT), Settings(n=64, k=8, steps=1, skip=True)))
 
 
 def test_dead_features_learn_again() -> None:
