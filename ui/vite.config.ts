@@ -19,10 +19,25 @@ function texts(): Plugin {
   };
 }
 
+/** Svelte's code for taking over a server's HTML, without which a page that is only ever mounted works: it and every check for it go. */
+function mountedOnly(): Plugin {
+  const FUNCTIONS = ["set_hydrating", "set_hydrate_node", "hydrate_next", "reset", "hydrate_template", "next", "skip_nodes", "read_hydration_instruction"];
+  return {
+    name: "mounted-only",
+    apply: "build",
+    enforce: "pre",
+    transform(_, id) {
+      if (!id.endsWith("svelte/src/internal/client/dom/hydration.js")) return;
+      const functions = FUNCTIONS.map((name) => `export function ${name}() {}`);
+      return { code: ["export const hydrating = false, hydrate_node = undefined;", ...functions].join("\n"), map: null };
+    },
+  };
+}
+
 /** One module and one style sheet for every host: the page loads them, a widget carries them, an exported file
  *  inlines them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
 export default defineConfig({
-  plugins: [svelte(), texts()],
+  plugins: [mountedOnly(), svelte(), texts()],
   base: "./",
   build: {
     outDir: "../clearhead/explorer/static",

@@ -196,17 +196,18 @@ class Model(Held):
         return trace(self.network, edit, without=without)
 
     def explore(
-        self, text: str | None = None, target: str | None = None, *, image: "Picture | None" = None, data: Texts = None
-    ) -> Any:
+        self, text: str | None = None, target: str | None = None, *, image: "Picture | None" = None, data: Texts = None,
+        compare: "Model | None" = None,
+    ) -> Any:  # fmt: skip
         """Opens a page that shows, explains and edits every value of a forward pass, beginning with this input.
 
-        With texts or pairs in `data` the page looks for examples in them. In a notebook, a call in a cell's last line
-        shows a widget; elsewhere it opens a browser and returns an object with `url`, `wait` and `close`. Raises
-        UserError in a notebook without the `notebook` extra.
+        With texts or pairs in `data` the page looks for examples in them. `compare` is another model to compare with.
+        In a notebook, a call in a cell's last line shows a widget; elsewhere it opens a browser and returns an object
+        with `url`, `wait` and `close`. Raises UserError in a notebook without the `notebook` extra.
         """
         from clearhead.explorer.hosting.widget import explore
 
-        return explore(self, text, target, image, data)
+        return explore(self, text, target, image, data, compare)
 
     # --- saving ---
 

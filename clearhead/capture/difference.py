@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from clearhead.analysis.difference import PartChanges, TensorChange, Written, tensor_changes
+from clearhead.analysis.difference import PartChanges, TensorChange, Written, check_same, tensor_changes
 from clearhead.analysis.unit_changes import UnitChange, unit_changes
 from clearhead.api import Model
 from clearhead.capture.answers import Answers, Judged, judged, summed
@@ -16,6 +16,7 @@ from clearhead.capture.passes import batches
 from clearhead.capture.texts import AT_ONCE, Encoded, Encoder, Text
 from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
+from clearhead.model.assign import merged
 from clearhead.progress import counted
 from clearhead.tasks.resampling import intervals_of_means
 
@@ -78,9 +79,16 @@ def difference(
     The `top` heads and neurons of each list are kept. Texts are as in `capture`. Raises UserError for models of
     different architectures or vocabularies.
     """
-    _check_tokens(first, second)
+    check_comparable(first, second)
     tensors, n_tensors = tensor_changes(first.network, second.network), len(list(first.network.parameters()))
     units = tuple(one for one in unit_changes(first.network, second.network)[:top] if one.score >= STANDS_OUT)
+    return over_texts(Difference(tensors, n_tensors, units), first, second, texts, length=length, top=top)
+
+
+def over_texts(
+    start: Difference, first: Model, second: Model, texts: Iterable[Text], *, length: int | None = None, top: int = 20
+) -> Difference:
+    """The difference of two models' tensors, with that of their heads, neurons and answers over texts."""
     encoder = Encoder(first, tuple(first.config.stacks), length)
     known, every = list[Encoded](), iter(texts)
     given: list[Text] = []
@@ -92,7 +100,7 @@ def difference(
         known += encoder.encoded(some, len(given))
         given += some
     if not known:
-        return Difference(tensors, n_tensors, units)
+        return start
     changes, found, sizes = PartChanges(first.network, second.network), list[Judged](), list[Written]()
     groups = batches(known, tokens=BATCH_TOKENS)
     for batch in counted(groups, "differences"):
@@ -107,11 +115,12 @@ def difference(
         parts = _with_effects((first, second), encoder, [[known[i] for i in group] for group in groups], parts)
     answers = summed(first, found, order, [(one, given[one.row]) for one in known], top) if found else None
     heads, neurons = (tuple(part for part in parts if (".ffn." in part.site) == is_ffn) for is_ffn in (False, True))
-    return Difference(tensors, n_tensors, units, len(known), heads, neurons, answers)
+    return replace(start, n_texts=len(known), heads=heads, neurons=neurons, answers=answers)
 
 
-def _check_tokens(first: Model, second: Model) -> None:
-    """Raises UserError unless both have the same tokens, or none."""
+def check_comparable(first: Model, second: Model) -> None:
+    """Raises UserError unless both have one architecture, unrounded weights, and the same tokens or none."""
+    check_same(merged(first.network), merged(second.network))
     vocabularies = [
         model.tokenizer.library.get_vocab(with_added_tokens=True) if model.has_tokenizer else None
         for model in (first, second)

@@ -126,6 +126,7 @@ def explore(
     data: Files = (),
     column: str | None = None,
     features: Repeated = (),
+    compare: str | None = None,
     export: Path | None = None,
     live: Literal["int8", "int4"] | None = None,
     port: int | None = None,
@@ -149,6 +150,7 @@ def explore(
         data: Files of texts, as for capture, in which the page looks for examples (default: the run's own data).
         column: Column of the texts in them.
         features: Folders of `clearhead features train`, SAELens or circuit-tracer (FOLDER:LAYER), to see and edit.
+        compare: Another model of this architecture, or a checkpoint (RUN@STEP), to see how it differs.
         export: HTML file to write in place of serving.
         live: Put the model itself into the file, rounded to 8 or 4 bits.
         port: Port of the page's server (default: a free one).
@@ -161,6 +163,7 @@ def explore(
         text,
         target=target,
         features=features,
+        compare=compare,
         export=export,
         live=live,
         port=port or 0,

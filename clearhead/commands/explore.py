@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from clearhead.analysis.features import Features
 from clearhead.api import load
@@ -12,6 +13,7 @@ from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
 from clearhead.commands.use import check_file
 from clearhead.errors import UserError
+from clearhead.explorer.answering.moments import checkpoint_named
 from clearhead.explorer.export.page import Format, rounded_model, write
 from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
@@ -35,6 +37,7 @@ def explore_command(
     device: str,
     data: Sequence[str] = (),
     column: str | None = None,
+    compare: str | None = None,
 ) -> None:
     """Serves the explorer on a model until Ctrl-C, or writes it to a file. Prints one line: the address."""
     check_built()  # Before anything slow, like the check of the port.
@@ -46,7 +49,8 @@ def explore_command(
     given = texts_in(*data, text=column) if data else None
 
     def make() -> Session:
-        session = opened(name, text, target=target, revision=revision, device=device, data=given, live=live)
+        begins: dict[str, Any] = {"target": target, "data": given, "live": live, "compare": compare}
+        session = opened(name, text, revision=revision, device=device, **begins)
         attach_all(session, features)
         return session
 
@@ -86,10 +90,12 @@ def opened(
     device: str,
     data: Texts | None = None,
     live: Format | None = None,
+    compare: str | None = None,
 ) -> Session:
     """A session with the model of a folder or a name, its first input, and the texts of its examples.
 
-    With `live` the model is rounded, for a file that shall hold it.
+    `compare` names another model, of which the page shows how it differs. With `live` the model is rounded, for a
+    file that shall hold it.
     """
     model = load(name, revision=revision, device=device)
     folder = Path(name) if Path(name).is_dir() else None
@@ -98,10 +104,13 @@ def opened(
         raise UserError(f"{image}: expected an image file, as this model reads images, found none; try another path")
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..") else name
+    given: dict[str, Any] = {"text": text, "target": target, "image": image, "data": data}
+    if compare is not None:
+        given |= {"compared": load(checkpoint_named(compare), device=device), "compared_name": compare}
     if live is not None:
-        model, matrices = rounded_model(model, live)
-        return Session(model, name=called, text=text, target=target, image=image, data=data, matrices=matrices)
-    return Session(model, name=called, folder=folder, text=text, target=target, image=image, data=data)
+        model, given["matrices"] = rounded_model(model, live)
+        folder = None
+    return Session(model, name=called, folder=folder, **given)
 
 
 def attach_all(session: Session, folders: Sequence[str]) -> None:

@@ -30,6 +30,8 @@ from clearhead.explorer.answering.circuits import (
     edges,
     faithfulness,
 )  # fmt: skip
+from clearhead.explorer.answering.difference import DifferenceQuestion, differs
+from clearhead.explorer.answering.difference import answer as difference
 from clearhead.explorer.answering.examples import ExamplesQuestion, examples, has_data
 from clearhead.explorer.answering.features import FeaturesQuestion, features
 from clearhead.explorer.answering.opened import Opened
@@ -76,6 +78,7 @@ HANDLERS: dict[str, Handler[Any]] = {
     "edges": Handler(EdgesQuestion, edges),
     "faithfulness": Handler(FaithfulnessQuestion, faithfulness),
     "edge": Handler(EdgeQuestion, edge),
+    "difference": Handler(DifferenceQuestion, difference, locks=False),
     "examples": Handler(ExamplesQuestion, examples, locks=False),
     "neighbours": Handler(NeighboursQuestion, neighbours),
     "features": Handler(FeaturesQuestion, features),
@@ -87,8 +90,9 @@ HANDLERS: dict[str, Handler[Any]] = {
 
 
 def _answers(opened: Opened) -> list[str]:
-    """The questions that this session answers. It answers `examples` only if it has texts."""
-    return [ask for ask in HANDLERS if ask != "examples" or has_data(opened)]
+    """The questions that this session answers: some need texts to look through, or a second model."""
+    needs = {"examples": has_data, "difference": differs}
+    return [ask for ask in HANDLERS if ask not in needs or needs[ask](opened)]
 
 
 class Session(Opened):

@@ -24,13 +24,14 @@ const positions = "sinusoidal learned rotary relative alibi none";
 const heads = "language classification tagging span none vector";
 const kinds = "previous same next first uniform other";
 const views = "tokens image embedding position attention heads output norm ffn residual logits generation lens "
-  + "vector circuits examples features geometry scale patching steering training";
+  + "vector circuits examples features geometry scale patching steering difference training";
 const steps = [...code.matchAll(/\bstep\(([^[]+), \[/g)].flatMap((call) => call[1]!.match(/\w+(?=")/g) ?? []).join(" ");
 const followers: Record<string, string> = {
   "answer.": heads,
   "attention.": "product scores weights",
   "change.": "on zero mean",
   "circuits.term.": "place change gradient product",
+  "difference.": "own interval moved total before first second gap_interval changed kl loss accuracy",
   "do.": "zero mean set scale close patch add",
   "embedding.": "sinusoid copy norm unfold linear prepend",
   "embedding.lookup_": "ids types positions",

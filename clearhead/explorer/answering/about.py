@@ -38,6 +38,7 @@ def about(opened: Opened) -> dict[str, Any]:
         "plan": plan_of(config, model.sentences),
         "history": passes.moments.history(),
         "losses": passes.moments.losses(),
+        "compared": opened.compared_name,
         "start": stated(opened.start),
         "examples": [stated(example) for example in opened.examples],
         "languages": list(catalogues()) or ["en"],

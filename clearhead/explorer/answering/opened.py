@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import JsonValue
 
 from clearhead.api import Model
+from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.requests import RunRequest
@@ -36,13 +37,19 @@ class Opened:
         walks: Sequence[Mapping[str, JsonValue]] = (),
         data: Iterable[Text] | None = None,
         matrices: Mapping[str, RoundedMatrix] | None = None,
+        compared: Model | None = None,
+        compared_name: str | None = None,
     ) -> None:
         """`folder` is the folder of the model: that of a run has a history. `walks` lead along this model
         (ui/src/core/walk.ts). `data` are texts in which the page looks for examples; None: those of the run. `matrices`
-        are those of a model that is rounded to 8 or 4 bits. The rest is what the page begins with.
+        are those of a model that is rounded to 8 or 4 bits. `compared` is another model, of which the page shows how
+        it differs. The rest is what the page begins with. Raises UserError for one of another architecture.
         """
         self.name, self.model, self.walks, self.folder, self.data = name, model, walks, folder, data
         self.matrices = matrices or {}
+        if compared is not None:
+            check_comparable(model, compared)
+        self.compared, self.compared_name = compared, compared_name or (None if compared is None else UNNAMED)
         self._kept: dict[type, Any] = {}
         self.start, self.examples, pictures = starts(model, folder, text, target, image)
         self.passes = Passes(model, folder, pictures)

@@ -35,7 +35,7 @@ Send = Callable[[dict[str, JsonValue], list[bytes]], None]
 
 
 def explore(
-    model: Model, text: str | None, target: str | None, image: "Picture | None", data: Texts
+    model: Model, text: str | None, target: str | None, image: "Picture | None", data: Texts, compare: Model | None
 ) -> "AnyWidget | ExplorerInBrowser":
     """The explorer on a model, beginning with this input: a widget in a notebook, else a page in the browser.
 
@@ -46,7 +46,7 @@ def explore(
         raise UserError("explore: expected data as a list of texts, got one text; try data=[text]")
     check_built()
     texts = None if data is None else list(data)
-    session = Session(model, name=UNNAMED, text=text, target=target, image=image, data=texts)
+    session = Session(model, name=UNNAMED, text=text, target=target, image=image, data=texts, compared=compare)
     return widget(session) if in_notebook() else ExplorerInBrowser(session)
 
 

@@ -123,6 +123,9 @@ export interface Questions {
   edge(asked: EdgesAsked & { writer: string; reader: string; terms: number }): EdgeReply;
   /** The texts of the data set that excite a part most. Asked again, the host looks at more texts: until `done`. */
   examples(asked: { at: string; towards?: { run: RunRequest; at: string }; top: number }): ExamplesReply;
+  /** What changed from one checkpoint to another; `other` null: to the model that this one is compared with. Over
+   *  `texts` of the data (0: none) also in heads, neurons and answers. */
+  difference(asked: { step: number | null; other: number | null; texts: number }): DifferenceReply;
   /** The nearest rows of the token table by cosine: of a token, or of the vector at an address. */
   neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
   /** The features that are most active at a position, and those in `also`. */
@@ -164,6 +167,8 @@ export interface About {
   history: Moment[];
   /** At most 400 of the logged training losses, evenly spaced, for the curve. */
   losses: [step: number, loss: number][];
+  /** The name of the model that this one is compared with. */
+  compared?: string | null;
   /** The run that the page opens with. */
   start: RunRequest;
   examples: RunRequest[];
@@ -252,6 +257,28 @@ export interface EdgeReply {
   score: number; exact: number; positions: number[];
   terms: { t: number; d: number; change: number; gradient: number; product: number }[];
   n_terms: number;
+}
+
+type Interval = [low: number, high: number];
+/** The largest first: see clearhead/analysis/difference.py and clearhead/capture/. */
+export interface DifferenceReply {
+  tensors: { name: string; shape: number[]; norm: number; relative: number; singular: number[]; rank: number | null; effective_rank: number | null }[];
+  differing: number;
+  n_tensors: number;
+  n_texts: number;
+  heads: PartChange[];
+  neurons: PartChange[];
+  answers: {
+    changed: { value: number; interval: Interval };
+    kl: { value: number; interval: Interval };
+    scores: Record<string, { first: number; second: number; difference: number; interval: Interval; p: number }>;
+    n_changed_texts: number;
+    texts: { text: string | string[]; position: number | null; first: string; second: string; kl: number }[];
+  } | null;
+}
+export interface PartChange {
+  site: string; own: number; interval: Interval; moved: number; total: number; before: number;
+  effect: { first: number; second: number; interval: Interval } | null;
 }
 
 export interface NeighboursReply { ids: number[]; cosines: number[]; words: Record<string, string> }

@@ -28,6 +28,6 @@ export function captionOf(app: Explorer): string[] {
   return [
     [...crumbsOf(app), ...step, ...run].join(" › "),
     ...(texts.length ? [texts.join(" → ")] : []),
-    `${modelName(about)} · ${describeModel(about)} · clearhead`,
+    `${modelName(about.name)} · ${describeModel(about)} · clearhead`,
   ];
 }

@@ -5,8 +5,8 @@ import { integer, t } from "../i18n/index.svelte";
 import type { Part } from "../state/page";
 
 /** The last part of a path. */
-export function modelName(about: About): string {
-  return about.name.split("/").at(-1) || about.name;
+export function modelName(name: string): string {
+  return name.split("/").at(-1) || name;
 }
 
 export function describeModel(about: About): string {

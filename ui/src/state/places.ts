@@ -51,6 +51,7 @@ const ROWS = [
   { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
   { name: "patching", list: "whole", when: ({ plan: { config } }) => (config.encoder ?? config.decoder)!.input.kind === "tokens" && /^(language|classification|tagging)$/.test(config.head.kind) },
   { name: "steering", list: "whole", when: ({ answers, has_tokenizer, kind }) => kind !== "image" && has_tokenizer && answers.includes("direction") },
+  { name: "difference", list: "whole", when: ({ answers }) => answers.includes("difference") },
   { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },
 ] as const satisfies readonly PlaceRow[];
 

@@ -1,0 +1,92 @@
+"""The difference of two checkpoints as a place: Python's numbers, what a row opens, the keyboard, axe, a phone."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from clearhead.api import load
+from clearhead.capture import difference, drawn
+from clearhead.explorer.answering.difference import LONGEST
+from clearhead.explorer.answering.passes import LOCK
+from tests.explorer.browser.conftest import Open, Serve
+from tests.explorer.browser.numbers import agrees
+from tests.explorer.browser.page import Served, becomes, eventually, fragment
+from tests.explorer.browser.test_accessibility import axe, violations
+from tests.explorer.browser.test_layout import WIDE
+from tests.small_models import TEXTS
+
+__all__ = ["axe"]
+PLANTED = "decoder.blocks.1.attn.z[h=1]"
+
+
+@pytest.fixture(scope="module")
+def compared(serve: Serve, folder_of) -> Served:
+    """A model beside one with a changed head."""
+    folder = folder_of("writer")
+    model = load(folder)
+    other = copy.deepcopy(model)
+    weight = other.network.get_parameter("decoder.blocks.1.attn.out.weight")
+    width = model.config.stacks["decoder"].head_width
+    with torch.no_grad():
+        weight[:, width : 2 * width] *= -1.5
+    return serve("writer and another", model, folder=folder, data=TEXTS, compared=other, compared_name="other")
+
+
+def test_what_changed_and_where_it_leads(compared: Served, open_page: Open, axe: str) -> None:
+    opened = open_page(compared, fragment(TEXTS[0], stack="decoder", view="difference"))
+    assert compared.session.compared is not None
+    with LOCK:
+        texts = [text for _, text in drawn(TEXTS, 32)]
+        found = difference(compared.model, compared.session.compared, texts, length=LONGEST, top=30)
+
+    def is_right() -> None:
+        ((name, relative, norm, *_),) = opened.rows("1 of")
+        assert name == "decoder.blocks.1.attn.out.weight"
+        assert agrees(relative, found.tensors[0].relative)
+        assert agrees(norm, found.tensors[0].norm)
+        heads = opened.rows("Heads")
+        assert [row[0] for row in heads] == [one.site for one in found.heads] == [PLANTED]
+        assert agrees(heads[0][1], found.heads[0].own)
+        assert found.answers is not None
+        changed, _, loss, _ = opened.rows("Answers")
+        assert changed[3] == f"{found.answers.changed.value * 100:.0f} %"
+        assert agrees(loss[3], found.answers.scores["loss"].difference)
+        assert agrees(loss[5], found.answers.scores["loss"].p)
+
+    eventually(is_right)
+    assert violations(opened, axe) == []
+    page = opened.page
+    page.set_viewport_size({"width": 390, "height": 800})
+    opened.quiet()
+    assert page.evaluate(WIDE)[0] <= 0
+    page.set_viewport_size({"width": 1280, "height": 800})
+    changes = page.locator("main table").last.locator("tbody button")
+    page.get_by_role("button", name=PLANTED).focus()
+    page.keyboard.press("Tab")
+    assert changes.first.evaluate("one => one === document.activeElement")
+    if changes.count() > 1:
+        page.keyboard.press("ArrowDown")
+        assert changes.nth(1).evaluate("one => one === document.activeElement")
+    page.get_by_role("button", name=PLANTED).press("Enter")
+    becomes(lambda: opened.fragment().get("view", "attention"), "attention")
+    state = opened.fragment()
+    assert (state["layer"], state["head"]) == ("1", "1")
+
+
+def test_checkpoints(run_of_12_steps: Served, open_page: Open) -> None:
+    """The chosen one becomes B; a row opens B − A."""
+    opened = open_page(run_of_12_steps, fragment("one two", view="difference"))
+    page = opened.page
+    steps = run_of_12_steps.session.passes.moments.steps()
+    page.get_by_role("combobox", name="B").select_option(label=f"step {steps[0]}")
+    becomes(lambda: opened.fragment().get("side"), "b")
+    first = page.locator("main table tbody button").first
+    named = eventually(first.inner_text)
+    with LOCK:
+        models = run_of_12_steps.model, run_of_12_steps.session.passes.checkpoint(steps[0])
+        assert named == difference(*models).tensors[0].name
+    first.click()
+    becomes(lambda: opened.fragment().get("side"), "diff")
