@@ -39,7 +39,7 @@ def kinds(network: nn.Module) -> set[str]:
 
 
 def packed_map(linear: nn.Linear) -> PackedLinear:
-    return PackedLinear(linear, packing._pack(linear.weight.detach()))
+    return PackedLinear([linear], packing._pack(linear.weight.detach()))
 
 
 @torch.inference_mode()
