@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.compiled import Compiled
-from clearhead.generation.recorded import CannotRecordError, Recorded, can_record, room_for
+from clearhead.generation.recorded import MOST_ROWS, Recorded, can_record, room_for
 from clearhead.generation.threads import threads_of, using
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
@@ -18,9 +18,8 @@ PATIENCE = 16
 """Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
 
 
-STEADY = 8
-"""Steps of the same rows before one is recorded. Some ten recorded steps save what recording costs (docs/inference.md).
-"""
+STEADY = 4
+"""Steps of the same rows before one is recorded, about as many as save what a recording costs (docs/inference.md)."""
 
 
 def no_gradients() -> torch.no_grad | torch.inference_mode:
@@ -106,12 +105,13 @@ class Decoding:
             return self.recorded(tokens)
         self.unrecorded()
         assert self.length is not None
-        length = self.cache.length
-        if self.n_steady <= STEADY or self.length - length <= STEADY:
+        rows, length = tokens.grid[0], self.cache.length
+        if self.n_steady <= STEADY or self.length - length <= STEADY or rows > MOST_ROWS:
             return None
         try:
-            self.recorded = Recorded(self.fast, tokens, self.memory, self.cache, room=room_for(length, self.length))
-        except CannotRecordError:
+            room = room_for(rows, length, self.length)
+            self.recorded = Recorded(self.fast, tokens, self.memory, self.cache, room=room)
+        except RuntimeError:  # Such as CannotRecordError. The cache is as it was, so an ordinary step can follow.
             self.records = False
             return None
         self.cache = self.recorded.cache

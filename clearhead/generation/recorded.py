@@ -22,12 +22,13 @@ from clearhead.model.int8 import RoundedRows
 from clearhead.model.joint import JointPart
 from clearhead.model.linear import shared_copy
 
-ROOM = 64
-"""Cells are a multiple of this number, so that few of them are empty and a recording serves many steps."""
+ROOM, MOST_ROWS = 256, 8
+"""Cells, of all rows together, by which the room of a recording grows, and the most rows that are recorded. Attention
+goes over empty cells, too, and for many rows that takes longer than what a recording saves."""
 Run = Callable[[], object]
 
 
-class CannotRecordError(Exception):
+class CannotRecordError(RuntimeError):
     """A step depends on numbers that it computes."""
 
 
@@ -62,10 +63,10 @@ class Recorded:
         return self.logits
 
 
-def room_for(length: int, most: int | None) -> int:
-    """Cells for a text that has so many tokens and may have `most` in the end."""
-    room = -(-(length + max(ROOM, length // 4)) // ROOM) * ROOM
-    return room if most is None else min(room, most)
+def room_for(rows: int, length: int, most: int) -> int:
+    """Cells for rows that have so many tokens and may have `most` in the end."""
+    step = ROOM // rows
+    return min(most, -(-(length + max(step // 2, length // 8)) // step) * step)
 
 
 def can_record(network: Transformer) -> bool:
@@ -81,7 +82,7 @@ def can_record(network: Transformer) -> bool:
 class _Call:
     """One operation as it was called, with its results."""
 
-    function: Callable[..., Any]
+    function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: tuple[Tensor, ...]
@@ -186,8 +187,11 @@ def _reads_numbers(part: nn.Module) -> bool:
 
 def _tensors(values: Iterable[object]) -> tuple[Tensor, ...]:
     """The tensors among these values and in their lists."""
-    lists = (value if isinstance(value, list | tuple) else (value,) for value in values)
-    return tuple(x for one in lists for x in one if isinstance(x, Tensor))
+    return tuple(x for value in values for x in _listed(value) if isinstance(x, Tensor))
+
+
+def _listed(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, Sequence) else (value,)
 
 
 def _memory(x: Tensor) -> int:
@@ -241,7 +245,6 @@ def _works(run: Run) -> bool:
 
 
 def _copy(run: Run, results: Sequence[Tensor | None]) -> None:
-    found = run()
-    for result, new in zip(results, found if isinstance(found, tuple | list) else (found,), strict=True):
+    for result, new in zip(results, _listed(run()), strict=True):
         if result is not None:
             result.copy_(new)

@@ -56,7 +56,8 @@ def joined(linears: Sequence[nn.Linear]) -> nn.Linear:
     n, bias = sum(linear.out_features for linear in linears), joined_bias(linears)
     whole = nn.Linear(linears[0].in_features, n, bias=False, device="meta")
     whole.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in linears]), requires_grad=False)
-    whole.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+    if bias is not None:
+        whole.bias = nn.Parameter(bias, requires_grad=False)
     return whole
 
 
