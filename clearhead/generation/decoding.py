@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.compiled import Compiled
+from clearhead.generation.recorded import MOST_ROWS, Recorded, can_record, room_for
 from clearhead.generation.threads import threads_of, using
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
@@ -18,6 +19,10 @@ PATIENCE = 16
 """Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
 
 
+STEADY = 4
+"""Steps of the same rows before one is recorded, about as many as save what a recording costs (docs/inference.md)."""
+
+
 def no_gradients() -> torch.no_grad | torch.inference_mode:
     """Inference mode, or no_grad while tracing, because traced values may enter a computation with gradients."""
     return torch.no_grad() if tracing() else torch.inference_mode()
@@ -26,11 +31,16 @@ def no_gradients() -> torch.no_grad | torch.inference_mode:
 class Decoding:
     """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
 
-    def __init__(self, network: Transformer, *, alone: int | None = None, slots: int = 1) -> None:
-        """`alone` is the final number of tokens of a single slot, `slots` how many there are at first."""
-        self.network, self.cache, self.alone = network, network.new_cache(), alone
+    def __init__(self, network: Transformer, *, length: int | None = None, slots: int = 1) -> None:
+        """`slots` is how many there are at first, and `length` the final number of tokens of each.
+
+        With `length`, one token after another is read, so that a step can be compiled or recorded.
+        """
+        self.network, self.cache, self.length = network, network.new_cache(), length
         self.evaluating = Evaluating(network)
         self.compiled: Compiled | None = None
+        self.recorded: Recorded | None = None
+        self.n_steady, self.records = 0, length is not None and can_record(network)
         self.fast, self.n_steps, self.slots = ready(network, rows=slots), 0, slots
         self.threads = threads_of(self.fast, slots, measure=False)
         self.memory: Memory | None = None
@@ -78,13 +88,16 @@ class Decoding:
         """One or more tokens for each slot -> n last v: the logits after each of the last tokens."""
         with self.evaluating, no_gradients(), using(self.threads if self.n_steps else torch.get_num_threads()):
             self.n_steps += 1
-            if self.network.compiles_steps and self.alone is not None and self.cache.length and not watched():
-                self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.alone)
+            if self.network.compiles_steps and self.length and self.slots == 1 and self.cache.length and not watched():
+                self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.length)
                 self.cache = self.compiled.cache
                 return self.compiled(tokens, self.memory)
-            if self.n_steps == PATIENCE:
+            if self.n_steps == PATIENCE and not self.is_fast:
                 self.fast = packed(self.network, rows=self.slots)
                 self.threads = threads_of(self.fast, self.slots, measure=True)
+                self.unrecorded()
+            if self.records and (logits := self.repeated(tokens)) is not None:
+                return logits
             network = self.reading
             if tokens.grid[1] == last or tracing():
                 return network.decode(tokens, self.memory, self.cache)[:, -last:]
@@ -92,6 +105,34 @@ class Decoding:
             assert network.decoder is not None
             states, layout = network.decoder(tokens, self.memory, self.cache)
             return network.head(states[:, -last:], layout)
+
+    def repeated(self, tokens: Tokens) -> Tensor | None:
+        """n 1 v: the logits by a recording of the step, which may begin here; None while none pays or none is possible.
+
+        The next step overwrites them.
+        """
+        is_step = tokens.grid[1] == 1 and not watched()
+        self.n_steady = self.n_steady + 1 if is_step else 0
+        if is_step and self.recorded is not None and self.recorded.left:
+            return self.recorded(tokens)
+        self.unrecorded()
+        assert self.length is not None
+        rows, length = tokens.grid[0], self.cache.length
+        if self.n_steady <= STEADY or self.length - length <= STEADY or rows > MOST_ROWS:
+            return None
+        try:
+            room = room_for(rows, length, self.length)
+            self.recorded = Recorded(self.fast, tokens, self.memory, self.cache, room=room)
+        except RuntimeError:  # Such as CannotRecordError. The cache is as it was, so an ordinary step can follow.
+            self.records = False
+            return None
+        self.cache = self.recorded.cache
+        return self.recorded.logits
+
+    def unrecorded(self) -> None:
+        """Go on without the recording."""
+        if self.recorded is not None:
+            self.cache, self.recorded = self.recorded.cache.growing(), None
 
     def follow(self, index: Tensor) -> None:
         """Slot i continues from what slot index[i] has read."""
@@ -107,6 +148,8 @@ class Decoding:
             read = _shared(inputs)
             rows = torch.searchsorted(self.read, read)
             self.inputs, self.read = inputs, read
+            self.unrecorded()
+            self.n_steady = 0
             self.cache.select(index, rows)
             if self.memory is not None:
                 states, layout = self.memory

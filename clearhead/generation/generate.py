@@ -147,8 +147,8 @@ def _events(
     network: Transformer, prompts: Tokens, source: Tokens | None, search: Search, drafter: Drafter | None
 ) -> Iterator[GenerationEvent]:
     try:
-        alone = prompts.grid[1] + search.ends.limit - 1 if search.b * search.k == 1 else None
-        decoding = Decoding(network, alone=alone, slots=search.b * search.k)
+        length = None if drafter else prompts.grid[1] + search.ends.limit - 1
+        decoding = Decoding(network, length=length, slots=search.b * search.k)
         logits = decoding.start(prompts, source).repeat_interleave(search.k, 0)
         decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
         ahead = None

@@ -202,11 +202,23 @@ class FixedCache(Cache):
             k, v = _moved(block.attn.k, room), _moved(block.attn.v, room)
             # Masked, but 0 times their content must be 0.
             k[:, :, past.length :], v[:, :, past.length :] = 0, 0
-            blocks.append(BlockCache(FixedKeyValues(k, v, at=at), block.cross))
+            blocks.append(BlockCache(FixedKeyValues(k, v, (k, v), at=at), block.cross))
         valid = past.valid
         if valid is not None:
             valid = torch.cat([valid, valid.new_ones(len(valid), room - past.length)], 1)
         return cls(blocks, room, valid, at=at)
+
+    def growing(self) -> GrowingCache:
+        """The same positions in a cache that grows, which takes the cells over."""
+        length = int(self.at) + 1
+        blocks: list[BlockCache] = []
+        for block in self.blocks:
+            assert block.attn.k is not None
+            assert block.attn.v is not None
+            cells = block.attn.k, block.attn.v
+            k, v = (cell[:, :, :length] for cell in cells)
+            blocks.append(BlockCache(GrowingKeyValues(k, v, cells), block.cross))
+        return GrowingCache(blocks, length, None if self.valid is None else self.valid[:, :length])
 
     def extend(self, tokens: Tokens) -> tuple[Layout, Layout]:
         b, t = tokens.grid

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.model.block import Block
 from clearhead.model.grouped import GroupedLinear
-from clearhead.model.int8 import join
+from clearhead.model.joint import join
 from clearhead.model.linear import LinearMap, replace
 
 GROUP = 32

@@ -1,7 +1,6 @@
 """Eight-bit weights: y = s_w (W_8 x) + b, for inference on a CPU."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import cache, partial
 
 import torch
@@ -9,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.errors import UserError
-from clearhead.model.attention import Attention
 from clearhead.model.block import Block
-from clearhead.model.linear import LinearMap, is_plain, replace
+from clearhead.model.joint import join
+from clearhead.model.linear import LinearMap, replace
 from clearhead.model.quickest import Run, quickest
 from clearhead.model.transformer import Transformer
 
@@ -184,54 +183,3 @@ def sums_are_exact() -> bool:
     scale, offset = torch.full((16,), 1 / LEVELS), torch.zeros(16, dtype=torch.long)
     product = _rounded_product(torch.ones(1, 64), torch.ones(1, 1), packed, scale, offset)
     return bool((product - 64).abs().max() < 0.01)
-
-
-# --- queries, keys and values in one product ------------------------------------------------------------------------
-
-
-class Joint:
-    """One product for the matrices that read the same states."""
-
-    def __init__(self, module: LinearMap, sizes: list[int]) -> None:
-        self.module, self.sizes = module, sizes
-        self.last: tuple[Tensor, tuple[Tensor, ...]] | None = None
-
-    def part(self, i: int, x: Tensor) -> Tensor:
-        """The result of JointPart i. The first part computes the product and the last part releases it."""
-        last = self.last  # Read once, because another thread may write it.
-        if last is None or last[0] is not x:
-            last = x, self.module(x).split(self.sizes, -1)
-        self.last = last if i + 1 < len(self.sizes) else None
-        return last[1][i]
-
-
-class JointPart(LinearMap):
-    """y = x W^T + b, computed as a part of a larger product."""
-
-    def __init__(self, joint: Joint, i: int) -> None:
-        whole = joint.module
-        bias = None if whole.bias is None else whole.bias.split(joint.sizes)[i]
-        super().__init__(whole.in_features, joint.sizes[i], bias)
-        self.joint, self.i, self.rounded = joint, i, whole.rounded
-
-    def effective_weight(self) -> Tensor:
-        return self.joint.module.effective_weight().split(self.joint.sizes)[self.i]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.joint.part(self.i, x)
-
-
-def join(attention: Attention, kind: Callable[[nn.Linear], LinearMap]) -> None:
-    """Lets queries, keys and values of self-attention share a product if all three maps are plain and read the same."""
-    linears = [attention.q, attention.k, attention.v]
-    if attention.latent is not None or not all(is_plain(linear) for linear in linears):
-        return
-    biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
-    sizes = [linear.out_features for linear in linears]
-    whole = nn.Linear(linears[0].in_features, sum(sizes), bias=bool(biases), device="meta")
-    whole.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in linears]), requires_grad=False)
-    if biases:
-        whole.bias = nn.Parameter(torch.cat(biases), requires_grad=False)
-    joint = Joint(kind(whole), sizes)
-    for i, name in enumerate("qkv"):
-        setattr(attention, name, JointPart(joint, i))

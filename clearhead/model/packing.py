@@ -1,6 +1,6 @@
 """Packs weights into the order that the processor reads fastest, for inference on a CPU."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +12,9 @@ import torch.nn.functional as F
 import xxhash
 from torch import Tensor, nn
 
+from clearhead.model.attention import Attention
+from clearhead.model.block import Block
+from clearhead.model.joint import joined, joined_bias, parts, together
 from clearhead.model.linear import LinearMap, is_plain, shared_copy
 from clearhead.model.quickest import Run, answered, quickest
 from clearhead.model.transformer import Transformer
@@ -34,27 +37,32 @@ ACCURATE = 1e-5
 class PackedLinear(LinearMap):
     """y = x W^T + b, with W in the order in which oneDNN reads it fastest."""
 
-    def __init__(self, linear: nn.Linear, packed: Tensor) -> None:
-        super().__init__(linear.in_features, linear.out_features, linear.bias)
+    def __init__(self, group: Sequence[nn.Linear], packed: Tensor) -> None:
+        """`group`: the maps whose matrices are packed together."""
+        super().__init__(group[0].in_features, sum(m.out_features for m in group), joined_bias(group))
         self.packed = packed
 
     def effective_weight(self) -> Tensor:
         return self.packed.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return _multiplied(x, self.packed, self.bias)
+
+
+Group = tuple[nn.Linear, ...]
+"""Linear maps that share a packed matrix: queries, keys and values of self-attention, or a lone one."""
 
 
 @dataclass(frozen=True)
 class _Packed:
-    """A packed matrix, and the fingerprint of the weights that it was made from."""
+    """A packed matrix, and the fingerprints of the weights that it was made from."""
 
-    fingerprint: int
+    fingerprints: list[int]
     matrix: Tensor
 
 
 _kept: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
-"""Packed matrices of linear maps that still exist."""
+"""Packed matrices by the first linear map of each group that still exists."""
 
 
 def packed(network: Transformer, *, rows: int = 1) -> Transformer:
@@ -65,26 +73,26 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
     Packed matrices are kept for the next call, which compares a fingerprint of every byte of the weights and packs
     again what has changed, by whatever means. `forget` frees them.
     """
-    linears = [m for m in _worth_packing(network) if quickest(*_choice(m, rows)) == "packed"]
-    found: dict[nn.Linear, _Packed] = {}
-    for linear, fingerprint in zip(linears, _fingerprints(linears), strict=True):
-        known = _kept.get(linear)
-        if known is None or known.fingerprint != fingerprint:
-            known = _kept[linear] = _Packed(fingerprint, _pack(linear.weight.detach()))
-        found[linear] = known
+    groups = [group for group in _worth_packing(network) if quickest(*_choice(group, rows)) == "packed"]
+    found: dict[Group, _Packed] = {}
+    for group, fingerprints in zip(groups, _fingerprints(groups), strict=True):
+        known = _kept.get(group[0])
+        if known is None or known.fingerprints != fingerprints:
+            known = _kept[group[0]] = _Packed(fingerprints, _pack(joined(group).weight.detach()))
+        found[group] = known
     return _with(network, found)
 
 
 def ready(network: Transformer, *, rows: int = 1) -> Transformer:
     """The copy that `packed` makes, if nothing has to be timed or packed for it; otherwise `network` itself."""
-    linears = _worth_packing(network)
-    ways = [answered(*_choice(linear, rows)) for linear in linears]
+    groups = _worth_packing(network)
+    ways = [answered(*_choice(group, rows)) for group in groups]
     if None in ways:
         return network
-    linears = [linear for linear, way in zip(linears, ways, strict=True) if way == "packed"]
-    found = {linear: known for linear in linears if (known := _kept.get(linear)) is not None}
-    is_ready = len(found) == len(linears)
-    if is_ready and [known.fingerprint for known in found.values()] == _fingerprints(linears):
+    groups = [group for group, way in zip(groups, ways, strict=True) if way == "packed"]
+    found = {group: known for group in groups if (known := _kept.get(group[0])) is not None}
+    is_ready = len(found) == len(groups)
+    if is_ready and [known.fingerprints for known in found.values()] == _fingerprints(groups):
         return _with(network, found)
     return network
 
@@ -96,52 +104,60 @@ def forget(network: Transformer) -> None:
             _kept.pop(module, None)
 
 
-def _with(network: Transformer, found: Mapping[nn.Linear, _Packed]) -> Transformer:
+def _with(network: Transformer, found: Mapping[Group, _Packed]) -> Transformer:
     if not found:
         return network
-    instead: dict[nn.Module, nn.Module] = {m: PackedLinear(m, known.matrix) for m, known in found.items()}
+    instead: dict[nn.Module, nn.Module] = {}
+    for group, known in found.items():
+        instead |= zip(group, parts(group, PackedLinear(group, known.matrix)), strict=True)
     return cast("Transformer", shared_copy(network, instead))
 
 
-def _worth_packing(network: Transformer) -> list[nn.Linear]:
-    """The linear maps of `network` to pack; none if packing cannot pay or would change a number."""
-    linears = [m for m in network.modules() if isinstance(m, nn.Linear) and m.weight.numel() >= WORTH_PACKING]
-    linears = [m for m in linears if is_plain(m)]
-    weights = [m.weight for m in linears]
+def _worth_packing(network: Transformer) -> list[Group]:
+    """The linear maps of `network` to pack, in groups; none if packing cannot pay or would change a number."""
+    groups: dict[nn.Linear, Group] = {m: (m,) for m in network.modules() if isinstance(m, nn.Linear) and is_plain(m)}
+    for block in network.modules():
+        if isinstance(block, Block) and isinstance(block.attn, Attention) and (linears := together(block.attn)):
+            groups = {m: group for m, group in groups.items() if m not in linears} | {linears[0]: tuple(linears)}
+    found = [group for group in groups.values() if sum(m.weight.numel() for m in group) >= WORTH_PACKING]
+    weights = [m.weight for group in found for m in group]
     if not weights or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
         return []
     small = sum(w.numel() * w.element_size() for w in weights) <= PACKED_BYTES
     plain = all(w.device.type == "cpu" and w.dtype == weights[0].dtype for w in weights)
-    return linears if small and plain and _packs_accurately(weights[0].dtype) else []
+    return found if small and plain and _packs_accurately(weights[0].dtype) else []
 
 
-def _choice(linear: nn.Linear, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]:
-    """What `quickest` is asked about a matrix, and the two ways to multiply by it."""
-    weight = linear.weight.detach()
-    width = weight.shape[1]
-    outputs = min(len(weight), max(1, TIMED // width))
+def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]:
+    """What `quickest` is asked about a group, and the two ways to multiply by its matrices."""
+    width, outputs = group[0].in_features, sum(m.out_features for m in group)
+    share = min(1.0, TIMED / width / outputs)
+    weights = [m.weight.detach()[: max(1, int(m.out_features * share))] for m in group]
+    outputs = sum(map(len, weights))
     n = min(max(1, TIMED // (outputs * width)), MOST_COPIES)
     rows = next((n for n in MEASURED_ROWS if n >= rows), MEASURED_ROWS[-1])
-    by_inputs = "" if weight.is_contiguous() else ", stored by inputs"
+    x = torch.ones(rows, width, dtype=weights[0].dtype)
 
     def plain() -> Run:
-        x, matrices = torch.ones(rows, width, dtype=weight.dtype), [weight[:outputs].clone() for _ in range(n)]
+        matrices = [weight.clone() for _ in range(n) for weight in weights]
         return lambda: [F.linear(x, matrix) for matrix in matrices]
 
     def packed() -> Run:
-        x, matrices = torch.ones(rows, width, dtype=weight.dtype), [_pack(weight[:outputs]) for _ in range(n)]
-        return lambda: [torch.ops.mkldnn._linear_pointwise(x, matrix, None, "none", [], "") for matrix in matrices]
+        matrices = [_pack(torch.cat(weights)) for _ in range(n)]
+        return lambda: [_multiplied(x, matrix, None) for matrix in matrices]
 
-    name = str(weight.dtype).removeprefix("torch.")
-    return f"{name} {outputs} x {width}{by_inputs}, {rows} rows", {"packed": packed, "plain": plain}
+    name, sizes = str(x.dtype).removeprefix("torch."), " + ".join(str(len(weight)) for weight in weights)
+    by_inputs = "" if group[0].weight.is_contiguous() else ", stored by inputs"
+    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", {"packed": packed, "plain": plain}
 
 
-def _fingerprints(linears: list[nn.Linear]) -> list[int]:
+def _fingerprints(groups: list[Group]) -> list[list[int]]:
     """A 128-bit hash of the bytes of each weight. It is as fast as memory. Versions would miss writes to `.data`."""
-    if not linears:
+    if not groups:
         return []
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # The hash runs without Python's lock.
-        return list(threads.map(_fingerprint, [linear.weight.detach() for linear in linears]))
+        hashes = threads.map(_fingerprint, [m.weight.detach() for group in groups for m in group])
+        return [[next(hashes) for _ in group] for group in groups]
 
 
 def _fingerprint(weight: Tensor) -> int:
@@ -153,6 +169,10 @@ def _pack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
 
 
+def _multiplied(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
+
+
 @cache
 def _packs_accurately(dtype: torch.dtype) -> bool:
     """Whether packed products of this machine are accurate for `dtype`: some settings let oneDNN round further."""
@@ -162,7 +182,7 @@ def _packs_accurately(dtype: torch.dtype) -> bool:
     x = torch.arange(4.0 * 512).cos().view(4, 512).to(dtype)
     expected = x @ weight.T
     try:
-        found = torch.ops.mkldnn._linear_pointwise(x, _pack(weight), None, "none", [], "")
+        found = _multiplied(x, _pack(weight), None)
     except RuntimeError:  # This processor is not supported.
         return False
     gap = (found - expected).abs().max() / expected.abs().max()

@@ -58,7 +58,8 @@ class Reach:
             allowed = (k <= q)[None]
         if keys.valid is not None and not padding_is_future:
             allowed = _both(allowed, keys.valid[:, None, :])
-            may_be_empty = keys.rows is None
+            # A real query reaches at least itself under causality.
+            may_be_empty = keys.rows is None and not (causal and queries.valid is None)
         if window is not None:
             distance = (queries.positions[:, :, None] - keys.positions[:, None, :]).abs()
             allowed = _both(allowed, distance < window)

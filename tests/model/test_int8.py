@@ -7,7 +7,8 @@ from torch import nn
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer, int8
-from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, JointPart, RoundedRows, quantized
+from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, RoundedRows, quantized
+from clearhead.model.joint import JointPart
 from clearhead.model.linear import effective_weight, refuse_rounded
 from clearhead.model.packing import packed
 from clearhead.recipe.generation import GenerationConfig

@@ -39,7 +39,7 @@ def kinds(network: nn.Module) -> set[str]:
 
 
 def packed_map(linear: nn.Linear) -> PackedLinear:
-    return PackedLinear(linear, packing._pack(linear.weight.detach()))
+    return PackedLinear([linear], packing._pack(linear.weight.detach()))
 
 
 @torch.inference_mode()
@@ -56,9 +56,10 @@ def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, b
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("key_bias", [False, True])
 @pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
-def test_packed_network_is_the_network(tiny_pays: None, name: str) -> None:
-    network = getattr(small, name)()
+def test_packed_network_is_the_network(tiny_pays: None, name: str, key_bias: bool) -> None:
+    network = getattr(small, name)(key_bias=key_bias)
     inputs = [ids(2, 5)] if name == "decoder" else [ids(2, 6), ids(2, 5)]
     state = torch.get_rng_state()
     fast = packed(network)
