@@ -87,7 +87,7 @@ HANDLERS: dict[str, Handler[Any]] = {
 
 
 def _answers(opened: Opened) -> list[str]:
-    """The questions that this session answers. It answers `examples` only if it has texts."""
+    """The questions that this session answers: examples only where there are texts to look through."""
     return [ask for ask in HANDLERS if ask != "examples" or has_data(opened)]
 
 
