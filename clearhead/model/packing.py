@@ -76,7 +76,7 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
 
 
 def ready(network: Transformer, *, rows: int = 1) -> Transformer:
-    """The copy that `packed` makes, if nothing has to be timed or packed for it; otherwise `network` itself."""
+    """The copy that `packed` makes if it needs no timing and no packing; otherwise `network` itself."""
     linears = _worth_packing(network)
     ways = [answered(*_choice(linear, rows)) for linear in linears]
     if None in ways:
