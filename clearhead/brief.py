@@ -1,4 +1,4 @@
-"""brief(): what an object holds in a line or two, shapes in place of numbers."""
+"""brief(): describes the content of an object in a line or two, with shapes in place of numbers."""
 
 import reprlib
 from dataclasses import fields, is_dataclass

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, each one line: where, what was found, what to do."""
+"""Errors that a user can cause, each one line: the place, the value, the remedy."""
 
 import os
 import re

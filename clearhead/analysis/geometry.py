@@ -56,9 +56,9 @@ def token_table(network: Transformer, stack: str | None = None) -> Tensor:
 
 
 def neighbours(table: Tensor, of: int | Tensor, *, k: int = 10, exclude: Sequence[int] = ()) -> Neighbours:
-    """The k rows of `table`, v d, with the largest cosine(row, of). `of` is a token, which is left out, or a vector, d.
+    """The k rows of `table`, v d, with the largest cosine(row, of). `of` is a vector, d, or a token.
 
-    Tokens in `exclude` are left out too, such as those of king - man + woman. A zero vector's cosines are 0.
+    The token itself is left out, and those in `exclude`, such as king, man and woman. A zero vector has the cosine 0.
     """
     exclude = (*exclude, of) if isinstance(of, int) else exclude
     for token in exclude:

@@ -95,7 +95,7 @@ class VectorShift:
 
 @dataclass(frozen=True)
 class Cosine:
-    """<v, r> / (|v| |r|): how near the vector v of each row is to a reference r, such as that of the whole network."""
+    """<v, r> / (|v| |r|): how similar the vector v of each row is to a reference r, such as the whole network's."""
 
     __repr__ = brief
 

@@ -1,4 +1,4 @@
-"""Why a head looks there, and what it carries from there: a score and a value as sums over earlier parts."""
+"""Splits a score of a head, and the value that the head carries, into sums over earlier parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -227,7 +227,7 @@ class PatchingSweep:
         return float(self._difference(logits if logits.ndim == 1 else logits[position]))
 
     def _given(self, at: str, stack: str) -> Tensor:
-        """The clean states on the grid of the corrupt text; NaN where nothing is aligned."""
+        """The clean states on the grid of the corrupt text; NaN at positions without a partner."""
         clean, corrupt = (values(at) for values in self._values)
         given = torch.full_like(corrupt, float("nan"))
         ours, theirs = (list(side) for side in zip(*self.alignment[stack], strict=True))

@@ -132,7 +132,7 @@ def check_comparable(first: Model, second: Model) -> None:
 
 
 def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, top: int) -> list[PartChange]:
-    """The heads and the neurons with the largest own changes; those without any are left out."""
+    """The heads and the neurons that changed, the largest own changes first."""
 
     def over_texts(name: str) -> np.ndarray:
         """n m, in the order of the texts."""
@@ -155,7 +155,7 @@ def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, t
 def _with_effects(
     models: tuple[Model, Model], encoder: Encoder, groups: Sequence[Sequence[Encoded]], parts: Sequence[PartChange]
 ) -> list[PartChange]:
-    """The parts with what the answers lose without each of them, in both models."""
+    """The parts, with the loss of the answers without each of them in both models."""
     sites = [part.site for part in parts]
     values = np.concatenate(
         [

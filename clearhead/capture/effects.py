@@ -85,7 +85,7 @@ def parts(model: Model, sites: str | Sequence[str]) -> list[str]:
 
 
 def _parts(site: Site) -> list[str]:
-    """The address itself, or those of all its parts."""
+    """The address itself, or the addresses of all its parts."""
     axis = AXES.get(site.path.rpartition(".")[2])
     if axis is None or set(site.index) - {axis}:
         raise UserError(f"{site.address}: expected heads (….attn.z) or neurons (….ffn.post), got another value")

@@ -1,4 +1,4 @@
-"""`capture` writes activations of a data set to a folder of shards, and goes on after a kill to equal bytes.
+"""`capture` writes activations of a data set to a folder of shards. After a kill it continues, to equal bytes.
 
 A shard is written under a temporary name, through to the disk, and renamed. MANIFEST.json, which is replaced after each
 shard, lists the complete ones with their SHA-256 sums. A shard that it does not list is written again.
@@ -59,7 +59,7 @@ def capture(
     name: str = "model",
     **settings: Any,
 ) -> Captured:
-    """Writes the values at these addresses for every text to a folder, or goes on with it where it stopped.
+    """Writes the values at these addresses for every text to a folder, or completes a folder that was begun.
 
     `texts` are texts, or pairs of texts for a model that reads two. An address may have indices, and * for any part of
     a path. `settings` are the fields of `CaptureSettings`. On one machine with one number of threads, a capture that

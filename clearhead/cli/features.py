@@ -5,7 +5,7 @@ from typing import Literal
 
 from cyclopts import App
 
-from clearhead.cli.app import Device, Flag, Named, Text, app
+from clearhead.cli.app import Device, Flag, Text, app
 
 features = App(name="features", help="Train sparse features of a model's values, and see them.", sort_key=9)
 steer = App(name="steer", help="Make directions that steer what a model writes.", sort_key=9)
@@ -15,7 +15,7 @@ app.command(steer)
 
 @features.command(name="train", help_epilogue="")
 def features_train(
-    model: Named,
+    model: str,
     /,
     *,
     at: str,
@@ -37,6 +37,7 @@ def features_train(
     the plain loss and against 0 or the mean in its place.
 
     Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         at: Address of the value, such as decoder.blocks.3.resid_post; for a transcoder the FFN's, decoder.blocks.3.ffn.
         out: New folder for the features.
         data: Text file; an encoder-decoder reads a source and a target a line, with a tab between them (default: the
@@ -70,7 +71,7 @@ def features_train(
 
 @features.command(name="show", help_epilogue="")
 def features_show(
-    model: Named,
+    model: str,
     folder: Path,
     text: Text,
     /,
@@ -82,6 +83,7 @@ def features_show(
     """Print the strongest features of each token of a text, with the words that they make likelier.
 
     Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         folder: Folder of features: of `clearhead features train`, of SAELens or of circuit-tracer.
         text: The text.
         target: Input of the decoder of an encoder-decoder.
@@ -94,17 +96,19 @@ def features_show(
 
 
 @steer.command(name="make", help_epilogue="")
-def steer_make(model: Named, /, *, positive: Path, negative: Path, at: str, out: Path, device: Device = "cpu") -> None:
+def steer_make(model: str, /, *, positive: Path, negative: Path, at: str, out: Path, device: Device = "cpu") -> None:
     """Make a direction: the mean of a value over some texts less its mean over others.
 
     `clearhead generate --edit` and `clearhead serve --edit` add it with a strength. A strength of 1 moves the value by
     as much as the two sets differ.
 
     Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
         positive: Text file, a text a line, of what the model shall write more like.
         negative: Text file of what it shall write less like.
         at: Address of the value, such as decoder.blocks.3.resid_post.
         out: New file (.safetensors).
+        device: Where to compute.
     """
     from clearhead.commands.steer import make_command
 

@@ -34,7 +34,7 @@ def summary(
 
 @app.command(sort_key=9, help_epilogue="")
 def check(model: str, /, *, revision: Revision = None, json: OneObject = False) -> None:
-    """Say whether a model opens here, and compare its values with those of the reference library.
+    """Check whether a model opens, and compare its values with those of the reference library.
 
     Says what each field of its config.json decided, and, where `transformers` is installed, the largest difference of
     the residual stream after every layer and of the logits, in float32 on one random input. Exit code 4 if they are

@@ -41,7 +41,7 @@ __all__ = [
 
 
 def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda: False) -> int:
-    """Run a command; returns its exit code. An error that is a bug of ours goes on to the caller.
+    """Run a command; returns its exit code. An error that is a bug of ours is raised.
 
     `is_interrupted` says whether Ctrl-C was pressed. An error after that counts as a consequence of it.
     """

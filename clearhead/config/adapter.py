@@ -10,7 +10,7 @@ Bits = Literal[4, 8]
 
 
 class AdapterConfig(Config):
-    """Small matrices beside those of a checkpoint. They alone are trained, with the head of the task."""
+    """Small matrices beside those of a checkpoint. Only they and the head of the task are trained."""
 
     kind: Literal["lora", "dora"] = "lora"
     """lora: a change of low rank (Hu et al. 2021). dora: also the length of each output's weights (Liu et al. 2024)."""

@@ -103,7 +103,7 @@ def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
 
 
 def what_it_knows(corpus: PhraseCorpus) -> str:
-    """A line or two about the words that the translator knows."""
+    """The words that the translator knows, in a line or two."""
     parts = [f"{len(names)} {plural(role)} ({', '.join(names[:2])} ...)" for role, names in corpus.names.items()]
     text = f"It knows {', '.join(parts)}, dates, times, numbers, and lists of these; it has seen no other word."
     return textwrap.fill(text, WIDTH)

@@ -72,7 +72,7 @@ def _positions(_: Any, values: Values) -> dict[str, Any]:
 
 
 def _parts(ours: Values) -> tuple[Values | None, Values | None]:
-    """What is added and what is scored. Raises ValueError for other positions."""
+    """The added and the scored positions. Raises ValueError for positions of another kind."""
     positions: dict[str, Any] = ours["encoder"]["positions"]
     match positions["kind"]:
         case "together":
@@ -113,7 +113,7 @@ def _scale(values: Values) -> float:
 
 
 def _written_terms(_: Any, ours: Values) -> list[str]:
-    """The terms; without scores of distances, as many as the scale says."""
+    """The terms. Without scores of distances, their number follows from the scale."""
     scored, stack = _parts(ours)[1], ours["encoder"]
     if scored is not None:
         return [theirs for theirs, here in TERMS.items() if scored[here]]

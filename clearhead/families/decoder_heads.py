@@ -49,7 +49,7 @@ def tags(architecture: str, prefix: str, dropout: FieldRule | None = None) -> He
 def others(
     name: str, prefix: str, kinds: str = "bare class tags span", dropout: FieldRule | None = None
 ) -> list[HeadMap]:
-    """The heads besides that of words, of those kinds that a family has."""
+    """The heads besides the language head, of the kinds that a family has."""
     made = {
         "bare": HeadMap(f"{name}Model", {"head.kind": "none"}),
         "class": last_token_classifier(f"{name}ForSequenceClassification", prefix),

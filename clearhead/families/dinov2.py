@@ -29,7 +29,7 @@ def _units(ratio: int, values: Values) -> int:
 
 
 def _ratio(units: int, ours: Values) -> int:
-    """The least whole ratio that gives so many units. Raises ValueError if none does."""
+    """The least whole ratio that gives this number of units. Raises ValueError if there is none."""
     encoder = ours["encoder"]
     said = {"hidden_size": encoder["d_model"], "use_swiglu_ffn": encoder["gated"]}
     ratio = max(1, int(units / encoder["d_model"]))

@@ -37,7 +37,7 @@ CONSTANTS: Document = {
 
 
 def _masked(is_left_out: bool | None, values: Values) -> int | None:
-    """The mask token if its vector is left out."""
+    """The id of the mask token if the network leaves its vector out."""
     mask = values["mask_token_id"]
     if is_left_out and (type(mask) is not int or mask < 0):
         raise UserError(f"expected mask_token_id to be the id of a token with token_dropout=true, got {short(mask)}")
@@ -58,7 +58,7 @@ FIELDS: tuple[FieldRule, ...] = (
 
 
 def _rounded(frequencies: Sequence[float] | None, values: Values) -> Sequence[float] | None:
-    """The stored frequencies, unless they are those of the base."""
+    """The stored frequencies; None if they follow from the base."""
     if frequencies is None:
         return None
     width = values["hidden_size"] // values["num_attention_heads"]

@@ -1,4 +1,4 @@
-"""Tensors of experts: those of each expert by itself, or of all experts in one."""
+"""Tensors of experts: one for each expert, or one for all."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -52,7 +52,7 @@ def stacked(theirs: str, n: int, *parts: str, kind: str = "weight") -> Rule:
 
 
 def checked(tensor: "Tensor", n: int) -> "Tensor":
-    """The tensor. Raises UserError unless its first axis is that of the experts."""
+    """Returns the tensor. Raises UserError unless its first axis counts the experts."""
     if tensor.ndim < 2 or len(tensor) != n:
         raise UserError(f"expected {n} experts, got shape {list(tensor.shape)}")
     return tensor

@@ -15,7 +15,7 @@ LONGEST = 40
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A part of a network, and the config fields of which each says that the network has it."""
+    """A part of a network, and the config fields that each show that a network has it."""
 
     name: str
     fields: tuple[str, ...]
@@ -199,7 +199,7 @@ def signs(document: Document) -> list[Sign]:
 
 
 def fields_of(name: str) -> frozenset[str]:
-    """The fields of which any value that is set names this mechanism."""
+    """The fields that name this mechanism if they are set to any value."""
     return frozenset(field for one in MECHANISMS if one.name == name and not one.words for field in one.fields)
 
 

@@ -32,7 +32,7 @@ class Towers:
 
     @property
     def families(self) -> tuple[Family, Family]:
-        """The families of the tower of texts and of that of pictures."""
+        """The families of the two towers: of texts and of pictures."""
         return self.text, self.image
 
     @property
@@ -58,7 +58,7 @@ class Towers:
         known.values(document, where=where)
 
     def towers(self, document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The configs of the tower of texts and of that of pictures."""
+        """The configs of the two towers: of texts and of pictures."""
         shared = {name: document.get(name, self.defaults[name]) for name in self.shared}
         both = zip(self.families, ("text_config", "vision_config"), strict=True)
         text, image = (

@@ -101,7 +101,7 @@ def _having(names: Collection[str], families: Sequence[Family], sets: Sequence[s
 
 
 def _nearest(document: Document, families: Sequence[Family], sets: Sequence[set[str]]) -> Family | None:
-    """The family that sets something by the most fields of a config, with those that it does not know against it."""
+    """The family that uses the most fields of a config. Fields that it does not know count against it."""
     counts = [len(own & document.keys()) for own in sets]
     order = sorted(range(len(families)), key=lambda i: -counts[i])
     near = [i for i in order[:CANDIDATES] if counts[i] >= NEAR]

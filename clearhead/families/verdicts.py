@@ -145,7 +145,7 @@ def refused(error: str, document: Document, where: str) -> Sign:
 
 
 def _otherwise(error: str, family: Family, field: str) -> str:
-    """What works in place of a refused value: what the refusal says."""
+    """The alternative to a refused value, as the refusal names it."""
     expected = re.search(r"expected (.+?)(?:, the only value that is supported)?, got ", error)
     works = expected[1] if expected else "one of its other values"
     return f"{family.model_type} opens where {field or 'the field'} is {works}"

@@ -53,7 +53,7 @@ def datasets() -> dict[str, DataSet]:
 
 @contextmanager
 def data_in(folder: Path | None) -> Iterator[None]:
-    """Experiments read their data in this folder, by default in that of the environment variable."""
+    """Within the context, experiments read their data from this folder, by default from the environment variable's."""
     token = _named.set(folder)
     try:
         yield

@@ -109,7 +109,7 @@ class Judgement:
 
     @property
     def weight(self) -> int:
-        """How much it says about the verdict: 0 for a control that fails on most seeds, 5 for what changes nothing."""
+        """The priority in the verdict: 0 for a control that fails on most seeds, 5 for a check that changes nothing."""
         role = self.check.role
         if self.share == 1:
             return 4 if role == "claim" else 5

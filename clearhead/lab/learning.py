@@ -105,6 +105,6 @@ def size(network: nn.Module) -> int:
 
 
 def final(values: Sequence[float]) -> float:
-    """The mean of the last tenth: what a curve ends at."""
+    """The end of a curve: the mean of its last tenth."""
     last = values[-max(1, len(values) // 10) :]
     return sum(last) / len(last)

@@ -1,4 +1,4 @@
-"""Runs an experiment over seeds, and keeps what it measures so that an interrupted run can go on."""
+"""Runs an experiment over seeds. Stores each seed's figures, so that an interrupted run can continue."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -33,7 +33,7 @@ def kept(folder: Path, experiments: Mapping[str, Experiment]) -> dict[str, Resul
 
 
 def lines(experiments: Mapping[str, Experiment], results: Mapping[str, Result]) -> Iterator[str]:
-    """A row for each experiment in order, measured or not, and what the results took."""
+    """A row for each experiment in order, measured or not, and the time that the results took."""
     yield "| experiment, claim, source | verdict | what decides: mean over seeds [range] | seeds | stable | time |"
     yield "|---|---|---|---|---|---|"
     for one in experiments.values():

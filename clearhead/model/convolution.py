@@ -83,7 +83,7 @@ class Around(nn.Module, Deriving):
 
 
 def shorter(lengths: Tensor, width: int, step: int) -> Tensor:
-    """How many vectors a convolution makes of so many."""
+    """The number of vectors that a convolution makes of this number."""
     return ((lengths - width) // step + 1).clamp(min=0)
 
 

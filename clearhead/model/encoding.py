@@ -1,4 +1,4 @@
-"""What every position encoding is, and what it hands to attention."""
+"""The interface of position encodings, and what they pass to attention."""
 
 import math
 from abc import ABC, abstractmethod

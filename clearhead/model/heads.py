@@ -161,7 +161,7 @@ class ClassificationHead(OutputHead):
         return tap(self, "logits", logits if self.unit == 1.0 else self.unit * logits, "b v")
 
     def picked(self, states: Tensor, layout: Layout) -> Tensor:
-        """b t d -> b d, or b 2d: what the head reads of the states."""
+        """b t d -> b d, or b 2d: the states that the head reads."""
         return pool(states, layout.valid, self.pool, skips=self.skips)
 
     def pooled(self, x: Tensor) -> Tensor:

@@ -205,7 +205,7 @@ def _scattered(rows: Tensor, stored: Tensor, n: int, n_cells: int) -> Tensor:
 
 
 def round_up(n: int) -> int:
-    """The least number from n on of which few exist: a multiple of 16 of at most five binary digits."""
+    """Rounds n up to one of few numbers: a multiple of 16 with at most five significant bits."""
     step = max(16, 1 << max(n.bit_length() - 5, 0))
     return -(-n // step) * step
 

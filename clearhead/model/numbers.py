@@ -51,7 +51,7 @@ def begin_at(network: Transformer, numbers: Numbers) -> None:
 
 
 def learn_in(network: Transformer, unit: float) -> None:
-    """Makes the head learn in this unit. The network computes what it did."""
+    """Makes the head learn in this unit. The outputs of the network stay the same."""
     if unit == 1.0:
         return
     assert isinstance(network.head, ClassificationHead)

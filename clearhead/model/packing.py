@@ -84,7 +84,7 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
 
 
 def ready(network: Transformer, *, rows: int = 1) -> Transformer:
-    """The copy that `packed` makes, if nothing has to be timed or packed for it; otherwise `network` itself."""
+    """The copy that `packed` makes, if it needs no timing and no packing; otherwise `network` itself."""
     groups = _worth_packing(network)
     ways = [answered(*_choice(group, rows)) for group in groups]
     if None in ways:

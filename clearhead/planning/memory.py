@@ -17,7 +17,7 @@ from torch import nn
 from clearhead.config import LanguageHead, ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
 from clearhead.model.cost import Component, largest_kept, parts
-from clearhead.model.division import share, uneven
+from clearhead.model.division import is_divisible, share
 from clearhead.model.loss import CHUNK, FEW
 from clearhead.model.shapes import unallocated
 from clearhead.planning.adapted import adapted_sizes
@@ -144,7 +144,7 @@ def divided(config: ModelConfig, ranks: int) -> ModelConfig:
 
 def divides(config: ModelConfig, ranks: int) -> bool:
     """Whether heads and feed-forward units can be divided among so many ranks."""
-    return not any(uneven(stack, stack.config, ranks) for stack in unallocated(config).stacks().values())
+    return all(is_divisible(stack, stack.config, ranks) for stack in unallocated(config).stacks().values())
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,7 @@ class Trace:
 
 
 class _Complete(Exception):
-    """Ends a forward pass of which nothing more is wanted."""
+    """Ends a forward pass after the last wanted value."""
 
 
 @contextmanager

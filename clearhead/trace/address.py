@@ -1,4 +1,4 @@
-"""Addresses of values, and what an edit does to a value at one."""
+"""Addresses of values, and the effect of an edit on the value at an address."""
 
 import re
 from collections.abc import Callable, Iterable

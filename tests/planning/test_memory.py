@@ -184,6 +184,7 @@ def test_a_rank_of_tensor_parallelism_computes_its_share_of_blocks() -> None:
     config, shape = config_of("both", n_kv_heads=2), Shape(1, 8, 8)
     assert divides(config, 2)
     assert not divides(config, 4)  # two heads of keys
+    assert not divides(config_of("decoder", sinks=True), 2)  # one vector for all heads
 
     def block_flops(one: c.ModelConfig) -> int:
         parts = Network(one).parts(shape, None)

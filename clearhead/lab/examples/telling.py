@@ -29,7 +29,7 @@ def row(values: Sequence[float], *, n: str = "") -> str:
 
 
 def both(one: Judged) -> tuple[str, str]:
-    """What is printed and what is right; of a matrix, the first numbers that differ."""
+    """The printed and the right value; for a matrix, the first numbers that differ."""
     printed = one.record.printed
     theirs = list(numbers(printed)) if isinstance(printed, list) else []
     if isinstance(one.ours, str) or not theirs or len(theirs) != len(one.ours):

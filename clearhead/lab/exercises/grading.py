@@ -70,7 +70,7 @@ class Grade:
 
     @property
     def says(self) -> str:
-        """What was wrong, in one sentence; nothing for a right answer and for none."""
+        """The mistake in one sentence; empty for a right answer, and if there is no answer."""
         if self.is_right or self.judgement is None:
             return ""
         known = TOLD | {wrong.name: wrong.says for wrong in self.of.wrong}
