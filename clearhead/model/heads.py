@@ -11,7 +11,7 @@ from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import ACTIVATIONS, activation_steps
 from clearhead.model.layout import Layout
 from clearhead.model.linear import LinearMap, effective_weight, has_weight
-from clearhead.model.loss import CHUNK, FEW, IGNORED, NEVER, cross_entropy, linear_cross_entropy
+from clearhead.model.loss import CHUNK, FEW, IGNORED, MANY, NEVER, cross_entropy, linear_cross_entropy
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Steps
 from clearhead.model.pool import pool
@@ -84,7 +84,7 @@ class OutputHead(nn.Module, ABC):
         if self.chunk == NEVER:
             return False
         # Pieces break a compiled graph, so there they are made only where memory asks for them.
-        limit = self.chunk if torch.compiler.is_compiling() else min(self.chunk, FEW)
+        limit = min(self.chunk, MANY if torch.compiler.is_compiling() else FEW)
         return len(labels) * self.output.out_features > limit
 
     def transform(self, x: Tensor) -> Tensor:

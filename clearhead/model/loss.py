@@ -8,8 +8,10 @@ from torch import Tensor
 
 from clearhead.model.checks import check_labels, outside
 
-CHUNK = 1 << 25
-"""Logits made at once: 64 MB in 16 bits (docs/log.md)."""
+CHUNK = 1 << 26
+"""Logits made at once in 16 bits, in 32 bits half as many: 128 MB (docs/log.md)."""
+MANY = 1 << 24
+"""Logits up to which compiled code, which chunks divide, makes all at once."""
 FEW = 1 << 22
 """Logits up to which PyTorch's own loss, which keeps them four times, is not replaced: 16 MB."""
 NEVER = 1 << 62
@@ -43,7 +45,7 @@ def summed_in(logits: Tensor) -> torch.dtype:
 def linear_cross_entropy(
     states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, smoothing: float = 0.0, chunk: int = CHUNK
 ) -> Tensor:
-    """cross_entropy(states @ W^T + b, labels), n d, v d, v, n, of `chunk` logits at a time.
+    """cross_entropy(states @ W^T + b, labels), n d, v d, v, n, of `chunk` logits at a time, in 32 bits half as many.
 
     The forward pass makes the gradients too, those of the logits in place of the logits. So the memory is that of the
     gradients of states and weight and of one chunk in the type of the product, not of n x v numbers kept four times.
@@ -121,7 +123,7 @@ class _Chunked(torch.autograd.Function):
         labels = labels.where(counts, 0)
         with torch.autocast(states.device.type, enabled=False):
             matrix: Tensor | None = weight.to(states.dtype)
-            rows = max(1, chunk // len(weight))
+            rows = max(1, chunk // (1 if states.dtype.itemsize == 2 else 2) // len(weight))
             for start in range(0, len(states), rows):
                 part = slice(start, start + rows)
                 assert matrix is not None

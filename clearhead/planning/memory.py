@@ -16,6 +16,7 @@ from torch import nn
 
 from clearhead.config import LanguageHead, ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
+from clearhead.model.copies import WORTH_IT
 from clearhead.model.cost import Component, largest_kept, parts
 from clearhead.model.division import is_divisible, share
 from clearhead.model.loss import CHUNK, FEW
@@ -74,20 +75,20 @@ class Network:
         return sum(p.numel() for p in self.module.parameters())
 
     @cached_property
-    def _by_tensor(self) -> dict[int, int]:
+    def by_tensor(self) -> dict[int, int]:
         """Numbers of the matrix of each linear layer, tied ones once."""
         return {id(m.weight): m.weight.numel() for m in self.module.modules() if isinstance(m, nn.Linear)}
 
     @property
     def linear(self) -> int:
         """Numbers in the matrices of linear layers, which autocast copies in 16 bits."""
-        return sum(self._by_tensor.values())
+        return sum(self.by_tensor.values())
 
     @cached_property
     def untied(self) -> int:
         """Numbers in the matrices of linear layers that are no token table, which may be kept in 16 bits."""
         tables = {id(m.weight) for m in self.module.modules() if isinstance(m, nn.Embedding)}
-        return sum(n for tensor, n in self._by_tensor.items() if tensor not in tables)
+        return sum(n for tensor, n in self.by_tensor.items() if tensor not in tables)
 
     @cached_property
     def vectors(self) -> int:
@@ -202,7 +203,7 @@ class Activations:
     def loss(self, setting: Setting) -> int:
         """Bytes of the logits at their peak: `LOSS_BYTES` and 4 each, or of one chunk in the type of the products."""
         if setting.chunked and self.logits > 4 * min(CHUNK, FEW):
-            return min(CHUNK, self.logits // 4) * (2 if setting.mixed else 4) + self.head_gradients
+            return min(2 * CHUNK, self.logits // (2 if setting.mixed else 1)) + self.head_gradients
         return self.logits // 4 * (4 + LOSS_BYTES)
 
     def working(self) -> int:
@@ -228,7 +229,7 @@ class PeakMemory:
     weights: int
     """The weights, with those of a teacher."""
     copies: int
-    """16-bit copies of the matrices, which autocast keeps until the backward pass, and weights gathered from others."""
+    """16-bit copies of the matrices, of a large network one at a time, and weights gathered from others."""
     gradients: int
     optimizer: int
     mean: int
@@ -265,7 +266,8 @@ def memory_of(
     weights, trained = 4 * network.weights - 2 * halved, network.weights
     if setting.adapter is not None:
         weights, trained = adapted_sizes(network.config, setting.adapter)
-    copies = 2 * (network.linear - halved) if setting.mixed else 0
+    at_once = network.linear if network.linear < WORTH_IT else max(network.by_tensor.values())
+    copies = 2 * min(network.linear - halved, at_once) if setting.mixed else 0
     if shards > 1:  # the unit at work and the next one, gathered; and the gradients of one, before they are sent
         copies += 3 * 4 * network.largest_unit
     logits, working = activations.loss(setting), activations.working()

@@ -20,7 +20,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.data.vocabulary import special_ids, with_mask
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.model.loss import CHUNK, IGNORED
+from clearhead.model.loss import IGNORED, MANY
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
@@ -116,7 +116,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         """Measures loss, perplexity and accuracy at masked places. Every evaluation masks the same places."""
         nats, n_right, n, samples = 0.0, 0, 0, list[Sample]()
         device, rows = next(network.parameters()).device, None if self.few is None else self.few.rows
-        size = max(1, CHUNK // self.tokenizer.vocab_size // self.length)
+        size = max(1, MANY // self.tokenizer.vocab_size // self.length)
         with Evaluating(network), torch.inference_mode():
             for batch in counted(self.valid.everything(size, rows), "reading", -(-len(rows or self.valid) // size)):
                 chosen = batch.labels != IGNORED

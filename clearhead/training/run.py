@@ -12,10 +12,11 @@ from torch import Tensor
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
-from clearhead.model import Transformer
+from clearhead.model import Transformer, copies
 from clearhead.model.assign import merged
 from clearhead.model.attention import Attention
 from clearhead.model.heads import LanguageHead
+from clearhead.model.linear import shapes
 from clearhead.model.loss import NEVER
 from clearhead.model.numbers import as_learned, as_saved, learn_in
 from clearhead.recipe.training import Training
@@ -78,6 +79,8 @@ class Run:
         gives_rows = self.ranks.size == 1 and not self.config.compile
         self.tables = tables_of(self.network) if gives_rows else []
         self.shared_tables = shared_tables_of(self.network) if gives_rows else []
+        n_numbers = sum(shape.numel() for shape in shapes(self.network))
+        self.copies_twice = not self.config.compile and n_numbers >= copies.WORTH_IT
         self.replica = replicated(self.network, self.config, self.ranks)
         self.distillation: Distillation | None = None
         if self.teacher is not None and self.config.teacher is not None:
