@@ -95,11 +95,12 @@ class Attention(nn.Module):
     ) -> Tensor:
         """b t d (or packed m d) -> the same shape; keys and values from `memory` where given, else from x."""
         tell_padding(t=layout.valid, s=reach.valid)
+        x = self.narrowed(x)
         q = self.project(self.q, self.q_norm, x, layout)
         if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
             k, v = cache.k, cache.v
         else:
-            source, source_layout = memory or (x, layout)
+            source, source_layout = (x, layout) if memory is None else (self.narrowed(memory[0]), memory[1])
             k = self.project(self.k, self.k_norm, source, source_layout)
             k = k if reach.rotation is None else reach.rotation(k)
             k, v = source_layout.blank(k), source_layout.blank(self.project(self.v, None, source, source_layout))
@@ -116,6 +117,15 @@ class Attention(nn.Module):
         )
         z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, reach, group)
         return self.combine(_apart(z, n), layout)
+
+    def narrowed(self, x: Tensor) -> Tensor:
+        """The states in the type in which autocast lets q, k and v read them: one copy for all, not one for each."""
+        kind = x.device.type
+        if not torch.is_autocast_enabled(kind) or x.dtype != torch.float32:
+            return x
+        if not all(isinstance(linear, nn.Linear) for linear in (self.q, self.k, self.v)):
+            return x  # Rounded maps read float32.
+        return x.to(torch.get_autocast_dtype(kind))
 
     def project(self, linear: nn.Module, norm: nn.Module | None, x: Tensor, layout: Layout) -> Tensor:
         """b t d (or packed m d) -> b h t k, each head or all heads together normed where there is a norm."""
