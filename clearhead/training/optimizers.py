@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.recipe import training as recipe
 from clearhead.storage.tensors import check_tensors
+from clearhead.training import fused
 from clearhead.training.parts import is_part, part, whole
 from clearhead.training.rounding import RoundedAdamW, Rounding
 from clearhead.training.rows import Whole
@@ -165,11 +166,11 @@ class Optimizers:
                 parameters = [p for group in optimizer.param_groups for p in group["params"]]
                 if optimizer.defaults.get("fused") and all(_divides(p) for p in parameters):
                     # Its kernel divides by this number what it reads anyway.
-                    divisor = None if factor == 1.0 else torch.tensor(1 / factor)
-                    optimizer.grad_scale = divisor  # pyrefly: ignore[missing-attribute]
+                    assert isinstance(optimizer, torch.optim.AdamW)
+                    fused.step(optimizer, None if factor == 1.0 else torch.tensor(1 / factor))
                 else:
                     scale(parameters, factor)
-                optimizer.step()
+                    optimizer.step()
 
     def zero_grad(self) -> None:
         """Frees the gradients."""

@@ -52,6 +52,7 @@ def _train(run: Run) -> Iterator[Event]:
     length = Length.of(config, len(run.task.plan(seed=config.seed, epoch=0)), run.task.evaluation_tokens)
     feed = Feed(run)
     yield _begin(run, feed)
+    run.network.train()
     clock = time.perf_counter() - at.seconds
     with (
         at.arithmetic.products(),

@@ -22,9 +22,12 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     finite.
     """
     config, at, ranks = run.config, run.progress, run.ranks
-    run.network.train()
+    if not run.network.training:
+        run.network.train()
     run.thaw.at(at.step, at.epoch)
-    torch.manual_seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
+    # For a CPU its generator alone: telling other devices of a seed takes a hundred times as long.
+    seed = torch.manual_seed if run.device.type != "cpu" else torch.default_generator.manual_seed
+    seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
     count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
     total = 0.0
     with apart(run.shared_tables):
