@@ -71,8 +71,8 @@ def served(folder: Path, threads: int | None, *options: str) -> Iterator[tuple[s
             server.wait(30)
 
 
-def ask(url: str, prompt: Sequence[int], *, n_written: int) -> Answer:
-    """One client: a streamed completion, greedy, with the tokens' ids."""
+def ask(url: str, prompt: Sequence[int], *, n_written: int, **more: object) -> Answer:
+    """One client: a streamed completion, greedy, with the tokens' ids; `more` are fields of the request."""
     place = urlsplit(url)
     asked = {
         "prompt": list(prompt),
@@ -80,6 +80,7 @@ def ask(url: str, prompt: Sequence[int], *, n_written: int) -> Answer:
         "temperature": 0,
         "stream": True,
         "return_token_ids": True,
+        **more,
     }
     began, first, tokens = time.perf_counter(), 0.0, list[int]()
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=600)

@@ -16,6 +16,7 @@ import clearhead
 from benchmarks import speculative_models
 from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
+from benchmarks.served import ask, served
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.generation import Draft, Drafts, Finished, Sampler, generate
@@ -100,6 +101,23 @@ def agreement(target: Transformer, draft: Transformer, text: Sequence[int], conf
     return torch.stack([overlap.sum(-1).mean(), torch.minimum(p, q).sum(-1).mean()])
 
 
+def over_http(
+    folder: Path, draft: Path, prompts: Sequence[Sequence[int]], *, new_tokens: int, threads: int
+) -> tuple[float, int]:
+    """The gain of a draft in `clearhead serve` for one client, the median of all prompts, and how many texts agree."""
+    with served(folder, threads, "--prefix-cache", "0", "--draft", str(draft)) as (url, _):
+        gains, n_same = list[float](), 0
+        for drafts in (True, False):
+            ask(url, prompts[0], n_written=new_tokens, draft=drafts)  # Warm-up.
+        for i, prompt in enumerate(prompts):
+            order = (True, False) if i % 2 else (False, True)
+            found = {drafts: ask(url, prompt, n_written=new_tokens, draft=drafts) for drafts in order}
+            plain, fast = found[False], found[True]
+            gains.append((plain.ended - plain.began) / (fast.ended - fast.began))
+            n_same += plain.tokens == fast.tokens
+    return median(gains), n_same
+
+
 @torch.inference_mode()
 def judged(networks: Sequence[Transformer], text: Sequence[int]) -> tuple[list[float], float]:
     """The loss of a target and of its draft on a text, and the share of places with the same likeliest token."""
@@ -141,6 +159,7 @@ def speculative(
     new_tokens: int = 128,
     temperature: Annotated[tuple[float, ...], Parameter(negative="")] = (0.0, 0.8),
     no_repeat_ngram: int | None = None,
+    serve: Annotated[bool, Parameter(negative="")] = False,
     threads: int = 1,
 ) -> None:
     """Write texts with a draft, by lookup and plainly, in turn.
@@ -160,6 +179,7 @@ def speculative(
     new_tokens: Tokens of each.
     temperature: Of each race; 0 is greedy.
     no_repeat_ngram: So many tokens occur once at most, so that a greedy text does not run in circles.
+    serve: Only by one client of `clearhead serve`, greedily.
     threads: CPU threads.
     """
     torch.set_num_threads(threads)
@@ -173,20 +193,16 @@ def speculative(
     small, eight = clearhead.load(draft, dtype="float32"), clearhead.load(draft, int8=True)
     for folder in target:
         large = clearhead.load(folder, dtype="float32")
+        prompts = beginnings(large, text, texts)
+        if serve:
+            gain, n_same = over_http(folder, draft, prompts, new_tokens=new_tokens, threads=threads)
+            print(f"{folder.name} by one client: {gain:.2f} over plain, {n_same} of {len(prompts)} texts the same")
+            continue
         drafts: dict[str, Draft | None] = {"none": None, "model in int8": eight.network}
         if folder == target[-1]:
             drafts |= {"model": small.network, "lookup": "lookup"}
-        ids = large.tokenizer.encode(text.read_text(encoding="utf-8"))[: N_JUDGED * speculative_models.LENGTH]
-        losses, same = judged((large.network, small.network), ids)
-        print(
-            f"\n{folder.name}: loss {losses[0]:.3f}, the draft's {losses[1]:.3f}; likeliest token the same: {same:.1%}"
-        )
-        passes = costs(large.network, ids[:32], ROWS)
-        guesses = [costs(one.network, ids[:32], [1])[0] for one in (eight, small)]
-        passes = ", ".join(f"{ms:.1f}" for ms in costs(large.network, ids[:32], ROWS))
-        guesses = ", ".join(f"{costs(one.network, ids[:32], [1])[0]:.2f}" for one in (eight, small))
-        print(f"ms of a pass over {ROWS} tokens: {passes}; of a guess in int8, in float32: {guesses}")
-        prompts = beginnings(large, text, texts)
+        ids = large.tokenizer.encode(text.read_text(encoding="utf-8"))
+        print(f"\n{folder.name}: {described(large.network, small.network, eight.network, ids)}")
         for one in temperature:
             config = GenerationConfig(
                 max_new_tokens=new_tokens,
@@ -197,6 +213,17 @@ def speculative(
             )
             raced(large.network, small.network, drafts, prompts, config)
     print(f"\n{Machine.now(threads)}")
+
+
+def described(large: Transformer, small: Transformer, eight: Transformer, ids: Sequence[int]) -> str:
+    """How good both are and how alike on a text, and what a pass and a guess take."""
+    losses, same = judged((large, small), ids[: N_JUDGED * speculative_models.LENGTH])
+    passes = ", ".join(f"{ms:.1f}" for ms in costs(large, ids[:32], ROWS))
+    guesses = ", ".join(f"{costs(one, ids[:32], [1])[0]:.2f}" for one in (eight, small))
+    return (
+        f"loss {losses[0]:.3f}, the draft's {losses[1]:.3f}; likeliest token the same: {same:.1%}\n"
+        f"ms of a pass over {ROWS} tokens: {passes}; of a guess in int8, in float32: {guesses}"
+    )
 
 
 def raced(

@@ -40,3 +40,12 @@ def test_models_that_are_made(
     table = "decoder.embed.tokens.weight"
     assert grown.state_dict()[table][:, :16].equal(draft.state_dict()[table])
     assert not trained.state_dict()[table].equal(grown.state_dict()[table])
+
+
+@pytest.mark.slow
+def test_a_race_in_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [model_of(name).save(tmp_path / name) for name in ("gpt2", "nano")]
+    text = tmp_path / "text"
+    text.write_text("\n".join(PAIRS.source), encoding="utf-8")
+    speculative.speculative(target=(folders[0],), draft=folders[1], text=text, texts=2, new_tokens=9, serve=True)
+    assert "over plain, 2 of 2 texts the same" in capsys.readouterr().out

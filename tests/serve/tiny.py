@@ -65,7 +65,7 @@ def still_engine(
 
 
 @contextmanager
-def engine_of(model: Model, **sizes: int) -> Iterator[Engine]:
+def engine_of(model: Model, **sizes: Any) -> Iterator[Engine]:
     """An engine that works, and has ended afterwards."""
     engine = still_engine(model, **sizes)
     engine.start()
