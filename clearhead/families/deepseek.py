@@ -19,7 +19,7 @@ from clearhead.families.mixtures import rules as expert_rules
 from clearhead.families.rotary import SCALINGS, WITH_LONG, Scalings, modern
 from clearhead.families.shared import MOST_LAYERS
 from clearhead.families.sigmoid_mixtures import CORRECTION, SIGMOID, more_layers, sparse
-from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, same
+from clearhead.weights.fields import Alias, Field, FieldRule, Only, Values, computed, ignored, implied, same
 from clearhead.weights.mapping import Rule, rename
 from clearhead.weights.rows import fused, paired, turned_first
 
@@ -94,7 +94,7 @@ def latents(
         same("kv_lora_rank", "decoder.latent.rank", default=rank),
         same("v_head_dim", "decoder.latent.d_value", default=value),
         same("attention_bias", "decoder.latent.bias", "decoder.out_bias", default=False),
-        ignored("head_dim", "qk_head_dim"),
+        ignored("qk_head_dim"),
     )
 
 
@@ -149,6 +149,13 @@ def _mixed_rules(config: ModelConfig) -> Sequence[Rule]:
 # --- families --------------------------------------------------------------------------------------------------------
 
 INTERLEAVED = Only("rope_interleave", True)
+# Where a file names it, the library takes it for the width of the rotated part.
+TURNED = implied(
+    "head_dim",
+    lambda values: values["qk_rope_head_dim"],
+    write=lambda ours: ours["decoder"]["latent"]["d_shared"],
+    what="as qk_rope_head_dim says",
+)
 DEEPSEEK_V3 = Family(
     model_type="deepseek_v3",
     constants=CONSTANTS | SIGMOID | {"decoder.experts.group_best": 2},
@@ -165,6 +172,7 @@ DEEPSEEK_V3 = Family(
         *choice(256, 8, theirs="n_routed_experts"),
         *sparse(first=3, d_ff=2048, scale=2.5, groups=8, groups_chosen=4),
         INTERLEAVED,
+        TURNED,
         ignored("num_mtp_layers", "num_nextn_predict_layers"),
     ),
     rules=_mixed_rules,
@@ -204,8 +212,8 @@ DEEPSEEK_V2 = Family(
         computed("n_group", "decoder.experts.n_groups", read=_of_groups, default=None),
         computed("topk_group", "decoder.experts.n_groups_chosen", read=_of_groups, default=None),
         Only("mlp_bias", False),
-        # Its network does not read this field.
-        ignored("norm_topk_prob"),
+        # Its network does not read the first, and its config sets the second.
+        ignored("norm_topk_prob", "head_dim"),
     ),
     rules=_mixed_rules,
     heads=heads("DeepseekV2")[:3],
@@ -245,6 +253,7 @@ GLM4_MOE_LITE = Family(
         *(one for one in sparse(d_ff=1536, scale=1.8) if one.theirs != "first_k_dense_replace"),
         computed("mlp_layer_types", "decoder.experts.layers", read=_layers, write=_kinds, default=None),
         INTERLEAVED,
+        Alias("head_dim", of="qk_rope_head_dim"),
     ),
     rules=_mixed_rules,
     heads=heads("Glm4MoeLite")[:2],
@@ -257,6 +266,7 @@ YOUTU = Family(
         *_sizes(vocab_size=128_256, hidden_size=2048, intermediate_size=6144, n_heads=16, kv_heads=16),
         *latents(max_length=131_072),
         INTERLEAVED,
+        TURNED,
         ignored("embedding_initializer_range"),
     ),
     rules=_dense_rules,
@@ -318,7 +328,7 @@ MINICPM3 = Family(
         computed("scale_depth", "decoder.branch_scale", read=_branch, write=_depth, default=1.4),
         Only("mlp_bias", False),
         computed("v_head_dim", "decoder.latent.d_value", read=_value, default=None),
-        ignored("dim_model_base", "logits_scaling"),
+        ignored("dim_model_base", "logits_scaling", "head_dim"),
     ),
     rules=lambda config: attention_rules(config, llama_rules(config), neighbours=False),
     heads=(replace(_WORDS, fields=(*_WORDS.fields, _BASE)), *_OTHERS),
