@@ -2,138 +2,24 @@
 experts; Youtu (Tencent 2026); MiniCPM3 (Hu et al. 2024), with multipliers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from math import log, nextafter, sqrt
+from math import sqrt
 from typing import Any
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import rotary
 from clearhead.families.family import Family
-from clearhead.families.llama import CONSTANTS, heads, sizes
+from clearhead.families.latent import attention_rules, exact, latent_sizes, latents
+from clearhead.families.llama import CONSTANTS, heads
 from clearhead.families.llama import rules as llama_rules
 from clearhead.families.mixtures import PROJECTIONS, choice
 from clearhead.families.mixtures import rules as expert_rules
-from clearhead.families.rotary import SCALINGS, WITH_LONG, Scalings, modern
+from clearhead.families.rotary import SCALINGS, WITH_LONG, modern
 from clearhead.families.shared import MOST_LAYERS
 from clearhead.families.sigmoid_mixtures import CORRECTION, SIGMOID, more_layers, sparse
-from clearhead.weights.fields import Field, FieldRule, Only, Values, computed, ignored, same
+from clearhead.weights.fields import Alias, Only, Values, computed, ignored, implied, same
 from clearhead.weights.mapping import Rule, rename
-from clearhead.weights.rows import fused, paired, turned_first
-
-# --- fields ----------------------------------------------------------------------------------------------------------
-
-
-def _width(ours: Values) -> int:
-    stack = ours["decoder"]
-    return stack["d_head"] or stack["d_model"] // stack["n_heads"]
-
-
-def _share(turned: int, values: Values) -> float:
-    """The share of a head that rotates, such that the whole part of share * width is `turned`."""
-    width = turned + values["qk_nope_head_dim"]
-    share = turned / width
-    return share if int(width * share) == turned else nextafter(share, 1.0)
-
-
-def _scale(said: dict[str, Any], values: Values) -> float | None:
-    """The factor on the scores where yarn changes it."""
-    if not said.get("mscale_all_dim") or said.get("rope_type", said.get("type", "default")) == "default":
-        return None
-    return _scaled(values["qk_nope_head_dim"] + values["qk_rope_head_dim"], said["factor"], said["mscale_all_dim"])
-
-
-def _scaled(width: int, factor: float, grows: float) -> float:
-    magnitude = 0.1 * grows * log(factor) + 1.0 if factor > 1 else 1.0
-    return width**-0.5 * magnitude * magnitude
-
-
-def _angles(positions: Values, ours: Values, *, scalings: Scalings) -> dict[str, Any]:
-    """Our angles and our factor on the scores -> theirs. Raises ValueError if theirs cannot express them."""
-    said = rotary.write({**positions, "fraction": 1.0}, scalings=scalings)
-    scale, width, factor = ours["decoder"]["attn_scale"], _width(ours), said.get("factor", 1.0)
-    if scale is None or scale == width**-0.5:
-        return said
-    if said["rope_type"] != "yarn" or factor <= 1:
-        raise ValueError(scale)
-    near = (sqrt(scale * sqrt(width)) - 1) / (0.1 * log(factor))
-    return {**said, "mscale_all_dim": _exact(near, partial(_scaled, width, factor), scale)}
-
-
-def _exact(near: float, of: Callable[[float], float], value: float) -> float:
-    """The number near this one of which the function is exactly the value. Raises ValueError if there is none."""
-    for found in (round(near, 9), near, nextafter(near, 0.0), nextafter(near, 2 * near)):
-        if of(found) == value:
-            return found
-    raise ValueError(value)
-
-
-def latents(
-    *, query: int = 1536, rank: int = 512, turned: int = 64, own: int = 128, value: int = 128,
-    max_length: int, scalings: Scalings = SCALINGS,
-) -> tuple[FieldRule, ...]:  # fmt: skip
-    """The fields of latent attention; the arguments are a family's defaults for absent ones."""
-    read, write = partial(rotary.read, scalings=scalings), partial(_angles, scalings=scalings)
-    return (
-        computed("rope_parameters", "decoder.attn_scale", read=_scale, write=lambda *_: {}, default={}),
-        computed("rope_parameters", "decoder.positions", read=read, write=write, default={}),
-        *rotary.rotary(max_length=max_length)[1:],
-        computed("qk_rope_head_dim", "decoder.positions.fraction", read=_share, default=turned, like=turned),
-        same("qk_rope_head_dim", "decoder.latent.d_shared", default=turned),
-        computed(
-            "qk_nope_head_dim",
-            "decoder.d_head",
-            read=lambda own, values: own + values["qk_rope_head_dim"],
-            write=lambda _, ours: _width(ours) - ours["decoder"]["latent"]["d_shared"],
-            default=own,
-            like=own,
-        ),
-        computed("q_lora_rank", "decoder.latent.query_rank", default=query),
-        same("kv_lora_rank", "decoder.latent.rank", default=rank),
-        same("v_head_dim", "decoder.latent.d_value", default=value),
-        same("attention_bias", "decoder.latent.bias", "decoder.out_bias", default=False),
-        ignored("head_dim", "qk_head_dim"),
-    )
-
-
-def _sizes(**defaults: Any) -> list[FieldRule]:
-    """Llama's, without the width of a head and the angles."""
-    left_out = ("head_dim", "rope_parameters", "max_position_embeddings")
-    return [one for one in sizes(**defaults) if not isinstance(one, Field) or one.theirs not in left_out]
-
-
-# --- tensors ---------------------------------------------------------------------------------------------------------
-
-
-def attention_rules(config: ModelConfig, rest: Sequence[Rule], *, neighbours: bool = True) -> Sequence[Rule]:
-    """Latent attention in place of Llama's; with `neighbours` the numbers that rotate together lie side by side."""
-    stack = config.output
-    latent, width, theirs, ours = stack.latent, stack.head_width, "layers.{i}.self_attn", "decoder.blocks.{i}.attn"
-    assert latent is not None
-    turned, kept = latent.d_shared, ("o_proj", "inv_freq")
-    names = ("q_b_proj", "q_proj") if latent.query_rank else ("q_proj", "q_b_proj")
-    q = turned_first(rename(f"{theirs}.{names[0]}.{{p}}", f"{ours}.q.{{p}}"), 0, width=width, turned=turned)
-    down = [f"{ours}.latent.{name}.{{p}}" for name in ("k", "shared")]
-    both = fused(f"{theirs}.kv_a_proj_with_mqa.{{p}}", down, rows=[latent.rank, turned])
-    if neighbours:
-        q = paired(q, 0, width=width, rotated=turned)
-        both = paired(both, 1, width=turned, rotated=turned)
-    return (
-        *(rule for rule in rest if "self_attn" not in rule.theirs[0] or any(name in rule.theirs[0] for name in kept)),
-        q,
-        both,
-        rename(f"{theirs}.q_a_proj.{{p}}", f"{ours}.latent.q.{{p}}"),
-        rename(f"{theirs}.q_a_layernorm.{{p}}", f"{ours}.latent.q_norm.{{p}}"),
-        rename(f"{theirs}.kv_a_layernorm.{{p}}", f"{ours}.latent.k_norm.{{p}}"),
-        fused(
-            f"{theirs}.kv_b_proj.{{p}}",
-            [f"{ours}.{side}.{{p}}" for side in "kv"],
-            rows=[width - turned, latent.d_value],
-            groups=stack.n_heads,
-        ),
-    )
 
 
 def _dense_rules(config: ModelConfig) -> Sequence[Rule]:
@@ -149,11 +35,18 @@ def _mixed_rules(config: ModelConfig) -> Sequence[Rule]:
 # --- families --------------------------------------------------------------------------------------------------------
 
 INTERLEAVED = Only("rope_interleave", True)
+# Where a file names it, the library takes it for the width of the rotated part.
+TURNED = implied(
+    "head_dim",
+    lambda values: values["qk_rope_head_dim"],
+    write=lambda ours: ours["decoder"]["latent"]["d_shared"],
+    what="as qk_rope_head_dim says",
+)
 DEEPSEEK_V3 = Family(
     model_type="deepseek_v3",
     constants=CONSTANTS | SIGMOID | {"decoder.experts.group_best": 2},
     fields=(
-        *_sizes(
+        *latent_sizes(
             vocab_size=129_280,
             hidden_size=7168,
             intermediate_size=18_432,
@@ -165,6 +58,7 @@ DEEPSEEK_V3 = Family(
         *choice(256, 8, theirs="n_routed_experts"),
         *sparse(first=3, d_ff=2048, scale=2.5, groups=8, groups_chosen=4),
         INTERLEAVED,
+        TURNED,
         ignored("num_mtp_layers", "num_nextn_predict_layers"),
     ),
     rules=_mixed_rules,
@@ -195,7 +89,7 @@ DEEPSEEK_V2 = Family(
     model_type="deepseek_v2",
     constants=CONSTANTS,
     fields=(
-        *_sizes(vocab_size=102_400, intermediate_size=11_008, kv_heads=None),
+        *latent_sizes(vocab_size=102_400, intermediate_size=11_008, kv_heads=None),
         *latents(max_length=2048),
         *choice(64, 2, theirs="n_routed_experts", also="num_experts")[:2],
         same("num_experts_per_tok", "decoder.experts.n_chosen"),
@@ -204,8 +98,8 @@ DEEPSEEK_V2 = Family(
         computed("n_group", "decoder.experts.n_groups", read=_of_groups, default=None),
         computed("topk_group", "decoder.experts.n_groups_chosen", read=_of_groups, default=None),
         Only("mlp_bias", False),
-        # Its network does not read this field.
-        ignored("norm_topk_prob"),
+        # Its network does not read the first, and its config sets the second.
+        ignored("norm_topk_prob", "head_dim"),
     ),
     rules=_mixed_rules,
     heads=heads("DeepseekV2")[:3],
@@ -231,7 +125,7 @@ GLM4_MOE_LITE = Family(
     model_type="glm4_moe_lite",
     constants=DEEPSEEK_V3.constants,
     fields=(
-        *_sizes(
+        *latent_sizes(
             vocab_size=154_880,
             hidden_size=2048,
             intermediate_size=10_240,
@@ -245,6 +139,7 @@ GLM4_MOE_LITE = Family(
         *(one for one in sparse(d_ff=1536, scale=1.8) if one.theirs != "first_k_dense_replace"),
         computed("mlp_layer_types", "decoder.experts.layers", read=_layers, write=_kinds, default=None),
         INTERLEAVED,
+        Alias("head_dim", of="qk_rope_head_dim"),
     ),
     rules=_mixed_rules,
     heads=heads("Glm4MoeLite")[:2],
@@ -254,9 +149,10 @@ YOUTU = Family(
     model_type="youtu",
     constants=CONSTANTS,
     fields=(
-        *_sizes(vocab_size=128_256, hidden_size=2048, intermediate_size=6144, n_heads=16, kv_heads=16),
+        *latent_sizes(vocab_size=128_256, hidden_size=2048, intermediate_size=6144, n_heads=16, kv_heads=16),
         *latents(max_length=131_072),
         INTERLEAVED,
+        TURNED,
         ignored("embedding_initializer_range"),
     ),
     rules=_dense_rules,
@@ -274,7 +170,7 @@ def _branch(depth: float | None, values: Values) -> float | None:
 
 def _depth(scale: float | None, ours: Values) -> float | None:
     root = sqrt(ours["decoder"]["n_layers"])
-    return None if scale is None else _exact(scale * root, lambda depth: depth / root, scale)
+    return None if scale is None else exact(scale * root, lambda depth: depth / root, scale)
 
 
 def _logits(base: int | None, values: Values) -> float | None:
@@ -296,7 +192,7 @@ MINICPM3 = Family(
     model_type="minicpm3",
     constants=CONSTANTS,
     fields=(
-        *_sizes(
+        *latent_sizes(
             vocab_size=73_448,
             hidden_size=2560,
             intermediate_size=6400,
@@ -318,7 +214,7 @@ MINICPM3 = Family(
         computed("scale_depth", "decoder.branch_scale", read=_branch, write=_depth, default=1.4),
         Only("mlp_bias", False),
         computed("v_head_dim", "decoder.latent.d_value", read=_value, default=None),
-        ignored("dim_model_base", "logits_scaling"),
+        ignored("dim_model_base", "logits_scaling", "head_dim"),
     ),
     rules=lambda config: attention_rules(config, llama_rules(config), neighbours=False),
     heads=(replace(_WORDS, fields=(*_WORDS.fields, _BASE)), *_OTHERS),

@@ -18,6 +18,8 @@ from clearhead.weights.mapping import Rule, leave_out
 PICTURES = "what reads pictures"
 LETTERS = "abcdefghijkl"
 """Fields for the parts of the longest name of a tensor that is left out."""
+SHARED = ("is_causal",)
+"""Fields of the whole that count for the text model."""
 TOP, OLDER = "model.language_model.", "language_model.model."
 """Prefixes of the text model, today's and the older one."""
 
@@ -49,7 +51,8 @@ def text_part(
         if not isinstance(text, Mapping):
             raise UserError(f"text_config: expected a table, got {short(text)}; {ANOTHER}")
         ties = document.get("tie_word_embeddings", tied) or (either and text.get("tie_word_embeddings", False))
-        return family.modernize({**text, "architectures": [architecture], "tie_word_embeddings": ties})
+        whole = {name: document[name] for name in SHARED if document.get(name) is not None}
+        return family.modernize({**text, **whole, "architectures": [architecture], "tie_word_embeddings": ties})
 
     def rules(config: ModelConfig) -> Sequence[Rule]:
         own = family.rules(config)

@@ -40,7 +40,7 @@ def has_kernel(soft_cap: float | None, positions: PositionEncoding | None, *, si
     return soft_cap is None and not sinks and not (positions and positions.learns_bias)
 
 
-def _split(x: Tensor, heads: int) -> Tensor:
+def by_heads(x: Tensor, heads: int) -> Tensor:
     """b t (h k) -> b h t k"""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
@@ -159,11 +159,11 @@ class Attention(nn.Module):
         linear, norm = by
         x = linear(x)
         if norm is None or self.norms_heads_together:
-            return _split(layout.unpack(x if norm is None else norm(x)), heads)
+            return by_heads(layout.unpack(x if norm is None else norm(x)), heads)
         if layout.rows is None:
-            return norm(_split(x, heads))
+            return norm(by_heads(x, heads))
         # Before padding is inserted, because a norm of zeros may be anything.
-        return _split(layout.unpack(norm(x.unflatten(-1, (heads, -1))).flatten(-2)), heads)
+        return by_heads(layout.unpack(norm(x.unflatten(-1, (heads, -1))).flatten(-2)), heads)
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""
@@ -263,7 +263,8 @@ class Attention(nn.Module):
         to.linear(f"{at}.linear", x, linear, at)
         whole = norm if self.norms_heads_together else None
         x = f"{at}.linear" if whole is None else whole.steps(to, f"{at}_norm", f"{at}.linear")
-        x = to.do(f"{at}.split", "split", x, by={"heads": heads} | ({} if width == self.d_head else {"width": width}))
+        by_width: dict[str, float] = {} if width == self.d_head else {"width": width}
+        x = to.do(f"{at}.split", "split", x, by={"heads": heads, **by_width})
         x = x if norm is None or whole else norm.steps(to, f"{at}_norm", x)
         x = x if shared is None else to.do(f"{at}.joined", "join", shared, x, by={"width": self.d_head - width})
         if (reach is None or reach.rotated(to, at, x) is None) and norm is not None and not whole:

@@ -88,7 +88,9 @@ class Prefill:
 
     def share(self) -> int:
         """Begins with what is known already -> its tokens."""
-        begin(self.past, common([known(self.prefixes, prompt) for prompt in self.prompts]), len(self.prompts))
+        stack = self.network.last_stack.config
+        shared = common([known(self.prefixes, prompt) for prompt in self.prompts])
+        begin(self.past, shared, len(self.prompts), (stack.head_width, stack.value_width))
         return self.past.length
 
     def score(self, states: Tensor, following: Sequence[int], layout: Layout, n_likeliest: int) -> list[Scored]:

@@ -94,13 +94,14 @@ def common(several: Sequence[Sequence[Block]]) -> list[Block]:
     return [blocks[0] for blocks in zip(*several, strict=False) if all(block is blocks[0] for block in blocks)]
 
 
-def begin(past: Cache, blocks: Sequence[Block], n_rows: int) -> None:
-    """Makes these blocks the beginning of every row of an empty cache."""
+def begin(past: Cache, blocks: Sequence[Block], n_rows: int, widths: tuple[int, int]) -> None:
+    """Makes these blocks the beginning of every row of an empty cache, for keys and values of these widths."""
     if not blocks:
         return
     cells = torch.cat([block.cells for block in blocks if block.cells is not None], -2)
     for (k, v), layer in zip(cells, past.blocks, strict=True):
-        layer.attn.k, layer.attn.v = k.expand(n_rows, -1, -1, -1), v.expand(n_rows, -1, -1, -1)
+        sides = (side[..., :width].expand(n_rows, -1, -1, -1) for side, width in zip((k, v), widths, strict=True))
+        layer.attn.k, layer.attn.v = sides
     past.length = cells.shape[-2]
 
 

@@ -10,7 +10,7 @@ import torch
 from clearhead import config as c
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
-from clearhead.model import Tokens
+from clearhead.model import Tokens, Transformer
 from clearhead.serve.edits import Steering
 from clearhead.serve.engine import Engine
 from clearhead.serve.prefill import Prefill
@@ -19,7 +19,7 @@ from clearhead.serve.slots import Slots
 from clearhead.serve.worker import Failed
 from clearhead.serve.writing import Prompt
 from tests.generation.networks import all_logits, network
-from tests.serve.test_slots import POSITIONS
+from tests.serve.test_slots import POSITIONS, STACKS
 from tests.serve.tiny import answers, ask, client_of, engine_of, played, still_engine, writer_model, written
 
 CELLS = torch.arange(2.0 * 2 * 3 * 100 * 4).view(2, 2, 3, 100, 4)
@@ -70,8 +70,22 @@ def test_the_least_recently_used_goes_first_and_ends_go_before_beginnings() -> N
 
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
 def test_what_follows_a_known_beginning_is_as_without(positions: c.Positions) -> None:
-    net, ids = network(positions=positions).eval(), [i % 7 for i in range(36)]
+    begins_alike(network(positions=positions).eval())
+
+
+@pytest.mark.parametrize("fields", STACKS.values(), ids=STACKS)
+def test_it_is_with_every_kind_of_attention(fields: dict[str, object]) -> None:
+    decoder = network().config.decoder
+    assert decoder is not None
+    stack = c.StackConfig.model_validate(decoder.model_dump() | fields)
+    torch.manual_seed(1)
+    begins_alike(Transformer(c.ModelConfig(decoder=stack)).double().eval())
+
+
+def begins_alike(net: Transformer) -> None:
+    ids = [i % 7 for i in range(36)]
     assert net.decoder is not None
+    widths = net.decoder.config.head_width, net.decoder.config.value_width
     prefixes = Prefixes(MUCH)
     with torch.inference_mode():
         past = net.new_cache()
@@ -82,7 +96,7 @@ def test_what_follows_a_known_beginning_is_as_without(positions: c.Positions) ->
         prefixes.keep((), ids, slots.cells[:, :, 0])
         texts = [[*ids[:32], 3, 2, 1], [*ids[:32], 4], [*ids[:33], 0, 1]]
         past = net.new_cache()
-        begin(past, prefixes.match((), texts[0]), 3)
+        begin(past, prefixes.match((), texts[0]), 3, widths)
         states, layout = net.decoder(Tokens.pad([text[32:] for text in texts]), None, past)
         logits = net.head(states, layout)
     for row, text in zip(logits, texts, strict=True):

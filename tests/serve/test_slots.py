@@ -20,7 +20,8 @@ POSITIONS: dict[str, c.Positions] = {
     "alibi": c.ALiBi(),
     "none": c.NoPositions(),
 }
-STACKS = {"grouped": {"n_kv_heads": 1}, "window": {"window": 4}, "soft cap": {"soft_cap": 5.0}}
+LATENT = {"d_head": 6, "latent": c.Latent(rank=5, d_shared=4, d_value=3)}
+STACKS = {"grouped": {"n_kv_heads": 1}, "window": {"window": 4}, "soft cap": {"soft_cap": 5.0}, "latent": LATENT}
 
 
 def decoder_of(**fields: Any) -> Transformer:

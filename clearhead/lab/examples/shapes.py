@@ -21,7 +21,7 @@ from clearhead.lab.examples.parts import (
 )
 from clearhead.lab.examples.records import Inputs
 from clearhead.model import Layout, Tokens, Transformer, cost
-from clearhead.model.attention import Attention
+from clearhead.model.attention import Attention, by_heads
 from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.norm import LayerNorm
@@ -241,7 +241,7 @@ COMPUTED: dict[str, Compute] = {
     "s1-12": lambda _: sum(isinstance(m, LayerNorm) for m in small_decoder().modules()),
     "s1-15": _s1_15,
     "s1-16": _s1_16,
-    "s1-17": lambda _: Attention(stack(8, n_heads=2)).split(f64(range(32)).view(1, 4, 8) / 10)[0, :, 0],
+    "s1-17": lambda _: by_heads(f64(range(32)).view(1, 4, 8) / 10, 2)[0, :, 0],
     "s1-23": lambda _: (count(small_decoder(tied=False)) - count(small_decoder())) / 1e6,
     "s1-24": lambda _: in_blocks("ffn")[0] / in_blocks("attn")[0],
     "s1-26": _s1_26,
