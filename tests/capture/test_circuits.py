@@ -6,6 +6,7 @@ import pytest
 from clearhead.analysis.circuits import patched_nodes
 from clearhead.api.circuits import circuits_of
 from clearhead.capture import node_effects
+from clearhead.capture.texts import Text
 from clearhead.errors import UserError
 from tests.explorer.traced import CONFIGS, model_of
 
@@ -15,8 +16,9 @@ PAIRS = [("one two three", "one four three"), ("two two one four", "two three on
 @pytest.mark.parametrize("name", ["decoder_rotary_grouped", "encoder_decoder_post"])
 def test_effects_are_the_means_over_the_pairs(name: str) -> None:
     model = model_of(CONFIGS[name])
-    crosses = model.is_encoder_decoder
-    pairs = [tuple((text, "two") if crosses else text for text in pair) for pair in PAIRS]
+    pairs: list[tuple[Text, Text]] = [*PAIRS]
+    if model.is_encoder_decoder:
+        pairs = [((clean, "two"), (corrupt, "two")) for clean, corrupt in PAIRS]
     found = node_effects(model, pairs, exact=1.0)
     each = []
     for clean, corrupt in pairs:
