@@ -20,9 +20,9 @@ def test_effects_are_the_means_over_the_pairs(name: str) -> None:
     if model.is_encoder_decoder:
         pairs = [((clean, "two"), (corrupt, "two")) for clean, corrupt in PAIRS]
     found = node_effects(model, pairs, exact=1.0)
-    each = []
-    for clean, corrupt in pairs:
-        texts = [(text, None) if isinstance(text, str) else text for text in (clean, corrupt)]
+    each: list[dict[str, float]] = []
+    for pair in pairs:
+        texts = [(text, None) if isinstance(text, str) else (text[0], text[1]) for text in pair]
         inputs = [model.reader.inputs(*text, model.generation) for text in texts]
         each.append(patched_nodes(circuits_of(model, *inputs)[0]))
     for one in found:
