@@ -3,7 +3,8 @@
     clearhead train shakespeare --data.folder PATH/TO/tinyshakespeare --out runs/own
     python -m benchmarks.features runs/own --kind transcoder --minutes 10
 
-Time is CPU time of one thread, so that other work on the machine does not count. docs/features.md has the figures.
+For a model whose data are not at hand, `python -m benchmarks.features stories MODEL FILE` lets it write some. Time is
+CPU time of one thread, so that other work on the machine does not count. docs/features.md has the figures.
 """
 
 import time
@@ -18,9 +19,12 @@ from benchmarks.racing.machine import Machine
 from clearhead.analysis.features import Ended, Settings, Site, Stepped, report, train
 from clearhead.api import load
 from clearhead.commands.features import batches, number
+from clearhead.generation import complete
 from clearhead.machine.device import keep_freed_memory
 
 app = App(name="python -m benchmarks.features", help="What features keep of a small model's work.")
+AT_ONCE = 128
+"""Texts that are drawn together."""
 SHOWN_EVERY = 60.0
 """Seconds between two lines about the training."""
 
@@ -36,6 +40,7 @@ def main(
     width: str = "16x",
     active: int = 32,
     skip: bool = False,
+    lr: float = 1e-3,
     seed: int = 0,
 ) -> None:
     """Trains features at each address and prints a row of a table for each."""
@@ -57,7 +62,7 @@ def main(
     print("|---|---:|---:|---:|---|---:|---:|---:|", flush=True)
     for address in at:
         site = Site.of(network, address, kind)
-        settings = Settings(n=number(width, loaded, site), k=active, skip=skip, minutes=minutes, seed=seed)
+        settings = Settings(n=number(width, loaded, site), k=active, skip=skip, minutes=minutes, lr=lr, seed=seed)
         begun, shown = time.perf_counter(), SHOWN_EVERY
         for event in train(network, learnt.inputs, site, settings, clock=time.process_time):
             match event:
@@ -78,6 +83,36 @@ def main(
                     )
                 case _:
                     pass
+
+
+@app.command
+def stories(model: str, out: Path, *, n: int = 2240, length: int = 250) -> None:
+    """Writes texts that a language model draws, one a line, for models whose own data are not at hand.
+
+    Args:
+        model: Folder of the model.
+        out: Text file to write.
+        n: Texts.
+        length: Tokens of a text at most.
+    """
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    loaded = load(model, dtype="float32")
+    start = loaded.reader.marks().before
+    began, count = time.process_time(), 0
+    with out.open("w", encoding="utf-8") as file:
+        for i in range(0, n, AT_ONCE):
+            some = complete(
+                loaded.network, [start] * min(AT_ONCE, n - i), temperature=1.0, max_new_tokens=length, seed=i,
+                pad_id=0, budget=1 << 20,
+            )  # fmt: skip
+            for best, *_ in some:
+                ids = list(best.tokens)
+                # A model that was trained on a stream of texts goes on with the next one.
+                ids = ids[: ids.index(start[0])] if start and start[0] in ids else ids
+                count += len(ids)
+                print(" ".join(loaded.tokenizer.decode(ids).split()), file=file, flush=True)
+            print(f"{min(i + AT_ONCE, n)} texts, {count:,} tokens, {time.process_time() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

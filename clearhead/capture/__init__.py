@@ -1,5 +1,6 @@
 """What happens inside a model over a data set: activations on disk, effects with intervals, strongest examples."""
 
+from clearhead.capture.circuits import NodeEffect, node_effects
 from clearhead.capture.difference import Difference, difference
 from clearhead.capture.effects import Effect, effects
 from clearhead.capture.examples import Example, Examples
@@ -14,11 +15,13 @@ __all__ = [
     "Effect",
     "Example",
     "Examples",
+    "NodeEffect",
     "Rows",
     "Texts",
     "capture",
     "difference",
     "drawn",
     "effects",
+    "node_effects",
     "texts_in",
 ]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from clearhead.cli.app import Device, Files, Flag, Length, Named, OneObject, Text, app
+from clearhead.errors import UserError
 
 
 @app.command(sort_key=6, help_epilogue="")
@@ -11,8 +12,9 @@ def circuits(
     model: Named,
     /,
     *,
-    clean: Text,
-    corrupt: Text,
+    clean: Text | None = None,
+    corrupt: Text | None = None,
+    pairs: Path | None = None,
     target: Text | None = None,
     answer: Text | None = None,
     minus: Text | None = None,
@@ -32,9 +34,13 @@ def circuits(
     on the corrupt text; an edge's, if one query, key, value or feed-forward alone sees that. Below the edges stands how
     much of the number the best of them carry with all others corrupt: their faithfulness.
 
+    With --pairs, each line is a clean and a corrupt text with a tab between them; a node's score is the mean of its
+    refined scores, with a 95% bootstrap interval over the pairs.
+
     Args:
         clean: The text that is explained.
         corrupt: A text of as many tokens with another answer; `zero` or `mean` replaces values by 0 or their mean.
+        pairs: File of many such pairs, in place of --clean and --corrupt.
         target: What the decoder of an encoder-decoder has written so far (default: nothing).
         answer: Token or label of the answer (default: the likeliest on the clean text).
         minus: Token or label that it is compared with (default: the likeliest on the corrupt text).
@@ -47,8 +53,15 @@ def circuits(
         top: Share of the edges that --out keeps.
         out: JSON file to write.
     """
-    from clearhead.commands.circuits import circuits_command
+    from clearhead.commands.circuits import circuits_command, pairs_command
 
+    if pairs is not None:
+        given = {"--clean": clean, "--corrupt": corrupt, "--answer": answer, "--minus": minus, "--position": position}
+        given["--edges"] = edges or None
+        pairs_command(model, pairs, target=target, exact=exact, out=out, device=device, given=given)
+        return
+    if clean is None or corrupt is None:
+        raise UserError("circuits: expected --clean TEXT and --corrupt TEXT, or --pairs FILE; give them")
     circuits_command(
         model,
         clean=clean,

@@ -25,6 +25,7 @@ def features_train(
     width: str = "16x",
     active: int = 32,
     skip: Flag = False,
+    lr: float = 1e-3,
     minutes: float | None = None,
     steps: int | None = None,
     seed: int = 0,
@@ -46,6 +47,7 @@ def features_train(
         width: Number of features, such as 4096, or 16x for sixteen times the width of the model.
         active: Features that are active at a position.
         skip: Give a transcoder a linear way beside its features, so that they need only explain the rest.
+        lr: Learning rate.
         minutes: Time to train (default: 10, unless --steps is given).
         steps: Updates to make at most.
         seed: Seed of all random numbers.
@@ -61,6 +63,7 @@ def features_train(
         width=width,
         k=active,
         skip=skip,
+        lr=lr,
         minutes=10.0 if minutes is None and steps is None else minutes,
         steps=steps,
         seed=seed,

@@ -1,6 +1,7 @@
 """`clearhead circuits`: the parts and connections that make one number of a model's answer."""
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -9,8 +10,12 @@ from clearhead.analysis.circuits import Edge, Edges, Nodes, Point, curve, refine
 from clearhead.api import Model, load
 from clearhead.api.answers import answer_id
 from clearhead.api.circuits import Explained, circuits_of
+from clearhead.capture import node_effects
+from clearhead.capture.texts import Text
 from clearhead.commands import tell
+from clearhead.commands.capture import progress
 from clearhead.config import LanguageHead
+from clearhead.data.files import read_lines
 from clearhead.errors import UserError
 from clearhead.explorer.recording.tokens import read, texts_of
 from clearhead.progress import counted
@@ -40,8 +45,7 @@ def circuits_command(
     """Prints the nodes, or the edges and how much of the metric they carry alone; writes all of it as JSON."""
     if not 0 < top <= 1:
         raise UserError(f"--top: expected a share above 0 and at most 1, got {top}; try 0.05")
-    if not 0 <= exact <= 1:
-        raise UserError(f"--exact: expected a share from 0 to 1, got {exact}; try 0.33")
+    check_share(exact)
     model = load(name, device=device)
     baseline = corrupt if corrupt in ("zero", "mean") else None
     writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
@@ -72,6 +76,52 @@ def circuits_command(
     if out is not None:
         out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         tell(f"{out}: {len(nodes.positions)} nodes{f' and {len(kept):,} edges' if edges else ''}")
+
+
+def pairs_command(
+    name: str,
+    pairs: Path,
+    *,
+    target: str | None,
+    exact: float,
+    out: Path | None,
+    device: str,
+    given: Mapping[str, object],
+) -> None:
+    """Prints the nodes by their mean scores over pairs of texts, with intervals; writes them as JSON."""
+    for flag, value in given.items():
+        if value is not None:
+            raise UserError(f"{flag}: expected no such flag with --pairs, got {value}; leave it out")
+    check_share(exact)
+    model = load(name, device=device)
+    target = "" if target is None and model.is_encoder_decoder else target
+    texts = list(_pairs(pairs, target))
+    with progress():
+        found = node_effects(model, texts, exact=exact)
+    print(f"{'mean':>9}  {'95% interval':>20}  node")
+    for one in found[:SHOWN]:
+        print(f"{one.mean:9.4f}  {one.interval[0]:9.4f} to {one.interval[1]:7.4f}  {one.site}")
+    if out is not None:
+        document = {"pairs": len(texts), "nodes": [asdict(one) for one in found]}
+        out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        tell(f"{out}: {len(found)} nodes, {len(texts)} pairs")
+
+
+def _pairs(path: Path, target: str | None) -> Iterator[tuple[Text, Text]]:
+    """The pairs in a file, each text with the target if there is one."""
+    for i, line in enumerate(read_lines(path), 1):
+        clean, tab, corrupt = line.partition("\t")
+        if not line.strip():
+            continue
+        if not tab:
+            raise UserError(f"{path}:{i}: expected a clean and a corrupt text with a tab between them, got one text")
+        yield (clean, corrupt) if target is None else ((clean, target), (corrupt, target))
+
+
+def check_share(exact: float) -> None:
+    """Raises UserError unless it is a share."""
+    if not 0 <= exact <= 1:
+        raise UserError(f"--exact: expected a share from 0 to 1, got {exact}; try 0.33")
 
 
 def named(model: Model, explained: Explained) -> str:

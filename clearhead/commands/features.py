@@ -76,6 +76,7 @@ def train_command(
     width: str,
     k: int,
     skip: bool,
+    lr: float,
     minutes: float | None,
     steps: int | None,
     seed: int,
@@ -89,7 +90,7 @@ def train_command(
     site = Site.of(model.network, at, kind)
     texts = batches(model, name, data)
     learnt, held = texts.split()
-    settings = Settings(n=number(width, model, site), k=k, skip=skip, minutes=minutes, steps=steps, seed=seed)
+    settings = Settings(n=number(width, model, site), k=k, skip=skip, lr=lr, minutes=minutes, steps=steps, seed=seed)
     tell(f"{settings.n:,} features read {site.reads} and write to {site.writes}, {k} active at a position")
     features = trained(model, learnt, site, settings)
     found = report(model.network, held.inputs, features, held.labels)

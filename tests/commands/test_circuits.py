@@ -9,6 +9,7 @@ import pytest
 from clearhead.analysis.circuits import curve
 from clearhead.api import Model
 from clearhead.api.circuits import circuits_of
+from clearhead.capture import node_effects
 from clearhead.cli import main
 from clearhead.explorer.recording.tokens import read
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
@@ -55,6 +56,29 @@ def test_nodes_with_a_baseline(folder: Path, tmp_path: Path) -> None:
         assert "edges" not in document
         n_exact = sum(node["exact"] for node in document["nodes"].values())
         assert n_exact == (round(len(document["nodes"]) / 3) if method == "refined" else 0)
+
+
+def test_pairs_of_texts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs, out = tmp_path / "pairs.tsv", tmp_path / "nodes.json"
+    texts = [(CLEAN, CORRUPT), ("four two one", "four two three")]
+    pairs.write_text("\n".join("\t".join(pair) for pair in texts), "utf-8")
+    main(["circuits", str(folder), "--pairs", str(pairs), "--out", str(out)])
+    document = json.loads(out.read_text("utf-8"))
+    best, *_ = node_effects(model_of(CONFIGS["decoder_pre_learned"]), texts)
+    assert document["pairs"] == 2
+    assert document["nodes"][0]["site"] == best.site
+    assert document["nodes"][0]["mean"] == pytest.approx(best.mean, rel=1e-4)
+    assert document["nodes"][0]["interval"] == pytest.approx(best.interval, rel=1e-4)
+    assert capsys.readouterr().out.splitlines()[1].split()[-1] == best.site
+    pairs.write_text("one\ttwo\nthree\n", "utf-8")
+    for more, message in (
+        (["--pairs", str(pairs)], f"{pairs}:2: expected a clean and a corrupt text with a tab"),
+        (["--pairs", str(pairs), "--edges"], "--edges: expected no such flag with --pairs"),
+        (["--clean", "one"], "expected --clean TEXT and --corrupt TEXT, or --pairs FILE"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["circuits", str(folder), *more])
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
