@@ -117,7 +117,10 @@ def patching_questions(name: str, session: Session) -> list[Json]:
     stack = "encoder" if session.model.is_encoder_decoder else last(name)
     rows = [f"{at}.1.resid_pre", f"{at}.0.attn.out", f"{at}.0.ffn.out", f"{at}.0.attn.z", f"{stack}.blocks.0.resid_pre"]
     rows += [f"{at}.0.cross.z"] * session.model.is_encoder_decoder
-    return [{**asked, "position": -1, "at": rows}, {**asked, "position": 1 if session.model.is_encoder_decoder else 4, "at": []}]
+    return [
+        {**asked, "position": -1, "at": rows},
+        {**asked, "position": 1 if session.model.is_encoder_decoder else 4, "at": []},
+    ]
 
 
 def _rounded(folder: Path, name: str, live: Format) -> str:
