@@ -14,6 +14,7 @@ from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.explorer import static_files
+from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export import contents as baking
 from clearhead.explorer.export.page import Format, html_of, rounded_model
 from clearhead.explorer.export.text import BYTES, CHARACTERS, FIRST
@@ -22,6 +23,7 @@ from tests.explorer.asking import ask, last, session_of
 from tests.explorer.traced import CONFIGS, inputs
 
 Json = dict[str, Any]
+OTHER = "one four five one"
 NEAR, ROUNDED = 1e-4, 4e-3
 """How far numbers may be off, as a share of the largest: float32 summed otherwise, and float16."""
 
@@ -91,11 +93,34 @@ def write(folder: Path) -> None:
 def _both(folder: Path, name: str) -> list[str]:
     """The architecture as a small model, and as if it were a large one."""
     session = session_of(name)
-    _write(folder / f"{name}_live", html_of(session, session.start), session, live_questions(name, session))
+    held = html_of(session, session.start, other_of(session))
+    _write(folder / f"{name}_live", held, session, live_questions(name, session))
     with too_large():
         html = html_of(session, session.start)
     _write(folder / f"{name}_large", html, session, large_questions(name, session))
     return [f"{name}_live", f"{name}_large"]
+
+
+def other_of(session: Session) -> RunRequest | None:
+    """A second text that the file holds, of a model that can be patched from one text to another."""
+    head, reads = session.model.config.head.kind, session.model.reader
+    patches = head in ("language", "classification", "tagging") and not reads.reads_images
+    return RunRequest(text=OTHER) if patches else None
+
+
+def patching_questions(name: str, session: Session) -> list[Json]:
+    """Every kind of row of a sweep, between texts of two lengths."""
+    if (other := other_of(session)) is None:
+        return []
+    run, at = plain(session), f"{last(name)}.blocks"
+    asked = {"ask": "patching", "clean": run, "corrupt": {**run, "text": other.text}, "answer": 1, "minus": 0}
+    stack = "encoder" if session.model.is_encoder_decoder else last(name)
+    rows = [f"{at}.1.resid_pre", f"{at}.0.attn.out", f"{at}.0.ffn.out", f"{at}.0.attn.z", f"{stack}.blocks.0.resid_pre"]
+    rows += [f"{at}.0.cross.z"] * session.model.is_encoder_decoder
+    return [
+        {**asked, "position": -1, "at": rows},
+        {**asked, "position": 1 if session.model.is_encoder_decoder else 4, "at": []},
+    ]
 
 
 def _rounded(folder: Path, name: str, live: Format) -> str:
@@ -157,6 +182,7 @@ def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
     found.append({"ask": "weights", "at": [f"{at}.1.ffn.up.weight[i=3]", f"{at}.0.attn.q.weight"]})
     found[-1]["at"] += ["head.output.weight"] * _has_head(session)
     found += written_questions(name, run)
+    found += [] if session.matrices else patching_questions(name, session)
     if about["kind"] != "image":
         ids = {"ask": "neighbours", "run": run, "stack": last(name), "k": 4}
         found += [{**ids, "of": {"id": 5}}, {**ids, "of": {"at": f"{at}.1.resid_post[t=2]"}}]

@@ -20,7 +20,7 @@ from clearhead.explorer.answering.requests import Asked, Natural
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.progress import watching
 
-SHOWN = 30
+SHOWN = 20
 """Tensors, heads, neurons and texts of a reply, at the most."""
 LONGEST = 128
 """Tokens of each text that are read."""

@@ -14,7 +14,16 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
-from clearhead.config import LanguageHead, ModelConfig, NoHead, SpanHead, VectorHead
+from clearhead.config import (
+    ClassificationHead,
+    LanguageHead,
+    ModelConfig,
+    NoHead,
+    SpanHead,
+    TaggingHead,
+    TokenInput,
+    VectorHead,
+)  # fmt: skip
 from clearhead.errors import pasted
 from clearhead.explorer.answering.about import about, plan_of
 from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
@@ -71,7 +80,7 @@ def contents(
     cut = _tokenized(opened, [*runs, *more])
     answers = [*ALWAYS, "effects"]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
-    answers += ["check"] + ["weights", "neighbours"] * live
+    answers += ["check"] + ["weights", "neighbours"] * live + ["patching"] * (live and _patches(opened.model.config))
     splits = not isinstance(head, NoHead | SpanHead) if live else splits_likeliest(opened.model.network)
     answers += ["attribution"] * splits + ["generate"] * (_writing(opened.model) is not None)
     # A reader who chooses another text leaves the target to the file, which has one for each.
@@ -97,6 +106,12 @@ def contents(
 def _command(name: str) -> str:
     """The command or call that opens the model itself."""
     return "model.explore()" if name == UNNAMED else f"clearhead explore {pasted(name)}"
+
+
+def _patches(config: ModelConfig) -> bool:
+    """Whether the page's engine can patch: a model of tokens whose head chooses among answers."""
+    reads = all(isinstance(stack.input, TokenInput) for stack in config.stacks.values())
+    return reads and isinstance(config.head, ClassificationHead | LanguageHead | TaggingHead)
 
 
 def is_live(opened: Opened) -> bool:

@@ -63,8 +63,8 @@ def test_it_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_question_has_its_turn_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, had = threading.Event(), threading.Event()
 
-    def slow(*_: Any, **__: Any) -> Any:
-        for _ in counted(range(1000), "slow"):
+    def slow(*_args: Any, **_given: Any) -> None:
+        for _turn in counted(range(1000), "slow"):
             asked.set()
             if had.is_set():
                 raise UserError("slow: had its turn")

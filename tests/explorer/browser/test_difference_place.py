@@ -9,7 +9,7 @@ import torch
 
 from clearhead.api import load
 from clearhead.capture import difference, drawn
-from clearhead.explorer.answering.difference import LONGEST
+from clearhead.explorer.answering.difference import LONGEST, SHOWN
 from clearhead.explorer.answering.passes import LOCK
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
@@ -40,7 +40,7 @@ def test_what_changed_and_where_it_leads(compared: Served, open_page: Open, axe:
     assert compared.session.compared is not None
     with LOCK:
         texts = [text for _, text in drawn(TEXTS, 32)]
-        found = difference(compared.model, compared.session.compared, texts, length=LONGEST, top=30)
+        found = difference(compared.model, compared.session.compared, texts, length=LONGEST, top=SHOWN)
 
     def is_right() -> None:
         ((name, relative, norm, *_),) = opened.rows("1 of")

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from clearhead import config as c
+from clearhead.analysis.sweep import PatchingSweep
 from clearhead.api import Model, load
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
@@ -282,6 +283,30 @@ def test_two_texts_side_by_side(open_file: OpenFile, translator: Session, tmp_pa
     opened = open_file(translator, written(translator, tmp_path / "a.html", other=other, state=state))
     assert opened.alert is None
     assert opened.button("B  second text").get_attribute("aria-pressed") == "true"
+
+
+def test_a_file_patches_between_its_two_texts(
+    open_file: OpenFile, folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The page's engine finds what Python's sweep finds."""
+    clean, corrupt = "six seven eight nine ten one", "six seven two nine ten one"
+    session = Session(load(folder_of("writer")), name="writer", text=clean)
+    state = fragment(clean, view="patching", other={"text": corrupt, "target": None})
+    opened = open_file(session, written(session, tmp_path / "a.html", other=RunRequest(text=corrupt), state=state))
+    model = session.model
+    given = [model.reader.inputs(text, None, model.generation) for text in (clean, corrupt)]
+    (wanted,), (other,) = (model.network(*one)[:, -1].topk(2).indices for one in given)
+    answer = int(wanted[0])
+    minus = next(int(i) for i in other if int(i) != answer)
+    sweep = PatchingSweep(model.network, given[0], given[1], answer, minus=minus)
+    expected = [sweep.row(f"decoder.blocks.{i}.resid_pre").restored.tolist() for i in (1, 0)]
+
+    def is_right() -> None:
+        table = opened.figures()["decoder resid_pre"]
+        for r, row in enumerate(expected):
+            assert all(agrees(table.cells.get((r, i), ""), x) for i, x in enumerate(row)), row
+
+    eventually(is_right)
 
 
 def test_markup_in_texts_and_names_is_text(open_file: OpenFile, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ export function aligned(a: readonly unknown[], b: readonly unknown[]): Column[] 
 }
 
 /** The places of a longest common subsequence. */
-function common(a: readonly unknown[], b: readonly unknown[]): (readonly [number, number])[] {
+export function common(a: readonly unknown[], b: readonly unknown[]): (readonly [number, number])[] {
   const width = b.length + 1, longest = new Uint16Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {

@@ -17,6 +17,7 @@ import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
 import { parameters } from "./parameters";
 import type { Parts } from "./parts";
+import { patching } from "./patching";
 import { spelled } from "./spelled";
 
 /** The number of passes kept, of a large model fewer, and the milliseconds of work after which the page may draw. */
@@ -95,6 +96,10 @@ export class Live implements Answers {
     return { json: attribution(this.#pass(run), of), tensors: new Map() };
   }
 
+  patching(asked: Asked<"patching">, signal?: AbortSignal): Promise<Answered<"patching">> {
+    return patching(this.#pass(asked.clean), this.#pass(asked.corrupt), asked, { other: this.#other }, pauses(signal));
+  }
+
   check({ run }: Asked<"check">): Answered<"check"> {
     return { json: { check: check(this.#pass(run)) }, tensors: new Map() };
   }
@@ -135,7 +140,12 @@ export class Live implements Answers {
 
   /** An input that goes on as the model wrote it: its tokens are known without a tokenizer. */
   #begin(request: RunRequest): LiveInput | null {
-    const translates = this.#about.kind === "encoder-decoder";
+    const translates = this.#about.kind === "encoder-decoder", [source, answer] = this.#halves(request);
+    if (source && answer) {
+      const tokens = { ...source.reply.tokens, decoder: answer.reply.tokens.decoder ?? [] };
+      this.#begun.push({ run: { ...request, edits: [] }, weights: source.weights, reply: { ...source.reply, tokens, target: request.target } });
+      return this.#begun.at(-1)!;
+    }
     for (const { input, ids } of this.#written) {
       const { text } = input.run, rest = translates ? request.target : request.text.slice(text.length);
       if (rest === null || !(translates ? request.text === text : request.text.startsWith(text))) continue;
@@ -148,6 +158,12 @@ export class Live implements Answers {
       return this.#begun.at(-1)!;
     }
     return null;
+  }
+
+  /** Of an encoder-decoder: the inputs with this source and with this target. */
+  #halves({ text, target, step }: RunRequest): (LiveInput | undefined)[] {
+    const held = target === null ? [] : this.model.inputs.filter(({ run }) => (run.step ?? null) === (step ?? null));
+    return [held.find(({ run }) => run.text === text), held.find(({ reply }) => reply.target === target)];
   }
 
   #plan(request: RunRequest): Plan {
