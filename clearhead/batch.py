@@ -30,9 +30,9 @@ WINDOW = 1 << 24
 
 
 @cache
-def _loaded(name: str, device: str, int8: bool) -> Model:
+def _loaded(name: str, device: str, int8: bool, int4: bool) -> Model:
     """The model of this process."""
-    return load(name, device=device, int8=int8)
+    return load(name, device=device, int8=int8, int4=int4)
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,11 @@ class Batched(ABC):
     """Column of the texts."""
     device: str = field(default="cpu", kw_only=True)
     int8: bool = field(default=False, kw_only=True)
+    int4: bool = field(default=False, kw_only=True)
 
     def __call__(self, batch: B) -> B:
         """The batch with the new columns. Raises UserError for a column that is missing or holds no text."""
-        return _with(batch, self.columns(_loaded(str(self.model), self.device, self.int8), batch))
+        return _with(batch, self.columns(_loaded(str(self.model), self.device, self.int8, self.int4), batch))
 
     @abstractmethod
     def columns(self, model: Model, batch: object) -> Columns:

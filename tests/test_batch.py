@@ -74,6 +74,15 @@ def test_vectors_of_texts(encoder: str, form: str) -> None:
     assert np.isnan(found[[2, 4]]).all()
 
 
+@pytest.mark.parametrize("bits", ["int8", "int4"])
+def test_rounded_models(encoder: str, bits: str) -> None:
+    rounded: dict[str, Any] = {bits: True}
+    found = np.array(called(Embed(encoder, **rounded))["embedding"])
+    exact, expected = (load(encoder, **kind).embed([TEXTS[i] for i in KNOWN]) for kind in ({}, rounded))
+    np.testing.assert_allclose(found[KNOWN], expected, atol=1e-6)
+    assert np.abs(found[KNOWN] - exact.numpy()).max() > 1e-5
+
+
 def test_many_texts_are_embedded_in_parts(encoder: str) -> None:
     texts = [" ".join(["one two three four"] * (1 + 7 * i % 5)) for i in range(150)]
     model = load(encoder)

@@ -95,7 +95,8 @@ class Decoding:
             if self.n_steps == PATIENCE and not self.is_fast:
                 self.fast = packed(self.network, rows=self.slots)
                 self.threads = threads_of(self.fast, self.slots, measure=True)
-                self.unrecorded()
+                if self.is_fast:
+                    self.unrecorded()
             if self.records and (logits := self.repeated(tokens)) is not None:
                 return logits
             network = self.reading

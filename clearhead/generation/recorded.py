@@ -22,9 +22,9 @@ from clearhead.model.int8 import RoundedRows
 from clearhead.model.joint import JointPart
 from clearhead.model.linear import shared_copy
 
-ROOM, MOST_ROWS = 256, 8
-"""Cells, of all rows together, by which the room of a recording grows, and the most rows that are recorded. Attention
-goes over empty cells, too, and for many rows that takes longer than what a recording saves."""
+ROOM, LEAST_ROOM, MOST_ROWS = 256, 64, 8
+"""Cells of all rows together, and of each, by which the room of a recording grows, and the most rows that are recorded.
+Attention goes over empty cells, too, and for many rows that takes longer than what a recording saves."""
 Run = Callable[[], object]
 
 
@@ -65,7 +65,7 @@ class Recorded:
 
 def room_for(rows: int, length: int, most: int) -> int:
     """Cells for rows that have so many tokens and may have `most` in the end."""
-    step = ROOM // rows
+    step = max(LEAST_ROOM, ROOM // rows)
     return min(most, -(-(length + max(step // 2, length // 8)) // step) * step)
 
 

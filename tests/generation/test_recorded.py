@@ -104,7 +104,7 @@ def test_a_text_longer_than_its_room(early: list[int], monkeypatch: pytest.Monke
     net, config = network().eval(), GenerationConfig(max_new_tokens=24, min_new_tokens=24, end_ids=(EOS,))
     monkeypatch.setattr(decoding, "room_for", lambda rows, length, most: min(most, length + 6))
     found = complete(net, [[BOS, 7]], config=config)
-    assert len(early) == 5
+    assert len(early) == 4
     monkeypatch.setattr(decoding, "can_record", lambda _: False)
     assert found == complete(net, [[BOS, 7]], config=config)
 
@@ -166,5 +166,6 @@ def test_room_grows_with_the_text_and_shrinks_with_the_rows() -> None:
     assert room_for(1, 32, 4000) == 256
     assert room_for(1, 200, 4000) == 512
     assert room_for(1, 2200, 4000) == 2560
+    assert room_for(2, 32, 4000) == 128
     assert room_for(8, 32, 4000) == 64
     assert room_for(1, 32, 160) == 160
