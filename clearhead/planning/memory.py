@@ -30,7 +30,6 @@ TEACHER_LOGIT = 16
 """Bytes for each logit of a teacher: itself, the logarithms of both networks' probabilities, and their divergence."""
 LOSS_BYTES = 8
 """Bytes for each logit while its loss is computed and differentiated, beside the 4 kept: a gradient in and one out."""
-
 MUON_BATCH, MUON_BYTES = 1 << 22, 10
 """Numbers that Muon takes at once (or one larger matrix), and the temporary bytes of each, with bfloat16."""
 
