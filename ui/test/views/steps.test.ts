@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/core/address";
-import { headWidth } from "../../src/core/config";
 import type { Tensor } from "../../src/core/protocol";
 import { row } from "../../src/core/tensor";
 import { forward } from "../../src/engine/forward";
@@ -48,7 +47,7 @@ describe.each(fixtures())("the six steps of $name", ({ plan, weights, numbers })
 
   test("X times the columns of a head is V, and exponentials over their sum are the weights", async () => {
     for (const at of places) {
-      const stack = plan.config[at.startsWith("encoder") ? "encoder" : "decoder"]!, width = headWidth(stack);
+      const width = value(`${at}.v`).shape.at(-1)!;
       const made = await projected(run, { at } as AttentionPlace, "v", 0, width);
       close(made!.out, row(value(`${at}.v`), 0));
       const sinks = ops.get(`${at}.weights`)!.weights?.[0], masked = Array.from(row(value(`${at}.masked`), 0, 1));

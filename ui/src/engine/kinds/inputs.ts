@@ -86,11 +86,11 @@ export const INPUTS = {
     },
     needs: ({ op, index, context }) => {
       const d = index.at(-1)! - setting(op, "width", stackOf(op, context).d_model);
-      return [d < 0 ? ofInput(op, 0, [...index]) : ofInput(op, 1, [...index.slice(0, -1), d])];
+      return [d < 0 ? ofInput(op, 0, index as number[]) : ofInput(op, 1, [...index.slice(0, -1), d])];
     },
     explain: taken,
     length: (op, axis, from, context) =>
-      !op.by?.width ? 2 * from(0) : axis === 2 ? headWidth(stackOf(op, context)) : from(axis),
+      axis === 2 ? headWidth(stackOf(op, context)) : op.by?.width ? from(axis) : 2 * from(0),
   },
 } satisfies Record<string, OpKind>;
 
