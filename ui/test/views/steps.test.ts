@@ -47,8 +47,7 @@ describe.each(fixtures())("the six steps of $name", ({ plan, weights, numbers })
 
   test("X times the columns of a head is V, and exponentials over their sum are the weights", async () => {
     for (const at of places) {
-      const width = value(`${at}.v`).shape.at(-1)!;
-      const made = await projected(run, { at } as AttentionPlace, "v", 0, width);
+      const made = await projected(run, { at } as AttentionPlace, "v", 0, value(`${at}.q`).shape.at(-1)!);
       close(made!.out, row(value(`${at}.v`), 0));
       const sinks = ops.get(`${at}.weights`)!.weights?.[0], masked = Array.from(row(value(`${at}.masked`), 0, 1));
       const { powers, sum } = exponentials(sinks ? [...masked, weights.get(sinks)!.data[0]!] : masked);

@@ -28,6 +28,11 @@ export function changesOfSide(run: Pick<Run, "op">, at: string, side: Letter): O
   return opsBetween((path) => run.op(path), `${at}.${side}.linear`, `${at}.${side}`).filter(({ op }) => op !== "split" && op !== "copy");
 }
 
+/** The width of one head of a side's product, which the split names where it is not that of queries. */
+export function widthOf(run: Pick<Run, "op">, at: string, side: Letter, dk: number): number {
+  return (run.op(`${at}.${side}.split`) ?? run.op(`${at}.${side}`))?.by?.width ?? dk;
+}
+
 export type Letter = "q" | "k" | "v";
 
 /** X W = Q of one head, or the same of K or V. */
@@ -40,10 +45,11 @@ export interface Projection {
 export const MOST_NUMBERS = 600_000;
 
 /** Fetches X and the columns of one head of W, and multiplies them; null if they are more than a picture needs. */
-export async function projected(run: Run, place: AttentionPlace, side: Letter, head: number, width: number): Promise<Projection | null> {
+export async function projected(run: Run, place: AttentionPlace, side: Letter, head: number, dk: number): Promise<Projection | null> {
   const linear = run.op(`${place.at}.${side}.linear`), [from, offset] = linear?.weights ?? [], input = linear?.inputs?.[0];
   if (linear?.op !== "linear" || !from || !input) return null;
   const { shape, data } = toFloats(await run.value(input)), [rows = 0, d = 0] = shape;
+  const width = widthOf(run, place.at, side, dk);
   if (d * width > MOST_NUMBERS || rows * d > MOST_NUMBERS) return null;
   const names = Array.from({ length: width }, (_, i) => `${from}[i=${head * width + i}]`);
   const found = await run.weights(offset ? [...names, offset] : names);
