@@ -60,6 +60,8 @@ TENSORS = ("logits", "embed", "trace", "changed")
 ELSEWHERE = {
     "tracing": "computes nothing by itself",
     "here": "moves tokens",
+    "inputs": "makes tokens",
+    "around": "copies what it holds",
     "merge": "adds up weights",
     "explore": "opens the explorer, whose session is below",
     "save": "writes files, below",

@@ -15,7 +15,7 @@ from clearhead.model.dropout import dropout
 from clearhead.model.encoding import PositionEncoding
 from clearhead.model.latent import Latents, joined
 from clearhead.model.layout import Layout
-from clearhead.model.linear import effective_weight
+from clearhead.model.linear import effective_weight, narrowed
 from clearhead.model.norm import Norm, build_norm
 from clearhead.model.ops import Steps
 from clearhead.model.reach import Reach, ReachSteps
@@ -116,7 +116,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         """b t d (or packed m d) -> the same shape; keys and values from `memory` where given, else from x."""
         tell_padding(t=layout.valid, s=reach.valid)
-        x = self.narrowed(x)
+        x = narrowed(x, self.q, self.k, self.v)
         made = x if self.latent is None else self.latent.queries(x)
         q = self.project((self.q, self.q_norm), made, layout, self.n_heads)
         if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
@@ -139,20 +139,12 @@ class Attention(nn.Module):
 
     def keys_and_values(self, source: Tensor, layout: Layout, reach: Reach) -> tuple[Tensor, Tensor]:
         """b s d (or packed m d) -> b h s k each, keys rotated, and 0 in padding."""
-        made, shared = (self.narrowed(source), None) if self.latent is None else self.latent.keys(source)
+        made, shared = (source, None) if self.latent is None else self.latent.keys(source)
+        made = narrowed(made, self.k, self.v)
         k = self.project((self.k, self.k_norm), made, layout, self.n_kv_heads)
         k = k if shared is None else joined(layout.unpack(shared)[:, None], k)
         k = k if reach.rotation is None else reach.rotation(k)
         return layout.blank(k), layout.blank(self.project((self.v, None), made, layout, self.n_kv_heads))
-
-    def narrowed(self, x: Tensor) -> Tensor:
-        """The states in the type in which autocast lets q, k and v read them: one copy for all, not one for each."""
-        kind = x.device.type
-        if self.latent is not None or not torch.is_autocast_enabled(kind) or x.dtype != torch.float32:
-            return x
-        if not all(isinstance(linear, nn.Linear) for linear in (self.q, self.k, self.v)):
-            return x  # Rounded maps read float32.
-        return x.to(torch.get_autocast_dtype(kind))
 
     def project(self, by: tuple[nn.Module, Norm | None], x: Tensor, layout: Layout, heads: int) -> Tensor:
         """b t d (or packed m d) -> b h t k, each head or all heads together normed where there is a norm."""

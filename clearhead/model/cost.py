@@ -239,13 +239,14 @@ def _walk(network: Transformer, lengths: Mapping[str, int], explicit: bool | Non
     by_step = {name: n <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, n in lengths.items()}
     steps = Steps(training=True, explicit=by_step)
     network.steps(steps, layers={layer for stack in network.stacks().values() for layer in _represented(stack)})
-    walk = _Walk(_inputs(network, lengths))
+    walk, copies = _Walk(_inputs(network, lengths)), dict[tuple[str, str], Sizes]()
     shapes = {name: tuple(weight.shape) for name, weight in op_weights(network).items()}
     for owner, op in zip(steps.owners, steps.ops, strict=True):
         kind = KINDS[op.op]
         call = Sized(op, [walk.values[name] for name in op.inputs], [shapes[name] for name in op.weights])
         if lowers and kind.flops is not None:
-            call.x = [x if x.width == 2 else replace(x, width=2) for x in call.x]
+            copied = (copies.setdefault((owner, name), replace(walk.values[name], width=2)) for name in op.inputs)
+            call.x = [x if x.width == 2 else copy for x, copy in zip(call.x, copied, strict=True)]
         is_shared, call.out = all(x.shared for x in call.x), kind.sizes(call)
         if is_shared and not call.out.shared:
             call.out = replace(call.out, shared=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from clearhead.config import StackConfig
 from clearhead.model.division import Division
 from clearhead.model.dropout import dropout
+from clearhead.model.linear import narrowed
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, its_inputs
 from clearhead.trace import tap
 
@@ -73,6 +74,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """b t d -> b t d, each position independently."""
+        x = x if self.gate is None else narrowed(x, self.gate, self.up)
         pre = tap(self, "pre", self.first(x), "b t f")
         up = None if self.gate is None else self.up(x)
         post = tap(self, "post", self.activated(pre, up), "b t f")

@@ -41,6 +41,16 @@ def effective_weight(linear: nn.Linear | LinearMap) -> Tensor:
     return linear.weight if isinstance(linear, nn.Linear) else linear.effective_weight()
 
 
+def narrowed(x: Tensor, *linears: nn.Module) -> Tensor:
+    """The states in the type in which autocast lets these maps read them: one copy for all, not one for each."""
+    kind = x.device.type
+    if not torch.is_autocast_enabled(kind) or x.dtype != torch.float32:
+        return x
+    if not all(isinstance(linear, nn.Linear) for linear in linears):
+        return x  # Rounded maps read float32.
+    return x.to(torch.get_autocast_dtype(kind))
+
+
 def parameter(network: nn.Module, name: str) -> Tensor:
     """The parameter of this name, such as `decoder.blocks.0.attn.q.weight`, of a network with any linear maps."""
     path, _, last = name.rpartition(".")

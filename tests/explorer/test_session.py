@@ -236,8 +236,8 @@ def test_about_of_a_model_without_a_tokenizer() -> None:
     ask(session, "generate", run=run, settings={"max_new_tokens": 1})
     for text, message in (
         ("1 2 3 4 5", "positions end at 4"),
-        ("1 x", "expected ids such as 5 17 3, got 'x'"),
-        ("", "expected ids such as 5 17 3, got none"),
+        ("1 x", "expected numbers of tokens such as 5 17 3, got 'x'"),
+        ("", "expected numbers of tokens such as 5 17 3, got none"),
         ("1 99", "expected ids below"),
     ):
         with pytest.raises(UserError, match=message):
