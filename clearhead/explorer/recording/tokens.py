@@ -179,6 +179,7 @@ def _marked(text: str, written: Sequence[int] | None) -> list[Token]:
     found: list[Token] = []
     for part in re.finditer(r"\S+", text):
         if re.fullmatch(r"[0-9]{1,9}", part[0]) is None:
-            raise UserError(f"text: expected numbers of tokens such as 5 17 3, got {part[0][:40]!r}; this model has no tokenizer")
+            said = "text: expected numbers of tokens such as 5 17 3"
+            raise UserError(f"{said}, got {part[0][:40]!r}; this model has no tokenizer")
         found.append(Token(id=int(part[0]), text=part[0], span=part.span()))
     return found
