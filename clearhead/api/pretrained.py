@@ -17,7 +17,7 @@ from clearhead.api.sidecars import sized
 from clearhead.config import Head
 from clearhead.families import Family, HeadMap, family_for, family_of
 from clearhead.families.generation import SPECIAL, read_generation, write_generation
-from clearhead.families.unknown import SHOWN, listed
+from clearhead.families.unknown import listed
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.experts import NEVER_NARROWED
@@ -141,7 +141,7 @@ def named_as_ours(theirs: Mapping[str, Tensor], rules: Sequence[Rule], *, where:
     check_finite({shown(loaded.origin[n]): t for n, t in loaded.tensors.items()}, where=where, remedy=AGAIN)
     for because in dict.fromkeys(loaded.left_out.values()):
         names = [name for name, why in loaded.left_out.items() if why == because]
-        _log.warning("%s: left out %s: %s", where, ", ".join(names) if len(names) <= SHOWN else listed(names), because)
+        _log.warning("%s: left out %s: %s", where, listed(names, whole=True), because)
     return loaded
 
 

@@ -89,9 +89,9 @@ def unknown(document: Document, families: Sequence[Family]) -> Unknown:
     )
 
 
-def listed(names: Collection[str]) -> str:
-    """The first names of many, as one line."""
-    some = ", ".join(cut(name) for name in list(names)[:SHOWN])
+def listed(names: Collection[str], *, whole: bool = False) -> str:
+    """The first names of many, as one line; long ones are cut unless `whole`."""
+    some = ", ".join(name if whole else cut(name) for name in list(names)[:SHOWN])
     return f"{some} and {len(names) - SHOWN} more" if len(names) > SHOWN else some
 
 

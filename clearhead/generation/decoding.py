@@ -17,8 +17,6 @@ from clearhead.trace import tracing, watched
 
 PATIENCE = 16
 """Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
-
-
 STEADY = 4
 """Steps of the same rows before one is recorded, about as many as save what a recording costs (docs/inference.md)."""
 

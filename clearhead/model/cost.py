@@ -29,7 +29,7 @@ class Cost:
     kept: int = 0
     """Numbers that the backward pass needs, in float32."""
     mixed: int = 0
-    """Bytes that it needs under bfloat16 autocast, where every linear layer keeps its own copy of what it reads."""
+    """Bytes that it needs under bfloat16 autocast, where linear layers of one part share a copy of what they read."""
     cached: int = 0
     """Keys and values that generating the next token needs."""
 
