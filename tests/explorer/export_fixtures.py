@@ -172,6 +172,7 @@ def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
     for one in runs[:2] * _adds(session):
         shares = {"ask": "attribution", "run": one, "position": 2, "logit": 1}
         found += [shares, {**shares, "minus": 0}]
+    found += [question for one in runs[:2] for question in score_questions(name, session, one)]
     for one in runs[:2]:
         found.append({"ask": "check", "run": one})
         found.append({"ask": "statistics", "run": one, "at": [f"{at}.1.attn.weights"]})
@@ -188,6 +189,17 @@ def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
         found += [{**ids, "of": {"id": 5}}, {**ids, "of": {"at": f"{at}.1.resid_post[t=2]"}}]
         found.append({"ask": "tokenize", "text": run["text"], "target": False})
     return [(question, NEAR) for question in found]
+
+
+def score_questions(name: str, session: Session, run: Json) -> list[Json]:
+    """Why heads of each attention look somewhere, in the first layer too, and what they carry to a logit."""
+    parts = [f"{last(name)}.blocks.0.attn", f"{last(name)}.blocks.1.attn"]
+    parts += [f"{last(name)}.blocks.1.cross", "encoder.blocks.1.attn"] * session.model.is_encoder_decoder
+    found = [{"ask": "qk", "run": run, "at": f"{at}.scores[h={h},t=2,s=1]", "k": 6} for at in parts for h in (1, 2)]
+    if _adds(session):
+        ov = [{"ask": "ov", "run": run, "at": f"{at}.weights[h=3,t=2,s=1]", "logit": 1} for at in parts]
+        found += [question for one in ov[:3] for question in (one, {**one, "minus": 0})]
+    return found
 
 
 def written_questions(name: str, run: Json) -> list[Json]:
@@ -235,11 +247,9 @@ def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
 
 
 def _adds(session: Session) -> bool:
-    """Whether a logit is a sum of what each part wrote."""
-    config = session.model.config
-    head, last = config.head, list(config.stacks.values())[-1]
-    bends = any(getattr(head, name, None) for name in ("transform", "pooler", "soft_cap"))
-    return _has_lens(session) and last.norm_place != "post" and not bends
+    """Whether a logit is a sum of what each part wrote: the head is linear."""
+    head = session.model.config.head
+    return _has_lens(session) and not any(getattr(head, name, None) for name in ("transform", "pooler", "soft_cap"))
 
 
 def _has_head(session: Session) -> bool:

@@ -80,7 +80,7 @@ def contents(
     cut = _tokenized(opened, [*runs, *more])
     answers = [*ALWAYS, "effects"]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
-    answers += ["check"] + ["weights", "neighbours"] * live + ["patching"] * (live and _patches(opened.model.config))
+    answers += ["check"] + ["weights", "neighbours", "qk", "ov"] * live + ["patching"] * (live and _patches(opened.model.config))
     splits = not isinstance(head, NoHead | SpanHead) if live else splits_likeliest(opened.model.network)
     answers += ["attribution"] * splits + ["generate"] * (_writing(opened.model) is not None)
     # A reader who chooses another text leaves the target to the file, which has one for each.

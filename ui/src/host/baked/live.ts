@@ -18,6 +18,7 @@ import { statistics, weightedNorms } from "./heads";
 import { parameters } from "./parameters";
 import type { Parts } from "./parts";
 import { patching } from "./patching";
+import { splitScore, splitValue } from "./scores";
 import { spelled } from "./spelled";
 
 /** The number of passes kept, of a large model fewer, and the milliseconds of work after which the page may draw. */
@@ -94,6 +95,14 @@ export class Live implements Answers {
 
   attribution({ run, ...of }: Asked<"attribution">): Answered<"attribution"> {
     return { json: attribution(this.#pass(run), of), tensors: new Map() };
+  }
+
+  qk({ run, ...of }: Asked<"qk">): Answered<"qk"> {
+    return { json: splitScore(this.#pass(run), of), tensors: new Map() };
+  }
+
+  ov({ run, ...of }: Asked<"ov">): Answered<"ov"> {
+    return { json: splitValue(this.#pass(run), of), tensors: new Map() };
   }
 
   patching(asked: Asked<"patching">, signal?: AbortSignal): Promise<Answered<"patching">> {
