@@ -23,7 +23,9 @@ from tests.explorer.asking import ask, last, session_of
 from tests.explorer.traced import CONFIGS, inputs
 
 Json = dict[str, Any]
-OTHER = "one four five one"
+OTHER, ALIKE = "one four five one", "one six three four five two"
+"""A text of another length than the one that a file begins with, and one of as many tokens."""
+WITH_CIRCUITS = ("encoder_decoder_relative", "decoder_rotary_grouped", "encoder_states")
 NEAR, ROUNDED = 1e-4, 4e-3
 """How far numbers may be off, as a share of the largest: float32 summed otherwise, and float16."""
 
@@ -93,11 +95,13 @@ def write(folder: Path) -> None:
 def _both(folder: Path, name: str) -> list[str]:
     """The architecture as a small model, and as if it were a large one."""
     session = session_of(name)
-    held = html_of(session, session.start, other_of(session))
-    _write(folder / f"{name}_live", held, session, live_questions(name, session))
+    corrupt = RunRequest(text=ALIKE) if name in WITH_CIRCUITS else None
+    held = html_of(session, session.start, other_of(session), corrupt=corrupt)
+    _write(folder / f"{name}_live", held, session, live_questions(name, session) + circuit_questions(session, corrupt))
     with too_large():
-        html = html_of(session, session.start)
-    _write(folder / f"{name}_large", html, session, large_questions(name, session))
+        html = html_of(session, session.start, corrupt=corrupt)
+        few = circuit_questions(session, corrupt, most=baking.EDGES_LARGE)
+    _write(folder / f"{name}_large", html, session, large_questions(name, session) + few)
     return [f"{name}_live", f"{name}_large"]
 
 
@@ -106,6 +110,31 @@ def other_of(session: Session) -> RunRequest | None:
     head, reads = session.model.config.head.kind, session.model.reader
     patches = head in ("language", "classification", "tagging") and not reads.reads_images
     return RunRequest(text=OTHER) if patches else None
+
+
+def circuit_questions(
+    session: Session, corrupt: RunRequest | None, most: int = baking.EDGES
+) -> list[tuple[Json, float]]:
+    """A circuit as a page asks for it: where it begins and where the texts differ, its strongest edge and another."""
+    if corrupt is None:
+        return []
+    run, kind = plain(session), session.model.config.head.kind
+    each = kind in ("language", "tagging")
+    base = {"run": run, "corrupt": {**run, "text": corrupt.text}}
+    n = len(ask(session, "run", run=run)[0]["tokens"].get("decoder", [])) or 1
+    places = [{"position": n - 1}] if each else [{}]
+    places += [{"position": 1}] * (each and not session.model.is_encoder_decoder)
+    found: list[Json] = []
+    for place in places:
+        asked = {**base, **place}
+        found += [{"ask": "circuits", **asked}, {"ask": "edges", **asked, "steps": 0, "most": most}]
+        found += [{"ask": "faithfulness", **asked, "steps": 0, "share": share} for share in (0.02, 0.5)]
+        edges = ask(session, "edges", **asked, steps=0, most=most)[0]["edges"]
+        found += [
+            {"ask": "edge", **asked, "steps": 0, "terms": 8, **{side: edges[i][side] for side in ("writer", "reader")}}
+            for i in (0, 40)
+        ]
+    return [(question, NEAR) for question in found]
 
 
 def patching_questions(name: str, session: Session) -> list[Json]:

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 import torch
-from pydantic import Field
+from pydantic import Field, JsonValue
 from torch import Tensor
 
 from clearhead.analysis.circuits import Circuits, Edges, curve, patched_edges
@@ -77,7 +77,7 @@ class Studies(LRUCache[Studied]):
 
 def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
     """Each node's score by position, the number on both runs, and what the number is."""
-    studied = _studied(opened, question)
+    studied = studied_of(opened, question)
     clean, corrupt = studied.circuits.ends
     nodes = studied.circuits.nodes().positions
     ids = [i for i in (studied.explained.answer, studied.explained.minus) if i is not None]
@@ -88,37 +88,40 @@ def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
 
 def edges(opened: Opened, question: EdgesQuestion) -> Reply:
     """The edges with the largest scores, largest first, and how many there are."""
-    found = _studied(opened, question).scored(question.steps)
+    found = studied_of(opened, question).scored(question.steps)
     return Reply({"edges": found.json(found.top(question.most)), "total": int(found.exists.sum())})
 
 
 def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply:
     """One point of the faithfulness curve."""
-    studied = _studied(opened, question)
+    studied = studied_of(opened, question)
     return Reply(asdict(next(curve(studied.circuits, studied.scored(question.steps), (question.share,)))))
 
 
 def edge(opened: Opened, question: EdgeQuestion) -> Reply:
     """The score as a sum over positions and components, its largest terms, and the effect that patching measures."""
-    studied = _studied(opened, question)
+    studied = studied_of(opened, question)
     change, gradient = studied.circuits.terms(question.writer, question.reader, steps=question.steps)
-    products = (change * gradient)[0]
     pair = question.writer, question.reader
-    return Reply(
-        {
-            "score": float(products.sum()),
-            "exact": patched_edges(studied.circuits, [pair])[pair],
-            "positions": products.sum(-1).tolist(),
-            "terms": _largest(change[0], gradient[0], products, question.terms),
-            "n_terms": products.numel(),
-        }
-    )
+    return Reply(made_of(change, gradient, patched_edges(studied.circuits, [pair])[pair], question.terms))
 
 
-def _largest(change: Tensor, gradient: Tensor, products: Tensor, n: int) -> list[dict[str, float]]:
+def made_of(change: Tensor, gradient: Tensor, exact: float, terms: int) -> dict[str, JsonValue]:
+    """An edge's score as a sum of products, b t d each, of a batch of one; and the effect that patching measures."""
+    products = (change * gradient)[0]
+    return {
+        "score": float(products.sum()),
+        "exact": exact,
+        "positions": products.sum(-1).tolist(),
+        "terms": _largest(change[0], gradient[0], products, terms),
+        "n_terms": products.numel(),
+    }
+
+
+def _largest(change: Tensor, gradient: Tensor, products: Tensor, n: int) -> list[JsonValue]:
     """The largest of the products, each with its factors."""
     places = products.flatten().abs().topk(min(n, products.numel())).indices.tolist()
-    found: list[dict[str, float]] = []
+    found: list[JsonValue] = []
     for place in places:
         t, d = divmod(place, products.shape[-1])
         values = {"change": change[t, d], "gradient": gradient[t, d], "product": products[t, d]}
@@ -131,7 +134,8 @@ def _clean(opened: Opened, question: CircuitsQuestion) -> Pass:
     return opened.passes.get(question.run.model_copy(update={"edits": []}))
 
 
-def _studied(opened: Opened, question: CircuitsQuestion) -> Studied:
+def studied_of(opened: Opened, question: CircuitsQuestion) -> Studied:
+    """The circuits between the two runs of a question."""
     base = {"run": question.run.key, "corrupt": question.corrupt.key}
     key = str({**base, "of": (question.answer, question.minus, question.position)})
     return opened.kept(Studies, Studies).get(key, lambda: _study(opened, question))

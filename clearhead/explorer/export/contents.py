@@ -24,7 +24,7 @@ from clearhead.config import (
     TokenInput,
     VectorHead,
 )  # fmt: skip
-from clearhead.errors import pasted
+from clearhead.errors import UserError, pasted
 from clearhead.explorer.answering.about import about, plan_of
 from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
@@ -35,6 +35,7 @@ from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateS
 from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.wording import worded
 from clearhead.explorer.answering.words import tokenized
+from clearhead.explorer.export.circuits import circuit
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.explorer.static_files import catalogues
@@ -42,6 +43,10 @@ from clearhead.model.assign import merged
 from clearhead.model.ops import op_weights
 from clearhead.model.rounding import RoundedMatrix
 
+STEPS, EDGES = (0, 5), 300
+"""Of the circuit in a file: the steps of integrated gradients, and the edges that a page draws at most."""
+STEPS_LARGE, EDGES_LARGE = (0,), 60
+"""The same of a larger model, whose circuit takes longer than everything else in the file."""
 LIVE: int = 2_500_000
 """Parameters of the largest model that a file holds."""
 PART_BYTES: int = 16 << 20
@@ -66,16 +71,19 @@ def contents(
     others: Sequence[RunRequest] = (),
     stops: Sequence[RunRequest] = (),
     *,
+    corrupt: RunRequest | None = None,
     languages: Collection[str] = (),
 ) -> Contents:
     """Everything that a page needs to show these runs without a server; it begins with the first one, without edits.
 
-    The reader may choose the `others` by their texts, and a walk goes through `stops`. For a model that the file does
+    The reader may choose the `others` by their texts, and a walk goes through `stops`. `corrupt` is an input against
+    which the file holds the circuit of the first run; so is another of the `runs` with as many tokens. For a model that the file does
     not hold, only `runs` have the effect of each head. The page speaks all its languages, or only these. Raises
     UserError if a run cannot be computed or is too large.
     """
     head = opened.model.config.head
     live = is_live(opened)
+    runs = [*runs, *([corrupt] if corrupt else [])]
     more = [*others, *(_followed(opened, run) for run in stops)]
     cut = _tokenized(opened, [*runs, *more])
     answers = [*ALWAYS, "effects"]
@@ -100,6 +108,7 @@ def contents(
         _live(made, opened, [*runs, *more])
     else:
         _recorded(made, opened, runs, more)
+    _circuits(made, opened, runs, corrupt)
     return made
 
 
@@ -265,3 +274,31 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
         parts = {name: f"{name}-{i}" for name in one.parts}
         told.append({"run": stated(run), "parts": parts, "written": written, **one.told})
     made.document["recorded"] = told
+
+
+# --- circuits ------------------------------------------------------------------------------------------------------
+
+
+def _circuits(made: Contents, opened: Opened, runs: Sequence[RunRequest], corrupt: RunRequest | None) -> None:
+    """The circuit of the first run against each other input that can be compared with it."""
+    small = sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
+    steps, most = (STEPS, EDGES) if small else (STEPS_LARGE, EDGES_LARGE)
+    run, *others = _distinct([_settled(opened, _plain(run)) for run in runs])
+    held: list[dict[str, Any]] = []
+    for other in others:
+        if (other.text, other.image) == (run.text, run.image) or other.step != run.step:
+            continue
+        try:
+            found = circuit(opened, run, other, steps=steps, most=most)
+        except UserError:
+            if corrupt is not None and other.text == corrupt.text:
+                raise
+            continue
+        part = f"circuit-{len(held)}"
+        made.parts[part] = found
+        against = run.model_copy(update={"text": other.text, "image": other.image})
+        held.append({"run": stated(run), "corrupt": stated(against), "part": part})
+    if held:
+        made.document["circuits"] = held
+        made.document["about"]["answers"] += ["circuits", "edges", "faithfulness", "edge"]
+        made.document["about"]["corrupt"] = held[0]["corrupt"]["text"]

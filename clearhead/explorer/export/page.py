@@ -83,11 +83,12 @@ def html_of(
     other: RunRequest | None = None,
     stops: Sequence[RunRequest] = (),
     *,
+    corrupt: RunRequest | None = None,
     state: str | None = None,
 ) -> bytes:
-    """The file itself."""
+    """The file itself. `corrupt` is an input against which it holds circuits, beside `other` if that compares."""
     runs = [run] if other is None else [run, other]
-    return page(opened.name, contents(opened, runs, stops=stops), state or "")
+    return page(opened.name, contents(opened, runs, stops=stops, corrupt=corrupt), state or "")
 
 
 def export_page(

@@ -169,6 +169,8 @@ export interface About {
   losses: [step: number, loss: number][];
   /** The name of the model that this one is compared with. */
   compared?: string | null;
+  /** In an exported file: the text against which it holds circuits. */
+  corrupt?: string;
   /** The run that the page opens with. */
   start: RunRequest;
   examples: RunRequest[];

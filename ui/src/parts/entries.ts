@@ -2,7 +2,7 @@
 
 import { t } from "../i18n/index.svelte";
 import type { Explorer } from "../state/explorer.svelte";
-import { PLACES, type Place, type Step } from "../state/places";
+import { hasPlace, PLACES, type Place, type Step } from "../state/places";
 import { walking } from "../state/walking.svelte";
 
 export interface Entry { place: Place; step?: Step }
@@ -10,7 +10,7 @@ export interface Entry { place: Place; step?: Step }
 /** The entries that this model has and, in Learn, that have been introduced. */
 export function entries(app: Explorer, list: Place["list"]): Entry[] {
   const way = walking(app);
-  return PLACES.filter((place) => place.list === list && (place.when?.(app.about) ?? true) && way.introduced(place.name))
+  return PLACES.filter((place) => place.list === list && hasPlace(app.about, place) && way.introduced(place.name))
     .flatMap((place) => place.steps?.filter((step) => way.introduced(place.name, step as Step)).map((step): Entry => ({ place, step: step as Step })) ?? [{ place }]);
 }
 

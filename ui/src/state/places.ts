@@ -3,7 +3,7 @@
  * A new place is a row here, its component (see views/index.ts), and its name in the catalogues: `view.NAME`.
  */
 
-import type { About } from "../core/protocol";
+import type { About, Ask } from "../core/protocol";
 
 interface PlaceRow {
   name: string;
@@ -19,6 +19,8 @@ interface PlaceRow {
   moments?: true;
   /** The addresses of the values that are seen here; the first row that fits is taken. */
   values?: RegExp;
+  /** The question that a host must answer for it. */
+  asks?: Ask;
   /** Which models have it, if not all. */
   when?: (about: About) => boolean;
 }
@@ -42,16 +44,16 @@ const ROWS = [
   { name: "logits", list: "steps", chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
   { name: "heads", list: "whole", chapter: "heads" },
   { name: "residual", list: "whole", chapter: "residuals", values: /\.resid_/ },
-  { name: "lens", list: "whole", chapter: "residuals", when: makes(/^head\.logits$/) },
-  { name: "circuits", list: "whole", chapter: "residuals" },
-  { name: "examples", list: "whole", of: "head", when: ({ kind, has_tokenizer }) => kind !== "image" && has_tokenizer },
+  { name: "lens", list: "whole", asks: "lens", chapter: "residuals", when: makes(/^head\.logits$/) },
+  { name: "circuits", list: "whole", asks: "circuits", chapter: "residuals" },
+  { name: "examples", list: "whole", of: "head", when: ({ kind, has_tokenizer, answers }) => kind !== "image" && has_tokenizer && ["examples", "export"].some((ask) => answers.includes(ask as Ask)) },
   { name: "geometry", list: "whole", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head" },
-  { name: "features", list: "whole", when: ({ features, answers }) => Boolean(features?.length) && answers.includes("features") },
-  { name: "generation", list: "whole", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
-  { name: "patching", list: "whole", when: ({ plan: { config } }) => (config.encoder ?? config.decoder)!.input.kind === "tokens" && /^(language|classification|tagging)$/.test(config.head.kind) },
-  { name: "steering", list: "whole", when: ({ answers, has_tokenizer, kind }) => kind !== "image" && has_tokenizer && answers.includes("direction") },
-  { name: "difference", list: "whole", when: ({ answers }) => answers.includes("difference") },
+  { name: "features", list: "whole", asks: "features", when: ({ features }) => Boolean(features?.length) },
+  { name: "generation", list: "whole", asks: "generate", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
+  { name: "patching", list: "whole", asks: "patching", when: ({ plan: { config } }) => (config.encoder ?? config.decoder)!.input.kind === "tokens" && /^(language|classification|tagging)$/.test(config.head.kind) },
+  { name: "steering", list: "whole", asks: "direction", when: ({ has_tokenizer, kind }) => kind !== "image" && has_tokenizer },
+  { name: "difference", list: "whole", asks: "difference" },
   { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },
 ] as const satisfies readonly PlaceRow[];
 
@@ -65,4 +67,9 @@ export const STEPS: readonly Step[] = PLACES.flatMap((place) => place.steps ?? [
 
 export function placeOf(name: PlaceName): Place {
   return PLACES.find((place) => place.name === name)!;
+}
+
+/** Whether this model has a place, and its host answers what the place asks. */
+export function hasPlace(about: About, { asks, when }: Place): boolean {
+  return (!asks || about.answers.includes(asks)) && (when?.(about) ?? true);
 }

@@ -10,7 +10,7 @@ import { kindOf } from "../engine/ops";
 import { answerOf, softmax } from "./answer.svelte";
 import { attentionAt, limit, NOTHING, plainPage, requestA, requestB, type Page, type Reads } from "./page";
 import { fromFragment } from "./permalink";
-import { placeOf } from "./places";
+import { hasPlace, placeOf } from "./places";
 import type { Run } from "./run";
 
 /** The walks that every page has: the files of src/walks/. */
@@ -34,7 +34,7 @@ export function placeIn({ place }: Stop): Pick<StopPlace, "view" | "step" | "edi
 /** The stops that this model has. */
 export function stopsOf(walk: Walk, about: About): Stop[] {
   return walk.stops.filter((stop) => {
-    if (typeof stop.place === "string") return placeOf(placeIn(stop).view as Page["view"]).when?.(about) ?? true;
+    if (typeof stop.place === "string") return hasPlace(about, placeOf(placeIn(stop).view as Page["view"]));
     const stack = stackOf(stop.place, about);
     return about.plan.config[stack] && (!stop.when || holds(stop.when, about, stack));
   });

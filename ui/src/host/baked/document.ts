@@ -17,6 +17,8 @@ export interface FileDocument {
   live?: LiveModel;
   /** Recorded runs, if it is larger. */
   recorded?: RecordedRun[];
+  /** Pairs of texts, each with the part that answers questions about their circuit. */
+  circuits?: { run: RunRequest; corrupt: RunRequest; part: string }[];
 }
 
 export interface LiveModel {
