@@ -1,11 +1,9 @@
 """The circuit between two texts of a file: Python's answers about it, because a page has no gradients."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from pydantic import JsonValue
 
 from clearhead.analysis.circuits import Edge, patched_edges
 from clearhead.config import LanguageHead, TaggingHead
@@ -22,32 +20,30 @@ from clearhead.explorer.answering.circuits import (
 )  # fmt: skip
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK, Pass
-from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.export.held import Answers, Held
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """The points of the faithfulness curve that a page asks for (ui/src/views/circuits/circuits.svelte.ts)."""
 TERMS = 8
 """The terms of an edge that a page lists."""
-DIGITS = 7
-"""Digits of a number: those of float32."""
 
 
-def circuit(opened: Opened, run: RunRequest, other: RunRequest, *, steps: Sequence[int], most: int) -> Reply:
-    """The answers about the circuit of a run against another, by the question as the page's host writes it.
+def circuit(opened: Opened, run: RunRequest, other: RunRequest, *, steps: Sequence[int], most: int) -> Answers:
+    """The answers about the circuit of a run against another.
 
     At the position where the page begins and at the first whose tokens differ. `steps` are those of integrated
     gradients, each with the `most` strongest edges. Raises UserError for texts of different lengths.
     """
-    found: dict[str, JsonValue] = {}
-    for place in _positions(opened, run, other):
-        found |= {_key(ask, asked): _short(said) for ask, asked, said in _answers(opened, run, other, place, steps, most)}
-    return Reply(found)
+    against = run.model_copy(update={"text": other.text, "image": other.image})
+    places = _positions(opened, run, other)
+    answers = (one for place in places for one in _answers(opened, run, against, place, steps, most))
+    return Answers.of(run, answers, corrupt=against)
 
 
 def _answers(
     opened: Opened, run: RunRequest, other: RunRequest, place: dict[str, int], steps: Sequence[int], most: int
-) -> Iterator[tuple[str, dict[str, Any], Any]]:
+) -> Iterator[Held]:
     """Every question with its fields and its answer."""
     base: dict[str, Any] = {"run": run, "corrupt": other, **place}
     with LOCK:
@@ -103,20 +99,3 @@ def _last(found: Pass) -> list[int]:
     """The ids of the last stack."""
     return [token.id for token in list(found.reading.tokens.values())[-1]]
 
-
-def _key(ask: str, asked: dict[str, Any]) -> str:
-    """A question as the page's host writes it (ui/src/host/baked/circuits.ts)."""
-    return json.dumps([ask, *map(list, sorted(asked.items()))], separators=(",", ":"), ensure_ascii=False)
-
-
-def _short(value: Any) -> Any:
-    """The same with as many digits as a float32 has."""
-    match value:
-        case float():
-            return float(f"{value:.{DIGITS}g}")
-        case dict():
-            return {name: _short(one) for name, one in value.items()}
-        case list():
-            return [_short(one) for one in value]
-        case _:
-            return value

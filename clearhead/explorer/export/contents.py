@@ -36,6 +36,7 @@ from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.wording import worded
 from clearhead.explorer.answering.words import tokenized
 from clearhead.explorer.export.circuits import circuit
+from clearhead.explorer.export.held import Answers, held_features
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.explorer.static_files import catalogues
@@ -108,7 +109,7 @@ def contents(
         _live(made, opened, [*runs, *more])
     else:
         _recorded(made, opened, runs, more)
-    _circuits(made, opened, runs, corrupt)
+    _held(made, opened, runs, others, corrupt)
     return made
 
 
@@ -276,29 +277,32 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
     made.document["recorded"] = told
 
 
-# --- circuits ------------------------------------------------------------------------------------------------------
+# --- what needs the model in Python ------------------------------------------------------------------------------
 
 
-def _circuits(made: Contents, opened: Opened, runs: Sequence[RunRequest], corrupt: RunRequest | None) -> None:
-    """The circuit of the first run against each other input that can be compared with it."""
+def _held(made: Contents, opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest], corrupt: RunRequest | None) -> None:
+    """The features of each text, and the circuit of the first run against each other that can be compared with it."""
+    settled = _distinct([_settled(opened, _plain(run)) for run in (*runs, *others)])
+    found = [held_features(opened, run) for run in settled]
+    found += [_circuit(opened, settled[0], other, corrupt) for other in settled[1 : len(runs)]]
+    held = [one for one in found if one is not None]
+    for i, one in enumerate(held):
+        made.parts[f"held-{i}"] = one.reply
+    about = made.document["about"]
+    made.document["held"] = [{**one.told, "part": f"held-{i}"} for i, one in enumerate(held)]
+    about["answers"] += dict.fromkeys(ask for one in held for ask in one.told["asks"])
+    about |= {"corrupt": one.told["corrupt"]["text"] for one in held[::-1] if "corrupt" in one.told}
+
+
+def _circuit(opened: Opened, run: RunRequest, other: RunRequest, corrupt: RunRequest | None) -> Answers | None:
+    """The circuit of a run against another. Raises UserError if it was asked for and the texts do not compare."""
+    if (other.text, other.image) == (run.text, run.image) or other.step != run.step:
+        return None
     small = sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
     steps, most = (STEPS, EDGES) if small else (STEPS_LARGE, EDGES_LARGE)
-    run, *others = _distinct([_settled(opened, _plain(run)) for run in runs])
-    held: list[dict[str, Any]] = []
-    for other in others:
-        if (other.text, other.image) == (run.text, run.image) or other.step != run.step:
-            continue
-        try:
-            found = circuit(opened, run, other, steps=steps, most=most)
-        except UserError:
-            if corrupt is not None and other.text == corrupt.text:
-                raise
-            continue
-        part = f"circuit-{len(held)}"
-        made.parts[part] = found
-        against = run.model_copy(update={"text": other.text, "image": other.image})
-        held.append({"run": stated(run), "corrupt": stated(against), "part": part})
-    if held:
-        made.document["circuits"] = held
-        made.document["about"]["answers"] += ["circuits", "edges", "faithfulness", "edge"]
-        made.document["about"]["corrupt"] = held[0]["corrupt"]["text"]
+    try:
+        return circuit(opened, run, other, steps=steps, most=most)
+    except UserError:
+        if corrupt is not None and (other.text, other.image) == (corrupt.text, corrupt.image):
+            raise
+        return None

@@ -3,8 +3,8 @@
 import type { Answered, Ask, Asked, Host, Reply } from "../core/protocol";
 import { t } from "../i18n/index.svelte";
 import { Background } from "./baked/background";
-import { circuits } from "./baked/circuits";
 import type { Answers, FileDocument } from "./baked/document";
+import { answersHeld } from "./baked/held";
 import { Live } from "./baked/live";
 import { Parts, type Find } from "./baked/parts";
 import { Recorded } from "./baked/recorded";
@@ -37,7 +37,7 @@ async function open(parts: Parts, script: string | null): Promise<Opened> {
   const runs = document.live
     ? await Live.open(document, document.live, parts)
     : new Recorded(document, document.recorded ?? [], parts);
-  return { document, sources: [runs, circuits(document, parts), asWritten(document, parts)], background };
+  return { document, sources: [runs, answersHeld(document, parts), asWritten(document, parts)], background };
 }
 
 /** None where there can be no worker: the page computes itself. */

@@ -17,8 +17,8 @@ export interface FileDocument {
   live?: LiveModel;
   /** Recorded runs, if it is larger. */
   recorded?: RecordedRun[];
-  /** Pairs of texts, each with the part that answers questions about their circuit. */
-  circuits?: { run: RunRequest; corrupt: RunRequest; part: string }[];
+  /** The parts with answers of the model in Python: which questions, about a run, or one against another at positions. */
+  held?: { run: RunRequest; corrupt?: RunRequest; at?: number[]; asks: string[]; part: string }[];
 }
 
 export interface LiveModel {

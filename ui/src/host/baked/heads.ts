@@ -1,8 +1,10 @@
 /** What each head of a pass does, measured from its weights on one text, as clearhead/analysis/heads.py does. */
 
-import type { HeadFacts, Tensor } from "../../core/protocol";
-import { floats, row, type Floats } from "../../core/tensor";
+import type { HeadFacts, Op, Tensor } from "../../core/protocol";
+import { floats, row } from "../../core/tensor";
+import { lengths } from "../../core/vectors";
 import type { Pass } from "../../engine/forward";
+import { compute } from "../../engine/ops";
 
 const POINTED = 0.5, UNIFORM = 0.9;
 const TARGETS = ["first", "previous", "same", "next"] as const;
@@ -65,33 +67,11 @@ function headKind(shares: Record<(typeof TARGETS)[number], number>, relativeEntr
 
 /** h t s: || w_ts v_s W_O^h ||, how much each key gave. */
 export function weightedNorms(pass: Pass, path: string): Tensor {
-  const weights = pass.values.get(`${path}.weights`), v = pass.values.get(`${path}.v`);
-  const out = pass.weights.get(`${path}.out.weight`);
-  if (!weights || !v || !out) throw new Error(`${path}: expected an attention, such as decoder.blocks.0.attn`);
-  const matrix = { shape: out.shape, data: out.data };
-  const [heads = 1, queries = 0, keys = 0] = weights.shape, group = heads / (v.shape[0] ?? heads);
-  const made = floats([heads, queries, keys]);
-  for (let h = 0; h < heads; h++) {
-    const norms = Float64Array.from({ length: keys }, (_, s) => written(row(v, Math.floor(h / group), s), matrix, h));
-    for (let t = 0; t < queries; t++) {
-      for (let s = 0; s < keys; s++) {
-        const at = (h * queries + t) * keys + s;
-        made.data[at] = (weights as Floats).data[at]! * norms[s]!;
-      }
-    }
-  }
-  return made;
-}
-
-/** || x W_O^h || */
-function written(x: ArrayLike<number>, out: Tensor, head: number): number {
-  const width = x.length;
-  let square = 0;
-  for (let d = 0; d < out.shape[0]!; d++) {
-    const weights = row(out, d);
-    let sum = 0;
-    for (let k = 0; k < width; k++) sum += x[k]! * weights[head * width + k]!;
-    square += sum ** 2;
-  }
-  return Math.sqrt(square);
+  const weights = pass.values.get(`${path}.weights`), ops = ["z", "heads"].map((name) => pass.plan.ops.find((op) => op.out === `${path}.${name}`));
+  const [mix, project] = ops as [Op, Op];
+  if (!weights) throw new Error(`${path}: expected an attention, such as decoder.blocks.0.attn`);
+  const { shape: [heads, queries, keys], data } = weights as { shape: [number, number, number]; data: Float32Array };
+  const given = compute(project, [pass.values.get(mix.inputs![1]!)!], [pass.weights.get(project.weights![0]!)!], {});
+  const norms = lengths(given.data, heads * keys);
+  return floats([heads, queries, keys], data.map((weight, i) => weight * norms[Math.floor(i / (queries * keys)) * keys + (i % keys)]!));
 }
