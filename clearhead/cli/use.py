@@ -129,6 +129,7 @@ def explore(
     compare: str | None = None,
     export: Path | None = None,
     live: Literal["int8", "int4"] | None = None,
+    corrupt: Text | None = None,
     port: int | None = None,
     browser: bool = True,
     revision: Revision = None,
@@ -153,6 +154,7 @@ def explore(
         compare: Another model of this architecture, or a checkpoint (RUN@STEP), to see how it differs.
         export: HTML file to write in place of serving.
         live: Put the model itself into the file, rounded to 8 or 4 bits.
+        corrupt: Text of as many tokens; the file holds the circuit of the first text against it.
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
     """
@@ -166,6 +168,7 @@ def explore(
         compare=compare,
         export=export,
         live=live,
+        corrupt=corrupt,
         port=port or 0,
         browser=browser,
         revision=revision,

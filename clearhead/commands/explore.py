@@ -31,6 +31,7 @@ def explore_command(
     features: Sequence[str] = (),
     export: Path | None,
     live: Format | None = None,
+    corrupt: str | None = None,
     port: int,
     browser: bool,
     revision: str | None,
@@ -43,6 +44,8 @@ def explore_command(
     check_built()  # Before anything slow, like the check of the port.
     if live is not None and export is None:
         raise UserError(f"live: expected --export FILE beside it, got --live {live} alone; add --export page.html")
+    if corrupt is not None and export is None:
+        raise UserError("corrupt: expected --export FILE beside it, got it alone; type the text in the page's Circuits")
     for file in data:
         if "*" not in file:
             check_file(Path(file))
@@ -55,7 +58,7 @@ def explore_command(
         return session
 
     if export is not None:
-        print(write(make(), export))
+        print(write(make(), export, corrupt=corrupt))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
         return
     serve(make, port=port, browser=browser)

@@ -16,6 +16,7 @@ from clearhead.api import Model
 from clearhead.explorer import static_files
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export import contents as baking
+from clearhead.explorer.export.circuits import EDGES, EDGES_LARGE
 from clearhead.explorer.export.page import Format, html_of, rounded_model
 from clearhead.explorer.export.text import BYTES, CHARACTERS, FIRST
 from clearhead.explorer.session import Session
@@ -100,7 +101,7 @@ def _both(folder: Path, name: str) -> list[str]:
     _write(folder / f"{name}_live", held, session, live_questions(name, session) + circuit_questions(session, corrupt))
     with too_large():
         html = html_of(session, session.start, corrupt=corrupt)
-        few = circuit_questions(session, corrupt, most=baking.EDGES_LARGE)
+        few = circuit_questions(session, corrupt, most=EDGES_LARGE)
     _write(folder / f"{name}_large", html, session, large_questions(name, session) + few)
     return [f"{name}_live", f"{name}_large"]
 
@@ -112,9 +113,7 @@ def other_of(session: Session) -> RunRequest | None:
     return RunRequest(text=OTHER) if patches else None
 
 
-def circuit_questions(
-    session: Session, corrupt: RunRequest | None, most: int = baking.EDGES
-) -> list[tuple[Json, float]]:
+def circuit_questions(session: Session, corrupt: RunRequest | None, most: int = EDGES) -> list[tuple[Json, float]]:
     """A circuit as a page asks for it: where it begins and where the texts differ, its strongest edge and another."""
     if corrupt is None:
         return []
@@ -276,7 +275,7 @@ def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
 
 
 def _adds(session: Session) -> bool:
-    """Whether a logit is a sum of what each part wrote: the head is linear."""
+    """Whether a logit is a sum of what each part wrote."""
     head = session.model.config.head
     return _has_lens(session) and not any(getattr(head, name, None) for name in ("transform", "pooler", "soft_cap"))
 

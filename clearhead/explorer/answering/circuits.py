@@ -1,13 +1,15 @@
 """Answers which parts and connections make one number of a pass's answer, in questions that each take a moment."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Annotated
 
 import torch
 from pydantic import Field, JsonValue
 from torch import Tensor
 
-from clearhead.analysis.circuits import Circuits, Edges, curve, patched_edges
+from clearhead.analysis.circuits import Circuits, Edge, Edges, curve, patched_edges
 from clearhead.api.circuits import Explained, circuits_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
@@ -77,7 +79,7 @@ class Studies(LRUCache[Studied]):
 
 def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
     """Each node's score by position, the number on both runs, and what the number is."""
-    studied = studied_of(opened, question)
+    studied = _studied(opened, question)
     clean, corrupt = studied.circuits.ends
     nodes = studied.circuits.nodes().positions
     ids = [i for i in (studied.explained.answer, studied.explained.minus) if i is not None]
@@ -88,32 +90,50 @@ def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
 
 def edges(opened: Opened, question: EdgesQuestion) -> Reply:
     """The edges with the largest scores, largest first, and how many there are."""
-    found = studied_of(opened, question).scored(question.steps)
+    found = _studied(opened, question).scored(question.steps)
     return Reply({"edges": found.json(found.top(question.most)), "total": int(found.exists.sum())})
 
 
 def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply:
     """One point of the faithfulness curve."""
-    studied = studied_of(opened, question)
+    studied = _studied(opened, question)
     return Reply(asdict(next(curve(studied.circuits, studied.scored(question.steps), (question.share,)))))
 
 
 def edge(opened: Opened, question: EdgeQuestion) -> Reply:
     """The score as a sum over positions and components, its largest terms, and the effect that patching measures."""
-    studied = studied_of(opened, question)
+    studied = _studied(opened, question)
     change, gradient = studied.circuits.terms(question.writer, question.reader, steps=question.steps)
     pair = question.writer, question.reader
-    return Reply(made_of(change, gradient, patched_edges(studied.circuits, [pair])[pair], question.terms))
+    return Reply(_made_of(change[0], gradient[0], patched_edges(studied.circuits, [pair])[pair], question.terms))
 
 
-def made_of(change: Tensor, gradient: Tensor, exact: float, terms: int) -> dict[str, JsonValue]:
-    """An edge's score as a sum of products, b t d each, of a batch of one; and the effect that patching measures."""
-    products = (change * gradient)[0]
+@torch.no_grad()
+def every_edge(opened: Opened, question: EdgesQuestion, *, terms: int) -> Iterator[tuple[Edge, dict[str, JsonValue]]]:
+    """What `edge` answers about each of the edges with the largest scores, with one pass for all of them."""
+    studied = _studied(opened, question)
+    found, strongest = studied.circuits, studied.scored(question.steps).top(question.most)
+    wanted = {(edge.writer, edge.reader): edge for edge in strongest}
+    exact, gradients = patched_edges(found, wanted), found.gradients(steps=question.steps).readers
+    names = [str(writer) for writer in found.writers]
+    for where, change in found.changes():
+        for group, gradient in zip(found.parts.groups, gradients, strict=True):
+            if where not in (group, group.stream):
+                continue
+            first = found.place(group, len(change))[0].start
+            for (i, one), (reader, own) in product(enumerate(change), zip(group.readers, gradient, strict=True)):
+                if (pair := (names[first + i], str(reader))) in wanted:
+                    yield wanted[pair], _made_of(one[0], own[0], exact[pair], terms)
+
+
+def _made_of(change: Tensor, gradient: Tensor, exact: float, terms: int) -> dict[str, JsonValue]:
+    """An edge's score as a sum of products, t d each, and the effect that patching measures."""
+    products = change * gradient
     return {
         "score": float(products.sum()),
         "exact": exact,
         "positions": products.sum(-1).tolist(),
-        "terms": _largest(change[0], gradient[0], products, terms),
+        "terms": _largest(change, gradient, products, terms),
         "n_terms": products.numel(),
     }
 
@@ -134,8 +154,7 @@ def _clean(opened: Opened, question: CircuitsQuestion) -> Pass:
     return opened.passes.get(question.run.model_copy(update={"edits": []}))
 
 
-def studied_of(opened: Opened, question: CircuitsQuestion) -> Studied:
-    """The circuits between the two runs of a question."""
+def _studied(opened: Opened, question: CircuitsQuestion) -> Studied:
     base = {"run": question.run.key, "corrupt": question.corrupt.key}
     key = str({**base, "of": (question.answer, question.minus, question.position)})
     return opened.kept(Studies, Studies).get(key, lambda: _study(opened, question))

@@ -3,20 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-
-from clearhead.analysis.circuits import Edge, patched_edges
 from clearhead.config import LanguageHead, TaggingHead
+from clearhead.errors import UserError
 from clearhead.explorer.answering.circuits import (
     CircuitsQuestion,
     EdgesQuestion,
     FaithfulnessQuestion,
-    Studied,
     circuits,
     edges,
+    every_edge,
     faithfulness,
-    made_of,
-    studied_of,
 )  # fmt: skip
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK, Pass
@@ -25,8 +21,30 @@ from clearhead.explorer.export.held import Answers, Held
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """The points of the faithfulness curve that a page asks for (ui/src/views/circuits/circuits.svelte.ts)."""
+STEPS, EDGES = (0, 5), 300
+"""The steps of integrated gradients that a page offers, and the edges that it draws at most."""
+STEPS_LARGE, EDGES_LARGE = (0,), 60
+"""The same of a larger model, whose circuit takes longer than everything else in the file."""
 TERMS = 8
 """The terms of an edge that a page lists."""
+
+
+def held_circuit(
+    opened: Opened, run: RunRequest, other: RunRequest, *, is_small: bool, is_asked: bool
+) -> Answers | None:
+    """The circuit of a run against another; None if the two do not compare.
+
+    Raises UserError in that case, too, if the circuit was asked for.
+    """
+    if (other.text, other.image) == (run.text, run.image) or other.step != run.step:
+        return None
+    steps, most = (STEPS, EDGES) if is_small else (STEPS_LARGE, EDGES_LARGE)
+    try:
+        return circuit(opened, run, other, steps=steps, most=most)
+    except UserError:
+        if is_asked:
+            raise
+        return None
 
 
 def circuit(opened: Opened, run: RunRequest, other: RunRequest, *, steps: Sequence[int], most: int) -> Answers:
@@ -58,29 +76,9 @@ def _answers(
                 point = faithfulness(opened, FaithfulnessQuestion(**base, steps=n, share=share)).json
             yield "faithfulness", {**asked, "share": share}, point
         with LOCK:
-            studied = studied_of(opened, CircuitsQuestion(**base))
-            explained = _explained(studied, studied.scored(n).top(most), n)
+            explained = list(every_edge(opened, EdgesQuestion(**base, steps=n, most=most), terms=TERMS))
         for edge, said in explained:
             yield "edge", {**asked, "writer": edge.writer, "reader": edge.reader}, said
-
-
-@torch.no_grad()
-def _explained(studied: Studied, chosen: Sequence[Edge], steps: int) -> list[tuple[Edge, dict[str, Any]]]:
-    """How the score of each edge comes about, with one pass for all of them."""
-    made: list[tuple[Edge, dict[str, Any]]] = []
-    found, wanted = studied.circuits, {(edge.writer, edge.reader): edge for edge in chosen}
-    exact = patched_edges(found, wanted)
-    names, gradients = [str(writer) for writer in found.writers], found.gradients(steps=steps).readers
-    for address, change in found.changes():
-        for group, gradient in zip(found.parts.groups, gradients, strict=True):
-            if group.stream != address:
-                continue
-            first = found.place(group, len(change))[0].start
-            for reader, own in zip(group.readers, gradient, strict=True):
-                for i, one in enumerate(change):
-                    if (pair := (names[first + i], str(reader))) in wanted:
-                        made.append((wanted[pair], made_of(one, own, exact[pair], TERMS)))
-    return made
 
 
 def _positions(opened: Opened, run: RunRequest, other: RunRequest) -> list[dict[str, int]]:
@@ -98,4 +96,3 @@ def _positions(opened: Opened, run: RunRequest, other: RunRequest) -> list[dict[
 def _last(found: Pass) -> list[int]:
     """The ids of the last stack."""
     return [token.id for token in list(found.reading.tokens.values())[-1]]
-

@@ -24,7 +24,7 @@ from clearhead.config import (
     TokenInput,
     VectorHead,
 )  # fmt: skip
-from clearhead.errors import UserError, pasted
+from clearhead.errors import pasted
 from clearhead.explorer.answering.about import about, plan_of
 from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
@@ -35,8 +35,8 @@ from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateS
 from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.wording import worded
 from clearhead.explorer.answering.words import tokenized
-from clearhead.explorer.export.circuits import circuit
-from clearhead.explorer.export.held import Answers, held_features
+from clearhead.explorer.export.circuits import held_circuit
+from clearhead.explorer.export.held import held_features
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.explorer.static_files import catalogues
@@ -44,10 +44,6 @@ from clearhead.model.assign import merged
 from clearhead.model.ops import op_weights
 from clearhead.model.rounding import RoundedMatrix
 
-STEPS, EDGES = (0, 5), 300
-"""Of the circuit in a file: the steps of integrated gradients, and the edges that a page draws at most."""
-STEPS_LARGE, EDGES_LARGE = (0,), 60
-"""The same of a larger model, whose circuit takes longer than everything else in the file."""
 LIVE: int = 2_500_000
 """Parameters of the largest model that a file holds."""
 PART_BYTES: int = 16 << 20
@@ -78,9 +74,9 @@ def contents(
     """Everything that a page needs to show these runs without a server; it begins with the first one, without edits.
 
     The reader may choose the `others` by their texts, and a walk goes through `stops`. `corrupt` is an input against
-    which the file holds the circuit of the first run; so is another of the `runs` with as many tokens. For a model that the file does
-    not hold, only `runs` have the effect of each head. The page speaks all its languages, or only these. Raises
-    UserError if a run cannot be computed or is too large.
+    which the file holds the circuit of the first run; so is another of the `runs` with as many tokens. For a model
+    that the file does not hold, only `runs` have the effect of each head. The page speaks all its languages, or only
+    these. Raises UserError if a run cannot be computed or is too large.
     """
     head = opened.model.config.head
     live = is_live(opened)
@@ -89,7 +85,11 @@ def contents(
     cut = _tokenized(opened, [*runs, *more])
     answers = [*ALWAYS, "effects"]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
-    answers += ["check"] + ["weights", "neighbours", "qk", "ov"] * live + ["patching"] * (live and _patches(opened.model.config))
+    answers += (
+        ["check"]
+        + ["weights", "neighbours", "qk", "ov"] * live
+        + ["patching"] * (live and _patches(opened.model.config))
+    )
     splits = not isinstance(head, NoHead | SpanHead) if live else splits_likeliest(opened.model.network)
     answers += ["attribution"] * splits + ["generate"] * (_writing(opened.model) is not None)
     # A reader who chooses another text leaves the target to the file, which has one for each.
@@ -109,7 +109,7 @@ def contents(
         _live(made, opened, [*runs, *more])
     else:
         _recorded(made, opened, runs, more)
-    _held(made, opened, runs, others, corrupt)
+    _held(made, opened, runs, others, corrupt=corrupt)
     return made
 
 
@@ -280,29 +280,26 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
 # --- what needs the model in Python ------------------------------------------------------------------------------
 
 
-def _held(made: Contents, opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest], corrupt: RunRequest | None) -> None:
+def _held(
+    made: Contents,
+    opened: Opened,
+    runs: Sequence[RunRequest],
+    others: Sequence[RunRequest],
+    *,
+    corrupt: RunRequest | None,
+) -> None:
     """The features of each text, and the circuit of the first run against each other that can be compared with it."""
     settled = _distinct([_settled(opened, _plain(run)) for run in (*runs, *others)])
+    is_small = sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
     found = [held_features(opened, run) for run in settled]
-    found += [_circuit(opened, settled[0], other, corrupt) for other in settled[1 : len(runs)]]
-    held = [one for one in found if one is not None]
-    for i, one in enumerate(held):
-        made.parts[f"held-{i}"] = one.reply
+    for other in settled[1 : len(runs)]:
+        is_asked = corrupt is not None and (other.text, other.image) == (corrupt.text, corrupt.image)
+        found.append(held_circuit(opened, settled[0], other, is_small=is_small, is_asked=is_asked))
     about = made.document["about"]
-    made.document["held"] = [{**one.told, "part": f"held-{i}"} for i, one in enumerate(held)]
-    about["answers"] += dict.fromkeys(ask for one in held for ask in one.told["asks"])
-    about |= {"corrupt": one.told["corrupt"]["text"] for one in held[::-1] if "corrupt" in one.told}
-
-
-def _circuit(opened: Opened, run: RunRequest, other: RunRequest, corrupt: RunRequest | None) -> Answers | None:
-    """The circuit of a run against another. Raises UserError if it was asked for and the texts do not compare."""
-    if (other.text, other.image) == (run.text, run.image) or other.step != run.step:
-        return None
-    small = sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
-    steps, most = (STEPS, EDGES) if small else (STEPS_LARGE, EDGES_LARGE)
-    try:
-        return circuit(opened, run, other, steps=steps, most=most)
-    except UserError:
-        if corrupt is not None and (other.text, other.image) == (corrupt.text, corrupt.image):
-            raise
-        return None
+    made.document["held"] = []
+    for i, one in enumerate(one for one in found if one is not None):
+        made.parts[f"held-{i}"] = one.reply
+        made.document["held"].append({**one.told, "part": f"held-{i}"})
+        about["answers"] += [ask for ask in one.told["asks"] if ask not in about["answers"]]
+        if "corrupt" in one.told:
+            about.setdefault("corrupt", one.told["corrupt"]["text"])

@@ -100,6 +100,7 @@ def export_page(
     name: str | None = None,
     image: "Picture | None" = None,
     edits: Sequence[Mapping[str, JsonValue]] = (),
+    corrupt: str | None = None,
     live: Format | None = None,
 ) -> Path:
     """Writes the explorer on this input as one HTML file, and returns where it is.
@@ -107,12 +108,13 @@ def export_page(
     It opens in a browser without a server or a network. The file holds a model of at most 2.5 million parameters, so
     that every edit works; with `live` a larger one, its matrices and token tables in 8 or 4 bits. Without it the file
     holds the answers of a larger model to this input: as it is, with `edits` (such as
-    `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each head. Raises UserError if the model
-    cannot read the input, or if its values are too many for one file.
+    `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each head. `corrupt` is a text of as many tokens
+    against which the file holds the circuit. Raises UserError if the model cannot read the input, or if its values are
+    too many for one file.
     """
     model, matrices = (model, None) if live is None else rounded_model(model, live)
     opened = Opened(model, name=name or UNNAMED, text=text, target=target, image=image, matrices=matrices)
-    return write(opened, path, edits)
+    return write(opened, path, edits, corrupt=corrupt)
 
 
 def rounded_model(model: Model, live: Format) -> tuple[Model, dict[str, RoundedMatrix]]:
@@ -129,14 +131,21 @@ def rounded_model(model: Model, live: Format) -> tuple[Model, dict[str, RoundedM
     return made, matrices
 
 
-def write(opened: Opened, path: str | Path, edits: Sequence[Mapping[str, JsonValue]] = ()) -> Path:
+def write(
+    opened: Opened,
+    path: str | Path,
+    edits: Sequence[Mapping[str, JsonValue]] = (),
+    *,
+    corrupt: str | None = None,
+) -> Path:
     """Writes the file on the first input, with its edited run beside it. Raises UserError if it cannot be written."""
     run, other, state = opened.start, None, None
     if edits:
         stated = [checked(EditRequest, edit) for edit in edits]
         other = run.model_copy(update={"edits": stated})
         state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
-    replace_file(Path(path), html_of(opened, run, other, state=state))
+    against = None if corrupt is None else RunRequest(text=corrupt)
+    replace_file(Path(path), html_of(opened, run, other, corrupt=against, state=state))
     return Path(path)
 
 

@@ -28,6 +28,9 @@ interface PlaceRow {
 /** Whether an op makes a value whose address fits. */
 const makes = (at: RegExp) => ({ plan }: About): boolean => plan.ops.some(({ out }) => at.test(out));
 
+/** Whether the head chooses among answers. */
+const chooses = ({ plan }: About): boolean => /^(language|classification|tagging)$/.test(plan.config.head.kind);
+
 const ROWS = [
   { name: "image", list: "steps", chapter: "images", when: ({ kind }) => kind === "image" },
   { name: "tokens", list: "steps", chapter: "tokens", when: ({ kind }) => kind !== "image" },
@@ -44,14 +47,14 @@ const ROWS = [
   { name: "logits", list: "steps", chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
   { name: "heads", list: "whole", chapter: "heads" },
   { name: "residual", list: "whole", chapter: "residuals", values: /\.resid_/ },
-  { name: "lens", list: "whole", asks: "lens", chapter: "residuals", when: makes(/^head\.logits$/) },
+  { name: "lens", list: "whole", asks: "lens", chapter: "residuals", when: chooses },
   { name: "circuits", list: "whole", asks: "circuits", chapter: "residuals" },
   { name: "examples", list: "whole", of: "head", when: ({ kind, has_tokenizer, answers }) => kind !== "image" && has_tokenizer && ["examples", "export"].some((ask) => answers.includes(ask as Ask)) },
   { name: "geometry", list: "whole", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head" },
   { name: "features", list: "whole", asks: "features", when: ({ features }) => Boolean(features?.length) },
   { name: "generation", list: "whole", asks: "generate", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
-  { name: "patching", list: "whole", asks: "patching", when: ({ plan: { config } }) => (config.encoder ?? config.decoder)!.input.kind === "tokens" && /^(language|classification|tagging)$/.test(config.head.kind) },
+  { name: "patching", list: "whole", asks: "patching", when: (about) => (about.plan.config.encoder ?? about.plan.config.decoder)!.input.kind === "tokens" && chooses(about) },
   { name: "steering", list: "whole", asks: "direction", when: ({ has_tokenizer, kind }) => kind !== "image" && has_tokenizer },
   { name: "difference", list: "whole", asks: "difference" },
   { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },

@@ -15,18 +15,18 @@ import { Shares, type Parts } from "./shares";
 
 type Pair = QKReply["pairs"][number];
 type Place = [h: number, t: number, s: number];
-interface Terms { queries: string[]; keys: string[]; pairs: Pair[]; others: Record<string, number> }
+interface Terms { pairs: Pair[]; others: Record<string, number> }
 
 /** score = sum_ij q_i . k_j scale + position terms   (Elhage et al. 2021) */
 export function splitScore(pass: Pass, { at, k }: Omit<Asked<"qk">, "run">): QKReply {
-  const [path, place] = cellOf(pass, at, ".scores"), { queries, keys, pairs: all, others } = terms(new Shares(pass), path, place);
+  const [path, place] = cellOf(pass, at, ".scores"), { pairs: all, others } = terms(new Shares(pass), path, place);
   const each = new Map<string, Pair>();
   for (const { query, key, value } of all) {
     const name = `${query} ${key}`;
     each.set(name, { query, key, value: value + (each.get(name)?.value ?? 0) });
   }
   const sorted = [...each.values()].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)), pairs = sorted.slice(0, k);
-  const left = new Set(queries).size * new Set(keys).size - pairs.length;
+  const parts = (side: "query" | "key"): number => new Set(all.map((pair) => pair[side])).size, left = parts("query") * parts("key") - pairs.length;
   return { pairs, rest: total(sorted.slice(k)), left, others, score: cell(pass.values.get(path)!, place) };
 }
 
@@ -59,7 +59,7 @@ function cellOf(pass: Pass, at: string, end: string): [path: string, place: Plac
 /** The terms of the number at a path: the ops from queries and keys to one score, read as a sum. */
 function terms(made: Shares, at: string, place: Place): Terms {
   const [h, t, s] = place, op = made.ops.get(at)!, [first, second] = op.inputs as [string, string];
-  const other = (value: number): Terms => ({ queries: [], keys: [], pairs: [], others: { [at]: value } });
+  const other = (value: number): Terms => ({ pairs: [], others: { [at]: value } });
   if (made.byHand.has(at)) return other(cell(made.pass.values.get(at)!, place));
   const before = (name: string): Terms => terms(made, name, place);
   const product = (query: string, i: number, key: string, j: number): Terms => multiplied(made.parts(query, i), made.parts(key, j), h);
@@ -68,16 +68,15 @@ function terms(made: Shares, at: string, place: Place): Terms {
       return product(first, t, second, s);
     case "add": {
       const a = before(first), b = before(second);
-      return { queries: a.queries.concat(b.queries), keys: a.keys.concat(b.keys), pairs: a.pairs.concat(b.pairs), others: { ...a.others, ...b.others } };
+      return { pairs: [...a.pairs, ...b.pairs], others: { ...a.others, ...b.others } };
     }
     case "scale": {
-      const one = before(first);
-      for (const pair of one.pairs) pair.value *= setting(op, "factor");
-      return one;
+      const { pairs, others } = before(first);
+      return { pairs: pairs.map((pair) => ({ ...pair, value: pair.value * setting(op, "factor") })), others };
     }
     case "soft_cap": {
-      const one = before(first), sum = total([...one.pairs, ...Object.values(one.others).map((value) => ({ value }))]);
-      return { ...one, others: { ...one.others, [at]: softCap(sum, setting(op, "cap")) - sum } };
+      const { pairs, others } = before(first), sum = total(pairs) + total(Object.values(others).map((value) => ({ value })));
+      return { pairs, others: { ...others, [at]: softCap(sum, setting(op, "cap")) - sum } };
     }
     case "by_distance": {
       const away = distanceRow(op, made.number(op, t) - made.number(op, s)), [content, vectors] = made.ops.get(first)!.inputs as [string, string];
@@ -90,7 +89,7 @@ function terms(made: Shares, at: string, place: Place): Terms {
 
 function multiplied(q: Parts, k: Parts, h: number): Terms {
   const pairs = q.names.flatMap((query, i) => k.names.map((key, j) => ({ query, key, value: dot(row(q.values, h, i), row(k.values, h, j)) })));
-  return { queries: q.names, keys: k.names, pairs, others: {} };
+  return { pairs, others: {} };
 }
 
 function total(terms: readonly { value: number }[]): number {

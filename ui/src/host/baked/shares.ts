@@ -30,21 +30,22 @@ export class Shares {
 
   /** The summands of the vector at this path and position; of each head where the value has an axis of heads. */
   parts(at: string, position: number): Parts {
-    const found = new Map<string, Parts>();
-    for (const op of this.#path(at)) found.set(op.out, this.#made(op, position, (op.inputs ?? []).map((name) => found.get(name)!)));
-    return found.get(at)!;
+    const op = this.ops.get(at)!;
+    if (this.#isGiven(op)) return this.#given(op, position);
+    const [a, b] = added(op).map((name) => this.parts(name, position)) as [Parts, Parts?];
+    if (!b) return this.#withBias({ ...a, values: this.#through(op, [a.values], position) }, op.weights?.slice(1));
+    if (op.op === "add") return joined(a, b);
+    return joined({ ...a, values: this.evaluated(op, a.values, zeros(a, b)) }, { ...b, values: this.evaluated(op, zeros(b, a), b.values) });
   }
 
   /** What rows that are added to the value `start` at one position add to the value `end` directly; null if an edit wrote
    *  a value on the way. */
   onward(start: string, x: Floats, position: number, end: string): Floats | null {
-    const found = new Map([[start, x]]);
-    for (const op of this.#path(end)) {
-      const own = (op.inputs ?? []).flatMap((name) => found.get(name) ?? []);
-      if (!own.length || found.has(op.out) || this.#isGiven(op)) continue;
-      found.set(op.out, op.op === "add" && own.length < 2 ? own[0]! : this.#through(op, own, position));
-    }
-    return found.get(end) ?? null;
+    const op = this.ops.get(end)!;
+    if (end === start) return x;
+    if (this.#isGiven(op)) return null;
+    const own = added(op).flatMap((name) => this.onward(start, x, position, name) ?? []);
+    return op.op === "add" || !own.length ? own[0] ?? null : this.#through(op, own, position);
   }
 
   /** … 1 d: the vector at a position. */
@@ -69,35 +70,12 @@ export class Shares {
     return op;
   }
 
-  /** The ops from what is given to a value, in order. */
-  #path(end: string): Op[] {
-    const needed = new Set<string>(), visit = (name: string): void => {
-      const op = this.ops.get(name)!, inputs = op.inputs ?? [];
-      if (needed.has(name)) return;
-      needed.add(name);
-      if (!this.#isGiven(op)) (op.op === "add" || op.op === "join" ? inputs : inputs.slice(0, 1)).forEach(visit);
-    };
-    visit(end);
-    return this.pass.plan.ops.filter((op) => needed.has(op.out));
-  }
-
   /** Whether the sum ends here, at a value that is a part by itself. */
   #isGiven({ op, out, inputs }: Op): boolean {
     if (this.byHand.has(out) || (op === "norm" && inputs!.slice(1, -1).some((name) => this.byHand.has(name)))) return true;
     if (LINEAR.test(op)) return WRITER.test(out);
     if (out.startsWith("head.")) throw new Error(BENDS);
     return true;
-  }
-
-  #made(op: Op, position: number, inputs: (Parts | undefined)[]): Parts {
-    const [a, b] = inputs as [Parts, Parts];
-    if (this.#isGiven(op)) return this.#given(op, position);
-    if (op.op === "add") return joined(a, b);
-    if (op.op === "join") {
-      const beside = (i: number, { values }: Parts): Floats => this.evaluated(op, i ? zeros(values, a) : values, i ? values : zeros(values, b));
-      return joined({ ...a, values: beside(0, a) }, { ...b, values: beside(1, b) });
-    }
-    return this.#withBias({ ...a, values: this.#through(op, [a.values], position) }, op.weights?.slice(1));
   }
 
   #given(op: Op, position: number): Parts {
@@ -152,6 +130,11 @@ function joined(a: Parts, b: Parts): Parts {
 }
 
 /** As many rows as there are of the one, as wide as those of the other. */
-function zeros(of: Floats, { values }: Parts): Floats {
-  return floats([...of.shape.slice(0, -1), axisLength(values, -1)]);
+function zeros({ values: { shape } }: Parts, { values }: Parts): Floats {
+  return floats([...shape.slice(0, -1), axisLength(values, -1)]);
+}
+
+/** What an op adds up, or the one value that it is linear in. */
+function added({ op, inputs }: Op): readonly string[] {
+  return op === "add" || op === "join" ? inputs! : inputs!.slice(0, 1);
 }

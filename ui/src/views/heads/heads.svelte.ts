@@ -21,10 +21,10 @@ export class HeadMeasures {
   }
 
   /** Measures what is missing, for as long as a component wants it. */
-  follow(answers: readonly string[]): () => void {
+  follow(): () => void {
     this.#wanted += 1;
-    if (answers.includes("statistics")) void this.#describe();
-    if (answers.includes("effects")) void this.#measure();
+    void this.#describe();
+    void this.#measure();
     return () => void (this.#wanted -= 1);
   }
 
