@@ -5,14 +5,17 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load
 from torch import Tensor
 
+from clearhead.analysis.features import Features, Site
 from clearhead.api import Model
+from clearhead.api.features import attach
 from clearhead.explorer import static_files
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export import contents as baking
@@ -21,7 +24,7 @@ from clearhead.explorer.export.page import Format, html_of, rounded_model
 from clearhead.explorer.export.text import BYTES, CHARACTERS, FIRST
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask, last, session_of
-from tests.explorer.traced import CONFIGS, inputs
+from tests.explorer.traced import CONFIGS, inputs, model_of
 
 Json = dict[str, Any]
 OTHER, ALIKE = "one four five one", "one six three four five two"
@@ -86,6 +89,7 @@ def write(folder: Path) -> None:
     """All of them, and `exports.json` with their names; besides `numbers.html`, of a model without a tokenizer."""
     with page_in(folder / "static"):
         names = [written for name in CONFIGS for written in _both(folder, name)]
+        names += _featured(folder)
         names += [_rounded(folder, name, live) for name, live in ROUNDED_MODELS.items()]
         trained = session_of("decoder_pre_learned").model
         numbers = Session(Model(trained.network, None, trained.generation), name="numbers")
@@ -104,6 +108,25 @@ def _both(folder: Path, name: str) -> list[str]:
         few = circuit_questions(session, corrupt, most=EDGES_LARGE)
     _write(folder / f"{name}_large", html, session, large_questions(name, session) + few)
     return [f"{name}_live", f"{name}_large"]
+
+
+def _featured(folder: Path) -> list[str]:
+    """A model with features, small and as if it were large."""
+    given, at = session_of("decoder_pre_learned"), "decoder.blocks.0.resid_post"
+    model = model_of(CONFIGS["decoder_pre_learned"])
+    sizes = torch.randn(16, 40), torch.zeros(40), torch.randn(40, 16), torch.zeros(16)
+    attach(model.network, Features(Site(at, at), *sizes, k=6))
+    session = Session(model, name="decoder_featured", text=given.start.text)
+    run = plain(session)
+    questions: list[tuple[Json, float]] = [
+        ({"ask": "features", "run": run, "at": f"{at}.features", "position": t, "k": 12, "also": []}, NEAR)
+        for t in range(3)
+    ]
+    for large in (False, True):
+        with too_large() if large else nullcontext():
+            html = html_of(session, session.start)
+        _write(folder / f"decoder_featured_{'large' if large else 'live'}", html, session, questions)
+    return ["decoder_featured_live", "decoder_featured_large"]
 
 
 def other_of(session: Session) -> RunRequest | None:

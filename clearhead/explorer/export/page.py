@@ -108,9 +108,9 @@ def export_page(
     It opens in a browser without a server or a network. The file holds a model of at most 2.5 million parameters, so
     that every edit works; with `live` a larger one, its matrices and token tables in 8 or 4 bits. Without it the file
     holds the answers of a larger model to this input: as it is, with `edits` (such as
-    `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each head. `corrupt` is a text of as many tokens
-    against which the file holds the circuit. Raises UserError if the model cannot read the input, or if its values are
-    too many for one file.
+    `{"at": "decoder.blocks.0.attn.z[h=1]", "do": "zero"}`), and without each head. `corrupt` is a text of as many
+    tokens, against which the file holds the circuit. Raises UserError if the model cannot read the input, or if its
+    values are too many for one file.
     """
     model, matrices = (model, None) if live is None else rounded_model(model, live)
     opened = Opened(model, name=name or UNNAMED, text=text, target=target, image=image, matrices=matrices)

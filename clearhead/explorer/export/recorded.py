@@ -114,7 +114,9 @@ def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
     known |= {op.out for op in _following(ops, known)}
     values = {a: _half(recording.value(a)) for a in halves} | {a: recording.value(a) for a in by_hand}
     values |= {a: recording.value(a) for a in _read_by_vector(found) if a in facts}
-    rest, left = sorted(facts.keys() - known, key=lambda a: prod(facts[a].shape)), SPARE_BYTES
+    features = {f"{one.reads}.{one.name}" for one in found.model.network.attached}  # The file answers about them.
+    rest = sorted(facts.keys() - known - features, key=lambda a: prod(facts[a].shape))
+    left = SPARE_BYTES
     for address in rest:
         left -= 4 * prod(facts[address].shape)
         if left < 0:

@@ -229,16 +229,21 @@ def test_a_model_that_reads_images(
 
 @pytest.mark.parametrize("large", [pytest.param(False, marks=pytest.mark.slow), True], ids=["live", "large"])
 def test_every_place_opens(open_file: OpenFile, translator: Session, tmp_path: Path, large: bool) -> None:
-    """Without a mistake in a script; what is not in the file says so."""
-    opened = open_file(translator, written(translator, tmp_path / "a.html", large=large, state=STATE))
-    places = [view for view in VIEWS if view not in ("image", "training")]
-    for view in places:
+    """Without a mistake in a script. The list has no place without an answer; a link to one says that it has none."""
+    corrupt = RunRequest(text="seven six nine one")
+    opened = open_file(translator, written(translator, tmp_path / "a.html", large=large, corrupt=corrupt, state=STATE))
+    absent = {"image", "training", "examples"} | ({"patching"} if large else set())
+    listed = [text.strip() for text in opened.page.locator("nav.left .steps button").all_inner_texts()]
+    assert {view for view, name in VIEWS.items() if not any(text.endswith(name) for text in listed)} == absent
+    for view in [view for view in VIEWS if view not in absent]:
         show(opened, view)
         assert opened.alert is None
         gaps = opened.page.locator("main .gap").all_inner_texts()
         assert not [gap for gap in gaps if "no value" in gap or "undefined" in gap], (view, gaps)
-        if not large and view != "generation":
-            assert not [gap for gap in gaps if "file" in gap], (view, gaps)
+        assert large or not [gap for gap in gaps if "file" in gap], (view, gaps)
+    if large:
+        opened.go_to(fragment(SOURCE, TARGET, view="patching"))
+        assert "takes the model in Python" in opened.page.locator("main .gap").inner_text()
 
 
 def test_a_large_model_takes_any_head_off_and_refuses_the_rest(
