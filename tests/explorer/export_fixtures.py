@@ -236,10 +236,8 @@ def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
 
 def _adds(session: Session) -> bool:
     """Whether a logit is a sum of what each part wrote."""
-    config = session.model.config
-    head, last = config.head, list(config.stacks.values())[-1]
-    bends = any(getattr(head, name, None) for name in ("transform", "pooler", "soft_cap"))
-    return _has_lens(session) and last.norm_place != "post" and not bends
+    head = session.model.config.head
+    return _has_lens(session) and not any(getattr(head, name, None) for name in ("transform", "pooler", "soft_cap"))
 
 
 def _has_head(session: Session) -> bool:

@@ -79,10 +79,8 @@ def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measu
 
 def splits_likeliest(network: Transformer) -> bool:
     """Whether the logits of a network are sums over its parts, at each position of a text."""
-    head, last = network.config.head, network.config.output
-    if not isinstance(head, c.LanguageHead):
-        return False
-    return last.norm_place != "post" and not head.transform and head.soft_cap is None
+    head = network.config.head
+    return isinstance(head, c.LanguageHead) and not head.transform and head.soft_cap is None
 
 
 def _split(found: Pass) -> Reply:

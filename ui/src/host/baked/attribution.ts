@@ -12,13 +12,10 @@ type Part = readonly [name: string, added: Floats];
 
 /** What is not split further. */
 const WRITES = /\.(embed\.(tokens|positions|types)|ffn\.out)$/;
-const RESCALES = "attribution: expected a residual stream that only adds, got post-norm, which rescales it";
 const BENDS = "attribution: expected a linear head, got one with a layer, a pooler or a cap of its own";
 
 /** logit = Σ part · W[logit] + bias, the norms on the way with the scale that they had   (Elhage et al. 2021) */
 export function attribution(pass: Pass, { position, logit, minus }: Omit<Asked<"attribution">, "run">): AttributionReply {
-  const { config } = pass.plan, last = config.decoder ?? config.encoder;
-  if (last?.norm_place === "post") throw new Error(RESCALES);
   const { output, pool, states, factor } = headOf(pass);
   const [matrix, bias] = (output.weights ?? []).map((name) => pass.weights.get(name)!);
   const n = axisLength(matrix!, 0);
