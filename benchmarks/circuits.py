@@ -24,8 +24,10 @@ from clearhead.analysis.circuits import (
     refined_edges,
     refined_nodes,
 )
+from clearhead.analysis.features import Features
 from clearhead.api import Model
 from clearhead.api.circuits import circuits_of
+from clearhead.api.features import features_named
 from clearhead.explorer.recording.tokens import read
 from clearhead.families import preset
 from clearhead.lab.experiments import induction
@@ -75,6 +77,7 @@ def fidelity(
     demo: Path | None = None,
     n: int = 10,
     edges: bool = True,
+    features: tuple[str, ...] = (),
 ) -> None:
     """Spearman's correlation of each method with exhaustive patching of every node and every edge, by pair of inputs.
 
@@ -84,9 +87,10 @@ def fidelity(
         demo: Folder of a trained `clearhead demo`.
         n: Pairs of inputs.
         edges: Also measure edges, of which there are thousands.
+        features: Folders of features of stories15M, which are parts of the graph.
     """
     torch.set_num_threads(1)
-    several = list(_pairs(which, checkpoints, demo, n))
+    several = list(_pairs(which, checkpoints, demo, n, features))
     for what in ("nodes", "edges") if edges else ("nodes",):
         found: dict[str, list[tuple[float, float]]] = {}
         for circuits in several:
@@ -203,10 +207,11 @@ def _ranks(x: Tensor) -> Tensor:
     return (counts.cumsum(0) - (counts - 1) / 2)[which]
 
 
-def _pairs(which: str, checkpoints: Path, demo: Path | None, n: int) -> Iterator[Circuits]:
+def _pairs(which: str, checkpoints: Path, demo: Path | None, n: int, features: Sequence[str]) -> Iterator[Circuits]:
     """Circuits between pairs of inputs, in float32."""
     if which == "stories15M":
-        yield from _stories(clearhead.load(checkpoints / which), n)
+        model = clearhead.load(checkpoints / which)
+        yield from _stories(model, n, [features_named(folder, model.network) for folder in features])
     elif which == "minilm":
         yield from _texts(clearhead.load(checkpoints / "all-MiniLM-L6-v2-fp16"), SENTENCES[:n])
     elif demo is not None:
@@ -222,7 +227,9 @@ def _texts(model: Model, pairs: Sequence[tuple[str, str]]) -> Iterator[Circuits]
 
 
 @torch.no_grad()
-def _stories(model: Model, n: int, *, length: int = 10, seed: int = 1) -> Iterator[Circuits]:
+def _stories(
+    model: Model, n: int, features: Sequence[Features], *, length: int = 10, seed: int = 1
+) -> Iterator[Circuits]:
     """Texts that the model writes, and the same with another token at one place, where that changes what follows."""
     known: set[tuple[int, ...]] = set()
     network, random = model.network.float(), torch.Generator().manual_seed(seed)
@@ -233,7 +240,7 @@ def _stories(model: Model, n: int, *, length: int = 10, seed: int = 1) -> Iterat
         at = int(torch.randint(length // 3, length - 2, (1,), generator=random))
         other = ids.clone()
         other[:, at] = _drawn(network, ids[:, :at], random, but=int(ids[0, at]))
-        circuits, explained = circuits_of(model, [Tokens(ids)], [Tokens(other)])
+        circuits, explained = circuits_of(model, [Tokens(ids)], [Tokens(other)], features=features)
         likeliest = int(circuits.results[1][0, -1].argmax())
         pair = tuple(torch.cat([ids, other]).flatten().tolist())
         if explained.answer != likeliest and pair not in known:

@@ -7,6 +7,7 @@ from torch import nn
 
 from clearhead.analysis.circuits import Circuits, LogitDifference, Metric, VectorShift
 from clearhead.analysis.circuits.circuits import Baseline
+from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import at
 from clearhead.api.model import Model
 from clearhead.config import NoHead, VectorHead
@@ -32,14 +33,16 @@ def circuits_of(
     answer: int | None = None,
     minus: int | None = None,
     position: int | None = None,
+    features: Sequence[Features] = (),
 ) -> tuple[Circuits, Explained]:
     """The circuits of logit[answer] - logit[minus] at a position, by default the last.
 
     `answer` is by default the likeliest on the clean input. `minus` is the likeliest on the corrupt one, or the next
     likeliest on the clean one if that is the answer. A model that ends in its states has the shift of its sentence
-    vector instead. Raises UserError for an answer or position that is not there.
+    vector instead. `features` are parts of the graph, those that matter most to the number by themselves. Raises
+    UserError for an answer or position that is not there, and for features that have no place in the graph.
     """
-    first = Circuits(model.network, clean, corrupt, LogitDifference(0))
+    first = Circuits(model.network, clean, corrupt, LogitDifference(0), features=features)
     if isinstance(model.config.head, NoHead | VectorHead):
         if answer is not None or minus is not None:
             raise UserError("answer: expected none, because this model has no logits; leave --answer and --minus out")

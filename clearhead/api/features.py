@@ -77,6 +77,13 @@ def load_features(
     return replace(features, source=f"{str(path)!r}, model.network{more}")
 
 
+def features_named(name: str, network: Transformer) -> Features:
+    """The features of FOLDER, or of one layer of it: FOLDER:LAYER. Raises UserError as `load_features` does."""
+    folder, colon, layer = name.rpartition(":")
+    has_layer = bool(colon) and layer.isdigit()
+    return load_features(folder if has_layer else name, network, layer=int(layer) if has_layer else None)
+
+
 def attach(network: Transformer, *several: Features) -> None:
     """Gives features addresses in every trace of this network, in place of those that it had.
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Files, Flag, Length, Named, OneObject, Text, app
+from clearhead.cli.app import Device, Files, Flag, Length, Named, OneObject, Repeated, Text, app
 from clearhead.errors import UserError
 
 
@@ -24,6 +24,7 @@ def circuits(
     steps: int = 5,
     exact: float = 1 / 3,
     top: float = 0.05,
+    features: Repeated = (),
     out: Path | None = None,
     device: Device = "cpu",
 ) -> None:
@@ -51,13 +52,15 @@ def circuits(
         steps: Texts between the two for ig.
         exact: Share of the nodes that refined patches for real, those whose estimates are least certain.
         top: Share of the edges that --out keeps.
+        features: Folders of `clearhead features train`, SAELens or circuit-tracer (FOLDER:LAYER). What is written at
+            their sites is split into features and the error that they leave, each a part of its own.
         out: JSON file to write.
     """
     from clearhead.commands.circuits import circuits_command, pairs_command
 
     if pairs is not None:
         given = {"--clean": clean, "--corrupt": corrupt, "--answer": answer, "--minus": minus, "--position": position}
-        given["--edges"] = edges or None
+        given |= {"--edges": edges or None, "--features": " ".join(features) or None}
         pairs_command(model, pairs, target=target, exact=exact, out=out, device=device, given=given)
         return
     if clean is None or corrupt is None:
@@ -75,6 +78,7 @@ def circuits(
         steps=steps,
         exact=exact,
         top=top,
+        features=features,
         out=out,
         device=device,
     )

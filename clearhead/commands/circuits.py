@@ -1,7 +1,7 @@
 """`clearhead circuits`: the parts and connections that make one number of a model's answer."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from clearhead.analysis.circuits import Edge, Edges, Nodes, Point, curve, refine
 from clearhead.api import Model, load
 from clearhead.api.answers import answer_id
 from clearhead.api.circuits import Explained, circuits_of
+from clearhead.api.features import features_named
 from clearhead.capture import node_effects
 from clearhead.capture.texts import Text
 from clearhead.commands import tell
@@ -39,6 +40,7 @@ def circuits_command(
     steps: int,
     exact: float,
     top: float,
+    features: Sequence[str],
     out: Path | None,
     device: str,
 ) -> None:
@@ -54,7 +56,8 @@ def circuits_command(
     replaced = baseline or read(model, corrupt, other).inputs
     given = {"answer": answer, "minus": minus}
     ids = {which: answer_id(model, text, name=which) for which, text in given.items() if text is not None}
-    circuits, explained = circuits_of(model, inputs, replaced, position=position, **ids)
+    known = [features_named(folder, model.network) for folder in features]
+    circuits, explained = circuits_of(model, inputs, replaced, position=position, features=known, **ids)
     begin, end = circuits.ends
     metric = named(model, explained)
     tell(f"{metric}: {begin:.3f} on the clean text, {end:.3f} on the corrupt one")

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearhead.analysis.features import Features
 from clearhead.api import load
-from clearhead.api.features import attach, load_features
+from clearhead.api.features import attach, features_named
 from clearhead.capture.texts import Texts, texts_in
 from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
@@ -118,12 +117,8 @@ def opened(
 
 def attach_all(session: Session, folders: Sequence[str]) -> None:
     """Attaches the features of each folder, or of one of its layers: FOLDER:LAYER."""
-    network, found = session.model.network, list[Features]()
-    for given in folders:
-        folder, colon, layer = given.rpartition(":")
-        has_layer = bool(colon) and layer.isdigit()
-        found.append(load_features(folder if has_layer else given, network, layer=int(layer) if has_layer else None))
-    attach(network, *found)
+    network = session.model.network
+    attach(network, *(features_named(folder, network) for folder in folders))
 
 
 def show(url: str) -> None:

@@ -9,9 +9,11 @@ import pytest
 from clearhead.analysis.circuits import curve
 from clearhead.api import Model
 from clearhead.api.circuits import circuits_of
+from clearhead.api.features import save_features
 from clearhead.capture import node_effects
 from clearhead.cli import main
 from clearhead.explorer.recording.tokens import read
+from tests.analysis.test_circuit_features import features
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 
 CLEAN, CORRUPT = "one two three four five two", "one three two four five two"
@@ -58,6 +60,18 @@ def test_nodes_with_a_baseline(folder: Path, tmp_path: Path) -> None:
         assert n_exact == (round(len(document["nodes"]) / 3) if method == "refined" else 0)
 
 
+def test_features_are_parts(folder: Path, tmp_path: Path) -> None:
+    network, at = model_of(CONFIGS["decoder_pre_learned"]).network, "decoder.blocks.0.resid_post"
+    own = features(network, at, "sae")
+    path = save_features(own, tmp_path / "features")
+    document = found(folder, tmp_path, "--corrupt", CORRUPT, "--features", str(path), "--edges")
+    nodes = {node for node in document["nodes"] if node.startswith(own.address)}
+    assert f"{own.address}.error" in nodes
+    ends = {edge[side] for edge in document["edges"] for side in ("writer", "reader")}
+    assert nodes & ends
+    assert next(point for point in document["faithfulness"] if point["share"] == 0.5)["n_edges"] > 0
+
+
 def test_pairs_of_texts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs, out = tmp_path / "pairs.tsv", tmp_path / "nodes.json"
     texts = [(CLEAN, CORRUPT), ("four two one", "four two three")]
@@ -74,6 +88,7 @@ def test_pairs_of_texts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     for more, message in (
         (["--pairs", str(pairs)], f"{pairs}:2: expected a clean and a corrupt text with a tab"),
         (["--pairs", str(pairs), "--edges"], "--edges: expected no such flag with --pairs"),
+        (["--pairs", str(pairs), "--features", "f"], "--features: expected no such flag with --pairs, got f"),
         (["--clean", "one"], "expected --clean TEXT and --corrupt TEXT, or --pairs FILE"),
     ):
         with pytest.raises(SystemExit):

@@ -3,6 +3,7 @@
 from clearhead.analysis.circuits.circuits import Circuits
 from clearhead.analysis.circuits.faithfulness import Point, curve, patched_but
 from clearhead.analysis.circuits.graph import Edge, Edges, Nodes
+from clearhead.analysis.circuits.parts import with_a_place
 from clearhead.analysis.circuits.patching import patched_edges, patched_nodes
 from clearhead.analysis.circuits.refined import refined_edges, refined_nodes
 from clearhead.analysis.metrics import Divergence, LogitDifference, LogProbability, Loss, Metric, VectorShift
@@ -25,4 +26,5 @@ __all__ = [
     "patched_nodes",
     "refined_edges",
     "refined_nodes",
+    "with_a_place",
 ]

@@ -1,6 +1,6 @@
 """`Circuits`: which parts of a network, and which connections between them, make one number of its result."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from functools import cached_property
 from typing import Literal
@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.ablation import by_stack, layouts, real
+from clearhead.analysis.circuits.branches import Branch, Reader, Writer
 from clearhead.analysis.circuits.gradients import Gradients, gradients
 from clearhead.analysis.circuits.graph import Edges, Nodes
-from clearhead.analysis.circuits.parts import Group, Parts, Reader, Writer, by_head
+from clearhead.analysis.circuits.parts import Group, Parts
+from clearhead.analysis.circuits.split import N_FEATURES, Split, chosen
+from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import Metric
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -29,32 +32,46 @@ class Circuits:
     A writer is an embedding, positions, a head or an FFN; a reader is the query, key or value of a head, an FFN's input
     or the network's head. The edge u -> r is the direct way from u to r, along the stream with its norms and through
     no other part.
+
+    With features (Marks et al. 2024; Dunefsky et al. 2024), what is written at their site is split into parts that
+    add up to it: the `n_features` that matter most, all others together, and the error that they leave. Each is a
+    writer, and but for features of what an attention writes a reader too. Features of a residual stream are all of it:
+    earlier writers reach later readers through them alone.
     """
 
     def __init__(
-        self, network: Transformer, clean: Sequence[Tokens | Tensor], corrupt: Baseline, metric: Metric
+        self,
+        network: Transformer,
+        clean: Sequence[Tokens | Tensor],
+        corrupt: Baseline,
+        metric: Metric,
+        *,
+        features: Sequence[Features] = (),
+        n_features: int = N_FEATURES,
     ) -> None:
         """`corrupt` has the shape of `clean`; "zero" and "mean" replace values as `analysis.ablation.without` does.
 
         Weights of 16 bits are copied to float32, because small effects drown in their rounding. Raises UserError for
-        texts of different lengths.
+        texts of different lengths, and for features that have no place in the graph.
         """
         refuse_rounded(network, "circuits")
         if next(network.parameters()).dtype in (torch.float16, torch.bfloat16):
             network = deepcopy(network).float()
-        self.network, self.metric, self.parts = network, metric, Parts(network)
+        self.network, self.metric, self.n_features = network, metric, n_features
+        self.whole = Parts(network, [Split(one) for one in features])
+        """The parts with the features of each site as one."""
         self.tokens = by_stack(network, clean)
         self.layouts = layouts(network, self.tokens)
         self.layout = list(self.layouts.values())[-1]
         self.seen, clean_result = self._pass(self.tokens)
-        self.writers = self.parts.writers(self.seen)
         if isinstance(corrupt, str):
             if corrupt not in ("zero", "mean"):
                 raise UserError(f"corrupt: expected an input, zero or mean, got {corrupt!r}")
-            paths = dict.fromkeys(writer.path for writer in self.writers)
-            base = {path: torch.zeros_like(self.seen[path]) for path in paths}
-            self.base = base if corrupt == "zero" else {path: self._mean(path) for path in paths}
-            with Evaluating(network), torch.no_grad(), trace(network, self.base):
+            paths = dict.fromkeys(writer.path for writer in self.whole.writers(self.seen))
+            known = [*paths, *(split.address for split in self.whole.splits)]
+            base = {path: torch.zeros_like(self.seen[path]) for path in known}
+            self.base = base if corrupt == "zero" else {path: self._mean(path) for path in known}
+            with Evaluating(network), torch.no_grad(), trace(network, {path: self.base[path] for path in paths}):
                 corrupt_result = network(*self.tokens.values())
         else:
             other = by_stack(network, corrupt)
@@ -75,34 +92,65 @@ class Circuits:
     def explaining(self, metric: Metric) -> "Circuits":
         """The same passes with another metric."""
         other = copy(self)
-        other.__dict__.pop("ends", None)
+        for name in ("ends", "parts", "writers", "readers"):
+            other.__dict__.pop(name, None)
         other.metric = metric
         return other
 
+    @cached_property
+    def parts(self) -> Parts:
+        """The parts of the graph, with the features that matter most to the metric."""
+        splits = self.whole.splits
+        if not splits:
+            return self.whole
+        found = [self._gradients(self.whole, steps, readers=False).writers for steps in (0, 1)]
+        some: list[Split] = []
+        for split in splits:
+            own, other = self.seen[split.address], self.base[split.address]
+            layout = self.layouts[split.writes.split(".", maxsplit=1)[0]]
+            active = ((own != 0) | (other != 0))[real(layout)].any(0)
+            slopes = [gradient[split.writes] for gradient in found]
+            some.append(chosen(split, own - other, active, slopes, self.n_features))
+        return Parts(self.network, some)
+
+    @cached_property
+    def writers(self) -> list[Writer]:
+        """Every writer, in the order of the rows of `Edges`."""
+        return self.parts.writers(self.seen)
+
     def lost(self, writer: Writer) -> Tensor:
         """b t d: clean - corrupt of what a writer writes."""
-        difference = self.seen[writer.path] - self.base[writer.path]
-        return difference if writer.head is None else difference[:, writer.head]
+        return writer.share(self.seen) - writer.share(self.base)
 
-    def changes(self) -> Iterator[tuple[str, Tensor]]:
-        """By the address of each stream, w b t d: by how much it falls if one of its writers, each in turn, is corrupt.
+    def lost_by(self, writers: Iterable[Writer]) -> Tensor:
+        """w b t d: the same of several."""
+        return torch.stack([self.lost(writer) for writer in writers])
+
+    def changes(self) -> Iterator[tuple[Group, Tensor]]:
+        """By group, w b t d: by how much its stream falls if one of the stream's writers, each in turn, is corrupt.
 
         All other writers keep their clean values. Without norms in the stream this is what each writer loses.
         """
         for name, some in self.parts.branches.items():
-            begins = [self.lost(writer) for writer in self.parts.embedded(name, self.seen)]
             whole = self.seen[f"{name}.embed.sum"]
             embed = self.network.stacks()[name].embed
-            change = torch.stack(begins)
+            change = self.lost_by(self.parts.embedded(name, self.seen))
             if embed.norm is not None or embed.project is not None:
                 change = self.parts.start(name, whole) - self.parts.start(name, whole - change)
-            yield some[0].reads, change
-            for i, branch in enumerate(some):
-                if i and branch.before.endswith(".resid_pre"):
-                    yield branch.before, change
-                written = by_head(self.seen[branch.written] - self.base[branch.written])
-                change = branch.changes(self.seen[branch.before], self.seen[f"{branch.path}.out"], change, written)
-                yield branch.result, change
+            for i, branch in enumerate([*some, None]):
+                for group in self.parts.reading(name, i):
+                    yield group, change
+                if branch is not None:
+                    change = self._onward(branch, change)
+
+    def _onward(self, branch: Branch, change: Tensor) -> Tensor:
+        written = self.lost_by(branch.writers)
+        return branch.changes(self.seen[branch.before], self.seen[branch.out], change, written)
+
+    def with_read(self, reader: Reader, made: Mapping[str, Tensor]) -> Tensor:
+        """b t d or b t k: the value at a reader's path if it alone read a stream of which the network made `made`."""
+        value, writer = reader.made(made), reader.writer
+        return value if writer is None else self.seen[reader.path] - (writer.share(self.seen) - value)
 
     # --- attribution ------------------------------------------------------------------------------------------------
 
@@ -113,11 +161,7 @@ class Circuits:
         corrupt input and the clean one (integrated gradients, Hanna et al. 2024).
         """
         found = self.gradients(steps=steps, readers=False).writers
-        shares: dict[str, Tensor] = {}
-        for path, gradient in found.items():
-            rows = by_head((self.seen[path] - self.base[path]) * gradient).sum(-1).mean(1)
-            heads = [writer for writer in self.writers if writer.path == path]
-            shares |= {str(writer): row.detach() for writer, row in zip(heads, rows, strict=True)}
+        shares = {str(one): (self.lost(one) * one.picked(found)).sum(-1).mean(0).detach() for one in self.writers}
         return Nodes(shares)
 
     def edges(self, *, steps: int = 0) -> Edges:
@@ -129,12 +173,11 @@ class Circuits:
         found = self.gradients(steps=steps).readers
         scores, exists = self.empty()
         with Evaluating(self.network), torch.no_grad():
-            for address, change in self.changes():
-                for group, gradient in zip(self.parts.groups, found, strict=True):
-                    if group.stream == address:
-                        w, r = self.place(group, len(change))
-                        scores[w, r] = (change.flatten(1) @ gradient.flatten(1).T).to(scores) / change.shape[1]
-                        exists[w, r] = True
+            for group, change in self.changes():
+                w, r = self.place(group, len(change))
+                gradient = found[self.parts.groups.index(group)]
+                scores[w, r] = (change.flatten(1) @ gradient.flatten(1).T).to(scores) / change.shape[1]
+                exists[w, r] = True
         return self.named(scores, exists)
 
     def terms(self, writer: str, reader: str, *, steps: int = 0) -> tuple[Tensor, Tensor]:
@@ -146,7 +189,7 @@ class Circuits:
                     continue
                 gradient = self.gradients(steps=steps).readers[number][i]
                 with Evaluating(self.network), torch.no_grad():
-                    change = next(change for address, change in self.changes() if address == group.stream)
+                    change = next(change for one, change in self.changes() if one == group)
                 at = names.index(writer) - self.place(group, len(change))[0].start if writer in names else -1
                 if not 0 <= at < len(change):
                     raise UserError(f"{writer}: no edge to {reader}; expected a writer before it, in the same stream")
@@ -155,12 +198,15 @@ class Circuits:
 
     def gradients(self, *, steps: int = 0, readers: bool = True) -> Gradients:
         """The gradients that `nodes` and `edges` use."""
+        return self._gradients(self.parts, steps, readers=readers)
+
+    def _gradients(self, parts: Parts, steps: int, *, readers: bool) -> Gradients:
         shares = [(k + 0.5) / steps for k in range(steps)] if steps else [1.0]
-        begins = [writer.path for name in self.parts.branches for writer in self.parts.embedded(name, self.seen)]
+        begins = [writer.path for name in parts.branches for writer in parts.embedded(name, self.seen)]
         points = [
             {at: self.base[at] + share * (self.seen[at] - self.base[at]) for at in begins} for share in shares
         ]  # fmt: skip
-        return gradients(self.parts, self.tokens, self.layout, self.metric, points, readers=readers)
+        return gradients(parts, self.tokens, self.layout, self.metric, points, readers=readers)
 
     # --- numbers of nodes and edges -----------------------------------------------------------------------------------
 
@@ -171,8 +217,8 @@ class Circuits:
 
     def place(self, group: Group, n_writers: int) -> tuple[slice, slice]:
         """The rows and columns of a group's edges, from the first n writers of its stream."""
-        stack = group.stream.split(".")[0]
-        first = next(i for i, writer in enumerate(self.writers) if writer.path.startswith(f"{stack}."))
+        begin = self.parts.begins(group)
+        first = next(i for i, writer in enumerate(self.writers) if str(writer).startswith(begin))
         column = self.readers.index(group.readers[0])
         return slice(first, first + n_writers), slice(column, column + len(group.readers))
 
@@ -193,7 +239,11 @@ class Circuits:
         with Evaluating(self.network), torch.no_grad(), trace(self.network) as seen:
             result = self.network(*tokens.values())
         needed = ("heads", "out", "tokens", "positions", "sum", "resid_pre", "resid_attn", "resid_cross", "resid_post")
-        return {at: seen[at] for at in seen if at.rpartition(".")[2] in needed}, result
+        splits = self.whole.splits
+        sites = {at for split in splits for at in (split.features.reads, split.writes)}
+        kept = {at: seen[at] for at in seen if at.rpartition(".")[2] in needed or at in sites}
+        with torch.no_grad():
+            return kept | {split.address: split.features.encode(kept[split.features.reads]) for split in splits}, result
 
     def _mean(self, path: str) -> Tensor:
         """The value's mean over the real positions of the batch, everywhere."""

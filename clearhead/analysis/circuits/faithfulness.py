@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.analysis.circuits.branches import Branch
 from clearhead.analysis.circuits.circuits import Circuits
 from clearhead.analysis.circuits.graph import Edges
-from clearhead.analysis.circuits.parts import Branch, Copies, Group, by_head
+from clearhead.analysis.circuits.parts import Copies, Group
 from clearhead.analysis.circuits.patching import metric_of, other_side, read_again
 from clearhead.model.attention import Attention
 from clearhead.model.mode import Evaluating
@@ -50,12 +51,10 @@ def patched_but(circuits: Circuits, keep: Tensor) -> float:
         run = _Run(circuits, keep)
         for name, some in circuits.parts.branches.items():
             run.start(name)
-            for i, branch in enumerate(some):
-                if not i or branch.before.endswith(".resid_pre"):
-                    run.read(branch.before)
-                run.onward(branch)
-                if not branch.result.endswith(".resid_post") or branch is some[-1]:
-                    run.read(branch.result)
+            for i, branch in enumerate([*some, None]):
+                run.read(circuits.parts.reading(name, i))
+                if branch is not None:
+                    run.onward(branch)
         assert run.result is not None
         return float(run.result)
 
@@ -66,7 +65,7 @@ class _Run:
     def __init__(self, circuits: Circuits, keep: Tensor) -> None:
         self.circuits, self.keep = circuits, keep
         self.made: dict[str, Tensor] = {}
-        """What readers have made of their streams, by path: of an attention b h t k."""
+        """What readers have made of their streams, by path: of an attention b h t k, of any other w b t d by writer."""
         self.result: Tensor | None = None
 
     def start(self, name: str) -> None:
@@ -75,24 +74,22 @@ class _Run:
         self.groups: list[tuple[Group, Tensor]] = []
         rows: list[Tensor] = []
         writers = [i for i, one in enumerate(circuits.writers) if one.path.startswith(f"{name}.")]
-        self.first = writers[0]
-        for address in _addresses(circuits, name):
-            for group in circuits.parts.groups:
-                if group.stream == address:
-                    columns = circuits.place(group, 0)[1]
-                    unique, which = self.keep[writers, columns].T.unique(dim=0, return_inverse=True)
-                    self.groups.append((group, which))
-                    rows.append(unique)
+        for i in range(len(circuits.parts.branches[name]) + 1):
+            for group in circuits.parts.reading(name, i):
+                columns = circuits.place(group, 0)[1]
+                unique, which = self.keep[writers, columns].T.unique(dim=0, return_inverse=True)
+                self.groups.append((group, which))
+                rows.append(unique)
         self.rows = torch.cat(rows)
         begins = circuits.parts.embedded(name, circuits.seen)
         whole = circuits.seen[f"{name}.embed.sum"]
-        lost = torch.stack([circuits.lost(writer) for writer in begins])
+        lost = circuits.lost_by(begins)
         self.streams = circuits.parts.start(name, whole - _mixed(~self.rows[:, : len(begins)], lost))
         self.done = len(begins)
 
-    def read(self, address: str) -> None:
-        """Lets the readers of the stream at an address read, and drops their streams."""
-        while self.groups and self.groups[0][0].stream == address:
+    def read(self, groups: list[Group]) -> None:
+        """Lets the next groups read, and drops their streams."""
+        for _ in groups:
             group, which = self.groups.pop(0)
             n = int(which.max()) + 1
             streams, self.streams, self.rows = self.streams[:n], self.streams[n:], self.rows[n:]
@@ -101,10 +98,10 @@ class _Run:
                 self.result = metric_of(self.circuits, copies, copies.result(streams[0]))[0]
                 return
             made = read_again(self.circuits, group, streams)
-            for path, value in made.items():
+            for path in dict.fromkeys(reader.path for reader in group.readers):
                 readers = [(r, which[i]) for i, r in enumerate(group.readers) if r.path == path]
-                heads = [value[row] if r.head is None else value[row][:, r.head] for r, row in readers]
-                self.made[path] = heads[0] if readers[0][0].head is None else torch.stack(heads, 1)
+                own = [reader.made({at: value[row] for at, value in made.items()}) for reader, row in readers]
+                self.made[path] = torch.stack(own, 0 if readers[0][0].writer else 1)
 
     def onward(self, branch: Branch) -> None:
         """Adds what a branch writes to every stream."""
@@ -113,21 +110,15 @@ class _Run:
             edit: dict[str, Edit] = {f"{branch.path}.{side}": self.made.pop(f"{branch.path}.{side}") for side in "qkv"}
             memory = other_side(circuits, branch, 1)
             copies = Copies(circuits.parts, circuits.tokens, 1)
-            written = copies.attention(branch, circuits.seen[branch.reads], memory, edit)[branch.written]
+            heads = copies.attention(branch, circuits.seen[branch.reads], memory, edit)[branch.heads]
+            written = branch.attended(circuits.seen, heads)
         else:
-            written = self.made.pop(branch.written)
-        clean, base = circuits.seen[branch.written], circuits.base[branch.written]
-        out = circuits.seen[f"{branch.path}.out"] - by_head(clean - base).sum(0)
-        heads = by_head(written - base)
-        mask = self.rows[:, self.done : self.done + len(heads)]
-        self.streams = branch.onward(self.streams, out + _mixed(mask, heads))
-        self.done += len(heads)
-
-
-def _addresses(circuits: Circuits, name: str) -> list[str]:
-    """The addresses of a stack's streams, in order."""
-    some = circuits.parts.branches[name]
-    return list(dict.fromkeys(at for branch in some for at in (branch.before, branch.result)))
+            written = self.made.pop(branch.out)
+        base = torch.stack([writer.share(circuits.base) for writer in branch.writers])
+        out = circuits.seen[branch.out] - circuits.lost_by(branch.writers).sum(0)
+        mask = self.rows[:, self.done : self.done + len(base)]
+        self.streams = branch.onward(self.streams, out + _mixed(mask, written - base))
+        self.done += len(base)
 
 
 def _mixed(mask: Tensor, values: Tensor) -> Tensor:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.analysis.circuits.branches import Branch
 from clearhead.analysis.circuits.parts import Group, Parts
 from clearhead.analysis.metrics import Metric
 from clearhead.brief import brief
 from clearhead.model import Layout, Tokens
+from clearhead.model.attention import Attention
 from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, Trace, trace
 
@@ -59,17 +61,26 @@ def _through(seen: Trace, group: Group, known: Mapping[str, Tensor], value: Tens
     stream = seen[group.stream]
     if group.branch is None:
         return _gradient(value, [stream], keep=True)[0][None]
+    if not isinstance(group.branch.module, Attention):
+        return _through_direct(seen, group.branch, stream, known[group.branch.out])
     found: list[Tensor] = []
     for path in dict.fromkeys(reader.path for reader in group.readers):
-        if group.readers[0].head is None:
-            found.append(_gradient(seen[path], [stream], known[path], keep=True)[0][None])
-            continue
         whole = known[path]
         n = torch.arange(whole.shape[1])
         alone = whole.new_zeros(len(n), *whole.shape)
         alone[n, :, n] = whole.transpose(0, 1)
         found.append(_gradient(seen[path], [stream], alone, keep=True, batched=True)[0])
     return torch.cat(found)
+
+
+def _through_direct(seen: Trace, branch: Branch, stream: Tensor, gradient: Tensor) -> Tensor:
+    """r b t d: the gradient at a stream through a feed-forward, or through each part into which features split it."""
+    whole = gradient if branch.is_cut else _gradient(seen[branch.out], [stream], gradient, keep=True)[0]
+    if branch.split is None:
+        return whole[None]
+    with torch.enable_grad():
+        active = branch.split.features.encode(seen[branch.split.features.reads])
+    return branch.split.through(active, stream, gradient, whole)
 
 
 def _gradient(

@@ -1,140 +1,23 @@
-"""The parts of a network that a circuit connects: what writes to a residual stream, and what reads it."""
+"""The parts of a network that a circuit connects, in their order, and single parts that run on values of their own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.ablation import layouts, repeated
+from clearhead.analysis.circuits.branches import Branch, Reader, Writer, with_features
+from clearhead.analysis.circuits.split import Split
+from clearhead.analysis.features import Features
+from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
-from clearhead.model.block import Block, Memory
-from clearhead.model.norm import Norm
+from clearhead.model.block import Memory
 from clearhead.model.reach import Reach
-from clearhead.model.residual import LayerScale
-from clearhead.model.transformer import Stack
 from clearhead.trace import Edit, Trace, trace
-
-Norms = tuple[Norm | None, Norm | None, Norm | None]
-
-
-@dataclass(frozen=True)
-class Writer:
-    """Adds to a residual stream: an embedding, positions, a head or an FFN."""
-
-    path: str
-    """The address of what it writes, with all heads of an attention."""
-    head: int | None = None
-
-    def __str__(self) -> str:
-        return self.path if self.head is None else f"{self.path}[h={self.head}]"
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Reads a residual stream: the query, key or value of a head, an FFN, or the network's head."""
-
-    name: str
-    """`….attn.q`, `….cross.k`, `….ffn.pre` or `head.logits`."""
-    head: int | None
-    path: str
-    """The address of the first value that follows from this reading alone."""
-    feeds: tuple[str, ...]
-    """The writers that write what they make of it; none for the network's head."""
-
-    def __str__(self) -> str:
-        return self.name if self.head is None else f"{self.name}[h={self.head}]"
-
-
-@dataclass(frozen=True, eq=False)
-class Branch:
-    """An attention or a feed-forward with its place in a block."""
-
-    path: str
-    block: Block
-    module: nn.Module
-    reads: str
-    """The address of the stream that it reads."""
-    before: str
-    """The address of the stream to which its result is added."""
-    result: str
-    """The address of the stream after it."""
-    norms: Norms
-    """The norms before it, after it, and after the sum."""
-    scale: LayerScale | None
-
-    @property
-    def written(self) -> str:
-        """The address of what it writes: `heads`, b h t d, or `out`, b t d."""
-        return f"{self.path}.{'heads' if isinstance(self.module, Attention) else 'out'}"
-
-    @property
-    def writers(self) -> list[Writer]:
-        """Its heads, or itself."""
-        heads = range(self.module.n_heads) if isinstance(self.module, Attention) else (None,)
-        return [Writer(self.written, head) for head in heads]
-
-    def readers(self, sides: str = "qkv") -> list[Reader]:
-        """The queries, keys and values of its heads that `sides` names, or its feed-forward."""
-        if not isinstance(self.module, Attention):
-            return [Reader(f"{self.path}.pre", None, self.written, (self.written,))]
-        found: list[Reader] = []
-        for side in sides:
-            path = f"{self.path}.{side}"
-            n = self.module.n_heads if side == "q" else self.module.n_kv_heads
-            group = self.module.n_heads // n
-            for head in range(n):
-                feeds = range(head * group, (head + 1) * group)
-                found.append(Reader(path, head, path, tuple(f"{self.written}[h={h}]" for h in feeds)))
-        return found
-
-    def onward(self, x: Tensor, out: Tensor) -> Tensor:
-        """The stream after the branch, ... b t d, from the stream before it and the branch's result."""
-        _, out_norm, after = self.norms
-        branch = out if self.scale is None else self.scale(out)
-        return self.block.residual(x, lambda _: branch, (after, out_norm), False)
-
-    def changes(self, x: Tensor, out: Tensor, before: Tensor, written: Tensor) -> Tensor:
-        """n b t d: by how much the stream after the branch falls with each change alone.
-
-        `before` are changes of the stream before it, x, and `written` changes of its result.
-        """
-        if self.norms[2] is None:
-            nothing = torch.zeros_like(x)
-            return torch.cat([before, self.onward(nothing, out) - self.onward(nothing, out - written)])
-        whole = self.onward(x, out)
-        return torch.cat([whole - self.onward(x - before, out), whole - self.onward(x, out - written)])
-
-    def normed(self, x: Tensor) -> Tensor:
-        """What the module reads of a stream."""
-        norm = self.norms[0]
-        return x if norm is None else norm(x)
-
-
-def branches(name: str, stack: Stack) -> Iterator[Branch]:
-    """The branches of a stack in the order in which they add to its stream."""
-    post = stack.config.norm_place == "post"
-    for i, block in enumerate(stack.blocks):
-        assert isinstance(block, Block)
-        at = f"{name}.blocks.{i}"
-
-        def norms(norm: Norm | None, out: Norm | None) -> Norms:
-            return (None, out, norm) if post else (norm, out, None)
-
-        pre, x, end = f"{at}.resid_pre", f"{at}.resid_attn", f"{at}.resid_post"
-        attention = norms(block.attn_norm, block.attn_out_norm)
-        yield Branch(f"{at}.attn", block, block.attn, pre, pre, x, attention, block.attn_scale)
-        if block.cross is not None:
-            crossing = norms(block.cross_norm, block.cross_out_norm)
-            after = f"{at}.resid_cross"
-            yield Branch(f"{at}.cross", block, block.cross, x, x, after, crossing, block.cross_scale)
-            x = after
-        norm = block.attn_norm if block.parallel == "one_norm" else block.ffn_norm
-        reads = pre if block.parallel else x
-        yield Branch(f"{at}.ffn", block, block.ffn, reads, x, end, norms(norm, block.ffn_out_norm), block.ffn_scale)
 
 
 @dataclass(frozen=True)
@@ -150,9 +33,11 @@ class Group:
 class Parts:
     """The writers and readers of a network by stack, and the order in which they come."""
 
-    def __init__(self, network: Transformer) -> None:
-        self.network = network
-        self.branches = {name: list(branches(name, stack)) for name, stack in network.stacks().items()}
+    def __init__(self, network: Transformer, splits: Sequence[Split] = ()) -> None:
+        """Raises UserError for features that have no place in the graph."""
+        self.network, self.splits = network, splits
+        own = {name: [one for one in splits if one.writes.split(".")[0] == name] for name in network.stacks()}
+        self.branches = {name: with_features(name, stack, own[name]) for name, stack in network.stacks().items()}
         self.ends = {name: found[-1].result for name, found in self.branches.items()}
 
     def embedded(self, name: str, seen: Mapping[str, Tensor]) -> list[Writer]:
@@ -181,6 +66,26 @@ class Parts:
         head = Reader(output_of(self.network), None, output_of(self.network), ())
         return [*found, Group(last, (head,), None)]
 
+    def reading(self, name: str, i: int) -> list[Group]:
+        """The groups that read a stack's stream just before its branch number i, or at its end."""
+        return [group for group in self.groups if group.stream.startswith(f"{name}.") and self._place(group)[1] == i]
+
+    def begins(self, group: Group) -> str:
+        """The first writer of the stream that a group reads: behind the last cut, or an embedding's stack."""
+        name, i = self._place(group)
+        cuts = [branch for branch in self.branches[name][:i] if branch.is_cut]
+        return str(cuts[-1].writers[0]) if cuts else f"{name}."
+
+    def _place(self, group: Group) -> tuple[str, int]:
+        """The stack whose stream a group reads, and the number of the branch before which it does."""
+        name = group.stream.split(".")[0]
+        some = self.branches[name]
+        if group.branch not in some:
+            return name, len(some)
+        if group.branch.before == group.stream:
+            return name, some.index(group.branch)
+        return name, next(i for i, one in enumerate(some) if one.before == group.stream and not one.is_cut)
+
     def start(self, name: str, x: Tensor) -> Tensor:
         """The stream with which a stack begins, from the sum of what its embedding writes."""
         embed = self.network.stacks()[name].embed
@@ -191,6 +96,16 @@ class Parts:
         """A stack's last states, from its stream."""
         norm = self.network.stacks()[name].final_norm
         return x if norm is None else norm(x)
+
+
+def with_a_place(network: Transformer, features: Sequence[Features]) -> list[Features]:
+    """The features that a circuit has a place for, of each value the first ones."""
+    found: list[Features] = []
+    for one in features:
+        with suppress(UserError):
+            Parts(network, [Split(other) for other in (*found, one)])
+            found.append(one)
+    return found
 
 
 def output_of(network: Transformer) -> str:
@@ -236,7 +151,7 @@ class Copies:
         if branch is None:
             return {group.readers[0].path: self.result(x)}
         if not isinstance(branch.module, Attention):
-            return {branch.written: branch.module(branch.normed(x))}
+            return branch.made(x)
         memory = None
         if branch.module is branch.block.cross:
             is_across = group.stream != branch.reads
@@ -249,8 +164,3 @@ class Copies:
         """The network's result from the last stream."""
         name = list(self.layout)[-1]
         return self.parts.network.head(self.parts.end(name, x), self.layout[name])
-
-
-def by_head(value: Tensor) -> Tensor:
-    """b h t d -> h b t d, and b t d -> 1 b t d: what each writer of a branch wrote."""
-    return value.transpose(0, 1) if value.ndim == 4 else value[None]

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
+from clearhead.analysis.circuits.branches import Branch
 from clearhead.analysis.circuits.circuits import Circuits
-from clearhead.analysis.circuits.parts import Branch, Copies, Group
+from clearhead.analysis.circuits.parts import Copies, Group
 from clearhead.errors import UserError
 from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, nearest, trace
@@ -28,8 +29,7 @@ def patched_nodes(circuits: Circuits, which: Iterable[str] | None = None, *, bud
         if name not in known:
             raise UserError(f"{name}: no such writer in this network{nearest(name, known)}")
         writer = known[name]
-        value = circuits.base[writer.path]
-        each.append((writer.path, writer.head, value if writer.head is None else value[:, writer.head]))
+        each.append((writer.path, writer.head, writer.picked(circuits.seen) - circuits.lost(writer)))
     return dict(zip(names, _losses(circuits, each, budget), strict=True))
 
 
@@ -44,17 +44,14 @@ def patched_edges(
     found: dict[tuple[str, str], float] = {}
     names = [str(writer) for writer in circuits.writers]
     with Evaluating(circuits.network), torch.no_grad():
-        for address, change in circuits.changes():
-            for group in circuits.parts.groups:
-                if group.stream != address:
-                    continue
-                rows, _ = circuits.place(group, len(change))
-                pairs = [(w, r) for w in range(len(change)) for r in range(len(group.readers))]
-                edges = [(names[rows.start + w], str(group.readers[r])) for w, r in pairs]
-                some = [(pair, edge) for pair, edge in zip(pairs, edges, strict=True) if not wanted or edge in wanted]
-                if some:
-                    losses = _group(circuits, group, change, [pair for pair, _ in some], budget)
-                    found |= zip((edge for _, edge in some), losses, strict=True)
+        for group, change in circuits.changes():
+            rows, _ = circuits.place(group, len(change))
+            pairs = [(w, r) for w in range(len(change)) for r in range(len(group.readers))]
+            edges = [(names[rows.start + w], str(group.readers[r])) for w, r in pairs]
+            some = [(pair, edge) for pair, edge in zip(pairs, edges, strict=True) if not wanted or edge in wanted]
+            if some:
+                losses = _group(circuits, group, change, [pair for pair, _ in some], budget)
+                found |= zip((edge for _, edge in some), losses, strict=True)
     for writer, reader in wanted or ():
         if (writer, reader) not in found:
             raise UserError(f"{writer} -> {reader}: no such edge; expected a writer and a later reader of its stream")
@@ -74,9 +71,8 @@ def _group(
     values = {path: torch.cat([one[path] for one in made]) for path in made[0]}
     each: list[Patched] = []
     for w, r in pairs:
-        reader, row = group.readers[r], at.index(w)
-        value = values[reader.path][row]
-        each.append((reader.path, reader.head, value if reader.head is None else value[:, reader.head]))
+        reader, row = group.readers[r], {path: value[at.index(w)] for path, value in values.items()}
+        each.append((reader.path, reader.head, circuits.with_read(reader, row)))
     return _losses(circuits, each, budget)
 
 

@@ -43,13 +43,11 @@ def refined_edges(circuits: Circuits, *, budget: int = 512) -> Edges:
     gradient = circuits.gradients(readers=False).writers
     scores, exists = circuits.empty()
     with Evaluating(circuits.network), torch.no_grad():
-        for address, change in circuits.changes():
-            for group in circuits.parts.groups:
-                if group.stream == address:
-                    w, r = circuits.place(group, len(change))
-                    streams = (circuits.seen[address] - change).split(at_once(circuits, budget))
-                    some = [_lost(circuits, group, each, gradient) for each in streams]
-                    scores[w, r], exists[w, r] = torch.cat(some).to(scores), True
+        for group, change in circuits.changes():
+            w, r = circuits.place(group, len(change))
+            streams = (circuits.seen[group.stream] - change).split(at_once(circuits, budget))
+            some = [_lost(circuits, group, each, gradient) for each in streams]
+            scores[w, r], exists[w, r] = torch.cat(some).to(scores), True
     return circuits.named(scores, exists)
 
 
@@ -59,14 +57,16 @@ def _lost(circuits: Circuits, group: Group, streams: Tensor, gradient: Mapping[s
     if branch is None:
         return circuits.ends[0] - results(circuits, streams)[:, None]
     made = read_again(circuits, group, streams)
-    clean, slope = circuits.seen[branch.written], gradient[branch.written]
     if not isinstance(branch.module, Attention):
-        return ((clean - made[branch.written]) * slope).sum((2, 3)).mean(1)[:, None]
+        lost = [(one.share(circuits.seen) - one.share(made)) * one.picked(gradient) for one in branch.writers]
+        return torch.stack([one.sum((2, 3)).mean(1) for one in lost], 1)
+    clean = circuits.seen[branch.heads]
+    slope = gradient[branch.out][:, None] if branch.split else gradient[branch.heads]
     copies, found = Copies(circuits.parts, circuits.tokens, n), list[Tensor]()
     own = circuits.seen[branch.reads].repeat(n, 1, 1)
     memory = other_side(circuits, branch, n)
     for path, value in made.items():
-        heads = copies.attention(branch, own, memory, {path: value.flatten(0, 1)})[branch.written]
+        heads = copies.attention(branch, own, memory, {path: value.flatten(0, 1)})[branch.heads]
         lost = ((clean - heads.unflatten(0, (n, -1))) * slope).sum((3, 4)).mean(1)
         n_readers = sum(reader.path == path for reader in group.readers)
         found.append(lost.unflatten(1, (n_readers, -1)).sum(2))

@@ -1,6 +1,6 @@
 """Features: sparse directions of a network's values, learned from its own passes, that can be seen and edited."""
 
-from clearhead.analysis.features.dictionary import Features, Site
+from clearhead.analysis.features.dictionary import Features, Site, read_by_ffn
 from clearhead.analysis.features.reading import Example, effect_on_logits, strongest, top_examples
 from clearhead.analysis.features.report import Report, replacing, report
 from clearhead.analysis.features.training import Ended, Event, Settings, Stepped, train
@@ -15,6 +15,7 @@ __all__ = [
     "Site",
     "Stepped",
     "effect_on_logits",
+    "read_by_ffn",
     "replacing",
     "report",
     "strongest",

@@ -47,10 +47,10 @@ class Site:
             raise UserError(f"{at}: this network has no {path}; see model.summary() for its stacks")
         block = stacks[parts[0]].blocks[int(parts[2])]
         assert isinstance(block, Block)
-        return cls(f"{path}.{_read_by_ffn(block)}", f"{path}.ffn.out")
+        return cls(f"{path}.{read_by_ffn(block)}", f"{path}.ffn.out")
 
 
-def _read_by_ffn(block: Block) -> str:
+def read_by_ffn(block: Block) -> str:
     """The value that the feed-forward part of a block reads."""
     if block.residual.config.norm_place not in ("post", "branch") and block.ffn_norm is not None:
         return "ffn_norm.out"

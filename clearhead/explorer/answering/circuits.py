@@ -9,7 +9,8 @@ import torch
 from pydantic import Field, JsonValue
 from torch import Tensor
 
-from clearhead.analysis.circuits import Circuits, Edge, Edges, curve, patched_edges
+from clearhead.analysis.circuits import Circuits, Edge, Edges, curve, patched_edges, with_a_place
+from clearhead.analysis.features import Features
 from clearhead.api.circuits import Explained, circuits_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
@@ -32,6 +33,8 @@ class CircuitsQuestion(OfRun):
     answer: Natural | None = None
     minus: Natural | None = None
     position: Whole | None = None
+    features: bool = True
+    """Whether the model's features are parts by themselves."""
 
 
 class EdgesQuestion(CircuitsQuestion):
@@ -156,7 +159,7 @@ def _clean(opened: Opened, question: CircuitsQuestion) -> Pass:
 
 def _studied(opened: Opened, question: CircuitsQuestion) -> Studied:
     base = {"run": question.run.key, "corrupt": question.corrupt.key}
-    key = str({**base, "of": (question.answer, question.minus, question.position)})
+    key = str({**base, "of": (question.answer, question.minus, question.position, question.features)})
     return opened.kept(Studies, Studies).get(key, lambda: _study(opened, question))
 
 
@@ -169,8 +172,10 @@ def _study(opened: Opened, question: CircuitsQuestion) -> Studied:
     corrupt = read(model, text, (clean.target or "") if writes else question.corrupt.target).inputs
     if writes:  # Both decoders read the same.
         corrupt = [corrupt[0], inputs[1]]
-    asked = {"answer": question.answer, "minus": question.minus, "position": question.position}
-    found, explained = circuits_of(model, inputs, corrupt, **asked)
+    asked: dict[str, int | None] = {"answer": question.answer, "minus": question.minus, "position": question.position}
+    attached = [one for one in model.network.attached if isinstance(one, Features)] if question.features else []
+    features = with_a_place(model.network, attached)
+    found, explained = circuits_of(model, inputs, corrupt, features=features, **asked)
     if explained.answer is not None and explained.answer == explained.minus:
         raise UserError("minus: expected another answer than the first, got the same; choose another")
     return Studied(found, explained)

@@ -11,12 +11,11 @@ from pydantic import Field
 from clearhead.api import Model
 from clearhead.capture import Difference, difference, drawn
 from clearhead.capture.difference import over_texts
-from clearhead.errors import UserError
 from clearhead.explorer.answering.examples import DataSet, has_data
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Asked, Natural
+from clearhead.explorer.answering.requests import COMPARED, Asked, Step
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.progress import watching
 
@@ -29,10 +28,10 @@ LONGEST = 128
 class DifferenceQuestion(Asked):
     """Asks what changed from one model to another: with texts, also in heads, neurons and answers."""
 
-    step: Natural | None = None
+    step: Step | None = None
     """The checkpoint of the first; None: the model that was opened."""
-    other: Natural | None = None
-    """The checkpoint of the second; None: the model that it is compared with."""
+    other: Step = COMPARED
+    """The checkpoint of the second."""
     texts: Annotated[int, Field(ge=0, le=500)] = 0
 
 
@@ -63,12 +62,7 @@ def answer(opened: Opened, question: DifferenceQuestion) -> Reply:
 
 
 def _models(opened: Opened, question: DifferenceQuestion) -> tuple[Model, Model]:
-    second = opened.compared if question.other is None else opened.passes.checkpoint(question.other)
-    if second is None:
-        raise UserError(
-            "other: expected the step of a checkpoint, got none; try clearhead explore MODEL --compare OTHER"
-        )
-    return opened.passes.checkpoint(question.step), second
+    return opened.passes.checkpoint(question.step), opened.passes.checkpoint(question.other)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class Opened:
         self.compared, self.compared_name = compared, compared_name or (None if compared is None else UNNAMED)
         self._kept: dict[type, Any] = {}
         self.start, self.examples, pictures = starts(model, folder, text, target, image)
-        self.passes = Passes(model, folder, pictures)
+        self.passes = Passes(model, folder, pictures, compared)
 
     def kept(self, kind: type[T], make: Callable[[], T]) -> T:
         """What the answers of one kind keep for the next question; `make` makes it at the first."""

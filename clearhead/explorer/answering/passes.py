@@ -29,7 +29,7 @@ from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering import pictures, replies
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
 from clearhead.explorer.answering.moments import Moments
-from clearhead.explorer.answering.requests import RunRequest, TextSets
+from clearhead.explorer.answering.requests import COMPARED, RunRequest, TextSets
 from clearhead.explorer.answering.writing import EditedGeneration, greedy
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import Recording, observe, observe_by_block
@@ -94,9 +94,13 @@ class Pass:
 class Passes:
     """A model, the other checkpoints of its run, the variants of its config, and their forward passes."""
 
-    def __init__(self, model: Model, folder: Path | None, examples: "Sequence[Picture]") -> None:
-        """`folder` is that of a run or a checkpoint; `examples` are images that a page may ask for by number."""
-        self.model, self.moments, self.examples = model, Moments(folder), examples
+    def __init__(
+        self, model: Model, folder: Path | None, examples: "Sequence[Picture]", compared: Model | None = None
+    ) -> None:
+        """`folder` is that of a run or a checkpoint; `examples` are images that a page may ask for by number.
+        `compared` is a model of the same architecture and tokens.
+        """
+        self.model, self.moments, self.examples, self.compared = model, Moments(folder), examples, compared
         self._models: LRUCache[Model] = LRUCache(2)
         self._variants: LRUCache[Model] = LRUCache(8)
         self._axes: LRUCache[dict[str, str]] = LRUCache(8)
@@ -116,7 +120,11 @@ class Passes:
         )
 
     def checkpoint(self, step: int | None) -> Model:
-        """The model after this many steps; the opened one for None."""
+        """The model after this many steps; the opened one for None. Raises UserError if there is none."""
+        if step == COMPARED:
+            if self.compared is None:
+                raise UserError(f"step: expected a checkpoint, got {step}; try clearhead explore MODEL --compare OTHER")
+            return self.compared
         if step is None or step == self.moments.step:
             return self.model
         return self._models.get(str(step), lambda: self.moments.load(step))

@@ -16,6 +16,9 @@ AddressText = Annotated[str, Field(min_length=1, max_length=300)]
 Addresses = Annotated[list[AddressText], Field(min_length=1, max_length=4096)]
 Whole = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Natural = Annotated[int, Field(ge=0, lt=2**31)]
+COMPARED = -1
+"""The step that stands for the model that the opened one is compared with."""
+Step = Annotated[int, Field(ge=COMPARED, lt=2**31)]
 SmallCount = Annotated[int, Field(ge=1, le=100)]
 Number = Annotated[float, Field(ge=-3e38, le=3e38)]
 
@@ -76,7 +79,8 @@ class RunRequest(Asked):
     written: Annotated[list[Natural], Field(max_length=2**16)] | None = None
     """Tokens that the decoder reads instead of the target's: those that a model wrote may not spell a text."""
     image: Picture | None = None
-    step: Natural | None = None
+    step: Step | None = None
+    """A checkpoint, or COMPARED; None: the model that was opened."""
     edits: Annotated[list[EditRequest], Field(max_length=256)] = Field(default_factory=list[EditRequest])
     change: Change = Change()
 

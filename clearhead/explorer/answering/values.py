@@ -9,7 +9,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.about import plan_of
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.replies import Reply, check_size
-from clearhead.explorer.answering.requests import Addresses, Asked, Natural, OfRun
+from clearhead.explorer.answering.requests import Addresses, Asked, OfRun, Step
 from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.recording import pixels_of, recompute
 from clearhead.explorer.recording.sentences import vector_weights
@@ -64,7 +64,7 @@ class WeightsQuestion(Asked):
     """Asks for parameters, whole or one row."""
 
     at: Addresses
-    step: Natural | None = None
+    step: Step | None = None
 
 
 def weights(opened: Opened, question: WeightsQuestion) -> Reply:

@@ -13,6 +13,7 @@ from clearhead.capture import difference
 from clearhead.errors import UserError
 from clearhead.explorer.answering import difference as answering
 from clearhead.explorer.answering.passes import LOCK
+from clearhead.explorer.answering.requests import COMPARED
 from clearhead.explorer.session import Session
 from clearhead.progress import counted
 from tests.explorer.asking import ask
@@ -43,6 +44,22 @@ def test_the_numbers_of_python() -> None:
     assert found.pop("differing") == 1
     assert str(found) == str(_listed(wanted))
     assert found["neurons"][0]["site"] == "decoder.blocks.0.ffn.post[f=3]"
+
+
+def test_the_compared_model_answers_by_itself() -> None:
+    """Its values, and its parameters, as a checkpoint's."""
+    model = model_of(CONFIGS["decoder_pre_learned"])
+    other = changed(model)
+    session, at = Session(model, name="one", text=TEXTS[0], compared=other), "decoder.blocks.0.ffn.down.weight"
+    run = {"text": TEXTS[0], "step": COMPARED}
+    found = ask(session, "values", run=run, at=["decoder.blocks.0.ffn.out"])[1]["decoder.blocks.0.ffn.out"]
+    seen, _ = other.trace(TEXTS[0])
+    torch.testing.assert_close(found, seen["decoder.blocks.0.ffn.out"][0])
+    assert not torch.equal(found, model.trace(TEXTS[0])[0]["decoder.blocks.0.ffn.out"][0])
+    row = ask(session, "weights", step=COMPARED, at=[f"{at}[i=1]"])[1][f"{at}[i=1]"]
+    assert torch.equal(row, other.network.get_parameter(at)[1])
+    with pytest.raises(UserError, match="try clearhead explore MODEL --compare OTHER"):
+        ask(Session(model, name="one", text=TEXTS[0]), "run", run=run)
 
 
 def _listed(value: Any) -> Any:
@@ -91,5 +108,5 @@ def test_what_cannot_be_compared() -> None:
         Session(model, name="one", compared=model_of(CONFIGS["decoder_rotary_grouped"]))
     alone = Session(model, name="one")
     assert "difference" not in ask(alone, "about")[0]["answers"]
-    with pytest.raises(UserError, match="other: expected the step of a checkpoint, got none"):
+    with pytest.raises(UserError, match="step: expected a checkpoint, got -1; try clearhead explore MODEL"):
         ask(alone, "difference")

@@ -158,7 +158,7 @@ def test_what_is_nested_too_deep_is_refused() -> None:
         ({"edits": [{"at": "a", "do": "scale", "value": [1]}]}, r"run\.edits\.0: scale needs value, a number"),
         ({"edits": [{"at": "a", "do": "patch"}]}, r"run\.edits\.0: patch needs from"),
         ({"change": {"scale": 0}}, r"run\.change\.scale: expected a valid boolean, got 0"),
-        ({"step": -1}, r"run\.step"),
+        ({"step": -2}, r"run\.step"),
     ],
 )
 def test_the_field_is_named(change: dict[str, Any], message: str) -> None:

@@ -45,6 +45,8 @@ PLAIN = {
     "form",
     "present",
     "moment",
+    "set",
+    "feature",
 }
 SECONDS = 8.0
 

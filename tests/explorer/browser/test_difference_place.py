@@ -11,9 +11,11 @@ from clearhead.api import load
 from clearhead.capture import difference, drawn
 from clearhead.explorer.answering.difference import LONGEST, SHOWN
 from clearhead.explorer.answering.passes import LOCK
+from clearhead.explorer.answering.requests import COMPARED
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Served, becomes, eventually, fragment
+from tests.explorer.browser.seeing import are
 from tests.explorer.browser.test_accessibility import axe, violations
 from tests.explorer.browser.test_layout import WIDE
 from tests.small_models import TEXTS
@@ -73,7 +75,18 @@ def test_what_changed_and_where_it_leads(compared: Served, open_page: Open, axe:
     page.get_by_role("button", name=PLANTED).press("Enter")
     becomes(lambda: opened.fragment().get("view", "attention"), "attention")
     state = opened.fragment()
-    assert (state["layer"], state["head"]) == ("1", "1")
+    assert (state["layer"], state["head"], state["side"]) == ("1", "1", "diff")
+    opened.follow(fragment(TEXTS[0], stack="decoder", view="difference"))
+    page.get_by_role("button", name="decoder.blocks.1.attn.out.weight").click()
+    becomes(lambda: opened.fragment().get("view"), "output")
+    state = opened.fragment()
+    assert (state["layer"], state["side"], state["other"]["step"]) == ("1", "diff", COMPARED)
+    path, at = "decoder.blocks.1.attn.heads", int(state.get("query", 0))
+    one, two = (compared.traced(m, TEXTS[0])[0][path][0, :, at] for m in (compared.model, compared.session.compared))
+    eventually(lambda: are(opened.figures(), {"z · W_O": (two - one).tolist()}))
+    same = {name: state[name] for name in ("layer", "query", "head") if name in state}
+    opened.follow(fragment(TEXTS[0], stack="decoder", view="output", side="b", other=state["other"], **same))
+    eventually(lambda: are(opened.figures(), {"z · W_O": two.tolist()}))
 
 
 def test_checkpoints(run_of_12_steps: Served, open_page: Open) -> None:

@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.analysis.attribution import attribute
+from clearhead.analysis.attribution import Attribution, attribute
 from clearhead.config import ClassificationHead
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.model.heads import LanguageHead as OutputHead
-from tests.explorer.browser.conftest import spot_of
+from tests.explorer.browser.conftest import Open, Serve, spot_of
 from tests.explorer.browser.numbers import agrees, mismatches
-from tests.explorer.browser.page import eventually
+from tests.explorer.browser.page import Opened, eventually, fragment
 from tests.explorer.browser.seeing import INPUTS, Spot, are, right
 from tests.explorer.browser.views import show
+from tests.small_models import model_of
 
 
 def test_the_output(spot: Spot) -> None:
@@ -166,20 +167,41 @@ def test_logits_and_shares(spot: Spot) -> None:
             assert agrees(share, float(logits.softmax(-1)[names.index(word)])), (word, share)
 
     eventually(is_right)
-    if spot.model.config.output.norm_place == "post" or isinstance(head, ClassificationHead):
+    if getattr(head, "transform", False):  # The filler's.
+        gap = page.page.locator("section.card", has=page.page.locator("#attribution"))
+        eventually(lambda: _contains(gap.inner_text(), "is not a sum of what they wrote"))
+        return
+    if isinstance(head, ClassificationHead):
         return
     with LOCK:
         inputs = model.reader.inputs(*INPUTS[spot.name], model.generation)
         one = attribute(model.network, inputs, int(logits.argmax()), position=position)
+    eventually(lambda: _wrote(page, one))
+
+
+def _contains(text: str, part: str) -> None:
+    assert part in text
+
+
+def _wrote(page: Opened, one: Attribution) -> None:
+    """The shares of a logit are right."""
     shares = sorted((float(share[0].detach()) for share in one.shares.values()), key=abs, reverse=True)
+    *rows, rest = page.rows("Who wrote")
+    for (_, *cells), share in zip(rows, shares, strict=False):
+        right(cells[-1], share)
+    right(rest[-1], sum(shares[len(rows) :]))
 
-    def shares_are_right() -> None:
-        *rows, rest = page.rows("Who wrote")
-        for (_, *cells), share in zip(rows, shares, strict=False):
-            right(cells[-1], share)
-        right(rest[-1], sum(shares[len(rows) :]))
 
-    eventually(shares_are_right)
+def test_who_wrote_a_logit_of_a_post_norm_model(serve: Serve, open_page: Open) -> None:
+    """Every norm on the way keeps the scale that it had, so that the shares add up to the logit."""
+    served = serve("post-norm", model_of("nano", n_layers=2, norm_place="post"), text="one two three")
+    opened = open_page(served, fragment("one two three", stack="decoder", view="logits", position=1))
+    with LOCK:
+        inputs = served.model.reader.inputs("one two three", None, served.model.generation)
+        logits = served.model.network(*inputs)[0, 1]
+        one = attribute(served.model.network, inputs, int(logits.argmax()), position=1)
+    assert sum(float(share.detach()) for share in one.shares.values()) == pytest.approx(logits.max().item(), abs=1e-4)
+    eventually(lambda: _wrote(opened, one))
 
 
 @pytest.mark.parametrize("name", ["translator", "writer", "filler"])  # The seer has no words.

@@ -15,7 +15,7 @@ export interface RunRequest {
   written?: number[];
   /** A data URL of a PNG or JPEG, or `example:3`: the input of a model that reads images. */
   image?: string | null;
-  /** A checkpoint of the run; null: the model that was opened. */
+  /** A checkpoint of the run; -1: the model that this one is compared with; null: the model that was opened. */
   step?: number | null;
   edits: Edit[];
   /** Another config over the same weights: what is absent stays as it was trained. */
@@ -123,9 +123,9 @@ export interface Questions {
   edge(asked: EdgesAsked & { writer: string; reader: string; terms: number }): EdgeReply;
   /** The texts of the data set that excite a part most. Asked again, the host looks at more texts: until `done`. */
   examples(asked: { at: string; towards?: { run: RunRequest; at: string }; top: number }): ExamplesReply;
-  /** What changed from one checkpoint to another; `other` null: to the model that this one is compared with. Over
+  /** What changed from one checkpoint to another; -1: to the model that this one is compared with. Over
    *  `texts` of the data (0: none) also in heads, neurons and answers. */
-  difference(asked: { step: number | null; other: number | null; texts: number }): DifferenceReply;
+  difference(asked: { step: number | null; other: number; texts: number }): DifferenceReply;
   /** The nearest rows of the token table by cosine: of a token, or of the vector at an address. */
   neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
   /** The features that are most active at a position, and those in `also`. */
@@ -243,7 +243,7 @@ export interface LensReply { addresses: string[]; words: Record<string, string> 
 
 export interface AttributionReply { shares: Record<string, number>; logit: number }
 
-export interface CircuitsAsked { run: RunRequest; corrupt: RunRequest; answer?: number; minus?: number; position?: number }
+export interface CircuitsAsked { run: RunRequest; corrupt: RunRequest; answer?: number; minus?: number; position?: number; features?: boolean }
 export interface EdgesAsked extends CircuitsAsked { steps: number }
 /** The number: logit[answer] - logit[minus] at a position; without logits, how far the vector lies along its shift. */
 export interface CircuitsReply {

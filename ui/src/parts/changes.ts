@@ -3,6 +3,7 @@
 import { t } from "../i18n/index.svelte";
 import type { Edit } from "../core/protocol";
 import type { Explorer } from "../state/explorer.svelte";
+import { stepName } from "./describe";
 
 /** A row of weights after the page's edits of it and of its cells, in their order; `at` is the row's address. */
 export function editedRow(row: readonly number[], at: string, edits: readonly Edit[]): number[] {
@@ -18,7 +19,7 @@ export function editedRow(row: readonly number[], at: string, edits: readonly Ed
 export function changesOf(state: Explorer): string {
   const { edits, change, other } = state.page;
   const parts: string[] = [];
-  if (other && other.step !== undefined && other.text === state.page.reads.text) parts.push(t("b.step", { n: other.step ?? "" }));
+  if (other?.step !== undefined && other.text === state.page.reads.text) parts.push(stepName(state.about, other.step ?? state.about.step ?? 0));
   else if (other) parts.push(t("b.other"));
   const heads = edits.filter((one) => one.do === "zero" && /\.z\[h=\d+\]$/.test(one.at));
   for (const one of heads.slice(0, 2)) parts.push(t("b.head_off", { n: /h=(\d+)/.exec(one.at)?.[1] ?? "" }));

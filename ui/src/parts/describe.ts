@@ -9,6 +9,14 @@ export function modelName(name: string): string {
   return name.split("/").at(-1) || name;
 }
 
+/** The step that stands for the model that this one is compared with. */
+export const COMPARED = -1;
+
+/** What a checkpoint is called, or the model that this one is compared with. */
+export function stepName({ compared }: About, step: number): string {
+  return step === COMPARED ? modelName(compared ?? "") : t("timeline.step", { n: integer(step) });
+}
+
 export function describeModel(about: About): string {
   const { encoder, decoder } = about.plan.config;
   const layers = [encoder, decoder].filter((stack) => stack !== null).map((stack) => stack.n_layers).join(" + ");

@@ -24,7 +24,8 @@ export class Moments {
 
   /** The checkpoint of run B, if B is another one. */
   get other(): number | null {
-    return this.app.page.other?.step ?? null;
+    const step = this.app.page.other?.step ?? -1;
+    return step < 0 ? null : step;
   }
 
   /** Opens a checkpoint as A. The text and what the decoder reads stay, so that only the weights differ. */

@@ -45,6 +45,9 @@ export interface Page {
   moment: number;
   /** Heads whose lines are drawn; null: the head of the place alone. */
   heads: number[] | null;
+  /** Which set of features is shown, and which feature of it; -1: the strongest. */
+  set: number;
+  feature: number;
   /** For a projector: without the panels, in larger type. */
   present: boolean;
 }
@@ -53,7 +56,7 @@ export function plainPage(reads: Reads): Page {
   return {
     view: "attention", step: "softmax", stack: "encoder", layer: 0, part: "attn", head: 0, query: 0, key: 0, dim: null,
     position: null, side: "a", reads, other: null, edits: [], change: {}, temperature: 1, mode: "explore",
-    walk: "", stop: 0, form: "map", moment: 0, heads: null, present: false,
+    walk: "", stop: 0, form: "map", moment: 0, heads: null, set: 0, feature: -1, present: false,
   };
 }
 

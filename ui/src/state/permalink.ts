@@ -9,7 +9,7 @@ import { PLACES, STEPS } from "./places";
 
 const VERSION = "1";
 const PLAIN = ["view", "step", "form", "stack", "part", "side", "mode"] as const;
-const COUNTS = ["layer", "head", "query", "key", "stop", "moment"] as const;
+const COUNTS = ["layer", "head", "query", "key", "stop", "moment", "set", "feature"] as const;
 const NAME = /^[a-z][a-z0-9-]{0,60}$/;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
   view: PLACES.map((place) => place.name),

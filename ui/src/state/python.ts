@@ -34,7 +34,8 @@ export function asPython(about: About, run: Run, position: number): string {
 }
 
 /** The folder of a checkpoint: beside the one that was opened, or inside the run's folder. */
-function opened({ name }: About, { step }: RunRequest): string {
+function opened({ name, compared }: About, { step }: RunRequest): string {
+  if (step === -1) return compared ?? name;
   return step == null ? name : `${name.replace(/\/step-\d{8}$/, "")}/step-${String(step).padStart(8, "0")}`;
 }
 

@@ -15,8 +15,8 @@ describe("parts of addresses", () => {
   });
 
   it("feeds every head of a shared key", () => {
-    expect(fedBy("decoder.blocks.0.attn.k[h=1]", GROUPED)).toEqual(["decoder.blocks.0.attn.heads[h=2]", "decoder.blocks.0.attn.heads[h=3]"]);
-    expect(fedBy("decoder.blocks.0.attn.q[h=1]", GROUPED)).toEqual(["decoder.blocks.0.attn.heads[h=1]"]);
+    expect(fedBy("decoder.blocks.0.attn.k[h=1]", GROUPED)).toEqual(["decoder.blocks.0.attn.heads[h=2]", "decoder.blocks.0.attn.heads[h=3]", "decoder.blocks.0.attn.out"]);
+    expect(fedBy("decoder.blocks.0.attn.q[h=1]", GROUPED)).toEqual(["decoder.blocks.0.attn.heads[h=1]", "decoder.blocks.0.attn.out"]);
     expect(fedBy("head.logits", GROUPED)).toEqual([]);
   });
 });
@@ -35,6 +35,35 @@ describe("pruning", () => {
     ];
     expect(onAPath([...way, ...lost], BOTH)).toEqual(way);
     expect(onAPath(way.slice(0, 2), BOTH)).toEqual([]);
+  });
+
+  it("follows features: each is read and writes, those of an attention are fed by all of it", () => {
+    const stream = "decoder.blocks.0.resid_post.features[f=12]", across = "decoder.blocks.1.cross.out.features";
+    const way = [
+      edge("decoder.embed.tokens", stream),
+      edge(stream, "decoder.blocks.1.cross.q[h=2]"),
+      edge(`${across}.error`, "head.logits"),
+    ];
+    expect(onAPath([...way, edge("decoder.blocks.0.resid_post.features[f=3]", "head.logits")], BOTH)).toEqual(way);
+    expect(onAPath([...way.slice(0, 2), edge("decoder.blocks.1.attn.out.features[f=1]", "head.logits")], BOTH)).toEqual([]);
+  });
+});
+
+describe("features", () => {
+  const at = ["decoder.blocks.0.resid_pre", "decoder.blocks.0.attn.out", "decoder.blocks.0.ffn_norm.out", "decoder.blocks.0.resid_post"].map((site) => `${site}.features[f=7]`);
+
+  it("are parts with the address of their set", () => {
+    expect(partOf(at[2]!, GROUPED)).toMatchObject({ kind: "feature", layer: 0, head: 7, side: "decoder.blocks.0.ffn_norm.out.features" });
+    expect(partOf("encoder.blocks.1.resid_post.mine.others", BOTH)).toMatchObject({ kind: "feature", stack: "encoder", head: -1, side: "encoder.blocks.1.resid_post.mine" });
+  });
+
+  it("stand where they are written, side by side", () => {
+    const heads = "decoder.blocks.0.attn.heads[h=0]", error = "decoder.blocks.0.resid_post.features.error";
+    const spots = layout(new Map([...at, heads, error, "decoder.embed.tokens"].map((name) => [name, 1])), GROUPED, { width: 600, row: 40 });
+    const y = (name: string): number => spots.get(partOf(name, GROUPED).key)!.y;
+    expect([y("decoder.embed.tokens"), y(at[0]!), y(heads), y(at[1]!), y(at[2]!), y(at[3]!)]).toEqual([220, 200, 180, 160, 140, 120]);
+    expect(spots.get(error)!.y).toBe(y(at[3]!));
+    expect(spots.get(error)!.x).toBeGreaterThan(spots.get(at[3]!)!.x);
   });
 });
 
