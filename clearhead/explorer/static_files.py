@@ -16,7 +16,7 @@ FILES = {
 
 
 def static_file(name: str) -> bytes:
-    """A file of the built page by its name: `explorer.js`, `explorer.css`, `boot.js`, `texts.json`, `LICENSES.txt`.
+    """A file of the built page by its name: `webgpu.js`, `texts.json` or one of FILES.
 
     Raises UserError if it is missing, as in a checkout that was not installed.
     """
