@@ -5,7 +5,7 @@ import type { Floats } from "../../core/tensor";
 import type { Decoding } from "../decoding";
 import type { Packed } from "../rounded/rounded";
 import { fail, hasKernel, kernelOf } from "./kernels";
-import { counted, keep, type Kernel, type Shape, type Weight } from "./shaders";
+import { counted, keep, turned, type Kernel, type Shape, type Weight } from "./shaders";
 
 /** Positions that are read at once: a longer prompt is read in several steps. */
 const ROWS = 32;
@@ -28,27 +28,45 @@ export class Device {
     this.gpu.queue.writeBuffer(to, 0, data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
   }
 
-  /** Uploads numbers once; `of` says which they are. */
-  held(of: unknown, data: () => Uint8Array | Float32Array): GPUBuffer {
+  /** Uploads numbers once, those of a matrix with `m` rows turned; `of` says which they are. */
+  held(of: unknown, numbers: Uint8Array | Float32Array, m: number): GPUBuffer {
     let found = this.#weights.get(of);
     if (!found) {
-      const numbers = data();
       this.#weights.set(of, (found = this.buffer(numbers.byteLength, STORAGE | COPY_DST)));
       this.put(found, numbers);
+      if (m < numbers.byteLength / 4) this.#weights.set(of, (found = this.#turned(found, m, numbers.byteLength / 4 / m)));
     }
     return found;
+  }
+
+  #turned(from: GPUBuffer, m: number, words: number): GPUBuffer {
+    const to = this.buffer(from.size, STORAGE), none = this.buffer(12, UNIFORM), { code, groups } = turned(m, words);
+    const encoder = this.gpu.createCommandEncoder(), pass = encoder.beginComputePass();
+    pass.setPipeline(this.pipeline(code, 1));
+    pass.setBindGroup(0, this.bound([none, to, from]));
+    pass.dispatchWorkgroups(...groups(1, 1));
+    pass.end();
+    this.gpu.queue.submit([encoder.finish()]);
+    from.destroy();
+    return to;
+  }
+
+  /** What a kernel reads and writes: the numbers of positions, its output, its inputs. */
+  bound(buffers: readonly GPUBuffer[]): GPUBindGroup {
+    const entries = buffers.map((buffer, binding) => ({ binding, resource: { buffer } }));
+    return this.gpu.createBindGroup({ layout: this.#layout(buffers.length - 2), entries });
   }
 
   pipeline(code: string, inputs: number): GPUComputePipeline {
     let found = this.#pipelines.get(code);
     if (!found) {
-      const layout = this.gpu.createPipelineLayout({ bindGroupLayouts: [this.layout(inputs)] });
+      const layout = this.gpu.createPipelineLayout({ bindGroupLayouts: [this.#layout(inputs)] });
       this.#pipelines.set(code, (found = this.gpu.createComputePipeline({ layout, compute: { module: this.gpu.createShaderModule({ code }), entryPoint: "main" } })));
     }
     return found;
   }
 
-  layout(inputs: number): GPUBindGroupLayout {
+  #layout(inputs: number): GPUBindGroupLayout {
     return (this.#layouts[inputs] ??= this.gpu.createBindGroupLayout({
       entries: (["uniform", "storage", ...new Array<"read-only-storage">(inputs).fill("read-only-storage")] as const).map((type, binding) => ({ binding, visibility: 4, buffer: { type } })),
     }));
@@ -57,7 +75,7 @@ export class Device {
 
 /** A value: where it lies, and whether it is a memory of keys or values, or comes from the processor. */
 interface Value { buffer: GPUBuffer; shape: Shape; isMemory?: true; isGiven?: true }
-interface Step { isHead: boolean; pipeline: GPUComputePipeline; group: GPUBindGroup; groups: Kernel["groups"] }
+interface Step { pipeline: GPUComputePipeline; group: GPUBindGroup; groups: Kernel["groups"] }
 /** What the processor computes before a step. */
 interface Host { op: Op; buffer: GPUBuffer }
 
@@ -155,21 +173,19 @@ export class Program {
       op, x: given.map(({ shape }) => shape), w: w.map(({ fact }) => fact), masks: this.decoding.plan.masks,
       ...(given[1]?.isMemory ? { room: this.room } : {}),
     });
-    let made = this.#run(kernel, [...given.map(({ buffer }) => buffer), ...w.flatMap(({ buffers }) => buffers)], isHead);
+    let made = this.#run(kernel, [...given.map(({ buffer }) => buffer), ...w.flatMap(({ buffers }) => buffers)]);
     if (this.decoding.kept.has(op.out)) {
       const memory = this.#own[this.#own.push(this.device.buffer(4 * counted(made.shape, this.room, this.room), STORAGE)) - 1]!;
       this.#release(made);
-      made = { ...this.#run(keep(made.shape, this.room), [made.buffer], false, memory), isMemory: true };
+      made = { ...this.#run(keep(made.shape, this.room), [made.buffer], memory), isMemory: true };
     }
     this.#values.set(op.out, made);
   }
 
-  #run(kernel: Kernel, inputs: readonly GPUBuffer[], isHead: boolean, to?: GPUBuffer): Value {
+  #run(kernel: Kernel, inputs: readonly GPUBuffer[], to?: GPUBuffer): Value {
     const { device } = this, bytes = this.#bytes(kernel.shape);
     const buffer = to ?? this.#free.get(bytes)?.pop() ?? this.#buffer(bytes, STORAGE | COPY_SRC | COPY_DST);
-    const entries = [this.#uniform, buffer, ...inputs].map((one, binding) => ({ binding, resource: { buffer: one } }));
-    const group = device.gpu.createBindGroup({ layout: device.layout(inputs.length), entries });
-    this.#steps.push({ isHead, pipeline: device.pipeline(kernel.code, inputs.length), group, groups: kernel.groups });
+    this.#steps.push({ pipeline: device.pipeline(kernel.code, inputs.length), group: device.bound([this.#uniform, buffer, ...inputs]), groups: kernel.groups });
     return { buffer, shape: kernel.shape };
   }
 
@@ -212,10 +228,9 @@ export class Program {
   }
 
   #weight(tensor: Tensor): { fact: Weight; buffers: GPUBuffer[] } {
-    const packed = (tensor as { packed?: Packed }).packed, { shape } = tensor;
-    if (!packed) return { fact: { shape, bits: 32, step: shape.at(-1)! }, buffers: [this.device.held(tensor.data, () => (tensor as Floats).data)] };
-    const buffers = [this.device.held(tensor, () => packed.bytes), this.device.held(packed.scales, () => packed.scales)];
-    return { fact: { shape, bits: packed.bits, step: packed.step / 4 }, buffers };
+    const packed = (tensor as { packed?: Packed }).packed, { shape } = tensor, m = shape[0]!;
+    if (!packed) return { fact: { shape, bits: 32 }, buffers: [this.device.held(tensor.data, (tensor as Floats).data, m)] };
+    return { fact: { shape, bits: packed.bits }, buffers: [this.device.held(tensor, packed.bytes, m), this.device.held(packed.scales, packed.scales, m)] };
   }
 
   #bytes(shape: Shape): number {

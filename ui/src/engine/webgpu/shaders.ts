@@ -7,18 +7,19 @@
 export type Axis = number | "n" | "l";
 export type Shape = readonly Axis[];
 
-/** One kernel: `count` is the number of its work items or groups. */
 export interface Kernel {
   shape: Shape;
   code: string;
-  /** How many groups of THREADS there are for the positions of a step. */
+  /** How many groups of work items there are for the positions of a step. */
   groups(n: number, l: number): [x: number, y: number, z: number];
 }
 
-/** A matrix or a vector: floats, or integers of 8 or 4 bits, four or eight to a word; `step` in words. */
-export interface Weight { shape: readonly number[]; bits: 32 | 8 | 4; step: number }
+/** A vector, or a matrix of floats or of integers of 8 or 4 bits, four or eight to a word. */
+export interface Weight { shape: readonly number[]; bits: 32 | 8 | 4 }
 
-export const THREADS = 64;
+const THREADS = 64;
+/** Work items that share a row: few, because each waits for the others. */
+const LANES = 32;
 /** Groups along x; more of them go along y. */
 const ACROSS = 32768;
 /** Stands for -Infinity, which WGSL does not have. */
@@ -38,17 +39,17 @@ function expressed(shape: Shape): string {
   return shape.map((one) => (typeof one === "number" ? `${one}u` : `p.${one}`)).join(" * ") || "1u";
 }
 
-export function header(inputs: readonly string[]): string {
+function header(inputs: readonly string[], type = "f32"): string {
   return [
     "struct P { n: u32, l: u32, at: u32 }", "@group(0) @binding(0) var<uniform> p: P;",
-    "@group(0) @binding(1) var<storage, read_write> y: array<f32>;",
+    `@group(0) @binding(1) var<storage, read_write> y: array<${type}>;`,
     ...inputs.map((type, i) => `@group(0) @binding(${i + 2}) var<storage, read> ${type.replace(":", ": array<")}>;`),
   ].join("\n");
 }
 
 /** One work item for each number: `body` sets y[i]. */
-export function cells(shape: Shape, inputs: readonly string[], body: string): Kernel {
-  const code = `${header(inputs)}
+export function cells(shape: Shape, inputs: readonly string[], body: string, type = "f32"): Kernel {
+  const code = `${header(inputs, type)}
 @compute @workgroup_size(${THREADS}) fn main(@builtin(workgroup_id) g: vec3u, @builtin(local_invocation_index) lane: u32) {
   let i = (g.x + g.y * ${ACROSS}u) * ${THREADS}u + lane;
   if (i >= ${expressed(shape)}) { return; }
@@ -57,13 +58,13 @@ export function cells(shape: Shape, inputs: readonly string[], body: string): Ke
   return { shape, code, groups: (n, l) => [...across(Math.ceil(counted(shape, n, l) / THREADS)), 1] };
 }
 
-/** One group for each row: `body` has the row's start, its width, and `all(i)`, which adds (or compares) over the group. */
-export function byRows(of: Shape, shape: Shape, inputs: readonly string[], body: string): Kernel {
+/** One group for each row: `body` has the row's start and its width; `sum(lane, x)` and `most(lane, x)` are over the group. */
+function byRows(of: Shape, shape: Shape, inputs: readonly string[], body: string): Kernel {
   const code = `${header(inputs)}
-var<workgroup> part: array<f32, ${THREADS}>;
-${reduced("sum", "part[lane] + part[lane + s]")}
-${reduced("most", "max(part[lane], part[lane + s])")}
-@compute @workgroup_size(${THREADS}) fn main(@builtin(workgroup_id) g: vec3u, @builtin(local_invocation_index) lane: u32) {
+var<workgroup> part: array<f32, ${LANES}>;
+${reduced("sum", "all + part[i]")}
+${reduced("most", "max(all, part[i])")}
+@compute @workgroup_size(${LANES}) fn main(@builtin(workgroup_id) g: vec3u, @builtin(local_invocation_index) lane: u32) {
   let row = g.x; let width = ${expressed(of.slice(-1))}; let start = row * width;
   ${body}
 }`;
@@ -72,11 +73,11 @@ ${reduced("most", "max(part[lane], part[lane + s])")}
 
 function reduced(name: string, pair: string): string {
   return `fn ${name}(lane: u32, x: f32) -> f32 {
+  workgroupBarrier();
   part[lane] = x;
   workgroupBarrier();
-  for (var s = ${THREADS / 2}u; s > 0u; s >>= 1u) { if (lane < s) { part[lane] = ${pair}; } workgroupBarrier(); }
-  let all = part[0];
-  workgroupBarrier();
+  var all = part[0];
+  for (var i = 1u; i < ${LANES}u; i++) { all = ${pair}; }
   return all;
 }`;
 }
@@ -85,36 +86,52 @@ function across(groups: number): [number, number] {
   return groups <= ACROSS ? [groups, 1] : [ACROSS, Math.ceil(groups / ACROSS)];
 }
 
-/** Products of rows with the rows of a matrix; with `heads`, each head's rows with its own columns. The numbers of a word
- *  are multiplied one by one in float32; a row has one scale (8 bits), or one for each 32 numbers (4 bits). */
+/** Rows of a matrix as columns, in words: work items side by side then read numbers side by side. */
+export function turned(m: number, words: number): Kernel {
+  return cells([m, words], ["x0:u32"], `y[i] = x0[(i % ${m}u) * ${words}u + i / ${m}u];`, "u32");
+}
+
+/** Rows of x for which the weights are read once. */
+const TOGETHER = 4;
+
+/** Products of rows with the rows of a matrix, which is turned; with `heads`, each head's rows with its own columns. One
+ *  work item sums a whole row, so that none waits for another. Each integer is multiplied in float32; a row has one
+ *  scale (8 bits), or one for each 32 numbers (4 bits). */
 export function product(x: Shape, w: Weight, hasBias: boolean, heads = 1): Kernel {
-  const [m] = w.shape as [number], width = axis(x, -1), perWord = 32 / w.bits;
-  if (typeof width !== "number" || width % Math.max(perWord, 4)) throw new Error(`rows of ${width} numbers in ${w.bits} bits`);
-  const words = width / perWord, lanes = Math.min(THREADS, 2 ** Math.ceil(Math.log2(words))), together = THREADS / lanes;
-  const rows = heads > 1 ? x.slice(1, -1) : x.slice(0, -1);
-  const at = `j * ${w.step}u + g.z * ${words}u + k`, from = `(g.z * rows + t) * ${width / Math.min(perWord, 4)}u + k`;
-  const term = {
-    32: `w0[${at}] * x0[${from}]`,
-    8: `dot(vec4f(vec4i(vec4u(w0[${at}]) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u)), x0[${from}])`,
-    4: `s0[j * ${w.step / 4}u + (g.z * ${words}u + k) / 4u] * (dot(four(w0[${at}]), x0[${from} + k]) + dot(four(w0[${at}] >> 16u), x0[${from} + k + 1u]))`,
-  }[w.bits];
-  const inputs = [w.bits === 32 ? "x0:f32" : "x0:vec4f", w.bits === 32 ? "w0:f32" : "w0:u32", ...(w.bits < 32 ? ["s0:f32"] : []), ...(hasBias ? ["w1:f32"] : [])];
+  const [m] = w.shape as [number], width = axis(x, -1), { bits } = w, perWord = 32 / bits;
+  if (typeof width !== "number" || width % Math.max(perWord, 4)) throw new Error(`rows of ${width} numbers in ${bits} bits`);
+  const words = width / perWord, rows = expressed(heads > 1 ? x.slice(1, -1) : x.slice(0, -1));
+  const inputs = [bits === 32 ? "x0:f32" : "x0:vec4f", bits === 32 ? "w0:f32" : "w0:u32", ...(bits < 32 ? ["s0:f32"] : []), ...(hasBias ? ["w1:f32"] : [])];
+  const read = {
+    32: "let a = w0[at];",
+    8: "let a = vec4f(vec4i(vec4u(w0[at]) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u));",
+    4: `let a = four(w0[at]); let b = four(w0[at] >> 16u); let scale = s0[((g.z * ${words}u + k) / 4u) * ${m}u + j];`,
+  }[bits];
+  const term = (from: string): string => ({
+    32: `a * x0[${from}]`, 8: `dot(a, x0[${from}])`, 4: `scale * (dot(a, x0[2u * (${from})]) + dot(b, x0[2u * (${from}) + 1u]))`,
+  })[bits];
+  const tile = (n: number): string => {
+    const each = Array.from({ length: n }, (_, r) => r), type = n > 1 ? `vec${n}f` : "f32";
+    const row = (r: number): string => (n > 1 ? `min(t + ${r}u, rows - 1u)` : "t"), own = (r: number): string => (n > 1 ? `sum[${r}]` : "sum");
+    return `for (var t = 0u; t < rows; t += ${n}u) {
+    var sum = ${type}();
+    ${each.map((r) => `let r${r} = (g.z * rows + ${row(r)}) * ${words}u;`).join(" ")}
+    for (var k = 0u; k < ${words}u; k++) {
+      let at = (g.z * ${words}u + k) * ${m}u + j;
+      ${read}
+      sum += ${type}(${each.map((r) => term(`r${r} + k`)).join(", ")});
+    }
+    ${each.map((r) => `if (t + ${r}u < rows) { y[(g.z * rows + t + ${r}u) * ${m}u + j] = ${own(r)}${bits === 8 ? " * s0[j]" : ""}${hasBias ? " + w1[j]" : ""}; }`).join("\n    ")}
+  }`;
+  };
   const code = `${header(inputs)}
-var<workgroup> part: array<f32, ${THREADS}>;
 fn four(word: u32) -> vec4f { return vec4f(vec4i((vec4u(word) >> vec4u(0u, 4u, 8u, 12u)) & vec4u(15u)) - vec4i(8)); }
-@compute @workgroup_size(${THREADS}) fn main(@builtin(workgroup_id) g: vec3u, @builtin(local_invocation_index) id: u32) {
-  let lane = id % ${lanes}u; let to = (g.x + g.y * ${ACROSS}u) * ${together}u + id / ${lanes}u; let j = min(to, ${m - 1}u); let rows = ${expressed(rows)};
-  for (var t = 0u; t < rows; t++) {
-    var sum = 0.0;
-    for (var k = lane; k < ${words}u; k += ${lanes}u) { sum += ${term}; }
-    part[id] = sum;
-    workgroupBarrier();
-    for (var s = ${lanes / 2}u; s > 0u; s >>= 1u) { if (lane < s) { part[id] += part[id + s]; } workgroupBarrier(); }
-    if (lane == 0u && to < ${m}u) { y[(g.z * rows + t) * ${m}u + j] = part[id]${w.bits === 8 ? " * s0[j]" : ""}${hasBias ? " + w1[j]" : ""}; }
-    workgroupBarrier();
-  }
+@compute @workgroup_size(${THREADS}) fn main(@builtin(workgroup_id) g: vec3u, @builtin(local_invocation_index) lane: u32) {
+  let j = (g.x + g.y * ${ACROSS}u) * ${THREADS}u + lane; let rows = ${rows};
+  if (j >= ${m}u) { return; }
+  if (rows == 1u) { ${tile(1)} } else { ${tile(TOGETHER)} }
 }`;
-  return { shape: [...x.slice(0, -1), m], code, groups: () => [...across(Math.ceil(m / together)), heads] };
+  return { shape: [...x.slice(0, -1), m], code, groups: () => [...across(Math.ceil(m / THREADS)), heads] };
 }
 
 /** Copies h n k behind the l - n positions of a memory of h `room` k. */
@@ -144,24 +161,23 @@ export function closed(shape: Shape, isCausal: boolean, window: number | null): 
 
 export function softmax(shape: Shape): Kernel {
   return byRows(shape, shape, ["x0:f32"], `var top = ${CLOSED};
-  for (var k = lane; k < width; k += ${THREADS}u) { top = max(top, x0[start + k]); }
+  for (var k = lane; k < width; k += ${LANES}u) { top = max(top, x0[start + k]); }
   top = most(lane, top);
   var total = 0.0;
-  for (var k = lane; k < width; k += ${THREADS}u) { total += exp(x0[start + k] - top); }
+  for (var k = lane; k < width; k += ${LANES}u) { total += exp(x0[start + k] - top); }
   total = sum(lane, total);
-  for (var k = lane; k < width; k += ${THREADS}u) { y[start + k] = exp(x0[start + k] - top) / total; }`);
+  for (var k = lane; k < width; k += ${LANES}u) { y[start + k] = exp(x0[start + k] - top) / total; }`);
 }
 
 /** The mean of each row, or with eps the inverse of its spread around a mean (x1) or 0. */
 export function ofRows(shape: Shape, eps: number | null, hasMean: boolean): Kernel {
   const term = eps === null ? "x0[start + k]" : "d * d", d = `let d = x0[start + k]${hasMean ? " - x1[row]" : ""};`;
   return byRows(shape, [...shape.slice(0, -1), 1], ["x0:f32", ...(hasMean ? ["x1:f32"] : [])], `var all = 0.0;
-  for (var k = lane; k < width; k += ${THREADS}u) { ${eps === null ? "" : d} all += ${term}; }
+  for (var k = lane; k < width; k += ${LANES}u) { ${eps === null ? "" : d} all += ${term}; }
   all = sum(lane, all) / f32(width);
   if (lane == 0u) { y[row] = ${eps === null ? "all" : `1.0 / sqrt(all + ${eps})`}; }`);
 }
 
-/** exp(x) overflows beyond 88. */
 const ERF = `fn erf(x: f32) -> f32 {
   if (abs(x) > 4.0) { return sign(x); }
   var term = x; var all = x;
@@ -169,7 +185,8 @@ const ERF = `fn erf(x: f32) -> f32 {
   return 1.1283791670955126 * exp(-x * x) * all;
 }`;
 
-export const ACTIVATIONS: Readonly<Record<string, string>> = {
+/** The exponents are limited, because WGSL has no infinity. */
+const ACTIVATIONS: Readonly<Record<string, string>> = {
   relu: "max(x, 0.0)",
   gelu: "0.5 * x * (1.0 + erf(x * 0.7071067811865476))",
   gelu_tanh: "x / (1.0 + exp(min(-1.5957691216057308 * (x + 0.044715 * x * x * x), 80.0)))",
