@@ -162,24 +162,27 @@ export class Program {
   }
 
   #add(op: Op): void {
-    const isHead = op.out.startsWith("head.");
     if (!hasKernel(op) && op.op !== "copy") return this.#onHost(op);
     const x = (op.inputs ?? []).map((name) => (op.op === "rotate" && name === op.inputs![1] ? this.#turn(op) : this.#input(op, name)));
-    const given = isHead ? x.map((value) => this.#lastRow(value)) : x;
-    if (op.op === "copy") return void this.#values.set(op.out, given[0]!);
-    const w = this.decoding.weightsOf(op).map((tensor) => this.#weight(tensor));
-    if (given.some((value, i) => value.isMemory && !(i === 1 && op.op.startsWith("matmul")))) fail(op, "reads a memory");
+    const given = op.out.startsWith("head.") ? x.map((value) => this.#lastRow(value)) : x;
+    const isKept = this.decoding.kept.has(op.out), made = op.op === "copy" ? given[0]! : this.#computed(op, given);
+    if (isKept && op.op !== "copy") this.#release(made);
+    this.#values.set(op.out, isKept ? this.#remembered(made) : made);
+  }
+
+  #computed(op: Op, given: readonly Value[]): Value {
+    const w = this.decoding.weightsOf(op).map((tensor) => this.#weight(tensor)), isMemory = given[1]?.isMemory && op.op.startsWith("matmul");
+    if (given.some((value, i) => value.isMemory && !(i === 1 && isMemory))) fail(op, "reads a memory");
     const kernel = kernelOf({
-      op, x: given.map(({ shape }) => shape), w: w.map(({ fact }) => fact), masks: this.decoding.plan.masks,
-      ...(given[1]?.isMemory ? { room: this.room } : {}),
+      op, x: given.map(({ shape }) => shape), w: w.map(({ fact }) => fact), masks: this.decoding.plan.masks, ...(isMemory ? { room: this.room } : {}),
     });
-    let made = this.#run(kernel, [...given.map(({ buffer }) => buffer), ...w.flatMap(({ buffers }) => buffers)]);
-    if (this.decoding.kept.has(op.out)) {
-      const memory = this.#own[this.#own.push(this.device.buffer(4 * counted(made.shape, this.room, this.room), STORAGE)) - 1]!;
-      this.#release(made);
-      made = { ...this.#run(keep(made.shape, this.room), [made.buffer], memory), isMemory: true };
-    }
-    this.#values.set(op.out, made);
+    return this.#run(kernel, [...given.map(({ buffer }) => buffer), ...w.flatMap(({ buffers }) => buffers)]);
+  }
+
+  /** A memory of all positions, to which a step adds its own. */
+  #remembered({ shape, buffer }: Value): Value {
+    const memory = this.#buffer(4 * counted(shape, this.room, this.room), STORAGE);
+    return { ...this.#run(keep(shape, this.room), [buffer], memory), isMemory: true };
   }
 
   #run(kernel: Kernel, inputs: readonly GPUBuffer[], to?: GPUBuffer): Value {

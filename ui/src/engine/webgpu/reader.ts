@@ -12,26 +12,45 @@ const TRIALS = 3;
 const HOPELESS = 2;
 
 let opened: Promise<Device> | null = null;
+/** What the trial with each network said. A device that failed is not asked again. */
+const tried = new WeakMap<object, Measured>();
 
 /** Never rejects. `always` leaves the choice out, for tests. */
 export async function reader(decoding: Decoding, room: number, always = false): Promise<Reader> {
-  const measured: Measured = { webgpu: null, wasm: null, why: null };
-  let program: Program | null = null;
+  const wasm = (measured: Measured): Reader => ({ measured, read: (past, ids) => decoding.read(past, ids) });
+  if (decoding.isEdited) return wasm({ webgpu: null, wasm: null, why: "edits" });
+  const known = tried.get(decoding.plan), measured = known ?? { webgpu: null, wasm: null, why: null };
+  tried.set(decoding.plan, measured);
   try {
-    if (decoding.isEdited) throw new Error("edits");
-    const device = await (opened ??= adapter());
-    measured.wasm = await quickest(() => Promise.resolve(decoding.read(NOTHING, [0])));
-    if (!always) measured.webgpu = await ofBlocks(device, decoding);
-    if ((measured.webgpu ?? 0) < HOPELESS * measured.wasm) {
-      const whole = (program = new Program(device, decoding, decoding.growing, room));
-      measured.webgpu = await quickest(() => whole.read(0, [0]));
-      if (always || measured.webgpu < measured.wasm) return new Reading(decoding, whole, measured);
+    if (!known) await compare(measured, decoding, always);
+    if (measured.why === null && (always || measured.webgpu! < measured.wasm!)) {
+      return new Reading(decoding, new Program(await (opened ??= adapter()), decoding, decoding.growing, room), measured);
     }
   } catch (error) {
     measured.why = said(error);
   }
-  program?.destroy();
-  return { measured, read: (past, ids) => decoding.read(past, ids) };
+  return wasm(measured);
+}
+
+/** Times a token both ways. Only a device that wins keeps the weights. */
+async function compare(measured: Measured, decoding: Decoding, always: boolean): Promise<void> {
+  const device = await (opened ??= adapter()), { growing } = decoding;
+  measured.wasm = await quickest(() => Promise.resolve(decoding.read(NOTHING, [0])));
+  const end = growing.findIndex((op) => op.out.includes(".blocks.1.")), blocks = new Set(growing.map((op) => /\.blocks\.\d+\./.exec(op.out)?.[0])).size - 1;
+  if (end > 0 && !always) measured.webgpu = blocks * (await timed(device, decoding, growing.slice(0, end)));
+  if ((measured.webgpu ?? 0) < HOPELESS * measured.wasm || always) measured.webgpu = await timed(device, decoding, growing);
+  if (measured.webgpu! < measured.wasm || always) return;
+  opened = null;
+  device.gpu.destroy();
+}
+
+async function timed(device: Device, decoding: Decoding, ops: readonly Op[]): Promise<number> {
+  const program = new Program(device, decoding, ops, 1);
+  try {
+    return await quickest(() => program.read(0, [0]));
+  } finally {
+    program.destroy();
+  }
 }
 
 async function adapter(): Promise<Device> {
@@ -39,20 +58,7 @@ async function adapter(): Promise<Device> {
   if (!found) throw new Error("no adapter");
   const { maxBufferSize, maxStorageBufferBindingSize } = found.limits;
   const gpu = await found.requestDevice({ requiredLimits: { maxBufferSize, maxStorageBufferBindingSize } });
-  void gpu.lost.then(() => (opened = null));
   return new Device(gpu);
-}
-
-/** What all blocks would take, from the first one alone. */
-async function ofBlocks(device: Device, decoding: Decoding): Promise<number> {
-  const { growing } = decoding, inBlock = (op: Op, i: number): boolean => op.out.includes(`.blocks.${i}.`);
-  const end = growing.findIndex((op) => inBlock(op, 1)), blocks = new Set(growing.map((op) => /\.blocks\.\d+\./.exec(op.out)?.[0])).size - 1;
-  const program = new Program(device, decoding, growing.slice(0, end < 0 ? undefined : end), 1);
-  try {
-    return blocks * (await quickest(() => program.read(0, [0])));
-  } finally {
-    program.destroy();
-  }
 }
 
 /** The milliseconds of the quickest of a few trials, after one that prepares. */
