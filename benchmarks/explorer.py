@@ -36,6 +36,7 @@ STATIC = Path(__file__).parents[1] / "clearhead/explorer/static"
 PHRASE = "20 May 2024, 3 weeks ago, and 1 million euros"
 TARGET = "20 mai 2024, il y a 3 semaines, et 1 million d’euros"
 """What the decoder reads. An untrained network writes anything, and its length decides how long an edit takes."""
+WEBGPU = ("--enable-unsafe-webgpu", "--enable-features=Vulkan")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WARM_UP = 3
 STRIDE = 7
@@ -148,7 +149,7 @@ def ids(length: int) -> str:
 
 def bundle() -> list[Figure]:
     """All JavaScript that the page loads."""
-    scripts = [path.read_bytes() for path in STATIC.glob("*.js")]
+    scripts = [path.read_bytes() for path in STATIC.glob("*.js") if path.name != "webgpu.js"]
     return [Figure("JavaScript, kB gzipped", sum(len(gzip.compress(one)) for one in scripts) / 1000, 160, at_most=True)]
 
 
@@ -164,15 +165,17 @@ def overview(model: Model) -> Figure:
 
 
 @contextmanager
-def browser() -> Iterator["Page"]:
-    """A page of an installed chromium."""
+def browser(*, webgpu: bool = False) -> Iterator["Page"]:
+    """A page of an installed chromium, with the machine's WebGPU or without."""
     import shutil
 
     from playwright.sync_api import sync_playwright
 
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        chromium = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", *(WEBGPU if webgpu else ["--disable-gpu"])]
+        )
         yield chromium.new_page(viewport={"width": 1600, "height": 1000})
         chromium.close()
 

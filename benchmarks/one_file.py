@@ -32,20 +32,24 @@ app = App(name="python -m benchmarks.one_file", help="A large model in one offli
 
 
 @app.default
-def one_file(folder: str | None = None, *, written: int = WRITTEN) -> None:
+def one_file(folder: str | None = None, *, written: int = WRITTEN, webgpu: bool = False) -> None:
     """Size, opening, writing and an edit of a file with 124 million parameters in 8 and in 4 bits.
 
     Its greedy text is compared with the one that Python writes with the same rounded weights. FOLDER: a trained
-    model that reads ids, for the same with real weights.
+    model that reads ids, for the same with real weights. With `--webgpu` the browser may use the machine's WebGPU, and
+    a line says which one wrote.
     """
 
     def measure(scratch: Path) -> None:
         formats: tuple[Format, ...] = ("int8", "int4")
         holds = [
-            measured(scaled(random_decoder()), "124 million parameters", live, scratch, written) for live in formats
+            measured(scaled(random_decoder()), "124 million parameters", live, scratch, written, webgpu=webgpu)
+            for live in formats
         ]
         if folder is not None:
-            holds.append(measured(load(folder, dtype="float32"), Path(folder).name, "int8", scratch, written))
+            holds.append(
+                measured(load(folder, dtype="float32"), Path(folder).name, "int8", scratch, written, webgpu=webgpu)
+            )
         if not all(holds):
             raise SystemExit(1)
 
@@ -61,13 +65,13 @@ def scaled(model: Model) -> Model:
     return model
 
 
-def measured(model: Model, what: str, live: Format, scratch: Path, n: int) -> bool:
+def measured(model: Model, what: str, live: Format, scratch: Path, n: int, *, webgpu: bool = False) -> bool:
     """One table of figures; whether all hold."""
     path = export_page(model, ids(PROMPT), path=scratch / "page.html", live=live)
     size = path.stat().st_size / 1e6
     rounded = rounded_model(model, live)[0].network
     wanted = greedy(rounded, n)
-    with browser() as page:
+    with browser(webgpu=webgpu) as page:
         page.context.set_offline(True)
         began, busy = time.perf_counter(), cpu_seconds()
         page.goto(path.as_uri() + "#v=1&view=attention")
@@ -76,6 +80,7 @@ def measured(model: Model, what: str, live: Format, scratch: Path, n: int) -> bo
         edit = edited(page)
         page.goto(path.as_uri() + "#v=1&view=generation")
         got, took, busy = wrote(page, n)
+        print(*page.get_by_text("WebGPU").all_inner_texts(), sep="\n")
     same = sum(a == b for a, b in zip(got, wanted, strict=False))
     floor = (175, 15, 4) if what.startswith("124") else (25, 15, 4)
     holds = table(f"{what}, {live}", [

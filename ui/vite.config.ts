@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
-import { defineConfig, type Plugin } from "vite";
+import { build, defineConfig, type Plugin, type Rolldown } from "vite";
 
 /** texts.json: every language. The module has the little that the page says before it has read it. */
 function texts(): Plugin {
@@ -34,10 +34,23 @@ function mountedOnly(): Plugin {
   };
 }
 
+/** webgpu.js: a script that a worker of an exported file runs after the module, if the file holds a large model. */
+function webgpu(): Plugin {
+  return {
+    name: "webgpu",
+    apply: "build",
+    async generateBundle() {
+      const lib = { entry: "src/entry/webgpu.ts", formats: ["iife" as const], name: "webgpu" };
+      const made = await build({ configFile: false, logLevel: "warn", build: { lib, write: false, target: "es2022", reportCompressedSize: false } });
+      for (const { output: [script] } of made as Rolldown.RolldownOutput[]) this.emitFile({ type: "asset", fileName: "webgpu.js", source: script.code });
+    },
+  };
+}
+
 /** One module and one style sheet for every host: the page loads them, a widget carries them, an exported file
  *  inlines them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
 export default defineConfig({
-  plugins: [mountedOnly(), svelte(), texts()],
+  plugins: [mountedOnly(), svelte(), texts(), webgpu()],
   base: "./",
   build: {
     outDir: "../clearhead/explorer/static",

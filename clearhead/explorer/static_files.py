@@ -9,14 +9,15 @@ STATIC = Path(__file__).with_name("static")
 FILES = {
     "explorer.js": "text/javascript",
     "boot.js": "text/javascript",
+    "webgpu.js": "text/javascript",
     "explorer.css": "text/css",
     "LICENSES.txt": "text/plain",
 }
-"""The files that a page loads, with their media types. The system's own table of types may be wrong."""
+"""The files of a page or an exported file, with their media types. The system's own table of types may be wrong."""
 
 
 def static_file(name: str) -> bytes:
-    """A file of the built page by its name: `explorer.js`, `explorer.css`, `boot.js`, `texts.json`, `LICENSES.txt`.
+    """A file of the built page by its name: one of FILES, or `texts.json`.
 
     Raises UserError if it is missing, as in a checkout that was not installed.
     """

@@ -39,7 +39,7 @@ from clearhead.explorer.export.circuits import held_circuit
 from clearhead.explorer.export.held import held_features
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.recording.sentences import vector_weights
-from clearhead.explorer.static_files import catalogues
+from clearhead.explorer.static_files import catalogues, static_file
 from clearhead.model.assign import merged
 from clearhead.model.ops import op_weights
 from clearhead.model.rounding import RoundedMatrix
@@ -193,6 +193,7 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
         if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
             pixels[f"pixels.{i}"] = image
     made.parts.update({"pixels": Reply({}, pixels)} if pixels else {})
+    made.parts.update({"webgpu": Reply({"script": static_file("webgpu.js").decode()})} if opened.matrices else {})
     config = opened.model.config
     held = {"plans": _plans(config, opened.model.sentences), "words": _words(opened), "writing": _writing(opened.model)}
     made.document["live"] = {"inputs": inputs, "is_large": bool(opened.matrices), **held}

@@ -32,6 +32,7 @@ def _built(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("static")
     (folder / "explorer.js").write_text(BUILT, encoding="utf-8")
     (folder / "explorer.css").write_text("body { color: red }", encoding="utf-8")
+    (folder / "webgpu.js").write_text("globalThis.quicker = 1;", encoding="utf-8")
     monkeypatch.setattr(static_files, "STATIC", folder)
 
 
@@ -110,6 +111,7 @@ def test_a_small_model_is_in_it_each_parameter_once(name: str) -> None:
     assert len(document["live"]["plans"]) == (1 + about["changes"]["scale"]) * len(about["changes"]["positions"])
     assert document["about"]["start"] == plain(session)
     assert set(document["parts"]) == set(parts) - {"data"}
+    assert "webgpu" not in parts
 
 
 def test_of_a_large_model_its_attention_and_what_it_says_without_each_head() -> None:
@@ -158,6 +160,7 @@ def test_a_large_model_is_in_it_in_a_few_bits(live: export.Format, tmp_path: Pat
         assert torch.equal(held[f"{name}.scale"], matrix.scale)
     assert not floats.keys() & matrices.keys()
     assert "generate" in parts["data"][0]["about"]["answers"]
+    assert parts["webgpu"][0] == {"script": "globalThis.quicker = 1;"}
     policy = html[: html.index("<title>")]
     assert "'wasm-unsafe-eval'; worker-src blob:;" in policy
     blocks = re.findall(r'octet-stream" id="clearhead-[^>]*>(.*?)</script>', html, re.DOTALL)

@@ -15,17 +15,30 @@ export const NOTHING: Past = { length: 0, kept: new Map() };
 
 const IDS = "decoder.ids", TYPES = "decoder.types", POSITIONS = "decoder.positions";
 
-export class Decoding {
+export interface Read { logits: Float32Array; past: Past }
+
+/** Milliseconds a token in a trial, where there was one, and why WebGPU does not compute. */
+export interface Measured { webgpu: number | null; wasm: number | null; why: string | null }
+
+/** Reads tokens after what has been read: `Decoding`, or another that computes the same. */
+export interface Reader {
+  read(past: Past, ids: readonly number[]): Read | Promise<Read>;
+  /** Frees what is outside JavaScript's memory. */
+  end?(): void;
+  measured?: Measured;
+}
+
+export class Decoding implements Reader {
   /** The ops that wait for the decoder's tokens, and the values of all others. */
-  readonly #growing: Op[] = [];
-  readonly #fixed = new Map<string, Tensor>();
+  readonly growing: Op[] = [];
+  readonly fixed = new Map<string, Tensor>();
   /** Addresses of keys and values of self-attention. */
-  readonly #kept: ReadonlySet<string>;
+  readonly kept: ReadonlySet<string>;
   readonly #edits: ReadonlyMap<string, { edit: Edit; at: Address }[]>;
 
   /** `numbers` are those of the encoder, if there is one. Every edit must be one that can be made position by position. */
   constructor(
-    private readonly plan: Plan,
+    readonly plan: Plan,
     private readonly weights: ReadonlyMap<string, Tensor>,
     numbers: ReadonlyMap<string, Tensor>,
     edits: readonly Edit[],
@@ -33,46 +46,54 @@ export class Decoding {
   ) {
     this.#edits = byPath(edits);
     const grows = new Set([IDS, TYPES, POSITIONS]);
-    for (const [name, tensor] of numbers) if (!grows.has(name)) this.#fixed.set(name, tensor);
+    for (const [name, tensor] of numbers) if (!grows.has(name)) this.fixed.set(name, tensor);
     for (const op of plan.ops) {
       if ((op.inputs ?? []).some((input) => grows.has(input))) {
         grows.add(op.out);
-        this.#growing.push(op);
-      } else this.#fixed.set(op.out, this.#changed(op.out, compute(op, this.#inputs(op, new Map()), this.#weights(op), plan.masks)));
+        this.growing.push(op);
+      } else this.fixed.set(op.out, this.#changed(op.out, compute(op, this.#inputs(op, new Map()), this.weightsOf(op), plan.masks)));
     }
-    const products = this.#growing.filter((op) => op.op === "matmul_nt" || op.op === "matmul");
-    this.#kept = new Set(products.map((op) => op.inputs![1]!).filter((input) => grows.has(input)));
+    const products = this.growing.filter((op) => op.op === "matmul_nt" || op.op === "matmul");
+    this.kept = new Set(products.map((op) => op.inputs![1]!).filter((input) => grows.has(input)));
     for (const path of this.#edits.keys()) {
-      if (!this.#fixed.has(path) && !grows.has(path)) throw new Error(noSuch(path));
+      if (!this.fixed.has(path) && !grows.has(path)) throw new Error(noSuch(path));
     }
   }
 
+  /** Whether an edit changes what grows. */
+  get isEdited(): boolean {
+    return this.growing.some((op) => this.#edits.has(op.out));
+  }
+
   /** Reads more tokens: the logits of the last one, and all that has been read then. */
-  read(past: Past, ids: readonly number[]): { logits: Float32Array; past: Past } {
-    const from = past.length, length = from + ids.length;
-    const values = new Map<string, Tensor>([
-      [IDS, vector(ids)],
-      [TYPES, vector(ids.map(() => 0))],
-      [POSITIONS, vector(ids.map((_, i) => from + i))],
-    ]);
-    const all = vector(Array.from({ length }, (_, i) => i)), kept = new Map<string, Floats>();
-    for (const op of this.#growing) {
-      const isHead = op.out.startsWith("head."), inputs = kindOf(op).pairwise ? [all] : this.#inputs(op, values);
-      const given = isHead ? inputs.map((value) => lastRow(toFloats(value))) : inputs;
-      const made = compute(op, given, this.#weights(op), this.plan.masks, from);
-      let value = this.#changed(op.out, made, isHead ? length - 1 : from);
-      if (this.#kept.has(op.out)) kept.set(op.out, (value = joined(past.kept.get(op.out), value)));
+  read(past: Past, ids: readonly number[]): Read {
+    const values = this.begun(past.length, ids), kept = new Map<string, Floats>(), length = past.length + ids.length;
+    for (const op of this.growing) {
+      let value = this.value(op, values, past.length, length);
+      if (this.kept.has(op.out)) kept.set(op.out, (value = joined(past.kept.get(op.out), value)));
       values.set(op.out, value);
     }
     return { logits: (values.get("head.logits") as Floats).data, past: { length, kept } };
   }
 
-  #inputs(op: Op, values: ReadonlyMap<string, Tensor>): Tensor[] {
-    return (op.inputs ?? []).map((name) => values.get(name) ?? this.#fixed.get(name) ?? missing(op, name));
+  /** The numbers of tokens from a position on. */
+  begun(from: number, ids: readonly number[]): Map<string, Tensor> {
+    return new Map([[IDS, vector(ids)], [TYPES, vector(ids.map(() => 0))], [POSITIONS, vector(ids.map((_, i) => from + i))]]);
   }
 
-  #weights(op: Op): Tensor[] {
+  /** The value of an op for the positions between two; of the head, for the last one. */
+  value(op: Op, values: ReadonlyMap<string, Tensor>, from: number, length: number): Floats {
+    const isHead = isOfHead(op), inputs = kindOf(op).pairwise ? [vector(Array.from({ length }, (_, i) => i))] : this.#inputs(op, values);
+    const given = isHead ? inputs.map((value) => lastRow(toFloats(value))) : inputs;
+    return this.#changed(op.out, compute(op, given, this.weightsOf(op), this.plan.masks, from), isHead ? length - 1 : from);
+  }
+
+  weightsOf(op: Op): Tensor[] {
     return (op.weights ?? []).map((name) => this.weights.get(name) ?? missing(op, name));
+  }
+
+  #inputs(op: Op, values: ReadonlyMap<string, Tensor>): Tensor[] {
+    return (op.inputs ?? []).map((name) => values.get(name) ?? this.fixed.get(name) ?? missing(op, name));
   }
 
   /** The value of positions from one on, with the edits of these positions; of a fixed value, `from` is null. */
@@ -84,6 +105,11 @@ export class Decoding {
     }
     return made;
   }
+}
+
+/** Whether an op reads the last position alone. */
+export function isOfHead(op: Op): boolean {
+  return op.out.startsWith("head.");
 }
 
 /** The address in a value whose first position is `from`; null if it lies outside. Scores and weights have every key. */

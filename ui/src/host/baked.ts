@@ -41,8 +41,9 @@ async function open(parts: Parts, script: string | null): Promise<Opened> {
 }
 
 /** None where there can be no worker: the page computes itself. */
-function inBackground(script: string, parts: Parts, document: FileDocument): Promise<Host | null> {
-  return Background.start(script, parts.texts(document)).catch(() => null);
+async function inBackground(script: string, parts: Parts, document: FileDocument): Promise<Host | null> {
+  const more = document.parts.webgpu ? (await parts.read<{ script: string }>("webgpu")).json.script : "";
+  return Background.start(script, more, parts.texts(document)).catch(() => null);
 }
 
 /** What does not depend on a run. */

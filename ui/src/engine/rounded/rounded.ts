@@ -8,6 +8,8 @@ import { TILE, type Memory, type Placed } from "./memory";
 /** Numbers that a product takes at a time, by bits. */
 const ALIGNED = { 8: 16, 4: GROUP };
 
+export interface Packed { bits: Bits; bytes: Uint8Array; scales: Float32Array; step: number }
+
 export class Rounded implements Floats {
   readonly #width: number;
 
@@ -35,6 +37,11 @@ export class Rounded implements Floats {
     const weights = memory.put(own), place = memory.put(new Uint8Array(scales.buffer, scales.byteOffset, scales.byteLength));
     const placed = { bits, weights, scales: place, step, scaleStep: (4 * scales.length) / n };
     return new Rounded([n, width], bits, () => memory.view(weights, n * step), scales, memory, placed);
+  }
+
+  /** The integers, row by row, each row `step` bytes after the one before; valid until the memory grows. */
+  get packed(): Packed {
+    return { bits: this.bits, bytes: this.bytes(), scales: this.scales, step: this.bits === 8 ? this.#width : this.#width / 2 };
   }
 
   /** The same with sums in float64. */

@@ -20,10 +20,10 @@ export class Background implements Host {
 
   private constructor(private readonly worker: Worker) {}
 
-  /** Rejects where the browser or a policy allows no such worker. */
-  static start(script: string, parts: Record<string, string>): Promise<Background> {
+  /** Rejects where the browser or a policy allows no such worker. `more` runs after the page's script. */
+  static start(script: string, more: string, parts: Record<string, string>): Promise<Background> {
     // Browsers load no module from a page on a disk: what it exports, at its end, is left out.
-    const url = URL.createObjectURL(new Blob([script.replace(EXPORTS, "")], { type: "text/javascript" }));
+    const url = URL.createObjectURL(new Blob([script.replace(EXPORTS, ""), more], { type: "text/javascript" }));
     const worker = new Worker(url), made = new Background(worker);
     return new Promise<Background>((resolve, reject) => {
       worker.onerror = () => reject(new Error("no worker"));

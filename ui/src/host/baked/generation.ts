@@ -2,7 +2,7 @@
 
 import type { GenerateReply, GenerateSettings } from "../../core/protocol";
 import { logSumExp, topIndices } from "../../core/top";
-import { NOTHING, type Decoding, type Past } from "../../engine/decoding";
+import { NOTHING, type Past, type Reader } from "../../engine/decoding";
 import { Search, type Found } from "../../engine/writing/search";
 import type { Settings } from "../../engine/writing/sampling";
 
@@ -26,16 +26,18 @@ export function settingsOf(own: Settings, asked: GenerateSettings): Settings {
 }
 
 /** Continues a prompt. `pause` is awaited after every step. */
-export async function write(decoding: Decoding, prompt: number[], settings: Settings, limit: number, pause: () => Promise<void>): Promise<Written> {
+export async function write(reader: Reader, prompt: number[], settings: Settings, limit: number, pause: () => Promise<void>): Promise<Written> {
   const search = new Search(prompt, settings, limit), tree = new Tree(settings.length_penalty);
-  const first = decoding.read(NOTHING, prompt);
+  const first = await reader.read(NOTHING, prompt);
   let slots: { node: number; past: Past; logits: Float32Array }[] = [{ node: 0, ...first }];
   while (!search.done) {
     const before = slots, step = search.advance(before.map((slot) => slot.logits));
     for (const { node, logits } of before) tree.read(node, logits);
     const nodes = step.tokens.map((token, i) => tree.grow(before[step.parents[i]!]!.node, token, step.logProbs[i]!));
     await pause();
-    if (!search.done) slots = step.tokens.map((token, i) => ({ node: nodes[i]!, ...decoding.read(before[step.parents[i]!]!.past, [token]) }));
+    if (search.done) break;
+    slots = [];
+    for (const [i, token] of step.tokens.entries()) slots.push({ node: nodes[i]!, ...(await reader.read(before[step.parents[i]!]!.past, [token])) });
   }
   const paths = search.best().map((found) => tree.path(found)), best = paths[0] ?? [];
   const tops = best.map((node) => tree.tops.get(tree.nodes[node]!.parent) ?? []);

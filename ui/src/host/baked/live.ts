@@ -3,7 +3,8 @@
 import { formatAddress, indexed, parseAddress } from "../../core/address";
 import type { About, Answered, Asked, Edit, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
-import { canWait, Decoding } from "../../engine/decoding";
+import { num } from "../../draw/format";
+import { canWait, Decoding, type Reader } from "../../engine/decoding";
 import { noSuch } from "../../engine/edits";
 import { check, forward, numbersOf, rerun, type Pass } from "../../engine/forward";
 import { axesOf, tappedAxes } from "../../engine/taps";
@@ -23,6 +24,9 @@ import { spelled } from "./spelled";
 
 /** The number of passes kept, of a large model fewer, and the milliseconds of work after which the page may draw. */
 const KEPT = 8, KEPT_LARGE = 3, AT_A_TIME = 12;
+
+/** A file of a large model brings a reader along that WebGPU may make quicker (entry/webgpu.ts). */
+interface WithWebGPU { clearheadWebGPU?: (decoding: Decoding, room: number) => Promise<Reader> }
 
 interface KeptPass { key: string; input: LiveInput; pass: Pass }
 
@@ -119,7 +123,9 @@ export class Live implements Answers {
     const prompt = translates ? read.slice(0, 1) : read, room = (this.#about.limits.decoder ?? Infinity) - prompt.length + 1;
     const possible = run.edits.filter((edit) => canWait(edit, tappedAxes(parseAddress(edit.at).path) ?? ""));
     const decoding = new Decoding(plan, this.#weightsOf(input), this.#numbers(input, plan), possible, this.#other);
-    const written = await write(decoding, prompt, settings, Math.min(settings.max_new_tokens, room), pauses(signal));
+    const limit = Math.min(settings.max_new_tokens, room), { clearheadWebGPU: quicker } = globalThis as WithWebGPU;
+    const reader: Reader = settings.beams === 1 && quicker ? await quicker(decoding, prompt.length + limit) : decoding;
+    const written = await write(reader, prompt, settings, limit, pauses(signal)).finally(() => reader.end?.());
     const ids = [...written.nodes.slice(1).map((node) => node.id), ...written.tops.flatMap((top) => top.map(([id]) => id))];
     const { found } = written;
     if (found) this.#written.push({ input, ids: found.written });
@@ -127,7 +133,7 @@ export class Live implements Answers {
     const json = {
       text: found ? spelled(found.written.slice(0, found.ended ? -1 : undefined), this.model.words, translates) : "",
       nodes: written.nodes.map((node) => ({ ...node, text: words[node.id] ?? "" })), best: written.best,
-      steps: written.tops.map((top) => ({ top })), words, notes: without(run.edits.filter((edit) => !possible.includes(edit))),
+      steps: written.tops.map((top) => ({ top })), words, notes: [...without(run.edits.filter((edit) => !possible.includes(edit))), ...by(reader)],
     };
     return { json, tensors: new Map() };
   }
@@ -231,6 +237,16 @@ function pauses(signal?: AbortSignal): () => Promise<void> {
     signal?.throwIfAborted();
     began = performance.now();
   };
+}
+
+/** Which processor computed a text, where there was a choice. */
+function by(reader: Reader): string[] {
+  const { measured } = reader;
+  if (!measured) return [];
+  const { webgpu, wasm, why } = measured;
+  if (why !== null) return [t("file.no_webgpu", { why })];
+  const is = (ms: number | null): string => num(ms ?? NaN, 1);
+  return [t("file.by", { by: reader.end ? "WebGPU" : "WebAssembly", webgpu: is(webgpu), wasm: is(wasm) })];
 }
 
 function without(edits: readonly Edit[]): string[] {
