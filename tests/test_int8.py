@@ -36,6 +36,9 @@ def test_load_rounds_the_matrices(folders: dict[str, str]) -> None:
     seen, logits = eight.trace(text)
     assert (logits - exact.logits(text)).norm() < 0.1 * logits.norm()
     assert "decoder.blocks.0.attn.heads" in seen
+    kept = list(eight.network.parameters())
+    assert all(p.untyped_storage().nbytes() == p.nbytes for p in kept), "nothing keeps the file mapped"
+    assert sum(p.nbytes for p in kept) < 0.1 * sum(p.nbytes for p in exact.network.parameters())
 
 
 def test_what_int8_cannot_do_is_one_line(folders: dict[str, str], tmp_path: Path) -> None:
