@@ -41,8 +41,6 @@ def test_a_machine_without_a_compiler_is_one_line(monkeypatch: pytest.MonkeyPatc
     torch._dynamo.reset()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=fails))
     run = new_run(language(), steps=1, compile=True)
-    with pytest.raises(
-        UserError, match=r"^training.compile: .* works, got No working .* in: .*'g\+\+'\); leave it out$"
-    ):
+    with pytest.raises(UserError, match=r"^training.compile: .* got No working .* in: .*'g\+\+'\); leave it out$"):
         drive(run)
     torch._dynamo.reset()
