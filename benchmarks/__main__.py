@@ -30,7 +30,8 @@ def run(
     """Race ours against the peers; 3 to 7 minutes on two cores that have nothing else to do.
 
     Args:
-        name: encdec-small, encdec-base, gpt-small, gpt-small-fp32 or gpt-124m: a training step; tokenizers.
+        name: encdec-small, encdec-base, gpt-small, gpt-small-fp32 or gpt-124m: a training step; tokenizers;
+            encdec-small-compiled, gpt-small-compiled: ours against ours with compile = true.
         quick: A tiny network for seconds, to see that everything works; its figures mean nothing.
         json: Print the figures as one JSON object on the last line.
         threads: CPU threads of every contestant (default: PyTorch's).

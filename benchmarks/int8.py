@@ -17,8 +17,9 @@ from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.grouped import GroupedLinear
 from clearhead.model.int4 import Int4Linear, has_kernel
-from clearhead.model.int8 import LEVELS, TINY, Bfloat16Rows, RoundedRows, sums_are_exact
+from clearhead.model.int8 import Bfloat16Rows, RoundedRows, round_tables, sums_are_exact
 from clearhead.model.linear import LinearMap, replace
+from clearhead.model.table import LEVELS, TINY
 from clearhead.recipe.generation import GenerationConfig
 
 app = App(
@@ -46,13 +47,17 @@ def _rounded(x: Tensor, levels: int) -> Tensor:
     return (x / scale).round() * scale
 
 
-KINDS: dict[str, Callable[[nn.Linear], LinearMap]] = {
+TABLE = ", token table in 8 bits"
+KINDS: dict[str, Callable[[nn.Linear], LinearMap | None]] = {
+    f"float32{TABLE}": lambda _: None,
     "rows of 127 levels": lambda linear: Simulated(linear, weights=LEVELS, rows=LEVELS),
+    f"rows of 127 levels{TABLE}": lambda linear: Simulated(linear, weights=LEVELS, rows=LEVELS),
     "rows in bfloat16": Bfloat16Rows,
+    f"rows in bfloat16{TABLE}": Bfloat16Rows,
     "rows of 63 levels": lambda linear: Simulated(linear, weights=LEVELS, rows=63),
     "weights of 63 levels": lambda linear: Simulated(linear, weights=63, rows=LEVELS),
     "4 bits around 0": lambda linear: GroupedLinear(linear, 4),
-    **({"4 bits": Int4Linear} if has_kernel() else {}),
+    **({"4 bits": Int4Linear, f"4 bits{TABLE}": Int4Linear} if has_kernel() else {}),
 }
 
 
@@ -67,12 +72,14 @@ def main(folder: str, *, n_stories: Annotated[int, Parameter(help="Texts of 200 
     [stories] = complete(exact, [[1]], config=drawn)
     texts = [torch.tensor([[1, *story.tokens]]) for story in stories]
     base, _, _ = _scored(exact, exact, texts)
-    print(f"{'float32':22} loss {base:.4f}")
+    print(f"{'float32':42} loss {base:.4f}")
     for name, kind in KINDS.items():
         network = clearhead.load(folder, dtype="float32").network
         replace(network, kind)
+        if name.endswith(TABLE):
+            round_tables(network, torch.float32)
         loss, same, kl = _scored(exact, network, texts)
-        print(f"{name:22} loss {loss:.4f} ({loss / base - 1:+.2%})  likeliest the same {same:.1%}  KL {kl:.4f}")
+        print(f"{name:42} loss {loss:.4f} ({loss / base - 1:+.2%})  likeliest the same {same:.1%}  KL {kl:.4f}")
     linear = nn.Linear(768, 2304)
     products: dict[str, nn.Module] = {"float32": linear, "rows in bfloat16": Bfloat16Rows(linear)}
     products["rows of 127 levels" if sums_are_exact() else "rows of 127 levels (sums overflow)"] = RoundedRows(linear)

@@ -1,6 +1,8 @@
 """Eight-bit weights from `load` and from the command line: how far they are from the others, and what they refuse."""
 
+import gc
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,19 @@ def test_load_rounds_the_matrices(folders: dict[str, str]) -> None:
     seen, logits = eight.trace(text)
     assert (logits - exact.logits(text)).norm() < 0.1 * logits.norm()
     assert "decoder.blocks.0.attn.heads" in seen
+    assert not any(p.ndim == 2 and "positions" not in name for name, p in eight.network.named_parameters())
+
+
+@pytest.mark.parametrize("option", ["int8", "int4"])
+def test_nothing_keeps_the_file_mapped(folders: dict[str, str], tmp_path: Path, option: str) -> None:
+    maps = Path("/proc/self/maps")
+    if not maps.is_file():
+        pytest.skip("no list of what is mapped")
+    shutil.copytree(folders["gpt2"], tmp_path / "copy")
+    model = clearhead.load(tmp_path / "copy", **{option: True})  # pyrefly: ignore[bad-argument-type]
+    gc.collect()
+    assert str(tmp_path) not in maps.read_text(encoding="utf-8")
+    assert model.logits(PAIRS.source[0]).isfinite().all()
 
 
 def test_what_int8_cannot_do_is_one_line(folders: dict[str, str], tmp_path: Path) -> None:

@@ -71,9 +71,9 @@ def test_what_changes_its_type_is_allocated(tmp_path: Path, limit: Limit) -> Non
 
 def test_eight_bits_are_a_copy(tmp_path: Path, limit: Limit) -> None:
     weights(tmp_path, {"table": torch.zeros(20, 10), "matrix": torch.zeros(10, 10)})
-    limit(100)
+    limit(300)
     check_load(tmp_path, dtype=None, device=CPU, int8=True)
-    limit(99)
+    limit(299)
     refused(tmp_path, int8=True)
 
 

@@ -11,6 +11,7 @@ from clearhead.brief import brief
 from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.model.linear import effective_weight
 from clearhead.model.transformer import Stack
 from clearhead.trace import Trace
 
@@ -52,7 +53,7 @@ def token_table(network: Transformer, stack: str | None = None) -> Tensor:
     found = _stack(network, stack)[1]
     if isinstance(reads := found.config.input, Continuous):
         raise UserError(f"token table: expected a stack that reads tokens, got one that reads {reads.medium}s")
-    return found.table.weight.detach()
+    return effective_weight(found.lookup).detach()
 
 
 def neighbours(table: Tensor, of: int | Tensor, *, k: int = 10, exclude: Sequence[int] = ()) -> Neighbours:

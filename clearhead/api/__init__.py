@@ -30,13 +30,14 @@ from clearhead.data import formats
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families.towers import towers_of
-from clearhead.machine.device import device_named
+from clearhead.machine.device import device_named, hand_back_freed_memory
 from clearhead.model.adapter import adapt
 from clearhead.model.assign import filled, new_head
 from clearhead.model.int4 import rounded_to_four_bits
 from clearhead.model.int8 import quantized
 from clearhead.model.linear import is_rounded
 from clearhead.model.shapes import unallocated
+from clearhead.model.transformer import Transformer
 from clearhead.storage import checkpoints
 from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
@@ -111,12 +112,18 @@ def load(
     if rounds and not is_rounded(model.network):
         model = model.merge()  # One product in place of three, with adapters.
     model.network.to(place).eval()
-    if int8:
-        quantized(model.network)
-    if int4:
-        rounded_to_four_bits(model.network)
+    if rounds:
+        _round(model.network, quantized if int8 else rounded_to_four_bits)
     model.network.compiles_steps = compile
     return model
+
+
+def _round(network: Transformer, rounded: Callable[[Transformer], object]) -> None:
+    """Rounds the weights of a network, in place, and gives back the memory of those that were read."""
+    rounded(network)
+    for weight in network.parameters():  # What is left is small, and would keep the whole file mapped.
+        weight.data = weight.data.clone()
+    hand_back_freed_memory()
 
 
 def _whole(top: Path, dtype: torch.dtype | None, head: Head | None, place: torch.device, *, rounds: bool) -> Model:

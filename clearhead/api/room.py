@@ -47,8 +47,8 @@ def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device,
         ) from None
     target = dtype or common_dtype(tensors)
     allocated = sum(n * target.itemsize for kind, n in tensors if kind != target)
-    if int8:  # A token table is no matrix of a layer; the largest tensor is one, if there is one.
-        allocated += sum(n for _, n in tensors) - max((n for _, n in tensors), default=0)
+    if int8:
+        allocated += sum(n for _, n in tensors)
     require_weights(folder, cpu, allocated=allocated)
     if device.type != "cpu":
         require_weights(folder, device, allocated=sum(n * target.itemsize for _, n in tensors))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from clearhead.errors import UserError
+from clearhead.errors import compiling
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.cache import Cache, FixedCache
@@ -35,12 +35,5 @@ class Compiled:
 
     def __call__(self, tokens: Tokens, memory: Memory | None) -> Tensor:
         """1 1 -> 1 1 v: logits after one more token. Raises UserError if PyTorch cannot compile."""
-        from torch._dynamo.exc import BackendCompilerFailed  # takes seconds to import
-
-        try:
+        with compiling("compile"):
             return self.step(tokens, memory, self.cache)
-        except BackendCompilerFailed as error:
-            reason = str(error.inner_exception).strip().partition("\n")[0]
-            raise UserError(
-                f"compile: expected a machine on which torch.compile works, got {reason[:200]}; leave it out"
-            ) from error

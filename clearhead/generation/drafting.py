@@ -64,8 +64,8 @@ class NetworkDrafter(Drafter):
         """
         assert network.decoder is not None
         self.decoding, self.sampler, self.name = Decoding(network), sampler, name
-        table = network.decoder.table.weight
-        self.vocab_size, self.n_rows, self.device = vocab_size, len(table), table.device
+        decoder = network.decoder
+        self.vocab_size, self.n_rows, self.device = vocab_size, decoder.lookup.num_embeddings, decoder.device
         self.limit, self.piece = network.decoder.config.max_length, piece
         self.read: list[int] = []
         """The tokens in its cache."""

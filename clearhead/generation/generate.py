@@ -90,7 +90,7 @@ def generate(
     assert isinstance(search, Sampling)
     if isinstance(draft, str):
         return _events(network, prompts, source, search, LookupDrafter())
-    size = len(network.decoder.table.weight) if network.decoder else 0
+    size = network.decoder.lookup.num_embeddings if network.decoder else 0
     drafter = NetworkDrafter(draft, search.sampler, search.names[0], vocab_size=size)
     return _events(network, prompts, source, search, drafter)
 
@@ -127,20 +127,20 @@ def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None
     if (source is None) != (network.encoder is None):
         has, got = ("an", "no") if network.encoder is not None else ("no", "a")
         raise UserError(f"generate: this network has {has} encoder, got {got} source")
-    table = network.decoder.table.weight
+    size, device = network.decoder.lookup.num_embeddings, network.decoder.device
     for name in ("start_id", "forced_first_id", "forced_last_id"):
-        if (token := dict(config)[name]) is not None and token >= len(table):
-            raise UserError(f"generation.{name}: expected a token of the vocabulary, below {len(table)}, got {token}")
+        if (token := dict(config)[name]) is not None and token >= size:
+            raise UserError(f"generation.{name}: expected a token of the vocabulary, below {size}, got {token}")
     rows = 1 if source is None else source.ids.shape[0]
     if prompts is None:
         if config.start_id is None:
             raise UserError("generate: expected a prompt or a begin token (start_id), got neither")
-        return Tokens(torch.full((rows, 1), config.start_id, device=table.device))
+        return Tokens(torch.full((rows, 1), config.start_id, device=device))
     if source is not None and prompts.grid[0] != rows:
         raise UserError(f"generate: expected one prompt a source, got {prompts.grid[0]} and {rows}")
     if prompts.rows is not None or (prompts.valid is not None and not prompts.valid[:, -1].all()):
         raise UserError("generate: expected prompts padded on the left: Tokens.pad(..., left=True)")
-    return prompts.to(table.device)
+    return prompts.to(device)
 
 
 def _events(

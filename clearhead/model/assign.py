@@ -12,6 +12,7 @@ from clearhead.errors import UserError
 from clearhead.model.heads import build_head
 from clearhead.model.linear import LinearMap, plain, shared_copy
 from clearhead.model.shapes import unallocated, weights_of
+from clearhead.model.table import RoundedTable
 from clearhead.model.transformer import Transformer, draw
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -67,11 +68,12 @@ def check(
 
 
 def merged(network: Transformer) -> Transformer:
-    """A copy of `network` with plain linear maps of the same effective weights; `network` itself if all are plain.
+    """A copy of `network` with plain linear maps and tables of the same effective weights; itself if all are plain.
 
     The copy shares all other tensors. Its config unties a head that no longer multiplies by the token table.
     """
-    instead: dict[nn.Module, nn.Module] = {m: plain(m) for m in network.modules() if isinstance(m, LinearMap)}
+    changed = [m for m in network.modules() if isinstance(m, LinearMap | RoundedTable)]
+    instead: dict[nn.Module, nn.Module] = {m: plain(m) for m in changed}
     if not instead:
         return network
     made, head = cast("Transformer", shared_copy(network, instead)), network.config.head

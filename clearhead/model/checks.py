@@ -1,12 +1,13 @@
 """Refuses inputs of the wrong shape or kind in one line. Checks read only shapes and types, so no device waits."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.brief import shape_of
 from clearhead.config import Continuous, StackConfig
 from clearhead.errors import UserError
 from clearhead.model.layout import Tokens
+from clearhead.model.table import Table
 
 WHOLE = (torch.int64, torch.int32)
 
@@ -32,14 +33,14 @@ def check_tokens(tokens: Tokens, stack: StackConfig) -> None:
         raise UserError(f"valid: expected bool of {b} x {t}, True where a token is, got {shape_of(tokens.valid)}")
 
 
-def look_up(table: nn.Embedding, index: Tensor, what: str) -> Tensor:
+def look_up(table: Table, index: Tensor, what: str) -> Tensor:
     """The table's rows. Raises UserError for an index without a row, but only on a CPU: other devices would wait."""
     try:
         return table(index)
     except IndexError:
-        outside = index[(index < 0) | (index >= len(table.weight))]
+        outside = index[(index < 0) | (index >= table.num_embeddings)]
         raise UserError(
-            f"{what}: expected numbers in 0..{len(table.weight) - 1}, the rows of the table, got {int(outside[0])}"
+            f"{what}: expected numbers in 0..{table.num_embeddings - 1}, the rows of the table, got {int(outside[0])}"
         ) from None
 
 

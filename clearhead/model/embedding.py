@@ -17,6 +17,7 @@ from clearhead.model.feedforward import activation_steps
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.norm import Norm, build_norm
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
+from clearhead.model.table import Table
 from clearhead.trace import tap
 
 
@@ -87,7 +88,7 @@ class TokenEmbedding(Embedding):
     def __init__(self, config: StackConfig, reads: TokenInput) -> None:
         super().__init__()
         width, sum_width = config.embed_width, config.sum_width
-        self.tokens = nn.Embedding(reads.vocab_size, width)
+        self.tokens: Table = nn.Embedding(reads.vocab_size, width)
         self.types = nn.Embedding(reads.n_types, sum_width) if reads.n_types else None
         self.norm = build_norm(config, sum_width) if reads.norm else None
         self.project = nn.Linear(width, config.d_model) if reads.width and not reads.tokens_alone else None

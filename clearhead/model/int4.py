@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from clearhead.model.block import Block
 from clearhead.model.grouped import GroupedLinear
+from clearhead.model.int8 import round_tables
 from clearhead.model.joint import join
 from clearhead.model.linear import LinearMap, replace
+from clearhead.model.transformer import Transformer
 
 GROUP = 32
 """Numbers of a row that share a scale and a zero. The kernel takes 32, 64, 128 and 256."""
@@ -93,8 +95,8 @@ def _to_range(groups: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor
     return error, integers, scale, zero
 
 
-def rounded_to_four_bits(network: nn.Module) -> None:
-    """Rounds the plain linear maps of a network to four bits, in place, for inference.
+def rounded_to_four_bits(network: Transformer) -> None:
+    """Rounds the plain linear maps of a network to four bits and its token tables to eight, in place, for inference.
 
     On a CPU whose kernel is right they are `Int4Linear`, and otherwise `GroupedLinear`, which any device can compute.
     """
@@ -104,6 +106,7 @@ def rounded_to_four_bits(network: nn.Module) -> None:
         if isinstance(module, Block):
             join(module.attn, kind)
     replace(network, kind)
+    round_tables(network, next(network.parameters()).dtype)
     network.requires_grad_(False)
 
 

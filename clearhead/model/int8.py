@@ -9,14 +9,13 @@ from torch import Tensor, nn
 
 from clearhead.errors import UserError
 from clearhead.model.block import Block
+from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.joint import join
 from clearhead.model.linear import LinearMap, replace
 from clearhead.model.quickest import Run, quickest
+from clearhead.model.table import LEVELS, TINY, RoundedTable, rounded
 from clearhead.model.transformer import Transformer
 
-LEVELS = 127
-"""Integers on each side of 0."""
-TINY = torch.finfo(torch.float32).tiny
 BLOCK = 64
 """The eight-bit kernel for bfloat16 rows needs a multiple of this many inputs: it reads beyond the end of others."""
 FEW_ROWS = 32
@@ -26,12 +25,6 @@ WORTH_TIMING, TIMED = 1 << 18, 1 << 21
 """Numbers of the smallest matrix that is timed, and of what is timed: copies of it, or its first outputs."""
 TIMED_ROWS = (1, 8, 64)
 """Numbers of rows that are timed, and added up."""
-
-
-def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """f d, float32 -> the integers, f d of int8, and the scale of each row, f."""
-    scale = (weight.abs().amax(1) / LEVELS).clamp_min(TINY)
-    return (weight / scale[:, None]).round_().to(torch.int8), scale
 
 
 class Int8Linear(LinearMap):
@@ -45,7 +38,7 @@ class Int8Linear(LinearMap):
     def __init__(self, linear: nn.Linear) -> None:
         bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
         super().__init__(linear.in_features, linear.out_features, bias)
-        integers, self.scale = rounded(linear.weight.detach().float())
+        integers, self.scale = rounded(linear.weight.detach())
         self.store(integers)
 
     @abstractmethod
@@ -140,7 +133,9 @@ class Bfloat16Rows(Int8Linear):
 
 
 def quantized(network: Transformer) -> Transformer:
-    """Rounds the matrices of `network` to eight bits, in place, and returns it. Embeddings and norms stay in float32.
+    """Rounds the matrices of `network` to eight bits, in place, and returns it.
+
+    Token tables have eight bits too; positions, types and norms stay in float32.
 
     Raises UserError if PyTorch has no fast eight-bit products for its device.
     """
@@ -152,7 +147,21 @@ def quantized(network: Transformer) -> Transformer:
         if isinstance(module, Block):
             join(module.attn, eight_bits)
     replace(network, eight_bits)
+    round_tables(network, torch.float32)
     return network.float().eval().requires_grad_(False)
+
+
+def round_tables(network: Transformer, dtype: torch.dtype) -> None:
+    """Rounds the token tables of `network` to eight bits, in place. Stacks that share a table still do.
+
+    `dtype` is the type of the rows that they return.
+    """
+    made: dict[Tensor, RoundedTable] = {}
+    for stack in network.stacks().values():
+        if isinstance(stack.embed, TokenEmbedding) and isinstance(table := stack.lookup, nn.Embedding):
+            if table.weight not in made:
+                made[table.weight] = RoundedTable(table.weight.detach(), dtype)
+            stack.embed.tokens = made[table.weight]
 
 
 def eight_bits(linear: nn.Linear) -> Int8Linear:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import UserError
+from clearhead.model.table import RoundedTable, Table
 
 
 class LinearMap(nn.Module, ABC):
@@ -36,9 +37,9 @@ class LinearMap(nn.Module, ABC):
         """... d -> ... f."""
 
 
-def effective_weight(linear: nn.Linear | LinearMap) -> Tensor:
-    """f d: the matrix by which any linear map of a network multiplies."""
-    return linear.weight if isinstance(linear, nn.Linear) else linear.effective_weight()
+def effective_weight(module: nn.Linear | LinearMap | Table) -> Tensor:
+    """f d: the matrix by which any linear map of a network multiplies, or whose rows a token table returns."""
+    return module.weight if isinstance(module, nn.Linear | nn.Embedding) else module.effective_weight()
 
 
 def narrowed(x: Tensor, *linears: nn.Module) -> Tensor:
@@ -52,14 +53,17 @@ def narrowed(x: Tensor, *linears: nn.Module) -> Tensor:
 
 
 def parameter(network: nn.Module, name: str) -> Tensor:
-    """The parameter of this name, such as `decoder.blocks.0.attn.q.weight`, of a network with any linear maps."""
+    """The parameter of this name, such as `decoder.blocks.0.attn.q.weight`, with any linear maps and tables."""
     path, _, last = name.rpartition(".")
     module = network.get_submodule(path)
-    return module.effective_weight() if isinstance(module, LinearMap) and last == "weight" else getattr(module, last)
+    stored = not isinstance(module, LinearMap | RoundedTable) or last != "weight"
+    return getattr(module, last) if stored else module.effective_weight()
 
 
-def plain(linear: LinearMap) -> nn.Linear:
-    """The `nn.Linear` of the same effective weight and the same bias, frozen."""
+def plain(linear: LinearMap | RoundedTable) -> nn.Linear | nn.Embedding:
+    """The `nn.Linear` of the same effective weight and the same bias, or the `nn.Embedding`, frozen."""
+    if isinstance(linear, RoundedTable):
+        return nn.Embedding.from_pretrained(linear.effective_weight())
     made = nn.Linear(linear.in_features, linear.out_features, bias=False, device="meta")
     made.weight = nn.Parameter(linear.effective_weight().detach(), requires_grad=False)
     if linear.bias is not None:

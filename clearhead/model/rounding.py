@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from clearhead.brief import brief
 from clearhead.config.adapter import Bits
-from clearhead.model import grouped, int8
+from clearhead.model import grouped, table
 from clearhead.model.assign import assemble, merged
 from clearhead.model.record import ops_of
 from clearhead.model.transformer import Transformer
@@ -14,7 +14,7 @@ from clearhead.model.transformer import Transformer
 
 @dataclass(frozen=True)
 class RoundedMatrix:
-    """W = s n: 8 bits with one scale a row (model/int8.py), or 4 bits with one for each group (model/grouped.py)."""
+    """W = s n: 8 bits with one scale a row (model/table.py), or 4 bits with one for each group (model/grouped.py)."""
 
     __repr__ = brief
 
@@ -29,7 +29,7 @@ class RoundedMatrix:
     def of(cls, weight: Tensor, bits: Bits) -> "RoundedMatrix":
         """f d, rounded to 8 bits as `load(…, int8=True)` rounds it, or to 4 in groups around 0."""
         weight = weight.detach().float().cpu()
-        integers, scale = int8.rounded(weight) if bits == 8 else grouped.rounded(weight, bits)
+        integers, scale = table.rounded(weight) if bits == 8 else grouped.rounded(weight, bits)
         return cls(bits, integers, scale, weight.shape[1])
 
     def restored(self) -> Tensor:
@@ -42,7 +42,7 @@ class RoundedMatrix:
 def rounded(network: Transformer, bits: Bits) -> tuple[Transformer, dict[str, RoundedMatrix]]:
     """A float32 copy whose linear maps and token tables are rounded, and these matrices by name, tied ones once.
 
-    It differs from an int8 network in two ways: token tables are rounded, too, and activations are not.
+    It differs from an int8 network in that activations are not rounded.
     """
     whole = merged(network)
     state = whole.state_dict(keep_vars=True)

@@ -30,6 +30,7 @@ from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
 from clearhead.model.reach import Reach, ReachSteps
 from clearhead.model.stems import build_embedding
+from clearhead.model.table import Table
 from clearhead.trace import HasAttached, tell_padding, tracing
 
 
@@ -76,9 +77,20 @@ class Stack(nn.Module):
 
     @property
     def table(self) -> nn.Embedding:
-        """The token table of a stack that reads tokens."""
+        """The token table of a stack that reads tokens, as long as it is not rounded."""
+        assert isinstance(self.lookup, nn.Embedding)
+        return self.lookup
+
+    @property
+    def lookup(self) -> Table:
+        """The token table of a stack that reads tokens, rounded or not."""
         assert isinstance(self.embed, TokenEmbedding)
         return self.embed.tokens
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.parameters()).device
 
     def forward(self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None) -> Memory:
         """Last states, b t d (or packed m d), and their layout. Padded while traced: taps name the padded axes."""

@@ -159,7 +159,7 @@ class Training(Config):
     matmul_precision: Literal["auto"] | MatmulPrecision = "auto"
     """PyTorch's float32_matmul_precision; auto: medium where it is faster and as accurate as float32."""
     compile: bool = False
-    """Compile the network with torch.compile: a slow first step, faster ones after it."""
+    """Compile the network with torch.compile: the first steps take minutes, and on a CPU later ones are no faster."""
     packed: bool = True
     """Keep padding out of linear layers."""
     attention: Literal["auto", "explicit", "fused"] = "auto"

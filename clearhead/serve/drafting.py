@@ -47,8 +47,9 @@ class Drafting:
 
     def __init__(self, network: Transformer, slots: Slots, draft: Draft) -> None:
         assert network.decoder is not None
-        table = network.decoder.table.weight
-        self.reader, self.vocab_size, self.device = FirstRow(network, slots), len(table), table.device
+        decoder = network.decoder
+        self.reader, self.vocab_size = FirstRow(network, slots), decoder.lookup.num_embeddings
+        self.device = decoder.device
         self.draft: Draft = draft if isinstance(draft, str) else packed(draft)
         self.pace = Pace()
         """How long passes and guesses take, and how often guesses are right: learned from one text for the next."""

@@ -61,7 +61,7 @@ def _added(at: str, rows: Sequence[Sequence[Steering]], tokens: Tokens) -> Calla
 def check(network: Transformer, direction: Direction, name: str) -> None:
     """Raises UserError, which begins with `name`, unless the direction fits a value that serving can edit."""
     assert network.decoder is not None
-    tokens = Tokens(torch.zeros(1, 1, dtype=torch.long, device=network.decoder.table.weight.device))
+    tokens = Tokens(torch.zeros(1, 1, dtype=torch.long, device=network.decoder.device))
     try:
         with Evaluating(network), torch.inference_mode(), edited(network, direction.edit()):
             network.decoder(tokens)

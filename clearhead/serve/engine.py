@@ -51,7 +51,7 @@ class Engine(Worker[Prompt, Update]):
         assert network.encoder is None
         self.network, self.tokenizer = packed(network, rows=slots), tokenizer
         self.evaluating = Evaluating(self.network)
-        self.device = network.decoder.table.weight.device
+        self.device = network.decoder.device
         self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
         self.drafting = None if draft is None else Drafting(self.network, self.slots, draft)
         self.prefixes = Prefixes(prefix_bytes)

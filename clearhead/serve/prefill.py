@@ -73,7 +73,7 @@ class Prefill:
         pieces = [prompt.ids[start : start + size] for prompt in self.prompts]
         decoder = self.network.decoder
         assert decoder is not None
-        tokens = Tokens.pad(pieces, packed=not start).to(decoder.table.weight.device)
+        tokens = Tokens.pad(pieces, packed=not start).to(decoder.device)
         with steered(self.network, [prompt.steering for prompt in self.prompts], tokens), between(decoder, meanwhile):
             states, layout = decoder(tokens, None, self.past)
         self.n_read = self.past.length

@@ -37,7 +37,7 @@ def levers(run: Run, why: str) -> tuple[Lever, ...]:
     found.append(Lever("optimizer", config.optimizer.kind, hidden, "optimizer.kind"))
     fused = "AdamW in one kernel for all its float32 weights"
     found.append(Lever("fused optimizer", _said(config.optimizer.fused), fused, "optimizer.fused"))
-    slow = "the first steps take a minute or more, kept in PyTorch's cache for the next run; then faster ones"
+    slow = "the first steps take minutes, kept in PyTorch's cache for the next run; on a CPU later ones are no faster"
     found.append(Lever("compilation", _said(config.compile), slow, "compile"))
     if run.ranks.size > 1:
         grid = f"{run.ranks.data_size} x {run.ranks.tensor_size} processes"

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
+from clearhead.errors import compiling
 from clearhead.model.copies import copied_twice
 from clearhead.randomness import key
 from clearhead.tasks.task import Batch
@@ -30,7 +31,7 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
     count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
     total = 0.0
-    with apart(run.shared_tables):
+    with apart(run.shared_tables), compiling("training.compile"):
         for i, (batch, counts) in enumerate(batches):
             with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
                 with at.arithmetic.autocast(run.device), copied_twice(run.copies_twice):

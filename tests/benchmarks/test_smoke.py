@@ -93,7 +93,7 @@ def test_unknown_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         command.main(["run", "nothing"])
     assert end.value.code == 2
-    names = "encdec-small, encdec-base, gpt-small, gpt-small-fp32, gpt-124m, tokenizers"
+    names = ", ".join([*training.BENCHMARKS, "tokenizers"])
     assert capsys.readouterr().err.splitlines() == [f"error: nothing: expected one of {names}; try encdec-small"]
 
 

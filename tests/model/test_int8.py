@@ -11,6 +11,7 @@ from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, Roun
 from clearhead.model.joint import JointPart
 from clearhead.model.linear import effective_weight, refuse_rounded
 from clearhead.model.packing import packed
+from clearhead.model.table import RoundedTable
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.model import small
@@ -86,11 +87,12 @@ def test_int8_network(kind: type[Int8Linear], name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(int8, "sums_are_exact", lambda: kind is RoundedRows)
     network: Transformer = getattr(small, name)()
     inputs = [ids(2, 5)] if name == "decoder" else [ids(2, 6), ids(2, 5)]
-    exact, table = network(*inputs), network.last_stack.table.weight
+    exact, shape = network(*inputs), effective_weight(network.last_stack.lookup).shape
     assert quantized(network.bfloat16()) is network
     assert {type(m) for m in network.modules() if isinstance(m, (nn.Linear, Int8Linear))} == {kind}
     assert {p.dtype for p in network.parameters()} == {torch.float32}
-    assert network.last_stack.table.weight.shape == table.shape, "the embedding stays"
+    assert isinstance(network.last_stack.lookup, RoundedTable)
+    assert effective_weight(network.last_stack.lookup).shape == shape
     found = network(*inputs)
     assert 0 < (found - exact).norm() < 0.1 * exact.norm()
     with trace(network) as t:

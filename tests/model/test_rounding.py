@@ -39,7 +39,7 @@ def test_matrices_are_those_that_load_rounds_and_nothing_else_changes(bits: Bits
         off, largest = (value - before[name]).detach().abs().max(), before[name].abs().max()
         assert 0 < off < largest / (100 if bits == 8 else 6)
         same = "head.output.weight" if name == "decoder.embed.tokens.weight" and tied else name
-        if "embed" not in same:
+        if bits == 8 or "embed" not in same:
             torch.testing.assert_close(value, parameter(theirs, same), atol=1e-8, rtol=1e-6)
     tables = [made.get_parameter(f"{at}.weight") for at in ("head.output", "decoder.embed.tokens")]
     assert (tables[0] is tables[1]) is tied

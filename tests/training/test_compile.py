@@ -1,4 +1,4 @@
-"""How many graphs `compile = true` makes of a network whose batches have many lengths."""
+"""How many graphs `compile = true` makes of batches of many lengths, and what it says where it cannot."""
 
 from functools import partial
 
@@ -7,11 +7,12 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from clearhead.config import LanguageHead, ModelConfig
+from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.training.run import Run
 from tests.model import small
-from tests.training.tiny import task_of
+from tests.training.tiny import drive, language, new_run, task_of
 
 
 @pytest.mark.slow
@@ -30,3 +31,16 @@ def test_one_graph_serves_packed_pairs_of_all_lengths(monkeypatch: pytest.Monkey
         torch.testing.assert_close(loss, network(*pairs, labels=labels, smoothing=0.1))
         loss.backward()
     assert counter.frame_count == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_a_machine_without_a_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> object:
+        raise RuntimeError("No working C++ compiler found\nin: (None, 'g++')")
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=fails))
+    run = new_run(language(), steps=1, compile=True)
+    with pytest.raises(UserError, match=r"^training.compile: .* got No working .* in: .*'g\+\+'\); leave it out$"):
+        drive(run)
+    torch._dynamo.reset()

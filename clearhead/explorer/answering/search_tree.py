@@ -152,7 +152,7 @@ def _likeliest(writer: EditedGeneration, written: list[int]) -> list[list[tuple[
 
 def _width(writer: EditedGeneration) -> int:
     assert writer.model.network.decoder is not None
-    return len(writer.model.network.decoder.table.weight)
+    return writer.model.network.decoder.lookup.num_embeddings
 
 
 def _branch(tree: Tree, best: Sequence[int], tops: Sequence[list[tuple[int, float]]]) -> None:

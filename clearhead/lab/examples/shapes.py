@@ -87,7 +87,7 @@ def _s1_03(i: Inputs) -> Any:
     torch.manual_seed(i["seed"])
     embedding = TokenEmbedding(stack(4), c.TokenInput(vocab_size=10))
     torch.manual_seed(i["seed"])
-    embedding.tokens.weight.data = torch.nn.Embedding(10, 4).weight.data
+    embedding.tokens.get_parameter("weight").data = torch.nn.Embedding(10, 4).weight.data
     tokens = Tokens(torch.tensor([[2, 5, 7]]))
     return embedding.vectors(tokens, Layout.of(tokens))[0, 0]
 
