@@ -45,7 +45,7 @@ class Decoding:
         self.n_steady, self.records = 0, length is not None and can_record(network)
         self.fast, self.n_steps, self.slots = packing.ready(network, rows=slots), 0, slots
         self.threads = threads_of(self.fast, slots, measure=False)
-        self.takes_largest = takes_largest and slots == 1 and not network.compiles_steps
+        self.takes_largest = takes_largest and slots == 1 and self.records and not network.compiles_steps
         self.screened = screening.ready(network, self.fast) if self.takes_largest else None
         self.memory: Memory | None = None
         self.inputs = self.read = torch.empty(0)

@@ -68,14 +68,15 @@ class Screen:
         self.rounding = 1.01 * (d + SPARE) * ROUNDING
         self.error, self.norm = ((1 + self.rounding) * x.view(-1, RUN).amax(1) for x in (error, norm))
         self.largest_bias = 0.0 if self.bias is None else float(self.bias.abs().max())
-        self.neighbours, self.beyond = torch.arange(RUN), torch.arange(v, cells)
+        self.neighbours, self.beyond = torch.arange(RUN), range(v, cells)
         self.n_found = self.n_missed = 0
         """Steps in which the token was proven, and in which it was not."""
 
     def __call__(self, x: Tensor, never: Sequence[int] = ()) -> tuple[Tensor, Tensor] | None:
         """1 d -> 1 and 1: the token with the largest logit, leaving out `never`, and this logit; None if not proven."""
         near, size, lost = self._near(x)
-        near[:, torch.cat([self.beyond, torch.tensor(never, dtype=torch.long)])] = -torch.inf
+        out = torch.tensor([*self.beyond, *(token for token in never if token < len(self.weight))], dtype=torch.long)
+        near.index_fill_(1, out, -torch.inf)
         runs = near.view(-1, RUN)
         bounds = runs.amax(1).add_(self.error, alpha=size + lost).add_(self.norm, alpha=lost + self.rounding * size)
         top = bounds.topk(min(RUNS + 1, len(bounds)))
@@ -85,6 +86,7 @@ class Screen:
         logits = F.linear(x, self.weight[tokens], bias)[0].masked_fill_(runs[among].flatten() == -torch.inf, -torch.inf)
         found = logits.topk(2)
         best, second, largest_norm = *found.values.tolist(), float(self.norm[among].amax())
+        # Both sums of the best logit may round, and the sum of the other, whose norm is in its bound and bias is not.
         apart = self.rounding * (2 * largest_norm * size + 3 * self.largest_bias)
         if all(best - apart > other for other in (second + apart, *rest.tolist())):  # Not with NaN or infinity.
             self.n_found += 1
