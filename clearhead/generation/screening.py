@@ -19,7 +19,7 @@ from clearhead.model.heads import LanguageHead
 from clearhead.model.int8 import LEVELS, TINY, levels, low_byte, middle, product, sums_are_exact
 from clearhead.model.linear import LinearMap, effective_weight, is_plain, shared_copy
 from clearhead.model.packing import fingerprint
-from clearhead.model.quickest import Run, answered, has_time, quickest
+from clearhead.model.quickest import Run, answered, quickest
 
 WORTH_SCREENING = 1 << 22
 """Smallest size of an output matrix, in numbers, for which screening may pay (docs/inference.md)."""
@@ -170,7 +170,7 @@ def screened(network: Transformer, fast: Transformer) -> Screened | None:
     which compares a fingerprint of every byte and makes a new one of what has changed. `forget` frees it.
     """
     linear = _screenable(network)
-    if linear is None or (answered(_question(linear), WAYS) or ("screened" if has_time() else "whole")) == "whole":
+    if linear is None or answered(_question(linear), WAYS) == "whole":
         return None
     mark, output = fingerprint(linear.weight.detach()), _output(fast)
     known, screen = _kept.get(linear, (None, None))

@@ -39,7 +39,7 @@ def quickest(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
         return next(iter(ways))
     if (found := answered(question, ways)) is not None:
         return found
-    if not has_time():
+    if sum(_spent) >= BUDGET:
         return next(iter(ways))
     start = time.perf_counter()
     seconds = timed({name: prepare() for name, prepare in ways.items()})
@@ -49,11 +49,6 @@ def quickest(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
     probes.keep(Choice(way=best), {"question": question})
     _spent.append(time.perf_counter() - start)
     return best
-
-
-def has_time() -> bool:
-    """Whether this process may still time a new question."""
-    return sum(_spent) < BUDGET
 
 
 def answered(question: str, ways: Mapping[str, object]) -> str | None:

@@ -198,17 +198,6 @@ def test_a_write_makes_another_screen() -> None:
 
 
 @pytest.mark.usefixtures("early")
-def test_no_screen_is_made_that_cannot_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    net, made = network().float().eval(), list[nn.Linear]()
-    monkeypatch.setattr(screening, "Screen", lambda linear: made.append(linear) or Screen(linear))
-    for answer, has_time, n in ((None, False, 0), ("whole", True, 0), (None, True, 1)):
-        monkeypatch.setattr(screening, "answered", lambda *_, answer=answer: answer)
-        monkeypatch.setattr(screening, "has_time", lambda has_time=has_time: has_time)
-        written(net, scored=False, min_new_tokens=30)
-        assert len(made) == n
-
-
-@pytest.mark.usefixtures("early")
 def test_a_trace_and_a_hook_see_all_logits() -> None:
     net = network().float().eval()
     config = GenerationConfig(max_new_tokens=12, min_new_tokens=12, end_ids=(EOS,))
