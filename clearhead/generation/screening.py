@@ -33,7 +33,7 @@ CHUNK = 1 << 17
 """Numbers that are rounded at once, so that they stay in the processor's cache."""
 
 
-WAYS = dict.fromkeys(("whole", "screened"))
+WAYS = dict.fromkeys(("screened", "whole"))
 
 
 class Screen:
