@@ -59,6 +59,7 @@ GOALS: dict[str, list[tuple[Kind, Kind, float]]] = {
     "lm-1": [
         ("clearhead fp32", "transformers fp32", 1.0),
         ("clearhead fp32", "ctranslate2 fp32", 1.0),
+        ("clearhead scored", "ctranslate2 fp32", 1.0),
         ("clearhead int8", "ctranslate2 int8", 1.0),
         ("clearhead int4", "clearhead int8", 1.3),
     ],
@@ -68,6 +69,8 @@ GOALS: dict[str, list[tuple[Kind, Kind, float]]] = {
     "translate-beam4": [("clearhead fp32", "transformers fp32", 2.0), ("clearhead int8", "ctranslate2 int8", 0.9)],
 }
 """What we aim at: the first over the second, at least (docs/inference.md has what was reached)."""
+ALONE: tuple[Kind, ...] = ("clearhead compiled", "clearhead scored")
+"""Contestants that do nothing of their own but for a text that is written alone."""
 QUICK = (("d_model", 64), ("n_layers", 1), ("n_heads", 2), ("d_ff", 128))
 
 
@@ -168,7 +171,7 @@ def decoding(
     Parameters
     ----------
     only: Of lm-1, lm-8, lm-small, translate-greedy, translate-beam4 (default: all).
-    kinds: Contestants (default: all; compiled steps where a text is written alone).
+    kinds: Contestants (default: all; compiled steps and log-probabilities where a text is written alone).
     rounds: Turns of each contestant, of which the median counts.
     threads: CPU threads of every contestant.
     quick: A tiny network, to see that everything works; its figures mean nothing.
@@ -197,7 +200,7 @@ def decoding(
             assignments = [
                 Assignment.model_validate({"kind": kind, "threads": threads, **common, **places[model]})
                 for kind in chosen
-                if kind != "clearhead compiled" or task.n_inputs == 1
+                if kind not in ALONE or task.n_inputs == 1
             ]
             table, every[name] = report(name, task, race(assignments, 1 if quick else rounds))
             print(table + "\n", flush=True)

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from clearhead.config import Config
 
 Kind = Literal[
     "clearhead fp32", "clearhead bf16", "clearhead int8", "clearhead int4", "clearhead compiled",
+    "clearhead scored",
     "transformers fp32", "transformers bf16", "ctranslate2 fp32", "ctranslate2 int8",
 ]  # fmt: skip
 
@@ -71,7 +73,9 @@ def ours(a: Assignment, precision: str) -> Write:
         end_ids=(a.eos_id,),
     )
     source, prompts = (a.inputs, None) if a.translates else (None, a.inputs)
-    return lambda: [list(best.tokens) for [best, *_] in complete(network, prompts, source=source, config=config)]
+    scored = precision == "scored"
+    written = partial(complete, network, prompts, source=source, config=config, scored=scored)
+    return lambda: [list(best.tokens) for [best, *_] in written()]
 
 
 def transformers_side(a: Assignment, precision: str) -> Write:
@@ -136,8 +140,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "int8": {"int8": True},
     "int4": {"int4": True},
     "compiled": {"dtype": "float32", "compile": True},
+    "scored": {"dtype": "float32"},
 }
-"""How a model of ours is loaded."""
+"""How a model of ours is loaded. `scored` gives log-probabilities too, as no other contestant does."""
 
 
 def writer(a: Assignment) -> Write:

@@ -52,7 +52,7 @@ def continued(
         start_id=None, end_id=model.tokenizer.eos_id, pad_id=None
     )
     prompt = Tokens(torch.tensor([ids], device=model.device))
-    events = generate(model.network, prompt, config=config, draft=draft_of(model, draft))
+    events = generate(model.network, prompt, config=config, draft=draft_of(model, draft), scored=False)
     tokens = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
     written = itertools.takewhile(lambda token: token not in config.end_ids, tokens)
     return Detokenizer(model.tokenizer, ids, stop).pieces(written)

@@ -77,17 +77,23 @@ class Model(Held):
 
         Raises UserError for a name that is no field of GenerationConfig.
         """
-        return [self.tokenizer.decode(best[0].tokens) for best in self.hypotheses(texts, config, **settings)]
+        found = self._translated(texts, config, settings, scored=False)
+        return [self.tokenizer.decode(best[0].tokens) for best in found]
 
     def hypotheses(
         self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object
     ) -> list[list[Hypothesis]]:
         """The n_best translations of each source text with their scores, best first; settings as in `translate`."""
+        return self._translated(texts, config, settings, scored=True)
+
+    def _translated(
+        self, texts: Sequence[str], config: GenerationConfig | None, settings: Mapping[str, object], *, scored: bool
+    ) -> list[list[Hypothesis]]:
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {remedy(self)}")
         source = self.reader.ids(listed(texts, "translate"))
         config = self.settings(changed(config or self.generation, settings))
-        return complete(self.network, source=source, config=config)
+        return complete(self.network, source=source, config=config, scored=scored)
 
     def transcribe(
         self,

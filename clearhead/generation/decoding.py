@@ -1,18 +1,19 @@
 """Reads tokens after those that a cache holds: the network's side of generation."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from clearhead.generation import screening
 from clearhead.generation.compiled import Compiled
 from clearhead.generation.recorded import MOST_ROWS, Recorded, can_record, room_for
 from clearhead.generation.threads import threads_of, using
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Tokens, Transformer, packing
 from clearhead.model.block import Memory
 from clearhead.model.cache import GrowingCache
 from clearhead.model.mode import Evaluating
-from clearhead.model.packing import packed, ready
 from clearhead.trace import tracing, watched
 
 PATIENCE = 16
@@ -29,25 +30,32 @@ def no_gradients() -> torch.no_grad | torch.inference_mode:
 class Decoding:
     """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
 
-    def __init__(self, network: Transformer, *, length: int | None = None, slots: int = 1) -> None:
+    def __init__(
+        self, network: Transformer, *, length: int | None = None, slots: int = 1, takes_largest: bool = False
+    ) -> None:
         """`slots` is how many there are at first, and `length` the final number of tokens of each.
 
-        With `length`, one token after another is read, so that a step can be compiled or recorded.
+        With `length`, one token after another is read, so that a step can be compiled or recorded. `takes_largest` says
+        that of a single text's logits only the largest counts, so that they can be screened.
         """
         self.network, self.cache, self.length = network, network.new_cache(), length
         self.evaluating = Evaluating(network)
         self.compiled: Compiled | None = None
         self.recorded: Recorded | None = None
         self.n_steady, self.records = 0, length is not None and can_record(network)
-        self.fast, self.n_steps, self.slots = ready(network, rows=slots), 0, slots
+        self.fast, self.n_steps, self.slots = packing.ready(network, rows=slots), 0, slots
         self.threads = threads_of(self.fast, slots, measure=False)
+        self.takes_largest = takes_largest and slots == 1 and self.records and not network.compiles_steps
+        self.screened = screening.ready(network, self.fast) if self.takes_largest else None
         self.memory: Memory | None = None
         self.inputs = self.read = torch.empty(0)
 
     @property
     def reading(self) -> Transformer:
         """The network that reads the next tokens: the original one while it is traced or edited."""
-        return self.network if watched() else self.fast
+        if watched():
+            return self.network
+        return self.fast if self.screened is None else self.screened.network
 
     @property
     def is_fast(self) -> bool:
@@ -65,12 +73,12 @@ class Decoding:
             assert isinstance(self.cache, GrowingCache)
             self.cache.cut(n)
 
-    def start(self, prompts: Tokens, source: Tokens | None) -> Tensor:
-        """Read source and prompts -> b v: logits of the first new token."""
+    def start(self, prompts: Tokens, source: Tokens | None, never: Sequence[int] = ()) -> Tensor:
+        """Read source and prompts -> b v: logits of the first new token, as by `feed`."""
         if source is not None:
             with self.evaluating, no_gradients():
                 self.memory = self.reading.encode(source.to(prompts.ids.device))
-        logits = self.feed(prompts)
+        logits = self.feed(prompts, never)
         self.inputs = self.read = torch.arange(prompts.grid[0], device=prompts.ids.device)
         if self.memory is not None:
             # The cache now holds the memory's keys and values. Only their layout is still needed.
@@ -78,12 +86,22 @@ class Decoding:
             self.memory = states.new_empty(0), replace(layout, rows=None, documents=None)
         return logits
 
-    def feed(self, tokens: Tokens) -> Tensor:
-        """One or more tokens for each slot -> n v: logits of the next token."""
-        return self.logits(tokens, 1)[:, -1]
+    def feed(self, tokens: Tokens, never: Sequence[int] = ()) -> Tensor:
+        """One or more tokens for each slot -> n v: logits of the next token.
+
+        If only the largest counts: -inf for those that are provably not the largest of all without `never`.
+        """
+        found = self.logits(tokens, 1)[:, -1]
+        if self.screened is None or watched():
+            return found
+        with no_gradients(), using(self.threads):
+            return self.screened.logits(found, never)
 
     def logits(self, tokens: Tokens, last: int) -> Tensor:
-        """One or more tokens for each slot -> n last v: the logits after each of the last tokens."""
+        """One or more tokens for each slot -> n last v: the logits after each of the last tokens.
+
+        While they are screened: n last d, the states from which the output matrix makes them.
+        """
         with self.evaluating, no_gradients(), using(self.threads if self.n_steps else torch.get_num_threads()):
             self.n_steps += 1
             if self.network.compiles_steps and self.length and self.slots == 1 and self.cache.length and not watched():
@@ -91,10 +109,12 @@ class Decoding:
                 self.cache = self.compiled.cache
                 return self.compiled(tokens, self.memory)
             if self.n_steps == PATIENCE and not self.is_fast:
-                self.fast = packed(self.network, rows=self.slots)
+                self.fast = packing.packed(self.network, rows=self.slots)
                 self.threads = threads_of(self.fast, self.slots, measure=True)
                 if self.is_fast:
+                    self.screened = screening.ready(self.network, self.fast) if self.takes_largest else None
                     self.unrecorded()
+            self.screen()
             if self.records and (logits := self.repeated(tokens)) is not None:
                 return logits
             network = self.reading
@@ -121,12 +141,20 @@ class Decoding:
             return None
         try:
             room = room_for(rows, length, self.length)
-            self.recorded = Recorded(self.fast, tokens, self.memory, self.cache, room=room)
+            self.recorded = Recorded(self.reading, tokens, self.memory, self.cache, room=room)
         except RuntimeError:  # Such as CannotRecordError. The cache is as it was, so an ordinary step can follow.
             self.records = False
             return None
         self.cache = self.recorded.cache
         return self.recorded.logits
+
+    def screen(self) -> None:
+        """Go on with screened logits from the step on from which they pay."""
+        waits = self.takes_largest and self.screened is None and self.n_steps >= PATIENCE
+        if waits and screening.due(self.network):
+            self.screened = screening.screened(self.network, self.fast)
+            self.takes_largest = self.screened is not None
+            self.unrecorded()
 
     def unrecorded(self) -> None:
         """Go on without the recording."""
@@ -156,6 +184,12 @@ class Decoding:
                 valid = None if layout.valid is None else layout.valid[rows]
                 grid = (len(rows), layout.grid[1])
                 self.memory = states, replace(layout, grid=grid, positions=positions, valid=valid)
+
+
+def forget(network: Transformer) -> None:
+    """Free what the next text would find: packed matrices and the screen of the output matrix."""
+    packing.forget(network)
+    screening.forget(network)
 
 
 def _shared(inputs: Tensor) -> Tensor:

@@ -9,14 +9,13 @@ import torch
 from clearhead.brief import brief
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.generation.decoding import Decoding, no_gradients
+from clearhead.generation.decoding import Decoding, forget, no_gradients
 from clearhead.generation.drafting import Drafter, LookupDrafter, NetworkDrafter
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.generation.settings import changed
 from clearhead.generation.speculation import Drafts, Speculation
 from clearhead.model import Tokens, Transformer
-from clearhead.model.packing import forget
 from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
 
@@ -51,6 +50,7 @@ def generate(
     stop: Stop | None = None,
     numbers: Sequence[int] | None = None,
     draft: Draft | None = None,
+    scored: bool = True,
     **settings: object,
 ) -> Iterator[GenerationEvent]:
     """Yields one `Step` for each token, then `Finished`. The network is in evaluation mode only during a step.
@@ -62,6 +62,9 @@ def generate(
 
     `draft` guesses tokens of a single text, so that fewer passes write the same one (speculation.py): a smaller network
     with the same vocabulary, or "lookup" in the text itself.
+
+    Without `scored`, log-probabilities and scores of greedy texts and of single samples are NaN. A greedy text is then
+    written faster, for it needs no logit but the largest (screening.py).
 
     `settings` change the config: temperature=0.5. Raises UserError, at the call, for an unknown setting, a prompt that
     is too long, an input that this network does not take, or a draft where there is more than one text.
@@ -83,7 +86,7 @@ def generate(
         search = BeamSearch(history, config, limit=n_steps, stop=stop)
     else:
         numbers = range(b) if numbers is None else numbers
-        search = Sampling(history, config, limit=n_steps, stop=stop, numbers=numbers)
+        search = Sampling(history, config, limit=n_steps, stop=stop, numbers=numbers, scored=scored)
     if draft is None:
         return _events(network, prompts, source, search, None)
     _check_draft(network, draft, search)
@@ -148,8 +151,9 @@ def _events(
 ) -> Iterator[GenerationEvent]:
     try:
         length = None if drafter else prompts.grid[1] + search.ends.limit - 1
-        decoding = Decoding(network, length=length, slots=search.b * search.k)
-        logits = decoding.start(prompts, source).repeat_interleave(search.k, 0)
+        greedy = search if isinstance(search, Sampling) and drafter is None and search.takes_largest else None
+        decoding = Decoding(network, length=length, slots=search.b * search.k, takes_largest=greedy is not None)
+        logits = decoding.start(prompts, source, greedy.never if greedy else ()).repeat_interleave(search.k, 0)
         decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
         ahead = None
         if drafter is not None:
@@ -163,7 +167,7 @@ def _events(
             if move.follow is not None:
                 decoding.follow(move.follow)
             if ahead is None:
-                logits = decoding.feed(Tokens(move.tokens[:, None]))
+                logits = decoding.feed(Tokens(move.tokens[:, None]), greedy.never if greedy else ())
                 continue
             assert isinstance(search, Sampling)
             logits = ahead.feed(search.history)
@@ -202,12 +206,14 @@ def complete(
     pad_id: int | None = None,
     stop: Stop | None = None,
     budget: int = BUDGET,
+    scored: bool = True,
     **settings: object,
 ) -> list[list[Hypothesis]]:
     """The n_best hypotheses of each input, best first. Arguments are as in `generate`; lengths may differ."""
     config = changed(config or GenerationConfig(), settings).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
     found: dict[int, list[Hypothesis]] = {}
-    for batch, event in completing(network, prompts, source=source, config=config, stop=stop, budget=budget):
+    events = completing(network, prompts, source=source, config=config, stop=stop, budget=budget, scored=scored)
+    for batch, event in events:
         if isinstance(event, Finished):
             found |= zip(batch, event.hypotheses, strict=True)
     return [found[i] for i in range(len(found))]
@@ -221,6 +227,7 @@ def completing(
     config: GenerationConfig,
     stop: Stop | None = None,
     budget: int = BUDGET,
+    scored: bool = True,
 ) -> Iterator[tuple[list[int], GenerationEvent]]:
     """Each event of the batches of `complete`, one batch after another, with the indices of its inputs."""
     if prompts is not None and source is not None and len(prompts) != len(source):
@@ -237,5 +244,6 @@ def completing(
             config=config,
             stop=stop,
             numbers=batch,
+            scored=scored,
         ):
             yield batch, event

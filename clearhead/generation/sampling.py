@@ -212,24 +212,31 @@ class Sampler:
         config, v = self.config, scores.shape[-1]
         if config.repetition_penalty != 1.0:
             scores = repetition_penalty(scores, seen(history, v), config.repetition_penalty)
-        if (
-            config.banned_ids
-            or config.first_banned_ids
-            or config.no_repeat_ngram is not None
-            or history.n_new < config.min_new_tokens
-        ):
+        if config.no_repeat_ngram is not None or self.banned(history) or self.early_ends(history):
             scores = self.forbid(scores, history)
         if config.speech is not None and config.speech.times:
             scores = timed(scores, history, config.speech, config.end_ids[0])
         return self.force(scores, history)
 
+    def banned(self, history: History) -> tuple[int, ...]:
+        """Tokens that are never written, or not as the next one."""
+        is_first = history.n_new == (self.config.forced_first_id is not None)
+        return (*self.config.banned_ids, *(self.config.first_banned_ids if is_first else ()))
+
+    def early_ends(self, history: History) -> tuple[int, ...]:
+        """End tokens that may not come yet."""
+        return self.config.end_ids if history.n_new < self.config.min_new_tokens else ()
+
+    @property
+    def takes_largest(self) -> bool:
+        """Whether the next token is the one with the largest logit, except for banned, early and forced ones."""
+        config = self.config
+        plain = config.temperature == 0 and config.repetition_penalty == 1.0 and config.no_repeat_ngram is None
+        return plain and (config.speech is None or not config.speech.times)
+
     def forbid(self, scores: Tensor, history: History) -> Tensor:
         """-inf for banned tokens, and for repeated n-grams and too early ends unless these leave no token."""
-        config = self.config
-        is_first = history.n_new == (config.forced_first_id is not None)
-        first = config.first_banned_ids if is_first else ()
-        banned = (*config.banned_ids, *first)
-        ends = config.end_ids if history.n_new < config.min_new_tokens else ()
+        config, banned, ends = self.config, self.banned(history), self.early_ends(history)
         if config.no_repeat_ngram is None and len({*banned, *ends}) < scores.shape[-1]:
             return scores.index_fill(-1, _index((*banned, *ends), scores), NEVER)
         banned, forbidden = among(banned, scores), among(ends, scores)

@@ -31,7 +31,10 @@ class Hypothesis:
     score: float
     """log_prob / length^length_penalty."""
     log_prob: float
-    """Natural logarithm of the probability of all tokens, the end token included; forced ones are certain."""
+    """Natural logarithm of the probability of all tokens, the end token included; forced ones are certain.
+
+    NaN, as `score`, where no score was asked for.
+    """
     reason: Reason
     """Why it ended: an end token, `stop`, or the limit."""
     end_id: int | None = None
@@ -56,7 +59,7 @@ class Step:
     parents: Tensor
     """b k: which hypothesis of the last step each one continues."""
     log_probs: Tensor
-    """b k: log p(token | what is before it); 0 where a hypothesis ended before."""
+    """b k: log p(token | what is before it); 0 where a hypothesis ended before, NaN where no score was asked for."""
     finished: Tensor
     """b k, bool: whether it ended, with this token or before. All beams of an input end together."""
 
@@ -145,14 +148,27 @@ class Sampling(Search):
         limit: int,
         stop: Stop | None = None,
         numbers: Sequence[int],
+        scored: bool = True,
     ) -> None:
+        """`numbers` identify the inputs. Without `scored`, log-probabilities are NaN unless samples are compared."""
         super().__init__(history, config, limit=limit, stop=stop)
+        self.scored = scored or self.k > 1
         self.names = [(number, sample) for number in numbers for sample in range(self.k)]
         self.live = list(range(self.b * self.k))
         self.written: list[list[int]] = [[] for _ in self.live]
         self.log_prob = [0.0 for _ in self.live]
         self.proposal: tuple[int, Tensor] | None = None
         """A guess of the next token of a single text, and the probabilities, v, that it was drawn from."""
+
+    @property
+    def takes_largest(self) -> bool:
+        """Whether a single text needs no logit but the largest one of tokens that may come."""
+        return self.b * self.k == 1 and not self.scored and self.sampler.takes_largest
+
+    @property
+    def never(self) -> tuple[int, ...]:
+        """The tokens that may not come next."""
+        return *self.sampler.banned(self.history), *self.sampler.early_ends(self.history)
 
     def advance(self, logits: Tensor) -> Move:
         logits = logits.float()
@@ -162,7 +178,7 @@ class Sampling(Search):
             tokens = self.sampler.choose(scores, names, self.history.n_new)
         else:
             tokens = self.sampler.settle(scores, names[0], self.history.n_new, *self.proposal)
-        log_probs = self.sampler.force(logits.log_softmax(-1), self.history).gather(1, tokens[:, None])[:, 0]
+        log_probs = self._log_probs(logits, tokens)
         open_: list[bool] = []
         for slot, token, log_prob in zip(self.live, tokens.tolist(), log_probs.tolist(), strict=True):
             self.written[slot].append(token)
@@ -181,6 +197,11 @@ class Sampling(Search):
         self.live = [slot for slot, is_open in zip(self.live, open_, strict=True) if is_open]
         self.history = self.history.select(keep)
         return Move(step, tokens[keep], keep)
+
+    def _log_probs(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        if not self.scored:
+            return torch.full(tokens.shape, torch.nan)
+        return self.sampler.force(logits.log_softmax(-1), self.history).gather(1, tokens[:, None])[:, 0]
 
 
 class BeamSearch(Search):

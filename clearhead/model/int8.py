@@ -77,26 +77,23 @@ class RoundedRows(Int8Linear):
 
 def _rounded_product(x: Tensor, largest: Tensor, packed: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """x / largest, rounded to one of the levels on each side of 0, by the matrix."""
-    shifted = torch.addcdiv(_middle(x.shape[-1]), x, largest, value=LEVELS)
+    return product(low_byte(levels(x, largest)), packed, scale, offset)
+
+
+def levels(x: Tensor, largest: Tensor) -> Tensor:
+    """2^23 + 128 + the level of each number: x / largest times LEVELS, rounded."""
+    return torch.addcdiv(middle(x.shape[-1]), x, largest, value=LEVELS)
+
+
+def product(levels: Tensor, packed: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+    """The levels, as bytes without a sign, over LEVELS, by a matrix of `qlinear_prepack`."""
     return torch.ops.onednn.qlinear_pointwise(
-        _low_byte(shifted),  # without a sign
-        1 / LEVELS,
-        LEVELS + 1,
-        packed,
-        scale,
-        offset,
-        None,
-        1.0,
-        0,
-        torch.float32,
-        "none",
-        [],
-        "",
+        levels, 1 / LEVELS, LEVELS + 1, packed, scale, offset, None, 1.0, 0, torch.float32, "none", [], ""
     )
 
 
 @cache
-def _middle(width: int) -> Tensor:
+def middle(width: int) -> Tensor:
     """2^23 + 128 as a row, beside which PyTorch's loop is five times quicker than beside a lone number.
 
     oneDNN is fast only for numbers without a sign, so 128 is added. Between 2^23 and 2^24, float32 has whole numbers
@@ -106,7 +103,7 @@ def _middle(width: int) -> Tensor:
         return torch.full((width,), 2.0**23 + LEVELS + 1)
 
 
-def _low_byte(x: Tensor) -> Tensor:
+def low_byte(x: Tensor) -> Tensor:
     """The integers that were added to 2^23, as uint8: several times quicker than to convert float32 to uint8."""
     return x.view(torch.int32).to(torch.uint8)
 

@@ -156,11 +156,12 @@ def _fingerprints(groups: list[Group]) -> list[list[int]]:
     if not groups:
         return []
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # The hash runs without Python's lock.
-        hashes = threads.map(_fingerprint, [m.weight.detach() for group in groups for m in group])
+        hashes = threads.map(fingerprint, [m.weight.detach() for group in groups for m in group])
         return [[next(hashes) for _ in group] for group in groups]
 
 
-def _fingerprint(weight: Tensor) -> int:
+def fingerprint(weight: Tensor) -> int:
+    """A 128-bit hash of the bytes of a matrix."""
     stored = weight if weight.is_contiguous() else weight.T
     return xxhash.xxh3_128_intdigest(stored.contiguous().view(torch.uint8).numpy().data)
 

@@ -38,5 +38,6 @@ def continued(network: Transformer, tokenizer: Tokenizer, prompt: Sequence[int],
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         pad_id=tokenizer.pad_id or 0,
+        scored=False,
     )
     return tokenizer.decode(written[0][0].tokens)

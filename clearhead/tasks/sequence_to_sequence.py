@@ -79,6 +79,7 @@ class SequenceToSequence:
             bos_id=self.start,
             eos_id=self.target_marks.after[-1],
             pad_id=self.pad,
+            scored=False,
         )
         return self.tokenizer.decode_batch([best[0].tokens for best in hypotheses])
 

@@ -8,12 +8,12 @@ from contextlib import nullcontext
 import torch
 
 from clearhead.errors import NumericError
+from clearhead.generation.decoding import forget
 from clearhead.machine.device import hand_back_freed_memory
 from clearhead.machine.precision import accurate
 from clearhead.model.dropout import cheap_dropout
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
-from clearhead.model.packing import forget
 from clearhead.recipe.training import Training
 from clearhead.training.best import judged
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped

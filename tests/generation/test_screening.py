@@ -1,0 +1,246 @@
+"""A screened token is the one that the whole product gives, in any order of summation, or it is not given at all."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import clearhead
+from clearhead.generation import Finished, complete, decoding, generate, screening
+from clearhead.generation.screening import Screen
+from clearhead.generation.search import Hypothesis
+from clearhead.model import Tokens, Transformer
+from clearhead.model.int8 import sums_are_exact
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.trace import trace
+from tests.generation.networks import BOS, EOS, PAD, network
+
+pytestmark = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available() or not sums_are_exact(), reason="eight-bit products are not exact here"
+)
+V, D = 1003, 96
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def matrix(*, bias: bool = False, seed: int = 0, rows: int = V) -> nn.Linear:
+    torch.manual_seed(seed)
+    linear = nn.Linear(D, rows, bias=bias)
+    linear.weight.normal_(std=0.1).mul_(torch.rand(rows, 1).exp())
+    linear.weight[:, 7].mul_(8)  # as trained matrices and states have it
+    return linear
+
+
+def states(n: int, *, seed: int = 1) -> Tensor:
+    torch.manual_seed(seed)
+    x = torch.randn(n, D) * torch.randn(n, 1).mul(4).exp()
+    x[::3, 7] *= 30
+    return x
+
+
+def found(screen: Screen, x: Tensor, never: tuple[int, ...] = ()) -> int | None:
+    got = screen(x[None], never)
+    return None if got is None else int(got[0])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_largest_logit_of_exact_arithmetic_and_of_float32(bias: bool) -> None:
+    linear, xs = matrix(bias=bias), states(2000)
+    screen, exact = Screen(linear), xs.double() @ linear.weight.double().T
+    if bias:
+        exact += linear.bias.double()
+    tokens = [found(screen, x) for x in xs]
+    proven = [i for i, token in enumerate(tokens) if token is not None]
+    assert screen.n_found == len(proven) > 0.95 * len(xs)
+    assert screen.n_found + screen.n_missed == len(xs)
+    assert [tokens[i] for i in proven] == exact[proven].argmax(-1).tolist()
+    for order in (torch.arange(D), torch.randperm(D), torch.arange(D).flip(0)):  # roundings of another order
+        shuffled = nn.functional.linear(xs[:, order], linear.weight[:, order], linear.bias)
+        assert [tokens[i] for i in proven] == shuffled[proven].argmax(-1).tolist()
+
+
+def test_the_bounds_hold_for_every_row() -> None:
+    linear, xs = matrix(bias=True), states(300, seed=5)
+    screen = Screen(linear)
+    for x in xs:
+        near, size, lost = screen._near(x[None])
+        bound = screen.error * (size + lost) + screen.norm * lost
+        exact = linear.weight.double() @ x.double() + linear.bias.double()
+        gap = (near[0, :V].double() - exact).abs() - screen.rounding * (screen.norm.amax() * size + screen.largest_bias)
+        assert (gap <= bound.double().repeat_interleave(screening.RUN)[:V]).all()
+
+
+def test_what_float32_cannot_tell_apart_is_not_proven() -> None:
+    linear, x = matrix(), states(1)[0]
+    best = int((linear.weight @ x).argmax())
+    for other in (0, V - 1, best ^ 1):
+        changed = matrix()
+        changed.weight[other] = changed.weight[best]
+        assert found(Screen(changed), x) is None, "two equal rows"
+        changed.weight[other] *= 1 - 2.0**-22
+        assert found(Screen(changed), x) is None, "equal up to rounding"
+        changed.weight[other] *= 1 - 1e-3
+        assert found(Screen(changed), x) == best
+    everything = matrix()
+    everything.weight[:] = everything.weight[best]
+    assert found(Screen(everything), x) is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, 1e38])
+def test_what_is_not_finite_is_not_proven(value: float) -> None:
+    linear, x = matrix(), states(1)[0]
+    assert found(Screen(linear), torch.full((D,), value)) is None
+    if value:
+        some = x.clone()
+        some[3] = value
+        assert found(Screen(linear), some) is None
+        for rows in ([5], list(range(0, V, 4))):
+            broken = matrix()
+            broken.weight[rows, 3] = value
+            assert found(Screen(broken), x) in (None, int((broken.weight.double() @ x.double()).argmax()))
+
+
+def test_banned_tokens() -> None:
+    linear, x = matrix(bias=True), states(1, seed=2)[0]
+    order = (linear.weight.double() @ x.double() + linear.bias.double()).argsort(descending=True).tolist()
+    screen = Screen(linear)
+    for n in (0, 1, 2, 50, V - 1):
+        assert found(screen, x, tuple(order[:n])) in (order[n], None)
+    assert found(screen, x, (order[0],)) == order[1]
+    assert found(screen, x, tuple(order)) is None
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screens for small matrices, from the third step on."""
+    monkeypatch.setattr(screening, "WORTH_SCREENING", 1)
+    monkeypatch.setattr(screening, "PATIENCE", 1)
+    monkeypatch.setattr(decoding, "PATIENCE", 3)
+    monkeypatch.setattr(decoding, "STEADY", 2)
+    for name in ("quickest", "answered"):
+        monkeypatch.setattr(screening, name, lambda *_: "screened")
+
+
+def screen_of(net: Transformer) -> Screen | None:
+    return screening._kept.get(net.head.get_submodule("output"), (None, None))[1]
+
+
+def written(net: Transformer, *, scored: bool, **settings: Any) -> Hypothesis:
+    config = GenerationConfig.model_validate({"max_new_tokens": 30, "end_ids": (EOS,), "pad_id": PAD} | settings)
+    source = None if net.encoder is None else [[5, 9, 3, 4]]
+    prompts = [[BOS, 7]] if net.encoder is None else None
+    return complete(net, prompts, source=source, config=config, bos_id=BOS, scored=scored)[0][0]
+
+
+@pytest.mark.usefixtures("early")
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"min_new_tokens": 30},
+        {"banned_ids": (3, 4, 11, 400)},
+        {"first_banned_ids": (9, 10, 11), "forced_last_id": 5},
+        {"repetition_penalty": 1.3},
+        {"no_repeat_ngram": 2},
+    ],
+    ids=["plain", "long", "banned", "forced", "penalty", "ngram"],
+)
+def test_the_same_text(cross: bool, settings: dict[str, Any]) -> None:
+    for seed in range(3):
+        net = network(cross=cross, seed=seed, ending=0.0).float().eval()
+        whole = written(net, scored=True, **settings)
+        assert screen_of(net) is None
+        for _ in range(2):  # The second text has its screen from the start.
+            text = written(net, scored=False, **settings)
+            assert (text.tokens, text.reason) == (whole.tokens, whole.reason)
+            assert math.isnan(text.log_prob)
+        screen, takes_largest = screen_of(net), settings.keys().isdisjoint({"repetition_penalty", "no_repeat_ngram"})
+        assert (screen is not None) == (takes_largest and text.length > 2)
+        assert screen is None or screen.n_found > 0
+
+
+@pytest.mark.usefixtures("early")
+def test_the_whole_product_decides_what_is_not_proven() -> None:
+    net = network().float().eval()
+    weight, bias = (net.head.get_parameter(f"output.{name}") for name in ("weight", "bias"))
+    with torch.no_grad():
+        weight[10:], bias[10:] = weight[:9].clone(), bias[:9].clone()
+    whole = written(net, scored=True, min_new_tokens=30)
+    assert written(net, scored=False, min_new_tokens=30).tokens == whole.tokens
+    assert (screen := screen_of(net)) is not None
+    assert screen.n_missed > 0
+    assert screen.n_found + screen.n_missed == 28
+
+
+@pytest.mark.usefixtures("early")
+def test_a_write_makes_another_screen() -> None:
+    net = network().float().eval()
+    written(net, scored=False, min_new_tokens=30)
+    first = screen_of(net)
+    net.head.get_parameter("output.weight").data.neg_()
+    whole = written(net, scored=True, min_new_tokens=30)
+    assert written(net, scored=False, min_new_tokens=30).tokens == whole.tokens
+    assert screen_of(net) is not first
+    decoding.forget(net)
+    assert screen_of(net) is None
+
+
+@pytest.mark.usefixtures("early")
+def test_a_trace_and_a_hook_see_all_logits() -> None:
+    net = network().float().eval()
+    config = GenerationConfig(max_new_tokens=12, min_new_tokens=12, end_ids=(EOS,))
+    events = generate(net, Tokens(torch.tensor([[1, 2, 3]])), config=config, scored=False)
+    for _ in range(6):
+        next(events)
+    with trace(net) as seen:
+        next(events)
+    assert seen["head.logits"].isfinite().all()
+    *_, last = events
+    assert isinstance(last, Finished)
+    whole = complete(net, [[1, 2, 3]], config=config)
+    assert last.hypotheses[0][0].tokens == whole[0][0].tokens
+    shapes: set[int] = set()
+    net.head.register_forward_hook(lambda _, __, logits: shapes.add(logits.shape[-1]))
+    complete(net, [[1, 2, 3]], config=config, scored=False)
+    assert shapes == {19}
+
+
+@pytest.mark.usefixtures("early")
+def test_samples_and_batches_have_their_scores() -> None:
+    net = network().float().eval()
+    config = GenerationConfig(max_new_tokens=8, temperature=1.0, n_best=3)
+    assert complete(net, [[BOS]], config=config, scored=False) == complete(net, [[BOS]], config=config)
+    greedy, prompts = GenerationConfig(max_new_tokens=8), [[BOS], [BOS, 4]]
+    scored = complete(net, prompts, config=greedy)
+    assert [row[0].tokens for row in complete(net, prompts, config=greedy, scored=False)] == [
+        row[0].tokens for row in scored
+    ]
+    assert all(math.isfinite(row[0].log_prob) for row in scored)
+    assert screen_of(net) is None
+
+
+def test_a_trained_model(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = shared_data / "checkpoints" / "stories15M"
+    if not folder.is_dir():
+        pytest.skip("no checkpoint stories15M in the folder of real data")
+    monkeypatch.setattr(screening, "PATIENCE", 1)
+    for name in ("quickest", "answered"):
+        monkeypatch.setattr(screening, name, lambda *_: "screened")
+    net = clearhead.load(folder, dtype="float32").network
+    config, prompt = GenerationConfig(max_new_tokens=80), [1, 9038, 2501, 263, 931]
+    whole = complete(net, [prompt], config=config)
+    assert complete(net, [prompt], config=config, scored=False)[0][0].tokens == whole[0][0].tokens
+    assert (screen := screen_of(net)) is not None
+    assert screen.n_missed < 0.05 * screen.n_found
