@@ -168,7 +168,8 @@ class Attention(nn.Module):
         scaled = q * self.scale
         if self.is_tiled(q, k, reach):
             assert reach.mask is not None
-            return tiled_attention(scaled, k, v, reach.mask, reach.unreachable, is_causal=reach.causal)
+            rate = self.dropout if self.training else 0.0
+            return tiled_attention(scaled, k, v, reach.mask, reach.unreachable, is_causal=reach.causal, rate=rate)
         scores = scaled @ k.mT
         if self.soft_cap is not None:
             scores = self.soft_cap * (scores / self.soft_cap).tanh()
@@ -198,8 +199,7 @@ class Attention(nn.Module):
         is_learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         if not is_learning or tracing() or torch.compiler.is_compiling() or not reach.is_lower or reach.mask is None:
             return False
-        is_plain = self.has_plain_scores and reach.score_bias is None
-        return is_plain and k.shape[2] >= 2 * TILE and (self.dropout == 0.0 or not self.training)
+        return self.has_plain_scores and reach.score_bias is None and k.shape[2] >= 2 * TILE
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
         """The same by PyTorch's fused kernel, which does not expose the scores."""
@@ -296,9 +296,13 @@ class Attention(nn.Module):
         masked = to.do(f"{path}.masked", "mask", to.named(f"{path}.scores"), how=reach.mask)
         sinks = () if self.sinks is None else (f"{path}.sinks",)
         by: dict[str, float] = {}
-        if to.training and is_plain and self.dropout == 0.0 and to.masks[reach.mask].causal:
+        if to.training and is_plain and to.masks[reach.mask].causal:
             by = {"tile": TILE, "again": float(to.recomputed)}
         weights = to.do(f"{path}.weights", "softmax", masked, weights=sinks, by=by)
         if to.training:
-            weights = to.dropout(to.do(f"{weights}.cast", "cast", weights, v), self.dropout)
+            weights = to.do(f"{weights}.cast", "cast", weights, v)
+            if by and self.dropout:
+                weights = to.do(f"{weights}.dropped", "dropout_of_tiles", weights, by=by)
+            else:
+                weights = to.dropout(weights, self.dropout)
         return to.do(f"{path}.z", "matmul", weights, v, by=by)

@@ -71,13 +71,23 @@ def _is_tiled(call: Sized, keys: int) -> bool:
     return "tile" in call.op.by and keys >= 2 * TILE
 
 
+def _of_tiles(sizes: Sizes) -> Sizes:
+    """Those of the tiles of h t t numbers."""
+    heads, queries, _ = sizes.shape
+    ends = [min(start + TILE, queries) for start in range(0, queries, TILE)]
+    return replace(sizes, shape=(heads, sum((end - TILE * i) * end for i, end in enumerate(ends))))
+
+
 def _saved_by_softmax(call: Sized) -> tuple[Sizes, ...]:
     """Its result, with sinks one number a row more, which is cut off; of tiles, the tiles, unless made again."""
-    heads, queries, keys = call.out.shape
-    if _is_tiled(call, keys):
-        kept = sum((min(at + TILE, queries) - at) * min(at + TILE, queries) for at in range(0, queries, TILE))
-        return () if call.op.by["again"] else (replace(call.out, shape=(heads, kept)),)
+    if _is_tiled(call, call.out.shape[-1]):
+        return () if call.op.by["again"] else (_of_tiles(call.out),)
     return (call.out, replace(call.out, shape=(*call.out.shape[:-1], 1))) if call.w else (call.out,)
+
+
+def _saved_by_dropout(call: Sized) -> tuple[Sizes, ...]:
+    """The factors, of tiles or of all."""
+    return (_of_tiles(call.out) if _is_tiled(call, call.out.shape[-1]) else replace(call.out),)
 
 
 def _saved_by_weights(call: Sized) -> tuple[Sizes, ...]:
@@ -133,6 +143,7 @@ KINDS |= {
     ),
     "mask": Kind(_mask),
     "softmax": Kind(lambda call: softmax(call.x[0], *call.w), saves=_saved_by_softmax, width=_width_of_weights),
+    "dropout_of_tiles": Kind(only_sized, saves=_saved_by_dropout),
     "matmul": Kind(
         lambda call: call.x[0] @ call.x[1],
         lambda call: (*call.x[0].shape[:-1], call.x[1].shape[-1]),

@@ -83,7 +83,7 @@ def recomputed(is_on: bool) -> Iterator[None]:
 
 
 def _pack(saved: Tensor) -> Tensor | _Copied | _Activated:
-    node = saved.grad_fn
+    node: Any = saved.grad_fn
     name = "" if node is None else node.name()
     above = node.next_functions[0][0] if node is not None and name in ("TBackward0", "ViewBackward0") else None
     made, made_by = (node, name) if above is None else (above, above.name())

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from clearhead.model.dropout import dropout
 from clearhead.model.recomputed import is_recomputing
 
 TILE = 128
@@ -36,11 +37,12 @@ def _tiles(q: Tensor) -> Iterator[_Tile]:
 
 
 def tiled_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, unreachable: Tensor | None, *, is_causal: bool
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, unreachable: Tensor | None, *, is_causal: bool, rate: float = 0.0
 ) -> Tensor:
-    """softmax(Q K^T + mask) V, for a mask that closes all keys after a query; b h t k each, of as many keys as queries.
+    """dropout(softmax(Q K^T + mask)) V of b h t k each, for a mask that closes all keys after a query.
 
-    `mask` is b|1 1 t s. `is_causal`: it closes nothing else. `unreachable` is b|1 1 t 1: queries whose result is 0.
+    `mask` is b|1 1 t t. `is_causal`: it closes nothing else. `unreachable` is b|1 1 t 1: queries whose result is 0.
+    `rate` is that of the dropout of weights, whose factors are kept.
     The weights of tiles are kept for the backward pass, or computed again inside `recomputed`. Gradients of keys and
     values are those of the tiles, each rounded to the type of the products and added up in float32.
     """
@@ -48,7 +50,7 @@ def tiled_attention(
     if torch.is_autocast_enabled(q.device.type):
         kind = torch.get_autocast_dtype(q.device.type)
     q, k, v = (x.to(kind).contiguous() for x in (q, k, v))
-    return _Tiled.apply(q, k, v, mask, unreachable, is_causal, is_recomputing())
+    return _Tiled.apply(q, k, v, mask, unreachable, is_causal, rate, is_recomputing())
 
 
 class _Tiled(torch.autograd.Function):
@@ -61,32 +63,40 @@ class _Tiled(torch.autograd.Function):
         mask: Tensor,
         unreachable: Tensor | None,
         is_causal: bool,
+        rate: float,
         again: bool,
     ) -> Tensor:
-        z, kept = torch.empty_like(v), list[Tensor]()
-        ctx.is_causal = is_causal
+        z, factors, kept = torch.empty_like(v), list[Tensor](), list[Tensor]()
+        ctx.is_causal, ctx.rate = is_causal, rate
         with torch.autocast(q.device.type, enabled=False):
             for tile in _tiles(q):
                 weights = _weights(q, k, mask, unreachable, tile, is_causal)
-                torch.matmul(weights, v[tile.rows, :, : tile.end], out=z[tile.rows, :, tile.queries])
                 if not again:
                     kept.append(weights)
-        ctx.save_for_backward(q, k, v, mask, unreachable, *kept)
+                if rate:
+                    factors.append(dropout(torch.ones_like(weights), rate, training=True))
+                    weights = weights * factors[-1]
+                torch.matmul(weights, v[tile.rows, :, : tile.end], out=z[tile.rows, :, tile.queries])
+        ctx.save_for_backward(q, k, v, mask, unreachable, *factors, *kept)
         return z
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (q, k, v, mask, unreachable, *kept), dz = ctx.saved_tensors, gradients[0].contiguous()
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        (q, k, v, mask, unreachable, *kept), dz = ctx.saved_tensors, grad_outputs[0].contiguous()
+        tiles = list(_tiles(q))
+        factors, kept = (kept[: len(tiles)], kept[len(tiles) :]) if ctx.rate else ([], kept)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         wide, sums = torch.promote_types(k.dtype, torch.float32), list[Tensor]()
-        for i, tile in enumerate(_tiles(q)):
+        for i, tile in enumerate(tiles):
             rows, at, end = tile.rows, tile.queries, tile.end
             weights = kept[i] if kept else _weights(q, k, mask, unreachable, tile, ctx.is_causal)
-            d_weights = dz[rows, :, at] @ v[rows, :, :end].contiguous().mT
+            d_weights, used = dz[rows, :, at] @ v[rows, :, :end].contiguous().mT, weights
+            if factors:
+                d_weights, used = d_weights.mul_(factors[i]), weights * factors[i]
             d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
             torch.matmul(d_scores, k[rows, :, :end], out=dq[rows, :, at])
-            parts = d_scores.mT @ q[rows, :, at], weights.mT @ dz[rows, :, at]
+            parts = d_scores.mT @ q[rows, :, at], used.mT @ dz[rows, :, at]
             if tile.is_last:
                 sums = [part.to(wide) for part in parts]
             else:
@@ -94,7 +104,7 @@ class _Tiled(torch.autograd.Function):
                     total[:, :, :end] += part
             if tile.queries.start == 0:
                 dk[rows], dv[rows] = sums
-        return dq, dk, dv, None, None, None, None
+        return dq, dk, dv, None, None, None, None, None
 
 
 def _weights(q: Tensor, k: Tensor, mask: Tensor, unreachable: Tensor | None, tile: _Tile, is_causal: bool) -> Tensor:

@@ -86,6 +86,29 @@ def test_weights_are_the_same_to_the_bit_when_computed_again(tiled: list[int]) -
     assert all(map(torch.equal, kept, again))
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
+def test_dropout_of_weights_has_the_gradient_of_its_own_draw(again: bool, tiled: list[int]) -> None:
+    x = [torch.randn(2, 3, LENGTH, 4, dtype=torch.float64, requires_grad=True) for _ in "qkv"]
+    mask = torch.full((1, 1, LENGTH, LENGTH), float("-inf")).triu(1)
+
+    def z(*x: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        with recomputed(again):
+            return tiles.tiled_attention(*x, mask, None, is_causal=True, rate=0.5)
+
+    assert torch.autograd.gradcheck(z, x)
+    without = tiles.tiled_attention(*x, mask, None, is_causal=True)
+    assert 0.1 < (z(*x) - without).abs().mean() < 1.0
+
+
+def test_the_mean_over_dropout_is_the_result_without(tiled: list[int]) -> None:
+    q, k, v = torch.randn(3, 1, 2, LENGTH, 4).unbind()
+    mask = torch.full((1, 1, LENGTH, LENGTH), float("-inf")).triu(1)
+    found = [tiles.tiled_attention(q, k, v, mask, None, is_causal=True, rate=0.25) for _ in range(2000)]
+    expected = tiles.tiled_attention(q, k, v, mask, None, is_causal=True)
+    torch.testing.assert_close(torch.stack(found).mean(0), expected, atol=0.1, rtol=0.0)
+
+
 def test_frozen_maps_get_no_gradient(tiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     network = small.decoder(n_layers=1).train()
     for parameter in network.parameters():
@@ -97,9 +120,7 @@ def test_frozen_maps_get_no_gradient(tiled: list[int], monkeypatch: pytest.Monke
     assert tiled
 
 
-@pytest.mark.parametrize(
-    "changes", [{"soft_cap": 2.0}, {"positions": c.RelativeBias(n_buckets=8)}, {"attn_dropout": 0.1}, {"sinks": True}]
-)
+@pytest.mark.parametrize("changes", [{"soft_cap": 2.0}, {"positions": c.RelativeBias(n_buckets=8)}, {"sinks": True}])
 def test_other_scores_are_computed_whole(changes: dict[str, Any], tiled: list[int]) -> None:
     gradients(small.decoder(n_layers=1, **changes).train(), ids(2, LENGTH))
     assert tiled == []

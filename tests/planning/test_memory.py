@@ -106,8 +106,11 @@ def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("is_large", [False, True], ids=["kept", "recomputed"])
-def test_tiles_of_attention_and_activations(is_large: bool, mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = config_of("decoder", activation="silu", gated=True)
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_tiles_of_attention_and_activations(
+    rate: float, is_large: bool, mixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of("decoder", activation="silu", gated=True, attn_dropout=rate)
     shape = shape_of(config, 300)
     monkeypatch.setattr(memory, "WORTH_IT", 0 if is_large else 10**9)
     measured = saved_bytes(Transformer(config).train(), shape, mixed=mixed, again=is_large)
