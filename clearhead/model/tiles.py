@@ -82,8 +82,8 @@ class _Tiled(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        (q, k, v, mask, unreachable, *kept), dz = ctx.saved_tensors, grad_outputs[0].contiguous()
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
+        (q, k, v, mask, unreachable, *kept), dz = ctx.saved_tensors, gradients[0].contiguous()
         tiles = list(_tiles(q))
         factors, kept = (kept[: len(tiles)], kept[len(tiles) :]) if ctx.rate else ([], kept)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)

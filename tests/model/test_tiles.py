@@ -88,17 +88,17 @@ def test_weights_are_the_same_to_the_bit_when_computed_again(tiled: list[int]) -
 
 @pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
 def test_dropout_of_weights_has_the_gradient_of_its_own_draw(again: bool, tiled: list[int]) -> None:
-    x = [torch.randn(2, 3, LENGTH, 4, dtype=torch.float64, requires_grad=True) for _ in "qkv"]
+    q, k, v = (torch.randn(2, 3, LENGTH, 4, dtype=torch.float64, requires_grad=True) for _ in "qkv")
     mask = torch.full((1, 1, LENGTH, LENGTH), float("-inf")).triu(1)
 
-    def z(*x: Tensor) -> Tensor:
+    def z(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(0)
         with recomputed(again):
-            return tiles.tiled_attention(*x, mask, None, is_causal=True, rate=0.5)
+            return tiles.tiled_attention(q, k, v, mask, None, is_causal=True, rate=0.5)
 
-    assert torch.autograd.gradcheck(z, x)
-    without = tiles.tiled_attention(*x, mask, None, is_causal=True)
-    assert 0.1 < (z(*x) - without).abs().mean() < 1.0
+    assert torch.autograd.gradcheck(z, (q, k, v))
+    without = tiles.tiled_attention(q, k, v, mask, None, is_causal=True)
+    assert 0.1 < (z(q, k, v) - without).abs().mean() < 1.0
 
 
 def test_the_mean_over_dropout_is_the_result_without(tiled: list[int]) -> None:
