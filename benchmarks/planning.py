@@ -110,7 +110,7 @@ class Trained:
         kept = Activations.of(network, self.shape, setting)
         saved = kept.kept(setting) + kept.logits + (2 * network.linear if self.mixed else 0)
         peak = memory_of(network, self.shape, setting, optimizer=AdamW()).total
-        flops = 3 * self.shape.rows * sum(part.cost.flops for part in network.parts(self.shape, None))
+        flops = 3 * self.shape.rows * sum(part.cost.flops for part in network.parts(self.shape, setting))
         return saved, peak, flops
 
 

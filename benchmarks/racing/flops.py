@@ -5,7 +5,7 @@ from collections import Counter
 from benchmarks.contestants.gpt import GptWorkload
 from benchmarks.contestants.ours import decoder_config, network_config
 from benchmarks.contestants.workload import Workload
-from clearhead.planning.memory import Network
+from clearhead.planning.memory import Network, Setting
 from clearhead.planning.shape import Shape
 
 
@@ -28,5 +28,5 @@ def flops_per_token(w: Workload | GptWorkload) -> float:
 
 def forward_flops(network: Network, source: int, target: int) -> int:
     """Of one row."""
-    parts = network.parts(Shape(1, source=source, target=target), None)
+    parts = network.parts(Shape(1, source=source, target=target), Setting())
     return sum(part.cost.flops for part in parts)

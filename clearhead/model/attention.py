@@ -19,6 +19,7 @@ from clearhead.model.linear import effective_weight, narrowed
 from clearhead.model.norm import Norm, build_norm
 from clearhead.model.ops import Steps
 from clearhead.model.reach import Reach, ReachSteps
+from clearhead.model.tiles import TILE, tiled_attention
 from clearhead.trace import looked_at, tap, tell_padding, tracing
 
 Kernel = Literal["auto", "explicit", "fused"]
@@ -165,6 +166,10 @@ class Attention(nn.Module):
         if in_16_bits:  # The product would copy them anyway, and slowly where it reads them transposed.
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         scaled = q * self.scale
+        if self.is_tiled(q, k, reach):
+            assert reach.mask is not None
+            rate = self.dropout if self.training else 0.0
+            return tiled_attention(scaled, k, v, reach.mask, reach.unreachable, is_causal=reach.causal, rate=rate)
         scores = scaled @ k.mT
         if self.soft_cap is not None:
             scores = self.soft_cap * (scores / self.soft_cap).tanh()
@@ -183,6 +188,18 @@ class Attention(nn.Module):
             weights = weights.masked_fill(reach.unreachable, 0.0)
         weights = tap(self, "weights", weights, "b h t s")
         return dropout(weights, self.dropout, self.training) @ v
+
+    @property
+    def has_plain_scores(self) -> bool:
+        """Whether scores are products, to which at most a position adds something."""
+        return self.soft_cap is None and self.sinks is None and self.distance is None
+
+    def is_tiled(self, q: Tensor, k: Tensor, reach: Reach) -> bool:
+        """Whether training computes tiles of queries, for which later keys do not exist."""
+        is_learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
+        if not is_learning or tracing() or torch.compiler.is_compiling() or not reach.is_lower or reach.mask is None:
+            return False
+        return self.has_plain_scores and reach.score_bias is None and k.shape[2] >= 2 * TILE
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
         """The same by PyTorch's fused kernel, which does not expose the scores."""
@@ -275,10 +292,17 @@ class Attention(nn.Module):
         if self.distance is not None:
             maps = (self.q, f"{path}.q"), (self.k, f"{path}.k")
             scores = self.distance.steps(to, f"{path}.distance", scores, (q, k), maps, reach)
-        reach.biased(to, f"{path}.scores", scores)
+        is_plain = reach.biased(to, f"{path}.scores", scores) == scores and self.has_plain_scores
         masked = to.do(f"{path}.masked", "mask", to.named(f"{path}.scores"), how=reach.mask)
         sinks = () if self.sinks is None else (f"{path}.sinks",)
-        weights = to.do(f"{path}.weights", "softmax", masked, weights=sinks)
+        by: dict[str, float] = {}
+        if to.training and is_plain and to.masks[reach.mask].causal:
+            by = {"tile": TILE, "again": float(to.recomputed)}
+        weights = to.do(f"{path}.weights", "softmax", masked, weights=sinks, by=by)
         if to.training:
-            weights = to.dropout(to.do(f"{weights}.cast", "cast", weights, v), self.dropout)
-        return to.do(f"{path}.z", "matmul", weights, v)
+            weights = to.do(f"{weights}.cast", "cast", weights, v)
+            if by and self.dropout:
+                weights = to.do(f"{weights}.dropped", "dropout_of_tiles", weights, by=by)
+            else:
+                weights = to.dropout(weights, self.dropout)
+        return to.do(f"{path}.z", "matmul", weights, v, by=by)

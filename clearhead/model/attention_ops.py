@@ -18,6 +18,7 @@ from clearhead.model.ops import (
     only_sized,
     product_flops,
 )
+from clearhead.model.tiles import TILE
 
 SHORT = 64
 """Keys below which a CPU takes the softmax of 16-bit scores in float32 (docs/log.md)."""
@@ -65,9 +66,34 @@ def _width_of_weights(call: Sized) -> int:
     return 4 if call.x[0].shape[-1] < SHORT else call.x[0].width
 
 
+def _is_tiled(call: Sized, keys: int) -> bool:
+    """Whether training computes these weights by tiles."""
+    return "tile" in call.op.by and keys >= 2 * TILE
+
+
+def _of_tiles(sizes: Sizes) -> Sizes:
+    """Those of the tiles of h t t numbers."""
+    heads, queries, _ = sizes.shape
+    ends = [min(start + TILE, queries) for start in range(0, queries, TILE)]
+    return replace(sizes, shape=(heads, sum((end - TILE * i) * end for i, end in enumerate(ends))))
+
+
 def _saved_by_softmax(call: Sized) -> tuple[Sizes, ...]:
-    """Its result, with sinks one number a row more, which is cut off."""
+    """Its result, with sinks one number a row more, which is cut off; of tiles, the tiles, unless made again."""
+    if _is_tiled(call, call.out.shape[-1]):
+        return () if call.op.by["again"] else (_of_tiles(call.out),)
     return (call.out, replace(call.out, shape=(*call.out.shape[:-1], 1))) if call.w else (call.out,)
+
+
+def _saved_by_dropout(call: Sized) -> tuple[Sizes, ...]:
+    """The factors, of tiles or of all."""
+    return (_of_tiles(call.out) if _is_tiled(call, call.out.shape[-1]) else replace(call.out),)
+
+
+def _saved_by_weights(call: Sized) -> tuple[Sizes, ...]:
+    """The inputs of the product of weights and values; of tiles, the values."""
+    weights, values = call.x
+    return (values,) if _is_tiled(call, weights.shape[-1]) else (weights, values)
 
 
 def closed_cells(mask: Mask, queries: int, keys: int) -> Tensor:
@@ -117,10 +143,11 @@ KINDS |= {
     ),
     "mask": Kind(_mask),
     "softmax": Kind(lambda call: softmax(call.x[0], *call.w), saves=_saved_by_softmax, width=_width_of_weights),
+    "dropout_of_tiles": Kind(only_sized, saves=_saved_by_dropout),
     "matmul": Kind(
         lambda call: call.x[0] @ call.x[1],
         lambda call: (*call.x[0].shape[:-1], call.x[1].shape[-1]),
-        its_inputs,
+        _saved_by_weights,
         product_flops,
     ),
     "resize": Kind(only_sized, lambda call: (*call.x[0].shape[:-1], int(call.op.by["width"]))),

@@ -13,6 +13,7 @@ from clearhead.config import Continuous, ModelConfig, NoHead, VectorHead
 from clearhead.model import attention
 from clearhead.model.norm import Norm
 from clearhead.model.ops import KINDS, Sized, Sizes, Steps, op_weights
+from clearhead.model.recomputed import ACTIVATIONS
 from clearhead.model.transformer import Stack, Transformer
 
 MEMORY, STATES = "memory", "states"
@@ -66,13 +67,17 @@ class Component:
     count: int = 1
 
 
-def parts(network: Transformer, source: int, target: int, *, explicit: bool | None = None) -> list[Component]:
+def parts(
+    network: Transformer, source: int, target: int, *, explicit: bool | None = None, recomputed: bool = False
+) -> list[Component]:
     """Every component in order of computation, on a source and a target of these lengths.
 
-    `explicit`: how attention is computed; default: as on a CPU.
+    `explicit`: how attention is computed; default: as on a CPU. `recomputed`: as in training inside `recomputed`.
     """
     lengths = {"encoder": source, "decoder": target}
-    single, lowered = (_walk(network, lengths, explicit, lowers=lowers) for lowers in (False, True))
+    single, lowered = (
+        _walk(network, lengths, explicit, lowers=lowers, recomputed=recomputed) for lowers in (False, True)
+    )
     found = list(_components(network, lengths))
     costs: list[list[Counter[Component]]] = []
     for shared in (False, True):
@@ -234,10 +239,12 @@ def _represented(stack: Stack) -> Counter[int]:
     return found
 
 
-def _walk(network: Transformer, lengths: Mapping[str, int], explicit: bool | None, *, lowers: bool) -> _Walk:
+def _walk(
+    network: Transformer, lengths: Mapping[str, int], explicit: bool | None, *, lowers: bool, recomputed: bool = False
+) -> _Walk:
     """Counts op by op. With `lowers`, matrix products read and make bfloat16, as under autocast."""
     by_step = {name: n <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, n in lengths.items()}
-    steps = Steps(training=True, explicit=by_step)
+    steps, again = Steps(training=True, explicit=by_step, recomputed=recomputed), set[Sizes]()
     network.steps(steps, layers={layer for stack in network.stacks().values() for layer in _represented(stack)})
     walk, copies = _Walk(_inputs(network, lengths)), dict[tuple[str, str], Sizes]()
     shapes = {name: tuple(weight.shape) for name, weight in op_weights(network).items()}
@@ -252,7 +259,9 @@ def _walk(network: Transformer, lengths: Mapping[str, int], explicit: bool | Non
             call.out = replace(call.out, shared=True)
         walk.values[op.out] = call.out
         walk.flops_of(is_shared)[owner] += kind.flops(call) if kind.flops else 0
-        for one in kind.saves(call):
+        if recomputed and op.op == "activation" and op.how in ACTIVATIONS:
+            again.add(call.out)
+        for one in (one for one in kind.saves(call) if one not in again):
             walk.saved[one if one.shared or not is_shared else replace(one, shared=True)] = owner
     _save_results(network, walk, steps)
     return walk

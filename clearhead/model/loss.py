@@ -122,13 +122,14 @@ class _Chunked(torch.autograd.Function):
         counts = labels != IGNORED
         labels = labels.where(counts, 0)
         with torch.autocast(states.device.type, enabled=False):
-            matrix: Tensor | None = weight.to(states.dtype)
             rows = max(1, chunk // (1 if states.dtype.itemsize == 2 else 2) // len(weight))
+            chunk_of = states.new_empty(min(rows, len(states)), len(weight))
+            matrix: Tensor | None = weight.to(states.dtype)  # After the chunk, so that its memory joins what is free.
             for start in range(0, len(states), rows):
                 part = slice(start, start + rows)
                 assert matrix is not None
                 x = states[part] * counts[part, None]
-                d_logits = x @ matrix.T  # They are the logits first.
+                d_logits = torch.mm(x, matrix.T, out=chunk_of[: len(x)])  # They are the logits first.
                 total += _differentiate(d_logits, labels[part], counts[part].to(kind), bias, d_bias, smoothing)
                 if d_states is not None:
                     torch.mm(d_logits, matrix, out=d_states[part]).mul_(counts[part, None])
@@ -137,7 +138,6 @@ class _Chunked(torch.autograd.Function):
                 if wanted[1]:
                     d_weight = torch.empty_like(weight, dtype=kind) if d_weight is None else d_weight
                     _put_product(d_weight, d_logits, x, adds=start > 0)
-                del d_logits  # Frees memory for the next chunk.
         if wanted[1] and d_weight is None:
             d_weight = torch.zeros_like(weight, dtype=kind)
         ctx.save_for_backward(*(x for x in (d_states, d_weight, d_bias) if x is not None))

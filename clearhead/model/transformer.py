@@ -29,6 +29,7 @@ from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
 from clearhead.model.reach import Reach, ReachSteps
+from clearhead.model.recomputed import keeping
 from clearhead.model.stems import build_embedding
 from clearhead.model.table import Table
 from clearhead.trace import HasAttached, tell_padding, tracing
@@ -113,7 +114,9 @@ class Stack(nn.Module):
         reaches = {kind: self.reach(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)}
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
         for i, block in enumerate(self.blocks):
-            run = partial(checkpoint, block, use_reentrant=False) if self.recompute and self.training else block
+            run = (
+                partial(checkpoint, keeping(block), use_reentrant=False) if self.recompute and self.training else block
+            )
             x = run(
                 x,
                 queries,

@@ -14,15 +14,15 @@ from typing import Literal
 
 from torch import nn
 
-from clearhead.config import LanguageHead, ModelConfig, TokenInput
+from clearhead.config import LanguageHead, ModelConfig
 from clearhead.config.adapter import AdapterConfig
-from clearhead.model.copies import WORTH_IT
 from clearhead.model.cost import Component, largest_kept, parts
 from clearhead.model.division import is_divisible, share
 from clearhead.model.loss import CHUNK, FEW
+from clearhead.model.recomputed import WORTH_IT
 from clearhead.model.shapes import unallocated
 from clearhead.planning.adapted import adapted_sizes
-from clearhead.planning.shape import Shape
+from clearhead.planning.shape import Shape, vocabulary
 from clearhead.recipe.training import Muon, Optimizer
 
 Parallel = Literal["ddp", "fsdp"]
@@ -83,6 +83,11 @@ class Network:
         """Numbers in the matrices of linear layers, which autocast copies in 16 bits."""
         return sum(self.by_tensor.values())
 
+    @property
+    def recomputes(self) -> bool:
+        """Whether training computes again what is quick to compute (`model/recomputed.py`)."""
+        return self.linear >= WORTH_IT
+
     @cached_property
     def untied(self) -> int:
         """Numbers in the matrices of linear layers that are no token table, which may be kept in 16 bits."""
@@ -121,9 +126,10 @@ class Network:
         sizes = [sum(p.numel() for p in block.parameters()) for block in self.blocks]
         return max(*sizes, self.weights - sum(sizes))
 
-    def parts(self, shape: Shape, explicit: bool | None) -> list[Component]:
+    def parts(self, shape: Shape, setting: Setting) -> list[Component]:
         """Components with the costs of one row."""
-        return parts(self.module, shape.source, shape.target, explicit=explicit)
+        again = self.recomputes and not setting.checkpointed
+        return parts(self.module, shape.source, shape.target, explicit=setting.explicit, recomputed=again)
 
     def largest(self, shape: Shape, explicit: bool | None) -> int:
         """Numbers of the largest tensor that a block keeps of one row."""
@@ -172,7 +178,7 @@ class Activations:
         """From the cost of each component."""
         in_blocks = {"encoder": 0, "decoder": 0}
         others = 0
-        for part in network.parts(shape, setting.explicit):
+        for part in network.parts(shape, setting):
             n_bytes = part.cost.of(shape.rows).kept_bytes(mixed=setting.mixed)
             stack, _, rest = part.path.partition(".")
             if rest.startswith("blocks."):
@@ -182,7 +188,7 @@ class Activations:
         config = network.config
         lengths = {"encoder": shape.source, "decoder": shape.target}
         there = [(in_blocks[name], stack, lengths[name]) for name, stack in network.module.stacks().items()]
-        logits = logit_bytes(config, shape)
+        logits = 4 * shape.positions * vocabulary(config)
         return cls(
             blocks=sum(in_blocks.values()),
             one_block=max(n_bytes // stack.config.n_layers for n_bytes, stack, _ in there),
@@ -208,17 +214,6 @@ class Activations:
     def working(self) -> int:
         """Bytes beside the kept ones when the backward pass has reached the last block."""
         return self.head_gradients + 2 * self.largest
-
-
-def logit_bytes(config: ModelConfig, shape: Shape) -> int:
-    """4 bytes for each position and token of the vocabulary; 0 without a language head."""
-    return 4 * shape.positions * vocabulary(config)
-
-
-def vocabulary(config: ModelConfig) -> int:
-    """Logits of a position; 0 without a language head."""
-    reads = config.output.input
-    return reads.vocab_size if isinstance(config.head, LanguageHead) and isinstance(reads, TokenInput) else 0
 
 
 @dataclass(frozen=True)
@@ -265,7 +260,7 @@ def memory_of(
     weights, trained = 4 * network.weights - 2 * halved, network.weights
     if setting.adapter is not None:
         weights, trained = adapted_sizes(network.config, setting.adapter)
-    at_once = network.linear if network.linear < WORTH_IT else max(network.by_tensor.values())
+    at_once = max(network.by_tensor.values()) if network.recomputes else network.linear
     copies = 2 * min(network.linear - halved, at_once) if setting.mixed else 0
     if shards > 1:  # the unit at work and the next one, gathered; and the gradients of one, before they are sent
         copies += 3 * 4 * network.largest_unit

@@ -190,7 +190,7 @@ def alternative(job: Job, machine: Hardware, network: Network, setting: Setting,
 def times_of(job: Job, machine: Hardware, network: Network, setting: Setting, shape: Shape) -> Times:
     """Seconds of one update of one rank."""
     forward = blocks = 0
-    for part in network.parts(shape, setting.explicit):
+    for part in network.parts(shape, setting):
         flops = part.cost.of(shape.rows).flops
         forward += flops
         blocks += flops if ".blocks." in part.path else 0

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from clearhead.config import LanguageHead, ModelConfig, TokenInput
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -20,3 +22,9 @@ class Shape:
     def positions(self) -> int:
         """Positions of the last stack, which the head reads."""
         return self.rows * (self.target or self.source)
+
+
+def vocabulary(config: ModelConfig) -> int:
+    """Logits of a position; 0 without a language head."""
+    reads = config.output.input
+    return reads.vocab_size if isinstance(config.head, LanguageHead) and isinstance(reads, TokenInput) else 0

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
-from clearhead.model import Transformer, copies
+from clearhead.model import Transformer, recomputed
 from clearhead.model.assign import merged
 from clearhead.model.attention import Attention
 from clearhead.model.heads import LanguageHead
@@ -80,7 +80,7 @@ class Run:
         self.tables = tables_of(self.network) if gives_rows else []
         self.shared_tables = shared_tables_of(self.network) if gives_rows else []
         n_numbers = sum(shape.numel() for shape in shapes(self.network))
-        self.copies_twice = not self.config.compile and n_numbers >= copies.WORTH_IT
+        self.recomputes = not self.config.compile and n_numbers >= recomputed.WORTH_IT
         self.replica = replicated(self.network, self.config, self.ranks)
         self.distillation: Distillation | None = None
         if self.teacher is not None and self.config.teacher is not None:

@@ -12,6 +12,7 @@ from clearhead import config as c
 from clearhead.families import preset
 from clearhead.model import Transformer, attention
 from clearhead.model.heads import LanguageHead
+from clearhead.model.recomputed import _pack, recomputed
 from clearhead.planning import memory
 from clearhead.planning.memory import Activations, Network, Setting, divided, divides, memory_of
 from clearhead.planning.shape import Shape
@@ -57,17 +58,21 @@ def loss_of(network: Transformer, shape: Shape, *, mixed: bool) -> Tensor:
     return F.cross_entropy(logits.float(), ids[-1].flatten(), reduction="sum")
 
 
-def saved_bytes(network: Transformer, shape: Shape, *, mixed: bool) -> int:
-    """Storage of all floating-point tensors that autograd saves, the weights themselves left out."""
+def saved_bytes(network: Transformer, shape: Shape, *, mixed: bool, again: bool = False) -> int:
+    """Storage of all floating-point tensors that autograd saves, the weights themselves left out.
+
+    With `again`, inside `recomputed`.
+    """
     weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
     saved: dict[int, Tensor] = {}
 
-    def pack(x: Tensor) -> Tensor:
-        if x.is_floating_point():
+    def pack(x: Tensor) -> object:
+        kept = _pack(x) if again else x
+        if isinstance(kept, Tensor) and kept.is_floating_point():
             saved[x.untyped_storage().data_ptr()] = x
-        return x
+        return kept
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    with recomputed(again), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         loss_of(network, shape, mixed=mixed)
     return sum(x.untyped_storage().nbytes() for address, x in saved.items() if address not in weights)
 
@@ -97,6 +102,20 @@ def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch: pytest.Monk
     measured = saved_bytes(Transformer(config).train(), shape, mixed=mixed)
     assert predicted_bytes(config, shape, mixed=mixed, explicit=False) == pytest.approx(measured, rel=BAND)
     assert measured < explicit
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("is_large", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_tiles_of_attention_and_activations(
+    rate: float, is_large: bool, mixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of("decoder", activation="silu", gated=True, attn_dropout=rate)
+    shape = shape_of(config, 300)
+    monkeypatch.setattr(memory, "WORTH_IT", 0 if is_large else 10**9)
+    measured = saved_bytes(Transformer(config).train(), shape, mixed=mixed, again=is_large)
+    copies, mask = 2 * Network(config).linear if mixed and is_large else 0, 4 * 300 * 300
+    assert predicted_bytes(config, shape, mixed=mixed) - copies + mask == pytest.approx(measured, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +206,7 @@ def test_a_rank_of_tensor_parallelism_computes_its_share_of_blocks() -> None:
     assert not divides(config_of("decoder", sinks=True), 2)  # one vector for all heads
 
     def block_flops(one: c.ModelConfig) -> int:
-        parts = Network(one).parts(shape, None)
+        parts = Network(one).parts(shape, Setting())
         return sum(part.cost.flops for part in parts if ".blocks." in part.path)
 
     assert 2 * block_flops(divided(config, 2)) == block_flops(config)

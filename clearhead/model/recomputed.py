@@ -1,0 +1,105 @@
+"""Values of a large network that autograd does not keep, because the backward pass computes them again in little time.
+
+This is selective recomputation (Korthikanti et al. 2022, 5): 16-bit copies of weights, results of activation
+functions, and weights of causal attention (`model/tiles.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+WORTH_IT = 1 << 25
+"""Numbers in the matrices of a network from which on values are computed again: 64 MB of copies."""
+
+_is_on: ContextVar[bool] = ContextVar("recomputed", default=False)
+
+
+def is_recomputing() -> bool:
+    """Whether the backward pass of what is computed now shall compute such values again."""
+    return _is_on.get()
+
+
+class _Copied(NamedTuple):
+    """A weight in place of its copy."""
+
+    weight: Tensor
+    dtype: torch.dtype
+    is_turned: bool
+
+
+class _Activated(NamedTuple):
+    """The node of an activation function, which keeps its input, in place of its result."""
+
+    node: Any
+    shape: torch.Size
+
+
+AGAIN: dict[str, Callable[[Any], Tensor]] = {
+    "GeluBackward0": lambda node: F.gelu(node._saved_self, approximate=node._saved_approximate),
+    "SiluBackward0": lambda node: F.silu(node._saved_self),
+}
+"""Functions that keep their input, by their nodes in autograd's graph."""
+ACTIVATIONS = {"gelu", "gelu_tanh", "silu"}
+"""Their names in a config."""
+
+
+def keeping(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same block, which keeps such values even so, because all that it computes is computed again anyhow."""
+
+    @wraps(block)
+    def kept(*args: Any, **kwargs: Any) -> Tensor:
+        token = _is_on.set(False)
+        try:
+            return block(*args, **kwargs)
+        finally:
+            _is_on.reset(token)
+
+    return kept
+
+
+@contextmanager
+def recomputed(is_on: bool) -> Iterator[None]:
+    """While open, autograd keeps what is needed to compute such values again in place of the values.
+
+    Gradients are the same to the bit: a weight does not change between the two passes, and the arithmetic is the same.
+    """
+    if not is_on:
+        yield
+        return
+    before, token = torch.is_autocast_cache_enabled(), _is_on.set(True)
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(_pack, _unpack):
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+        _is_on.reset(token)
+
+
+def _pack(saved: Tensor) -> Tensor | _Copied | _Activated:
+    node: Any = saved.grad_fn
+    name = "" if node is None else node.name()
+    above = node.next_functions[0][0] if node is not None and name in ("TBackward0", "ViewBackward0") else None
+    made, made_by = (node, name) if above is None else (above, above.name())
+    if made_by in AGAIN and name != "TBackward0":
+        return _Activated(made, saved.shape)
+    if made_by == "ToCopyBackward0" and name != "ViewBackward0":
+        weight = getattr(made.next_functions[0][0], "variable", None)
+        return saved if weight is None else _Copied(weight.detach(), saved.dtype, above is not None)
+    return saved
+
+
+def _unpack(kept: Tensor | _Copied | _Activated) -> Tensor:
+    if isinstance(kept, Tensor):
+        return kept
+    if isinstance(kept, _Activated):
+        with torch.no_grad():
+            return AGAIN[kept.node.name()](kept.node).view(kept.shape)
+    copy = kept.weight.to(kept.dtype)
+    return copy.t() if kept.is_turned else copy
