@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -31,6 +31,9 @@ from clearhead.model.positions import RotaryEncoding
 from clearhead.model.reach import Reach, ReachSteps
 from clearhead.model.stems import build_embedding
 from clearhead.trace import HasAttached, tell_padding, tracing
+
+Reads = Callable[[Layout], Tensor | None]
+"""Which of a layout's n valid cells are read: n, bool; None for all."""
 
 
 class LayerKind(NamedTuple):
@@ -80,8 +83,13 @@ class Stack(nn.Module):
         assert isinstance(self.embed, TokenEmbedding)
         return self.embed.tokens
 
-    def forward(self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None) -> Memory:
-        """Last states, b t d (or packed m d), and their layout. Padded while traced: taps name the padded axes."""
+    def forward(
+        self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None, reads: Reads | None = None
+    ) -> Memory:
+        """Last states, b t d (or packed m d), and their layout. Padded while traced: taps name the padded axes.
+
+        `reads` answers which states are read. After its attention the last block computes only those.
+        """
         check_tokens(tokens, self.config)
         if tracing() or (cache is not None and tokens.valid is None):
             tokens = tokens.padded()
@@ -100,6 +108,7 @@ class Stack(nn.Module):
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
         reaches = {kind: self.reach(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)}
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
+        onto = None if reads is None or cache is not None else self.last_layout(queries, reads)
         for i, block in enumerate(self.blocks):
             run = partial(checkpoint, block, use_reentrant=False) if self.recompute and self.training else block
             x = run(
@@ -109,8 +118,15 @@ class Stack(nn.Module):
                 memory=memory,
                 memory_reach=memory_reach,
                 cache=cache.blocks[i] if cache else None,
+                onto=onto if i + 1 == len(self.blocks) else None,
             )
-        return (x if self.final_norm is None else self.final_norm(x)), queries
+        return (x if self.final_norm is None else self.final_norm(x)), onto or queries
+
+    def last_layout(self, layout: Layout, reads: Reads) -> Layout | None:
+        """The layout of the last block after its attention; None if it is no smaller than that of the others."""
+        if tracing() or torch.compiler.is_compiling() or self.config.experts is not None:
+            return None
+        return layout.only(reads(layout))
 
     def steps(self, to: Steps, path: str, memory: str | None = None, layers: Collection[int] | None = None) -> str:
         """List the ops of `forward`, of these layers or all; returns the address of the last states."""
@@ -214,7 +230,10 @@ class Transformer(HasAttached):
     def forward(self, *inputs: Tokens | Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
         """One input for each stack, the encoder's first -> logits, or with `labels` the head's summed loss in nats."""
         with counted_load() if labels is not None and self.balances else nullcontext() as load:
-            states, layout = self.states(*inputs)
+            head, reads = self.head, None
+            if self.training and isinstance(head, heads.OutputHead):
+                reads = partial(head.reads, labels=labels)
+            states, layout = self.states(*inputs, reads=reads)
         if labels is None:
             return self.head(states, layout)
         assert isinstance(self.head, heads.OutputHead)
@@ -237,8 +256,8 @@ class Transformer(HasAttached):
         assert isinstance(self.head, heads.OutputHead | heads.VectorHead | heads.NoHead)
         self.head.steps(to, "head", states)
 
-    def states(self, *inputs: Tokens | Tensor) -> Memory:
-        """The states that the head reads, and their layout."""
+    def states(self, *inputs: Tokens | Tensor, reads: Reads | None = None) -> Memory:
+        """The last states, or of the last block those that `reads` marks, and their layout."""
         tokens = [Tokens(x) if isinstance(x, Tensor) else x for x in inputs]
         for x in tokens:
             if not isinstance(x, Tokens):
@@ -246,11 +265,11 @@ class Transformer(HasAttached):
         n_stacks = (self.encoder is not None) + (self.decoder is not None)
         if len(tokens) != n_stacks:
             raise UserError(f"this network has {n_stacks} stack(s) and takes as many inputs, got {len(tokens)}")
-        memory = self.encoder(tokens[0]) if self.encoder else None
+        memory = self.encoder(tokens[0], reads=None if self.decoder else reads) if self.encoder else None
         if self.decoder is None:
             assert memory is not None
             return memory
-        return self.decoder(tokens[-1], memory)
+        return self.decoder(tokens[-1], memory, reads=reads)
 
     def encode(self, source: Tokens) -> Memory:
         """The encoder's states, which a decoder attends to."""
