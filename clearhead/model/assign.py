@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from clearhead.config import Head, LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model.heads import build_head
+from clearhead.model.initialize import draw
 from clearhead.model.linear import LinearMap, plain, shared_copy
 from clearhead.model.shapes import unallocated, weights_of
 from clearhead.model.table import RoundedTable
-from clearhead.model.transformer import Transformer, draw
+from clearhead.model.transformer import Transformer
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

@@ -114,8 +114,12 @@ class Attention(nn.Module):
         *,
         memory: tuple[Tensor, Layout] | None = None,
         cache: KeyValues | None = None,
+        onto: Layout | None = None,
     ) -> Tensor:
-        """b t d (or packed m d) -> the same shape; keys and values from `memory` where given, else from x."""
+        """b t d (or packed m d) -> the same shape; keys and values from `memory` where given, else from x.
+
+        With `onto`, made by `layout.only`, the result has only the cells of that layout.
+        """
         tell_padding(t=layout.valid, s=reach.valid)
         x = narrowed(x, self.q, self.k, self.v)
         made = x if self.latent is None else self.latent.queries(x)
@@ -136,7 +140,7 @@ class Attention(nn.Module):
             self.kernel, k.shape[2], q.device, soft_cap=self.soft_cap, sinks=self.sinks is not None
         )
         z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, reach, group)
-        return self.combine(_apart(z, n), layout)
+        return self.combine(_apart(z, n), onto or layout)
 
     def keys_and_values(self, source: Tensor, layout: Layout, reach: Reach) -> tuple[Tensor, Tensor]:
         """b s d (or packed m d) -> b h s k each, keys rotated, and 0 in padding."""

@@ -46,11 +46,13 @@ class Block(nn.Module):
         memory: Memory | None = None,
         memory_reach: Reach | None = None,
         cache: BlockCache | None = None,
+        onto: Layout | None = None,
     ) -> Tensor:
-        """b t d (or packed m d) -> the same shape."""
+        """b t d (or packed m d) -> the same shape; with `onto`, made by `layout.only`, the cells of that layout."""
+        whole = layout
 
         def attend(x: Tensor) -> Tensor:
-            return _scaled(self.attn(x, layout, reach, cache=cache and cache.attn), self.attn_scale)
+            return _scaled(self.attn(x, whole, reach, cache=cache and cache.attn, onto=onto), self.attn_scale)
 
         def attend_memory(x: Tensor) -> Tensor:
             assert self.cross is not None
@@ -65,7 +67,10 @@ class Block(nn.Module):
         attn_norm = self.attn_norm
         if self.parallel == "one_norm":
             pre, attn_norm = (pre if attn_norm is None else attn_norm(pre)), None
+        x = x if onto is None else onto.pick(x, whole)
         x = self.residual(x, attend, (attn_norm, self.attn_out_norm), self.training, reads=pre)
+        if onto is not None:
+            layout, pre = onto, onto.pick(pre, whole) if self.parallel else pre
         x = tap(self, "resid_attn", x, "b t d")
         if self.cross is not None:
             x = self.residual(x, attend_memory, (self.cross_norm, self.cross_out_norm), self.training)

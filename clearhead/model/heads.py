@@ -1,8 +1,10 @@
 """Output heads: words, a class, a tag for each word, or a span."""
 
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead import config as c
@@ -14,7 +16,7 @@ from clearhead.model.linear import LinearMap, effective_weight, has_weight
 from clearhead.model.loss import CHUNK, FEW, IGNORED, MANY, NEVER, cross_entropy, linear_cross_entropy
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Steps
-from clearhead.model.pool import pool
+from clearhead.model.pool import end, pool
 from clearhead.model.vector_head import VectorHead
 from clearhead.trace import tap, tracing
 
@@ -40,6 +42,8 @@ class OutputHead(nn.Module, ABC):
         self.norm = build_norm(stack, width, axes=axes) if normalises else None
         self.act, self.activation = ACTIVATIONS[stack.activation], stack.activation
         self.scale: float | None = None
+        self.reads_end: Literal["first", "last"] | None = None
+        """Which cell of each sequence it reads, if it reads only one."""
         self.chunk = NEVER
         """The most logits that `loss` makes at once."""
 
@@ -55,12 +59,23 @@ class OutputHead(nn.Module, ABC):
     def steps(self, to: Steps, path: str, x: str) -> None:
         """List the ops of `forward`."""
 
+    def reads(self, layout: Layout, labels: Tensor | None) -> Tensor | None:
+        """n, bool: the valid cells whose states the loss, or without labels the logits, depend on; None for all."""
+        if self.reads_end is not None:
+            device = layout.positions.device
+            valid = torch.ones(layout.grid, dtype=torch.bool, device=device) if layout.valid is None else layout.valid
+            return layout.real(F.one_hot(end(valid, self.reads_end), valid.shape[1]).bool())
+        if not isinstance(labels, Tensor) or labels.shape != (layout.n_valid,):
+            return None
+        return labels != IGNORED
+
     def loss(self, states: Tensor, layout: Layout, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
         """Summed cross-entropy in nats; `labels` are those of the valid cells in order, or one a sequence.
 
         Many logits are made with their gradients, at most `chunk` at a time, and freed before the next are made. Cells
         whose label is IGNORED then get none.
         """
+        labels = layout.kept(labels)
         if not self.is_chunked(labels):
             logits = self.logits(states, layout)
             logits = layout.real(logits) if logits.ndim == 3 else logits
@@ -141,6 +156,8 @@ class ClassificationHead(OutputHead):
         self.skips = stack.input.n_first if head.patches_only and isinstance(stack.input, c.PatchInput) else 0
         self.pooler = nn.Linear(stack.d_model, stack.d_model) if head.pooler else None
         self.pooler_activation, self.pools_last = head.pooler_activation, head.pools_last
+        if head.pool in ("first", "last") and not head.distilled:
+            self.reads_end = head.pool
         width = stack.d_model * (2 if head.pool == "first_and_mean" else 1)
         self.output = nn.Linear(width, head.n_labels, bias=head.bias)
         self.distilled = nn.Linear(width, head.n_labels, bias=head.bias) if head.distilled else None

@@ -99,6 +99,8 @@ class Layout:
     valid: Tensor | None = None
     rows: Tensor | None = None
     documents: Tensor | None = None
+    read: Tensor | None = None
+    """n, bool: which of the batch's n valid cells this layout has, in their order; None for all."""
 
     @classmethod
     def of(cls, tokens: Tokens, *, length: int | None = None) -> Self:
@@ -115,6 +117,37 @@ class Layout:
     def real(self, grid: Tensor) -> Tensor:
         """b t ... -> n ...: the valid cells of a value on the grid, in order."""
         return _real(grid, self.valid, self.rows)
+
+    def only(self, read: Tensor | None) -> Self | None:
+        """The packed layout of those valid cells that `read` marks, n, bool; None if it would store no fewer rows."""
+        (b, t), device = self.grid, self.positions.device
+        n_stored, n = b * t if self.rows is None else self.n_stored, 0 if read is None else int(read.sum())
+        if read is None or n == 0 or round_up(n) >= n_stored:
+            return None
+        cells = self.real(torch.arange(b * t, device=device).view(b, t)) if self.rows is None else self.rows
+        rows = cells[read]
+        valid = torch.zeros(b * t, dtype=torch.bool, device=device).index_fill_(0, rows, True)
+        return replace(self, valid=valid.view(b, t), rows=rows, read=read)
+
+    def pick(self, stored: Tensor, whole: "Layout") -> Tensor:
+        """b t d (or packed m d) of the layout `whole` -> the rows of this one, which was made by `whole.only`."""
+        if whole.rows is None:
+            return self.pack(stored)
+        assert self.rows is not None
+        assert self.read is not None
+        rows = self.read.nonzero()[:, 0]
+        return _Pack.apply(stored, F.pad(rows, (0, self.n_stored - len(rows))), len(rows))
+
+    def kept(self, labels: Tensor) -> Tensor:
+        """n -> the labels of the cells that this layout has; itself if they are no labels of all n valid cells."""
+        return labels if self.read is None or labels.shape != self.read.shape else labels[self.read]
+
+    @property
+    def n_valid(self) -> int:
+        """n: the valid cells."""
+        if self.rows is not None:
+            return len(self.rows)
+        return self.grid[0] * self.grid[1] if self.valid is None else int(self.valid.sum())
 
     @property
     def stored(self) -> Tensor:

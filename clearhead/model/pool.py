@@ -22,11 +22,13 @@ def pool(x: Tensor, valid: Tensor | None, how: Pool, *, skips: int = 0) -> Tenso
     valid = torch.ones(b, t, dtype=torch.bool, device=x.device) if valid is None else valid
     if how == "mean":
         return x.masked_fill(~valid[..., None], 0.0).sum(1) / valid.sum(1, keepdim=True).clamp(min=1)
-    if how == "second":
-        return x[torch.arange(b, device=x.device), 1]
-    number = torch.arange(t, device=x.device)
-    which = torch.where(valid, number, t - 1).amin(1) if how == "first" else torch.where(valid, number, 0).amax(1)
-    return x[torch.arange(b, device=x.device), which]
+    return x[torch.arange(b, device=x.device), 1 if how == "second" else end(valid, how)]
+
+
+def end(valid: Tensor, how: Literal["first", "last"]) -> Tensor:
+    """b t -> b: the first or the last real cell of each row."""
+    number, t = torch.arange(valid.shape[1], device=valid.device), valid.shape[1]
+    return torch.where(valid, number, t - 1).amin(1) if how == "first" else torch.where(valid, number, 0).amax(1)
 
 
 def _pool(call: Call) -> Tensor:

@@ -1,8 +1,6 @@
 """Stack and Transformer: the network, which knows no tokenizer, task, checkpoint format or device mesh."""
 
-import math
-import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -11,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from clearhead.config import Init, LanguageHead, ModelConfig, StackConfig
+from clearhead.config import LanguageHead, ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
 from clearhead.model.attention import Attention, Kernel, is_explicit
@@ -19,10 +17,10 @@ from clearhead.model.balance import counted_load, tell_layout
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache, GrowingCache
 from clearhead.model.checks import check_tokens
-from clearhead.model.embedding import PatchEmbedding, TokenEmbedding
+from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.encoding import PositionEncoding
-from clearhead.model.experts import Router
 from clearhead.model.grids import encoding_of
+from clearhead.model.initialize import initialize
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.loss import IGNORED
 from clearhead.model.norm import build_norm
@@ -33,6 +31,9 @@ from clearhead.model.recomputed import keeping
 from clearhead.model.stems import build_embedding
 from clearhead.model.table import Table
 from clearhead.trace import HasAttached, tell_padding, tracing
+
+Reads = Callable[[Layout], Tensor | None]
+"""Which of a layout's n valid cells are read: n, bool; None for all."""
 
 
 class LayerKind(NamedTuple):
@@ -93,8 +94,13 @@ class Stack(nn.Module):
         """Where its weights are."""
         return next(self.parameters()).device
 
-    def forward(self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None) -> Memory:
-        """Last states, b t d (or packed m d), and their layout. Padded while traced: taps name the padded axes."""
+    def forward(
+        self, tokens: Tokens, memory: Memory | None = None, cache: Cache | None = None, reads: Reads | None = None
+    ) -> Memory:
+        """Last states, b t d (or packed m d), and their layout. Padded while traced: taps name the padded axes.
+
+        `reads` answers which states are read. After its attention the last block computes only those.
+        """
         check_tokens(tokens, self.config)
         if tracing() or (cache is not None and tokens.valid is None):
             tokens = tokens.padded()
@@ -113,10 +119,10 @@ class Stack(nn.Module):
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
         reaches = {kind: self.reach(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)}
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
+        onto = None if reads is None or cache is not None else self.last_layout(queries, reads)
         for i, block in enumerate(self.blocks):
-            run = (
-                partial(checkpoint, keeping(block), use_reentrant=False) if self.recompute and self.training else block
-            )
+            again = self.recompute and self.training
+            run = partial(checkpoint, keeping(block), use_reentrant=False) if again else block
             x = run(
                 x,
                 queries,
@@ -124,8 +130,15 @@ class Stack(nn.Module):
                 memory=memory,
                 memory_reach=memory_reach,
                 cache=cache.blocks[i] if cache else None,
+                onto=onto if i + 1 == len(self.blocks) else None,
             )
-        return (x if self.final_norm is None else self.final_norm(x)), queries
+        return (x if self.final_norm is None else self.final_norm(x)), onto or queries
+
+    def last_layout(self, layout: Layout, reads: Reads) -> Layout | None:
+        """The layout of the last block after its attention; None if it is no smaller than that of the others."""
+        if tracing() or torch.compiler.is_compiling() or self.config.experts is not None:
+            return None
+        return layout.only(reads(layout))
 
     def steps(self, to: Steps, path: str, memory: str | None = None, layers: Collection[int] | None = None) -> str:
         """List the ops of `forward`, of these layers or all; returns the address of the last states."""
@@ -229,7 +242,10 @@ class Transformer(HasAttached):
     def forward(self, *inputs: Tokens | Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
         """One input for each stack, the encoder's first -> logits, or with `labels` the head's summed loss in nats."""
         with counted_load() if labels is not None and self.balances else nullcontext() as load:
-            states, layout = self.states(*inputs)
+            head, reads = self.head, None
+            if self.training and isinstance(head, heads.OutputHead):
+                reads = partial(head.reads, labels=labels)
+            states, layout = self.states(*inputs, reads=reads)
         if labels is None:
             return self.head(states, layout)
         assert isinstance(self.head, heads.OutputHead)
@@ -252,8 +268,8 @@ class Transformer(HasAttached):
         assert isinstance(self.head, heads.OutputHead | heads.VectorHead | heads.NoHead)
         self.head.steps(to, "head", states)
 
-    def states(self, *inputs: Tokens | Tensor) -> Memory:
-        """The states that the head reads, and their layout."""
+    def states(self, *inputs: Tokens | Tensor, reads: Reads | None = None) -> Memory:
+        """The last states, or of the last block those that `reads` marks, and their layout."""
         tokens = [Tokens(x) if isinstance(x, Tensor) else x for x in inputs]
         for x in tokens:
             if not isinstance(x, Tokens):
@@ -261,11 +277,11 @@ class Transformer(HasAttached):
         n_stacks = (self.encoder is not None) + (self.decoder is not None)
         if len(tokens) != n_stacks:
             raise UserError(f"this network has {n_stacks} stack(s) and takes as many inputs, got {len(tokens)}")
-        memory = self.encoder(tokens[0]) if self.encoder else None
+        memory = self.encoder(tokens[0], reads=None if self.decoder else reads) if self.encoder else None
         if self.decoder is None:
             assert memory is not None
             return memory
-        return self.decoder(tokens[-1], memory)
+        return self.decoder(tokens[-1], memory, reads=reads)
 
     def encode(self, source: Tokens) -> Memory:
         """The encoder's states, which a decoder attends to."""
@@ -281,33 +297,3 @@ class Transformer(HasAttached):
         """An empty cache for `decode`."""
         assert self.decoder is not None
         return GrowingCache.empty(len(self.decoder.blocks))
-
-
-def draw(part: nn.Module, init: Init) -> None:
-    """Draws new weights: small tables, zero biases."""
-    for module in part.modules():
-        if isinstance(module, nn.Linear):
-            if init.matrices == "xavier":
-                nn.init.xavier_uniform_(module.weight)
-            else:
-                nn.init.normal_(module.weight, std=init.std)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-    for module in part.modules():
-        if isinstance(module, nn.Embedding | Router):
-            nn.init.normal_(module.weight, std=init.std)
-        elif isinstance(module, PatchEmbedding):
-            for vectors in module.first.values():
-                nn.init.normal_(vectors.detach(), std=init.std)
-
-
-def initialize(network: Transformer, init: Init) -> None:
-    """Draws new weights so that the first loss is about ln V. Writers to the residual stream shrink with depth."""
-    draw(network, init)
-    if init.depth_scaled:
-        for stack in filter(None, (network.encoder, network.decoder)):
-            branches = stack.config.n_layers * (3 if stack is network.decoder and network.encoder else 2)
-            for name, parameter in stack.named_parameters():
-                if re.search(r"\.(attn\.out|cross\.out|ffn\.(.*\.)?down)\.weight$", name):
-                    with torch.no_grad():
-                        parameter /= math.sqrt(branches)

@@ -1,14 +1,12 @@
 """Tagging: a tag for each word of a sentence, such as its part of speech or the span it is in (BIO, IOBES)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import PositiveInt
-from torch import Tensor
 
 from clearhead.config import ModelConfig, TaggingHead
 from clearhead.data.batches import token_budget_batches
@@ -30,11 +28,12 @@ from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of, with_head
 from clearhead.tasks.examples import Example
 from clearhead.tasks.few import part_of
+from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.label_scores import scored
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_scores import check_span_scores, share, span_scores
 from clearhead.tasks.tag_answers import Decoder, decoding_scheme, log_shares, said, tag_names, tagging_head
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
+from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
 
 N_MISTAKES = 5
 
@@ -76,7 +75,7 @@ class Tagged:
         return type(self)([self.sentences[i] for i in rows], self.ids.taken(rows))
 
 
-class Tagging(RecipeTask[TaggingRecipe]):
+class Tagging(HeadTask[TaggingRecipe]):
     """p(tag | sentence) for each word, which its first piece stands for."""
 
     recipe = TaggingRecipe
@@ -144,16 +143,6 @@ class Tagging(RecipeTask[TaggingRecipe]):
         else:
             head = TaggingHead(**own, **layers_of(config.head))
         return with_head(config, head)
-
-    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
-        """The summed cross-entropy of the words' tags, in nats."""
-        logits = network(*batch.inputs)
-        cells = batch.inputs[0].real(logits) if logits.ndim == 3 else logits
-        counts = batch.labels != IGNORED
-        chosen = cells[counts]
-        chosen = chosen if chosen.dtype == torch.float64 else chosen.float()
-        loss = F.cross_entropy(chosen, batch.labels[counts], reduction="sum", label_smoothing=smoothing)
-        return loss, batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.measure(network, part_of(self.valid, self.few))

@@ -9,7 +9,7 @@ import torch
 
 from clearhead.errors import NumericError
 from clearhead.generation.decoding import forget
-from clearhead.machine.device import hand_back_freed_memory
+from clearhead.machine.device import hand_back_freed_memory, use_huge_pages
 from clearhead.machine.precision import accurate
 from clearhead.model.dropout import cheap_dropout
 from clearhead.model.linear import shapes
@@ -118,6 +118,8 @@ def _begin(run: Run, feed: Feed) -> Started:
     elif config.matmul_precision == "auto" and at.matmul not in ranks.first(accurate(matrices, run.device, [])):
         at.matmul, why = "highest", f"the run began with {at.matmul} products, which are not float32 on this machine"
     hand_back_freed_memory()
+    if config.keep_freed_memory and not run.recomputes:  # In a large network memory counts for more.
+        use_huge_pages()
     run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
     found, arithmetic, n_trained = levers(run, why), str(at.arithmetic), sum(map(torch.numel, run.optimizer.parameters))
