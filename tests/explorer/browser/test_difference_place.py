@@ -40,9 +40,10 @@ def compared(serve: Serve, folder_of) -> Served:
 def test_what_changed_and_where_it_leads(compared: Served, open_page: Open, axe: str) -> None:
     opened = open_page(compared, fragment(TEXTS[0], stack="decoder", view="difference"))
     assert compared.session.compared is not None
+    models = compared.model, compared.session.compared
     with LOCK:
         texts = [text for _, text in drawn(TEXTS, 32)]
-        found = difference(compared.model, compared.session.compared, texts, length=LONGEST, top=SHOWN)
+        found = difference(*models, texts, length=LONGEST, top=SHOWN)
 
     def is_right() -> None:
         ((name, relative, norm, *_),) = opened.rows("1 of")
@@ -82,7 +83,7 @@ def test_what_changed_and_where_it_leads(compared: Served, open_page: Open, axe:
     state = opened.fragment()
     assert (state["layer"], state["side"], state["other"]["step"]) == ("1", "diff", COMPARED)
     path, at = "decoder.blocks.1.attn.heads", int(state.get("query", 0))
-    one, two = (compared.traced(m, TEXTS[0])[0][path][0, :, at] for m in (compared.model, compared.session.compared))
+    one, two = (compared.traced(model, TEXTS[0])[0][path][0, :, at] for model in models)
     eventually(lambda: are(opened.figures(), {"z · W_O": (two - one).tolist()}))
     same = {name: state[name] for name in ("layer", "query", "head") if name in state}
     opened.follow(fragment(TEXTS[0], stack="decoder", view="output", side="b", other=state["other"], **same))
