@@ -198,7 +198,13 @@ class _Unpack(torch.autograd.Function):
 def _scattered(rows: Tensor, stored: Tensor, n: int, n_cells: int) -> Tensor:
     if n == n_cells:
         return rows[:n]
-    return rows.new_zeros(n_cells, *rows.shape[1:]).index_copy_(0, stored[:n], rows[:n])
+    if rows.device.type != "cpu" or torch.compiler.is_compiling():
+        return rows.new_zeros(n_cells, *rows.shape[1:]).index_copy_(0, stored[:n], rows[:n])
+    # Each cell gathers its row: PyTorch's kernel that puts rows into cells takes four times as long on a CPU.
+    source = torch.full((n_cells,), -1)
+    source[stored[:n]] = torch.arange(n)
+    grid = rows.index_select(0, source.clamp(min=0))
+    return grid.index_fill_(0, (source < 0).nonzero()[:, 0], 0.0)
 
 
 def round_up(n: int) -> int:
