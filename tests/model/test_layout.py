@@ -1,6 +1,7 @@
 """Grids of tokens: padding, packing and the positions they imply."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ def test_pad_right_left_and_packed() -> None:
 @pytest.mark.parametrize("left", [False, True])
 def test_ids_of_any_kind_of_sequence_are_padded_alike(left: bool) -> None:
     expected = Tokens.pad([[1, 2, 3], [4]], fill=9, left=left)
-    for sequences in ([(1, 2, 3), [4]], [torch.tensor([1, 2, 3], dtype=torch.int32), [4]], [[1, 2, 3], np.array([4])]):
+    kinds: list[Any] = [(1, 2, 3), torch.tensor([1, 2, 3], dtype=torch.int32), np.array([1, 2, 3])]
+    for sequences in ([one, [4]] for one in kinds):
         got = Tokens.pad(sequences, fill=9, left=left)
         assert torch.equal(got.ids, expected.ids)
         assert got.ids.dtype == torch.int64
