@@ -45,17 +45,14 @@ class Tokens:
             raise UserError(f"sequences: expected lists of ids in a list, got {brief(sequences)}; try [ids]")
         if not sequences or not all(map(len, sequences)):
             raise UserError("expected at least one token in each sequence, got an empty one")
-        width = max(map(len, sequences))
+        lengths = torch.tensor([len(sequence) for sequence in sequences])
+        width, cells = int(lengths.max()), torch.arange(int(lengths.max()))
+        valid = cells >= width - lengths[:, None] if left else cells < lengths[:, None]
+        rows = valid.flatten().nonzero()[:, 0]
         ids = torch.full((len(sequences), width), fill)
-        valid = torch.zeros(len(sequences), width, dtype=torch.bool)
-        for i, sequence in enumerate(sequences):
-            cells = slice(width - len(sequence), None) if left else slice(len(sequence))
-            ids[i, cells] = _row(sequence)
-            valid[i, cells] = True
-        rows = valid.flatten().nonzero()[:, 0] if packed and not left else None
-        if not valid.all():
-            return cls(ids, valid, rows=rows)
-        return cls(ids, rows=rows)
+        ids.view(-1)[rows] = _joined(sequences).to(ids.device)
+        stored = rows if packed and not left else None
+        return cls(ids, None if len(rows) == valid.numel() else valid, rows=stored)
 
     @classmethod
     def waves(cls, sounds: Sequence[Tensor]) -> Self:
@@ -234,7 +231,13 @@ class _Unpack(torch.autograd.Function):
 def _scattered(rows: Tensor, stored: Tensor, n: int, n_cells: int) -> Tensor:
     if n == n_cells:
         return rows[:n]
-    return rows.new_zeros(n_cells, *rows.shape[1:]).index_copy_(0, stored[:n], rows[:n])
+    if rows.device.type != "cpu" or torch.compiler.is_compiling():
+        return rows.new_zeros(n_cells, *rows.shape[1:]).index_copy_(0, stored[:n], rows[:n])
+    # Each cell gathers its row: PyTorch's kernel that puts rows into cells takes four times as long on a CPU.
+    source = torch.full((n_cells,), -1)
+    source[stored[:n]] = torch.arange(n)
+    grid = rows.index_select(0, source.clamp(min=0))
+    return grid.index_fill_(0, (source < 0).nonzero()[:, 0], 0.0)
 
 
 def round_up(n: int) -> int:
@@ -245,6 +248,18 @@ def round_up(n: int) -> int:
 
 def _is_sized(sequence: object) -> bool:
     return isinstance(sequence, Sized) and not isinstance(sequence, str)
+
+
+def _joined(sequences: Sequence[Sequence[int]]) -> Tensor:
+    """The ids of all sequences in one row."""
+    if all(type(sequence) is list for sequence in sequences):
+        ids = [one for sequence in sequences for one in sequence]
+        if set(map(type, ids)) == {int}:  # One conversion in place of one for each sequence.
+            try:
+                return torch.tensor(ids)
+            except (RuntimeError, ValueError, OverflowError):
+                pass  # The error names the sequence.
+    return torch.cat([_row(sequence).to("cpu", torch.int64) for sequence in sequences])
 
 
 def _row(sequence: Sequence[int]) -> Tensor:

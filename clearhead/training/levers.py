@@ -27,7 +27,7 @@ def levers(run: Run, why: str) -> tuple[Lever, ...]:
         found.insert(1, Lever("threads", str(torch.get_num_threads()), threads, "threads"))
         kept = "freed memory is used again, not handed back and faulted in page by page (glibc), in huge pages (Linux)"
         found.append(Lever("allocator", _said(config.keep_freed_memory), kept, "keep_freed_memory"))
-        shared = "eight elements share one 64-bit draw, so that a probability is a multiple of 1/256"
+        shared = "eight elements share a random word of 64 bits, so that a probability is a multiple of 1/256"
         found.append(Lever("cheap dropout", _said(config.cheap_dropout), shared, "cheap_dropout"))
     if isinstance(run.network.head, LanguageHead):
         found.append(_loss(config, run.network.head))

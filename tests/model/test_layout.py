@@ -1,10 +1,15 @@
 """Grids of tokens: padding, packing and the positions they imply."""
 
+import re
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens
 from clearhead.model.layout import round_up
@@ -20,6 +25,25 @@ def test_pad_right_left_and_packed() -> None:
     assert packed.rows is not None
     assert packed.rows.tolist() == [0, 1, 2]
     assert packed.padded().rows is None
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_ids_of_any_kind_of_sequence_are_padded_alike(left: bool) -> None:
+    expected = Tokens.pad([[1, 2, 3], [4]], fill=9, left=left)
+    kinds: list[Any] = [(1, 2, 3), torch.tensor([1, 2, 3], dtype=torch.int32), np.array([1, 2, 3])]
+    for sequences in ([one, [4]] for one in kinds):
+        got = Tokens.pad(sequences, fill=9, left=left)
+        assert torch.equal(got.ids, expected.ids)
+        assert got.ids.dtype == torch.int64
+        assert got.valid is not None
+        assert expected.valid is not None
+        assert torch.equal(got.valid, expected.valid)
+
+
+@pytest.mark.parametrize("wrong", [[True, False], [1, 2.0], [2**70], ["a"], [[2]]])
+def test_the_sequence_that_is_wrong_is_named(wrong: list[int]) -> None:
+    with pytest.raises(UserError, match=re.escape(f"expected ids, whole numbers, got {brief(wrong)}")):
+        Tokens.pad([[1, 2], wrong])
 
 
 def test_a_full_grid_needs_no_mask() -> None:
