@@ -295,11 +295,11 @@ def _held(
     for other in settled[1 : len(runs)]:
         is_asked = corrupt is not None and (other.text, other.image) == (corrupt.text, corrupt.image)
         found.append(held_circuit(opened, settled[0], other, is_small=is_small, is_asked=is_asked))
-    about = made.document["about"]
-    made.document["held"] = []
+    about, held = made.document["about"], list[dict[str, Any]]()
     for i, one in enumerate(one for one in found if one is not None):
         made.parts[f"held-{i}"] = one.reply
-        made.document["held"].append({**one.told, "part": f"held-{i}"})
+        held.append({**one.told, "part": f"held-{i}"})
         about["answers"] += [ask for ask in one.told["asks"] if ask not in about["answers"]]
         if "corrupt" in one.told:
             about.setdefault("corrupt", one.told["corrupt"]["text"])
+    made.document["held"] = held
