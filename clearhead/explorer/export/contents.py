@@ -290,17 +290,17 @@ def _held(
     corrupt: RunRequest | None,
 ) -> None:
     """The features of each text, and the circuit of the first run against each other that can be compared with it."""
-    settled = _distinct([_settled(opened, _plain(run)) for run in (*runs, *others)])
+    texts, more = ([_settled(opened, _plain(run)) for run in some] for some in (runs, others))
     is_small = sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
-    found = [held_features(opened, run) for run in settled]
-    for other in settled[1 : len(runs)]:
+    found = [held_features(opened, run) for run in _distinct([*texts, *more])]
+    for other in _distinct(texts)[1:]:
         is_asked = corrupt is not None and (other.text, other.image) == (corrupt.text, corrupt.image)
-        found.append(held_circuit(opened, settled[0], other, is_small=is_small, is_asked=is_asked))
-    about = made.document["about"]
-    made.document["held"] = []
+        found.append(held_circuit(opened, texts[0], other, is_small=is_small, is_asked=is_asked))
+    about, held = made.document["about"], list[dict[str, Any]]()
     for i, one in enumerate(one for one in found if one is not None):
         made.parts[f"held-{i}"] = one.reply
-        made.document["held"].append({**one.told, "part": f"held-{i}"})
+        held.append({**one.told, "part": f"held-{i}"})
         about["answers"] += [ask for ask in one.told["asks"] if ask not in about["answers"]]
         if "corrupt" in one.told:
             about.setdefault("corrupt", one.told["corrupt"]["text"])
+    made.document["held"] = held

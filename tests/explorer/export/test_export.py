@@ -257,3 +257,24 @@ def test_the_question_and_the_command(
     )
     assert capsys.readouterr().out == f"{path}\n"
     assert parts_of(path.read_text(encoding="utf-8"))["data"][0]["command"] == "clearhead explore some/model"
+
+
+def test_a_file_holds_the_circuit_against_a_text_that_compares(tmp_path: Path) -> None:
+    """Asked for, another length is refused; a second text of the page just has none."""
+    model = model_of(CONFIGS["decoder_rotary_grouped"])
+    path = export.export_page(model, "one two three", path=tmp_path / "a.html", corrupt="one four three")
+    parts = parts_of(path.read_text(encoding="utf-8"))
+    document = parts["data"][0]
+    (held,) = document["held"]
+    assert (held["run"]["text"], held["corrupt"]["text"], held["at"]) == ("one two three", "one four three", [2, 1])
+    assert document["about"]["corrupt"] == "one four three"
+    answers = parts[held["part"]][0]
+    edges = answers['["edges",["position",1],["steps",5]]']["edges"]
+    assert len([key for key in answers if key.startswith('["edge",["position",1]') and '["steps",5]' in key]) == len(
+        edges
+    )
+    with pytest.raises(UserError, match="corrupt: expected 3 tokens"):
+        export.export_page(model, "one two three", path=tmp_path / "b.html", corrupt="one four")
+    session = Session(model, name="a", text="one two three")
+    document = parts_of(export.html_of(session, session.start, RunRequest(text="one four")).decode())["data"][0]
+    assert "circuits" not in document["about"]["answers"]

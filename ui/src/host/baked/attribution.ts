@@ -1,7 +1,7 @@
 /** How much of one logit each part of the network wrote, as clearhead/analysis/attribution.py says it. */
 
 import type { Asked, AttributionReply, Tensor } from "../../core/protocol";
-import { axisLength, row } from "../../core/tensor";
+import { row } from "../../core/tensor";
 import { dot } from "../../core/vectors";
 import type { Pass } from "../../engine/forward";
 import { Shares } from "./shares";
@@ -22,7 +22,7 @@ export function attribution(pass: Pass, { position, logit, minus }: Omit<Asked<"
 
 /** What takes of rows of numbers that of the logit, or the difference of two. */
 export function direction(pass: Pass, logit: number, minus?: number): (values: Tensor) => Float64Array {
-  const n = axisLength(pass.values.get("head.logits") ?? { shape: [0], data: new Float32Array() }, -1);
+  const n = pass.values.get("head.logits")?.shape.at(-1) ?? 0;
   for (const label of [logit, minus ?? 0]) {
     if (!(label >= 0 && label < n)) throw new Error(`logit ${label}: expected a number below ${n}`);
   }

@@ -19,7 +19,7 @@ export function answersHeld({ held = [], about, command }: FileDocument, parts: 
     const json = found && (await parts.read<Record<string, object>>(found.part)).json[key];
     if (json) return { json, tensors: new Map() } as never;
     const texts = held.filter((one) => one.asks.includes(ask)).map(({ run, corrupt, at }) =>
-      [run, corrupt].flatMap((one) => (one ? `“${one.text}”` : [])).join(" / ") + (at ? ` (t = ${at.join(", ")})` : ""));
+      `“${run.text}”${corrupt ? ` / “${corrupt.text}”` : ""}${at ? ` (t = ${at.join(", ")})` : ""}`);
     throw new Error(t("file.held", { texts: texts.join(", "), command }));
   };
   return Object.fromEntries([...new Set(held.flatMap((one) => one.asks))].map((ask) => [ask, answer(ask)]));

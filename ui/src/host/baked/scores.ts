@@ -32,8 +32,8 @@ export function splitScore(pass: Pass, { at, k }: Omit<Asked<"qk">, "run">): QKR
 
 /** weight (v_i W_O) . direction for each part i of the value   (Elhage et al. 2021) */
 export function splitValue(pass: Pass, { at, logit, minus }: Omit<Asked<"ov">, "run">): OVReply {
-  const [path, [h, t, s]] = cellOf(pass, at, ".weights"), made = new Shares(pass), head = made.head(), stack = lastOf(pass);
-  if (!path.startsWith(stack)) throw new Error(`${at}: expected a head of the ${stack}, whose states the logits read, got one of another stack`);
+  const [path, [h, t, s]] = cellOf(pass, at, ".weights"), made = new Shares(pass), head = made.head();
+  if (!path.startsWith(lastOf(pass))) throw new Error(noSuch(at)); // No direct way: the logits read the other stack.
   const part = path.replace(/\.weights$/, ""), way = direction(pass, logit, minus)(pass.weights.get(head.weights![0]!)!);
   const { names, values } = made.parts(made.ops.get(`${part}.z`)!.inputs![1]!, s), whole = made.at(`${part}.v`, s);
   const map = pass.weights.get(`${part}.out.weight`)! as Floats, n = names.length, width = axisLength(values, -1), d = axisLength(map, 0);
