@@ -121,7 +121,7 @@ def every_edge(opened: Opened, question: EdgesQuestion, *, terms: int) -> Iterat
     names = [str(writer) for writer in found.writers]
     for where, change in found.changes():
         for group, gradient in zip(found.parts.groups, gradients, strict=True):
-            if where not in (group, group.stream):
+            if where is not group:
                 continue
             first = found.place(group, len(change))[0].start
             for (i, one), (reader, own) in product(enumerate(change), zip(group.readers, gradient, strict=True)):
