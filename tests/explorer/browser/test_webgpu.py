@@ -14,7 +14,7 @@ from clearhead.explorer.export import contents
 from clearhead.explorer.export.page import Format, html_of, rounded_model
 from clearhead.explorer.session import Session
 from tests.explorer.browser.page import eventually
-from tests.explorer.conftest import _ARGUMENTS, EXECUTABLES, _missing
+from tests.explorer.conftest import _ARGUMENTS, EXECUTABLES
 from tests.explorer.traced import CONFIGS, LLAMA, inputs, model_of, stack
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def software(chromium: Browser) -> Iterator[Browser]:
     page = browser.new_page()
     page.goto(Path(__file__).as_uri())
     if not page.evaluate("async () => Boolean(await navigator.gpu?.requestAdapter())"):
-        _missing("a chromium with a software adapter for WebGPU")
+        browser.close()
+        pytest.skip("this chromium was built without a software adapter for WebGPU")
     page.close()
     yield browser
     browser.close()
