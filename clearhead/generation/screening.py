@@ -187,7 +187,7 @@ def screened(network: Transformer, fast: Transformer) -> Screened | None:
 def ready(network: Transformer, fast: Transformer) -> Screened | None:
     """What `screened` makes, if it needs no timing and no new screen; otherwise None."""
     linear = _screenable(network)
-    if linear is None or linear not in _kept or answered(_question(linear), WAYS) != "screened":
+    if linear is None or linear not in _kept or answered(_question(linear), WAYS) == "whole":
         return None
     known, screen = _kept[linear]
     return _with(fast, screen) if known == fingerprint(linear.weight.detach()) else None
