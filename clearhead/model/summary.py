@@ -114,7 +114,10 @@ class Summary:
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes kept for the backward pass of the whole batch, including the output."""
+        """Bytes kept for the backward pass of the whole batch, including the output.
+
+        All states count, though training leaves out those of the last block that a classifier does not read.
+        """
         return sum(row.activation_bytes for row in self.rows)
 
     @property

@@ -13,6 +13,7 @@ from clearhead.errors import UserError
 from clearhead.families import preset, presets
 from clearhead.model import Tokens, Transformer, attention
 from clearhead.model.summary import Summary, summarize
+from clearhead.model.transformer import Stack
 from tests.model.small import LAYERS, PAIRS, ids, kept_bytes, stack
 
 BATCH, SOURCE, TARGET = 2, 7, 5
@@ -139,9 +140,12 @@ def test_flops_are_those_of_the_operators(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_activation_bytes_are_what_autograd_keeps(name: str) -> None:
+def test_activation_bytes_are_what_autograd_keeps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = CONFIGS[name]
-    assert small_summary(config).activation_bytes == kept_bytes(Transformer(config).train(), inputs(config))
+    counted, network = small_summary(config).activation_bytes, Transformer(config).train()
+    assert kept_bytes(network, inputs(config)) <= counted  # A head that reads one state leaves out the others.
+    monkeypatch.setattr(Stack, "last_layout", lambda *_: None)
+    assert kept_bytes(network, inputs(config)) == counted
 
 
 @pytest.mark.parametrize(
