@@ -154,7 +154,8 @@ class Decoding:
         if waits and screening.due(self.network):
             self.screened = screening.screened(self.network, self.fast)
             self.takes_largest = self.screened is not None
-            self.unrecorded()
+            if self.takes_largest:
+                self.unrecorded()
 
     def unrecorded(self) -> None:
         """Go on without the recording."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import clearhead
 from clearhead.generation import Finished, complete, decoding, generate, screening
+from clearhead.generation.recorded import Recorded
 from clearhead.generation.screening import Screen
 from clearhead.generation.search import Hypothesis
 from clearhead.model import Tokens, Transformer
@@ -182,6 +183,22 @@ def test_the_whole_product_decides_what_is_not_proven() -> None:
     assert (screen := screen_of(net)) is not None
     assert screen.n_missed > 0
     assert screen.n_found + screen.n_missed == 28
+
+
+@pytest.mark.usefixtures("early")
+def test_steps_that_cannot_be_screened_stay_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Recorded] = []
+
+    class Counted(Recorded):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    monkeypatch.setattr(decoding, "Recorded", Counted)
+    monkeypatch.setattr(decoding, "PATIENCE", 8)  # after the recording
+    monkeypatch.setattr(screening, "screened", lambda *_: None)
+    written(network().float().eval(), scored=False, min_new_tokens=30)
+    assert len(made) == 1
 
 
 @pytest.mark.usefixtures("early")
