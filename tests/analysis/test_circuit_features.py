@@ -20,7 +20,7 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.trace import trace
 from tests.analysis.kinds import CASES
-from tests.analysis.test_circuits import METRIC, matrix, pair, spearman
+from tests.analysis.test_circuits import METRIC, agreement, are_as_patched, matrix, pair
 
 SITES: dict[str, tuple[str, str, Kind]] = {
     "stream": ("decoder", "decoder.blocks.0.resid_post", "sae"),
@@ -90,14 +90,8 @@ def test_every_edge_of_a_feature_is_patched_as_a_run_without_it(name: str):
     edges, exact = circuits.edges(), patched_edges(circuits)
     assert len(exact) == int(edges.exists.sum())
     mine = [i for i, pairs in enumerate(edges.exists.nonzero().tolist()) if address(circuits) in _named(edges, pairs)]
-    for w, r in edges.exists.nonzero()[mine[:: len(mine) // 6]].tolist():
-        keep = edges.exists.clone()
-        keep[w, r] = False
-        there = circuits.ends[0] - patched_but(circuits, keep)
-        assert exact[edges.writers[w], edges.readers[r]] == pytest.approx(there, abs=1e-10)
-    truth, refined = matrix(circuits, exact, edges)[edges.exists], refined_edges(circuits)
-    assert torch.equal(refined.exists, edges.exists)
-    assert spearman(refined.scores[edges.exists], truth) > 0.85
+    are_as_patched(circuits, edges, exact, edges.exists.nonzero()[mine[:: len(mine) // 6]])
+    assert agreement(edges, refined_edges(circuits), matrix(circuits, exact, edges)[edges.exists]) > 0.85
 
 
 def _named(edges, pairs: list[int]) -> str:

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -69,19 +70,29 @@ def test_a_run_in_which_every_edge_is_corrupt_is_the_corrupt_run(name: str):
     assert patched_but(circuits, torch.zeros_like(edges.exists)) == pytest.approx(there)
 
 
+def are_as_patched(circuits: Circuits, edges: Edges, exact: Mapping[tuple[str, str], float], some: Tensor) -> None:
+    """Asserts that some edges, n 2, have the effect of a run without them."""
+    for w, r in some.tolist():
+        keep = edges.exists.clone()
+        keep[w, r] = False
+        there = circuits.ends[0] - patched_but(circuits, keep)
+        assert exact[edges.writers[w], edges.readers[r]] == pytest.approx(there, abs=1e-10)
+
+
+def agreement(edges: Edges, refined: Edges, truth: Tensor) -> float:
+    """Spearman's correlation of refined scores with the effects of patching, over the same edges."""
+    assert torch.equal(refined.exists, edges.exists)
+    return spearman(refined.scores[edges.exists], truth)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_edge_is_patched_as_a_run_without_it_and_refined_scores_are_close_to_that(name: str):
     circuits = studied(name)
     edges, exact = circuits.edges(), patched_edges(circuits)
     assert len(exact) == int(edges.exists.sum())
-    for w, r in edges.exists.nonzero()[:: len(exact) // 5].tolist():
-        keep = edges.exists.clone()
-        keep[w, r] = False
-        there = circuits.ends[0] - patched_but(circuits, keep)
-        assert exact[edges.writers[w], edges.readers[r]] == pytest.approx(there, abs=1e-10)
+    are_as_patched(circuits, edges, exact, edges.exists.nonzero()[:: len(exact) // 5])
     truth, refined = matrix(circuits, exact, edges)[edges.exists], refined_edges(circuits)
-    assert torch.equal(refined.exists, edges.exists)
-    assert spearman(refined.scores[edges.exists], truth) > max(0.85, spearman(edges.scores[edges.exists], truth))
+    assert agreement(edges, refined, truth) > max(0.85, spearman(edges.scores[edges.exists], truth))
     last = circuits.readers[-1]
     measured = [exact[w, str(last)] for w in edges.writers if (w, str(last)) in exact]
     torch.testing.assert_close(refined.scores[edges.exists[:, -1], -1], torch.tensor(measured).double())
