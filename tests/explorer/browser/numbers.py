@@ -1,7 +1,9 @@
 """Numbers as the page writes them, against numbers as Python has them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from clearhead.analysis.scores import OVAttribution, QKAttribution
 
 SLACK = 1e-5
 NUMBER = re.compile(r"(?P<below><\s*)?(?P<digits>−?(?:\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?)(?P<percent>\s*%)?")
@@ -38,3 +40,12 @@ def mismatches(shown: Mapping[tuple[int, int], str], values: Sequence[Sequence[f
         if not agrees(text, value):
             wrong.append(f"[{row}, {col}]: {text} for {value:.6f}")
     return wrong
+
+
+def terms_agree(rows_of: Callable[[str], list[list[str]]], score: QKAttribution, carried: OVAttribution) -> None:
+    """Asserts that the tables of *Why it looks there* are Python's split of a score and of what it carries."""
+    *rows, total = rows_of("The largest terms of the score")
+    assert [agrees(row[-1], term) for row, (*_, term) in zip(rows, score.top(12), strict=False)] == [True] * 12
+    assert agrees(total[-1], score.score)
+    *_, added = rows_of("What the value adds")
+    assert agrees(added[-1], carried.contribution)

@@ -17,7 +17,7 @@ from clearhead.api.features import attach
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.recording.tokens import read
 from clearhead.explorer.session import Session
-from tests.explorer.browser.numbers import agrees
+from tests.explorer.browser.numbers import agrees, terms_agree
 from tests.explorer.browser.page import eventually, fragment
 from tests.explorer.browser.seeing import right
 from tests.explorer.browser.test_accessibility import axe, violations
@@ -50,14 +50,7 @@ def test_why_a_head_looks_there(open_file: OpenFile, translator: Session, tmp_pa
     logit = int(model.trace(SOURCE, TARGET)[1][3].argmax())
     carried = ov_attribution(model.network, given, cell.replace("scores", "weights"), logit)
 
-    def is_right() -> None:
-        *rows, total = opened.rows("The largest terms of the score")
-        assert [agrees(row[-1], term) for row, (*_, term) in zip(rows, expected.top(12), strict=False)] == [True] * 12
-        assert agrees(total[-1], expected.score)
-        *_, added = opened.rows("What the value adds")
-        assert agrees(added[-1], carried.contribution)
-
-    eventually(is_right)
+    eventually(lambda: terms_agree(opened.rows, expected, carried))
     assert violations(opened, axe) == []
     fits_a_phone(opened)
 

@@ -7,7 +7,7 @@ from clearhead.analysis.sweep import PatchingSweep
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.model import Tokens
 from tests.explorer.browser.conftest import Open
-from tests.explorer.browser.numbers import agrees
+from tests.explorer.browser.numbers import agrees, terms_agree
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment
 from tests.explorer.browser.seeing import INPUTS
 from tests.explorer.browser.views import show
@@ -34,14 +34,7 @@ def test_why_a_head_looks_there(open_page: Open, name: str) -> None:
         logit = int(model.network(*given)[0, 3].argmax())
         carried = ov_attribution(model.network, given, cell.replace("scores", "weights"), logit)
 
-    def is_right() -> None:
-        *rows, total = opened.rows("The largest terms of the score")
-        assert [agrees(row[-1], term) for row, (*_, term) in zip(rows, expected.top(12), strict=False)] == [True] * 12
-        assert agrees(total[-1], expected.score)
-        *_, added = opened.rows("What the value adds")
-        assert agrees(added[-1], carried.contribution)
-
-    eventually(is_right)
+    eventually(lambda: terms_agree(opened.rows, expected, carried))
     link = opened.page.locator(".why button.link").filter(has_text="FFN 0").first
     link.click()
     becomes(lambda: opened.fragment().get("view"), "ffn")
