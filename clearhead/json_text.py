@@ -16,6 +16,16 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 LEVELS = 100
 """How deep tables and lists may be nested."""
 
+NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that end a line or a cell, or that a terminal obeys."""
+
+
+def tabbed(*cells: str) -> str:
+    """One line of cells with tabs between. A cell that holds a tab, a line break or another control character is
+    written as a JSON string.
+    """
+    return "\t".join(json.dumps(cell) if NOT_PLAIN.search(cell) else cell for cell in cells)
+
 
 class NotJson(UserError):
     """The text is no JSON at all."""

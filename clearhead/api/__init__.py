@@ -13,6 +13,7 @@ from clearhead.api.folders import (
     TRAINED,
     WEIGHTS,
     architecture,
+    contract_in,
     model_folder,
     model_json,
     named_config,
@@ -27,6 +28,7 @@ from clearhead.api.sidecars import images_of, sounds_of
 from clearhead.api.towers import TwoTowerModel, load_towers
 from clearhead.config import Config, Head
 from clearhead.data import formats
+from clearhead.data.marks import source_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families.towers import towers_of
@@ -38,6 +40,8 @@ from clearhead.model.int8 import quantized
 from clearhead.model.linear import is_rounded
 from clearhead.model.shapes import unallocated
 from clearhead.model.transformer import Transformer
+from clearhead.recipe.contract import FILE as CONTRACT
+from clearhead.recipe.contract import Contract
 from clearhead.storage import checkpoints
 from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
@@ -185,16 +189,23 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
     tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
     pooled = sentences.of_run(folder, width=config.output.d_model)
     beside = {"images": images_of(folder, config), "sounds": sounds_of(folder, config), "sentences": pooled}
-    about, recipe = training_facts(saved), saved.json.get(RECIPE)
-    return Model(network, tokenizer, generation, **beside, about=about, recipe=recipe, base=base)
+    recipe, contract = saved.json.get(RECIPE), Contract()
+    if head is None and recipe is not None:
+        n_marks = len(source_marks(tokenizer)) if tokenizer is not None and len(config.stacks) == 2 else 0
+        contract = Contract.of_recipe(recipe, n_marks, where=folder / RECIPE)
+    elif head is None:
+        contract = Contract.read(saved.json.get(CONTRACT, {}), folder / CONTRACT)
+    given = {"about": training_facts(saved), "recipe": recipe, "base": base, "contract": contract}
+    return Model(network, tokenizer, generation, **beside, **given)
 
 
 def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:
-    found = read(folder, document, dtype=dtype, head=head)
+    found, tokenizer = read(folder, document, dtype=dtype, head=head), Tokenizer.find(folder)
     return Model(
         found.network,
-        Tokenizer.find(folder),
+        tokenizer,
         found.generation,
+        contract=contract_in(folder, tokenizer) if head is None else None,
         images=images_of(folder, found.network.config),
         sounds=sounds_of(folder, found.network.config),
         family=found.family.model_type,
@@ -216,10 +227,16 @@ def _adapted(folder: Path, base: str | Path | None, dtype: torch.dtype | None, h
     model = _whole(place, dtype, head, torch.device("cpu"), rounds=False).merge()
     model.network.eval()
     if dtype is None:
-        model.network.to(torch.promote_types(next(model.network.parameters()).dtype, saved.dtype))
+        model.network.to(_dtype(saved.contract.base_dtype) or _wider(model.network, saved.dtype))
     adapters.put_on(model.network, saved, model.family, base=str(place))
     model.base = str(place) if base is not None else saved.base
+    model.put_under(saved.contract)
     return model
+
+
+def _wider(network: Transformer, other: torch.dtype) -> torch.dtype:
+    """The type that holds the numbers of both."""
+    return torch.promote_types(next(network.parameters()).dtype, other)
 
 
 def _dtype(name: torch.dtype | str | None) -> torch.dtype | None:

@@ -1,5 +1,6 @@
 """Writes adapters in the form of the library PEFT, which `api/adapters.py` reads."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,16 +9,19 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from clearhead.api.adapters import PARTS, TOP, rules_of
+from clearhead.api.adapters import BASE_BITS, PARTS, TOP, rules_of
 from clearhead.config import Continuous, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, adapters
+from clearhead.model.grouped import GroupedLinear
 from clearhead.model.linear import LinearMap, parameter
 from clearhead.storage.checkpoints import Checkpoint
 from clearhead.weights import mapping
 from clearhead.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
 from clearhead.weights.mapping import Pair
+
+_log = logging.getLogger("clearhead")
 
 
 def export(network: Transformer, *, family: str | None, base: str | None) -> Checkpoint:
@@ -54,6 +58,12 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
     config |= {"base_model_name_or_path": base, "modules_to_save": whole or None}
     is_new = any(name.startswith("head.") for name in trained)
     head = {ADAPTER_HEAD: network.config.head.model_dump(mode="json")} if is_new else {}
+    rounded = (one.base.bits for one in ours.values() if isinstance(one.base, GroupedLinear))
+    if (bits := next(rounded, None)) is not None:
+        config[BASE_BITS] = bits
+        _log.warning(
+            "adapter: of a model in %d bits, which PEFT does not round; for other libraries, merge() and save()", bits
+        )
     documents: dict[str, dict[str, JsonValue]] = {ADAPTER: config, **head}
     return Checkpoint({ADAPTER_WEIGHTS: tensors}, documents)
 

@@ -5,9 +5,11 @@ values in one, the parts share A and have their rows of B. Parts with matrices A
 after the other, at a rank as many times larger.
 """
 
+import hashlib
+import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +23,26 @@ from clearhead.config import ClassificationHead, Head, ModelConfig, SpanHead, Ta
 from clearhead.errors import UserError, reason
 from clearhead.families import family_for
 from clearhead.model import Transformer
-from clearhead.model.adapter import Adapter, freeze
+from clearhead.model.adapter import Adapter, freeze, round_blocks
+from clearhead.model.grouped import GroupedLinear
+from clearhead.recipe.contract import FILE, Contract
 from clearhead.storage.tensors import check_finite
 from clearhead.weights import mapping
 from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, read_json, short, shown
 from clearhead.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
 from clearhead.weights.mapping import Rule
 
+_log = logging.getLogger("clearhead")
+
 TOP = "base_model.model."
 PARTS = {"lora_A.weight": "down", "lora_B.weight": "up", "lora_magnitude_vector": "magnitude"}
 """The end of a tensor's name, and our name for it."""
 PLAIN_INIT = (True, False, None, "gaussian", "eva", "orthogonal")
 """First values that leave the model below the adapter as it was."""
+BASE_BITS = "clearhead_base_bits"
+"""Our field of the bits of the model below. PEFT does not know it, and warns of it."""
 READ = frozenset(
-    "alpha_pattern auto_mapping base_model_name_or_path bias exclude_modules fan_in_fan_out inference_mode"
+    f"{BASE_BITS} alpha_pattern auto_mapping base_model_name_or_path bias exclude_modules fan_in_fan_out inference_mode"
     " init_lora_weights layers_pattern layers_to_transform lora_alpha lora_dropout megatron_core modules_to_save"
     " peft_type peft_version qalora_group_size r rank_pattern revision target_modules task_type use_dora"
     " use_rslora".split()
@@ -55,6 +63,7 @@ class SavedAdapter:
     `.magnitude`."""
     kept: Mapping[str, Any] | None
     """Our description of the head, if we wrote the folder."""
+    contract: Contract = field(default_factory=Contract)
 
     @classmethod
     def read(cls, folder: Path) -> "SavedAdapter":
@@ -81,7 +90,12 @@ class SavedAdapter:
         check_finite(found, where=str(path), remedy=AGAIN)
         kept = read_json(folder / ADAPTER_HEAD, limit=CONFIG_LIMIT) if (folder / ADAPTER_HEAD).is_file() else None
         tensors = {_our_end(name.removeprefix(TOP)): tensor for name, tensor in found.items()}
-        return cls(path, document, tensors, kept)
+        under = folder / FILE
+        contract = Contract.read(read_json(under, limit=CONFIG_LIMIT), under) if under.is_file() else Contract()
+        if document.get(BASE_BITS) != contract.base_bits:
+            got = f"{short(document.get(BASE_BITS))} in {ADAPTER}:{BASE_BITS} and {contract.base_bits} in {FILE}"
+            raise UserError(f"{folder}: expected the bits of the model below in both files, got {got}; {AGAIN}")
+        return cls(path, document, tensors, kept, contract)
 
     @property
     def base(self) -> str:
@@ -144,7 +158,13 @@ def _our_end(name: str) -> str:
 def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, base: str) -> None:
     """Puts the adapters on the network, in place. Raises UserError for those of another model."""
     rules = rules_of(network, family, base)
-    plain = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear)}
+    known, kind = saved.contract, str(next(network.parameters()).dtype).removeprefix("torch.")
+    if kind == known.base_dtype and fingerprint(network) != known.base_sha256:
+        _log.warning("%s: made from another model than %s, whose vectors differ; check its base", saved.where, base)
+    if known.base_bits is not None:
+        round_blocks(network, known.base_bits)
+    maps = (nn.Linear, GroupedLinear)
+    plain = {name: module for name, module in network.named_modules() if isinstance(module, maps)}
     known = {pair.theirs: pair for pair in mapping.pairs(rules, [f"{name}.weight" for name in plain])}
     another = f"give the model that it was made from: load(…, base=FOLDER); {base} is another"
     for module in saved.modules:
@@ -170,7 +190,11 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
 
 
 def _put(
-    network: Transformer, saved: SavedAdapter, module: str, linears: Mapping[str, nn.Linear], another: str
+    network: Transformer,
+    saved: SavedAdapter,
+    module: str,
+    linears: Mapping[str, nn.Linear | GroupedLinear],
+    another: str,
 ) -> None:
     """Puts the adapters of one of their matrices on those of our matrices that it contains."""
     parts = {part: saved.tensors.get(f"{module}.{part}") for part in PARTS.values()}
@@ -198,7 +222,7 @@ def _put(
             rslora=bool(saved.document.get("use_rslora")),
             dora=is_dora,
         )
-        dtype = linear.weight.dtype
+        dtype = made.down.dtype
         made.down = nn.Parameter(downs[i].to(dtype)) if shared is None or downs[i] is not down else shared
         shared = made.down
         made.up = nn.Parameter(ups[i].to(dtype).clone())
@@ -213,6 +237,15 @@ def _is_blocks(saved: SavedAdapter, module: str, up: Tensor, n: int) -> bool:
         return False
     blocks = [rows.chunk(n, 1) for rows in up.chunk(n)]
     return not any(blocks[i][j].any() for i in range(n) for j in range(n) if i != j)
+
+
+def fingerprint(network: Transformer) -> str:
+    """Hash of the vectors of norms and biases below adapters, in the type that holds all of them exactly."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(network.named_parameters()):
+        if parameter.ndim == 1 and not name.startswith("head.") and not name.endswith(".magnitude"):
+            digest.update(parameter.detach().double().cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def rules_of(network: Transformer, family: str | None, base: str) -> list[Rule]:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from clearhead.api.predicting import lines_of
 from clearhead.api.reader import Input
 from clearhead.brief import brief
 from clearhead.config import ClassificationHead
-from clearhead.data.labelled_ids import Inputs
-from clearhead.data.marks import start_again
 from clearhead.errors import UserError
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
-from clearhead.tasks.answers import labelled, logits_of, names_in
-from clearhead.tasks.task import Prediction
+from clearhead.tasks.answers import labelled, names_in, read_logits
+from clearhead.tasks.classification import Classification
+from clearhead.tasks.task import NOTHING, Prediction
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model
@@ -38,10 +38,17 @@ def head_of(model: "Model") -> ClassificationHead:
 
 
 def classified(model: "Model", inputs: Sequence[Input]) -> Rows:
-    """The scores of the model's own labels for each text or image. Long texts are cut."""
+    """The scores of the model's own labels for each text or image, none for a blank text. Long texts are cut."""
     head = head_of(model)
-    found = _of_images(model, inputs) if model.reader.reads_images else logits(model, [(_text(x),) for x in inputs])
-    return [list(zip(names_in(head), row, strict=True)) for row in scores(head, found).tolist()]
+    if model.reader.reads_images:
+        return _named(head, _of_images(model, inputs))
+    lines = lines_of(model, Classification, [_text(x) for x in inputs])
+    found = iter(_named(head, read_logits(model, [tuple(line.split("\t", 1)) for line in lines if line.strip()])))
+    return [next(found) if line.strip() else [] for line in lines]
+
+
+def _named(head: ClassificationHead, logits: Tensor) -> Rows:
+    return [list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()]
 
 
 @dataclass(frozen=True)
@@ -74,28 +81,28 @@ class ZeroShot:
 
 
 def entailed(model: "Model", texts: Sequence[Input], asked: ZeroShot) -> Rows:
-    """The score of each label for each text, by a model of natural language inference.
+    """The score of each label for each text, by a model of natural language inference; none for a blank text.
 
     Labels exclude each other: softmax over the labels of the logit of entailment. With `several`, or a single label:
     softmax over contradiction and entailment, for each label alone.
     """
     asked.check(model)
     entailment, contradiction = _relations(head_of(model))
-    pairs = [(_text(text), hypothesis) for text in texts for hypothesis in asked.sentences(TEMPLATE)]
-    found = logits(model, pairs).view(len(texts), len(asked.labels), -1)
+    known = [text for text in map(_text, texts) if text.strip()]
+    pairs = [(text, hypothesis) for text in known for hypothesis in asked.sentences(TEMPLATE)]
+    found = read_logits(model, pairs).view(len(known), len(asked.labels), -1)
     if asked.several or len(asked.labels) == 1:
         shares = found[..., [contradiction, entailment]].softmax(-1)[..., 1]
     else:
         shares = found[..., entailment].softmax(-1)
-    return [list(zip(asked.labels, row, strict=True)) for row in shares.tolist()]
+    rows = iter([list(zip(asked.labels, row, strict=True)) for row in shares.tolist()])
+    return [next(rows) if _text(text).strip() else [] for text in texts]
 
 
 def entailments(model: "Model", texts: Sequence[str], asked: ZeroShot) -> Iterator[Prediction]:
     """The labels that each text entails, as predictions; empty for a blank text."""
-    known = [text for text in texts if text.strip()]
-    found = iter(entailed(model, known, asked) if known else ())
-    for text in texts:
-        yield labelled(dict(next(found)), several=asked.several) if text.strip() else Prediction("", {})
+    for row in entailed(model, texts, asked):
+        yield labelled(dict(row), several=asked.several) if row else NOTHING
 
 
 def _relations(head: ClassificationHead) -> tuple[int, int]:
@@ -109,31 +116,6 @@ def _relations(head: ClassificationHead) -> tuple[int, int]:
         )
     opposite = next((i for i, name in enumerate(names) if name.startswith(("contra", "not_entail"))), None)
     return entailment, opposite if opposite is not None else (len(names) - 1 if entailment == 0 else 0)
-
-
-def logits(model: "Model", rows: Sequence[tuple[str, ...]]) -> Tensor:
-    """n v: the logits of texts, or of pairs, in batches."""
-    reader, limit = model.reader, model.config.first.max_length or 1 << 30
-    if rows and len(rows[0]) == 2:
-        inputs = Inputs.of(rows, reader.words, limit)
-    else:
-        inputs = Inputs(_cut(model, [text for (text,) in rows], limit), None, [])
-    ids = [reader.known(one) for one in inputs.ids]
-    if not all(ids):
-        raise UserError("text: expected at least one token, got an empty text; leave it out")
-    start = start_again(reader.words, model.generation, ids) if model.is_encoder_decoder else None
-    return logits_of(model.network, inputs, reader.words, start=start)
-
-
-def _cut(model: "Model", texts: Sequence[str], limit: int) -> list[list[int]]:
-    """The ids of each text with its marks, cut to a length."""
-    reader = model.reader
-    after = reader.marks().after
-    found = reader.ids(texts)
-    found = [ids if len(ids) <= limit else [*ids[: limit - len(after)], *after] for ids in found]
-    if model.is_encoder_decoder:
-        return found
-    return [reader.until_padding(ids, model.generation.pad_id) for ids in found]
 
 
 def _of_images(model: "Model", images: Sequence[Input]) -> Tensor:

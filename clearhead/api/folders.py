@@ -1,5 +1,6 @@
 """Our own folders: runs and their checkpoints, and the architecture that a recipe or a name asks for."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ from pydantic import JsonValue, ValidationError
 
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
+from clearhead.data.tokenizers import LONGEST, Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import family_of, preset
 from clearhead.families.gguf import content_of, described
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
+from clearhead.recipe.contract import FILE as CONTRACT
+from clearhead.recipe.contract import Contract
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST
@@ -21,6 +25,8 @@ from clearhead.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.weights.elsewhere import ADAPTER
 from clearhead.weights.gguf_file import GgufFile, gguf_in
 from clearhead.weights.hub import is_path, locate, nearest
+
+_log = logging.getLogger("clearhead")
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -60,6 +66,21 @@ def model_folder(folder: Path) -> Path:
 def own_files(network: Transformer, generation: GenerationConfig) -> checkpoints.Checkpoint:
     """Config and weights in the form of a training run."""
     return checkpoints.Checkpoint({WEIGHTS: model_tensors(network)}, {CONFIG: model_json(network.config, generation)})
+
+
+def contract_in(folder: Path, tokenizer: Tokenizer | None) -> Contract:
+    """The contract of a folder that `Model.save` wrote. A warning says where the tokenizer's settings contradict it."""
+    path = folder / CONTRACT
+    if not path.is_file():
+        return Contract()
+    found = Contract.read(read_json(path, limit=CONFIG_LIMIT), path)
+    said = None if tokenizer is None else tokenizer.settings.get(LONGEST, found.max_length)
+    if isinstance(said, int) and found.max_length is not None and said > found.max_length:
+        _log.warning(
+            "%s:max_length: %d tokens, as in training, not the %d of tokenizer_config.json:%s",
+            path, found.max_length, said, LONGEST,
+        )  # fmt: skip
+    return found
 
 
 def training_facts(saved: checkpoints.Checkpoint) -> dict[str, JsonValue]:

@@ -12,6 +12,7 @@ from clearhead.api.sentences import Sentences
 from clearhead.config import ModelConfig
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Tokens, Transformer
+from clearhead.recipe.contract import Contract
 from clearhead.recipe.generation import GenerationConfig
 
 if TYPE_CHECKING:
@@ -32,16 +33,20 @@ class Held:
         images: "ImageProcessor | None" = None,
         sounds: "SoundProcessor | WaveProcessor | None" = None,
         sentences: Sentences | None = None,
+        contract: Contract | None = None,
         family: str | None = None,
         about: Mapping[str, JsonValue] | None = None,
         recipe: Mapping[str, JsonValue] | None = None,
         base: str | None = None,
     ) -> None:
-        """`sentences` decides how `embed` makes one vector of a text, `family` as which architecture to save if several
-        fit, and `about` what a model card says about the training. `recipe` has the tables that the model was trained
-        by, if it comes from a run. `base` names the model that its adapters are of.
+        """`contract` says how training read texts, `sentences` how `embed` makes one vector of a text, `family` as
+        which architecture to save if several fit, and `about` what a model card says about the training. `recipe` has
+        the tables that the model was trained by, if it comes from a run. `base` names the model that its adapters are
+        of.
         """
-        self.network, self.reader = network, Reader(network.config, tokenizer, images, sounds)
+        self.contract = contract or Contract()
+        self.network = network
+        self.reader = Reader(network.config, tokenizer, images, sounds, self.contract.max_length)
         self.generation = generation or GenerationConfig()
         self.sentences, self.family, self.about = sentences or Sentences(), family, dict(about or {})
         self.recipe, self.base = recipe, base
@@ -50,6 +55,10 @@ class Held:
         """The stacks and the head in one line."""
         sizes = [f"{name} of {s.n_layers} x {s.d_model}" for name, s in self.config.stacks.items()]
         return f"Model({', '.join([*sizes, f'{self.config.head.kind} head'])})"
+
+    def put_under(self, contract: Contract) -> None:
+        """Reads texts as this contract says, in place."""
+        self.contract, self.reader = contract, replace(self.reader, max_length=contract.max_length)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -90,6 +99,7 @@ class Held:
             images=self.reader.images,
             sounds=self.reader.sounds,
             sentences=self.sentences,
+            contract=self.contract,
             family=self.family,
             about=about,
             recipe=self.recipe,
@@ -106,8 +116,12 @@ class Held:
         return tokens.to(self.device)
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        """The tokenizer in the form of other libraries. That of an encoder-decoder adds the end token."""
-        return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files()
+        """The tokenizer in the form of other libraries, with the contract's length. That of an encoder-decoder adds the
+        end token.
+        """
+        limits = [self.contract.max_length, self.config.first.max_length]
+        limit = None if limits[0] is None else min(one for one in limits if one is not None)
+        return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files(max_length=limit)
 
     def settings(self, config: GenerationConfig | None = None) -> GenerationConfig:
         """These settings of generation, by default the model's own, with the tokenizer's special tokens."""

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.tasks.registry import find, suitable, with_verb
-from clearhead.tasks.task import Prediction, RecipeTask
+from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model
 
 Row: TypeAlias = str | Path | Sequence[str] | Mapping[str, str]
 """A text, or the path of a picture; or two texts, in order or by the names that the task gives them."""
-NOTHING = Prediction("", {})
-"""The prediction for a blank text."""
 
 
 def task_of(model: "Model", *, verb: str | None = None, name: str = "predict") -> type[RecipeTask[Any]]:
@@ -25,10 +23,10 @@ def task_of(model: "Model", *, verb: str | None = None, name: str = "predict") -
     """
     if verb == "embed":  # Every network that reads texts has vectors of them.
         return with_verb(verb, where=name)
-    if model.recipe is None:
+    if model.contract.task is None:
         task = suitable(model.config, where=name, verb=verb)
     else:
-        task = find(model.recipe.get("task"), where=f"{name}:task")
+        task = find(model.contract.task, where=f"{name}:task")
     if verb not in (None, task.verb):
         raise UserError(f"{name}: expected a model to {verb}, got one to {task.verb}; try clearhead {task.verb} {name}")
     return task
@@ -36,12 +34,7 @@ def task_of(model: "Model", *, verb: str | None = None, name: str = "predict") -
 
 def reads_pairs(model: "Model", task: type[RecipeTask[Any]]) -> bool | None:
     """Whether every input is a pair of texts; None if it may be one or two."""
-    if task.pair is None:
-        return False
-    data = model.recipe.get("data") if model.recipe else None
-    if not isinstance(data, dict) or task.pair[1] not in data:
-        return None
-    return data[task.pair[1]] is not None
+    return False if task.pair is None else model.contract.pairs
 
 
 def lines_of(model: "Model", task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1) -> list[str]:

@@ -16,6 +16,7 @@ from clearhead.config import (
     VectorHead,
     WaveInput,
 )
+from clearhead.data.labelled_ids import NO_LIMIT, Inputs, until_padding
 from clearhead.data.marks import Marks, source_marks, start_again, start_token, target_marks, template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
@@ -44,6 +45,8 @@ class Reader:
     tokenizer: Tokenizer | None
     images: "ImageProcessor | None"
     sounds: "SoundProcessor | WaveProcessor | None" = None
+    max_length: int | None = None
+    """Most tokens of a text that the model was trained to read, special ones included; longer ones are cut."""
 
     @property
     def words(self) -> Tokenizer:
@@ -89,8 +92,16 @@ class Reader:
         """The ids of each text with the tokenizer's special tokens, otherwise with an encoder-decoder's end token."""
         if self.reads_sounds:
             raise UserError("text: expected a sound, which this model reads, got a text; try clearhead transcribe")
-        marks = self.marks()
-        return [self.fitting(self.known(marks.around(ids))) for ids in self.words.encode_batch(texts)]
+        marks, limit = self.marks(), self.longest
+        room = None if limit is None else max(limit - len(marks), 0)
+        return [self.fitting(self.known(marks.around(ids[:room]))) for ids in self.words.encode_batch(texts)]
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of a text: as in training, and for a classifier no more than its positions."""
+        stacks = self.config.stacks.values() if isinstance(self.config.head, ClassificationHead) else ()
+        limits = [self.max_length, *(stack.max_length for stack in stacks)]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def fitting(self, ids: list[int]) -> list[int]:
         """The ids that a network with one vector for the whole text reads: up to the end token, cut to the longest
@@ -133,10 +144,10 @@ class Reader:
             before = target_marks(self.words, generation).before
             target = [start_token(self.words, generation), *before, *self.words.encode(other, target=True)]
             return [_row(self.ids([text])[0]), _row(self.known(target, stack=self.config.decoder))]
-        ids, types = self.words.encode_pair(text, other)
+        both = Inputs.of([(text, other)], self.words, self.longest or NO_LIMIT)
         reads = self.config.first.input
         has_types = isinstance(reads, TokenInput) and reads.n_types > 1
-        return [_row(self.known(ids), types if has_types else None)]
+        return [_row(self.known(both.ids[0]), both.types[0] if both.types and has_types else None)]
 
     def _heard(self, target: str | None, generation: GenerationConfig) -> list[Tokens]:
         """The decoder's input beside a sound; none without a decoder."""
@@ -166,11 +177,7 @@ class Reader:
 
     def until_padding(self, ids: list[int], pad_id: int | None) -> list[int]:
         """The ids that a classifier reads. One that reads the last state ignores padding tokens at a text's end."""
-        head = self.config.head
-        if self.config.decoder is None or not isinstance(head, ClassificationHead) or head.pool != "last":
-            return ids
-        n = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 1)
-        return ids[:n]
+        return until_padding(ids, self.config, pad_id)
 
     def known(self, ids: list[int], *, stack: StackConfig | None = None) -> list[int]:
         """The ids. Raises UserError unless each has a row in the token table of the stack, by default the first one."""

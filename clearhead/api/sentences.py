@@ -86,6 +86,12 @@ class Sentences:
             raise UserError(f"model: expected a sentence encoder that only pools, got {got}; try another model.start")
         return pools[0].modes[0]
 
+    def own_files(self) -> Checkpoint:
+        """These settings as the file of a run; none if there was no modules.json."""
+        if self.network is None:
+            return Checkpoint()
+        return Checkpoint(json={OWN: {"pooling": self.pooling, "max_length": self.max_length}})
+
     def files(self) -> Checkpoint:
         """These settings as that library's files; none if there was no modules.json."""
         if self.network is None:
@@ -111,7 +117,7 @@ class OwnSettings(Config):
     """How a run makes one vector of a text."""
 
     pooling: Mode
-    max_length: PositiveInt
+    max_length: PositiveInt | None
 
 
 def of_run(folder: Path, *, width: int) -> Sentences:

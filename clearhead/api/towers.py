@@ -28,7 +28,7 @@ from clearhead.storage.checkpoints import Checkpoint, write_folder
 from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.answers import labelled
-from clearhead.tasks.task import Prediction
+from clearhead.tasks.task import NOTHING, Prediction
 from clearhead.trace import Edit, Trace, trace
 from clearhead.weights import mapping, safetensors
 from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, INDEX, read_json
@@ -81,7 +81,7 @@ class TwoTowerModel:
         known = [Path(image) for image in images if image.strip()]
         found = iter(self.judged(known, asked) if known else ())
         for image in images:
-            yield labelled(dict(next(found)), several=asked.several) if image.strip() else Prediction("", {})
+            yield labelled(dict(next(found)), several=asked.several) if image.strip() else NOTHING
 
     def embed(self, inputs: Sequence[Input], *, unit: bool = True) -> Tensor:
         """One vector for each text (a string) or picture (a path, an image or an array), b d.

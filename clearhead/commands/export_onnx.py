@@ -126,6 +126,7 @@ def beside(model: Model) -> dict[str, bytes]:
     exported = export(merged(model.network), model.settings(), prefer=model.family, shard_bytes=1 << 62)
     documents = {} if exported is None else {n: exported.files.json.get(n) for n in (CONFIG, GENERATION)}
     documents[PREPROCESSOR] = model.reader.processor.config.to_document() if model.reader.processor else None
+    documents |= model.contract.files()
     written = {n: json.dumps(document, indent=2).encode() for n, document in documents.items() if document}
     return found | written
 

@@ -8,7 +8,7 @@ from clearhead.api.predicting import Row
 from clearhead.api.towers import TwoTowerModel
 from clearhead.data.image_sets import SUFFIXES
 from clearhead.errors import UserError
-from clearhead.tasks.task import Prediction
+from clearhead.tasks.task import NOTHING, Prediction
 
 
 def said_by_towers(towers: TwoTowerModel, rows: Sequence[Row], asked: ZeroShot | None) -> Iterator[Prediction]:
@@ -21,7 +21,7 @@ def said_by_towers(towers: TwoTowerModel, rows: Sequence[Row], asked: ZeroShot |
         return
     for one in inputs:
         if not one.strip():
-            yield Prediction("", {})
+            yield NOTHING
             continue
         vector: list[float] = towers.embed([Path(one) if is_picture(one) else one])[0].tolist()
         yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})

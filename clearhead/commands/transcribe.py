@@ -14,7 +14,7 @@ from clearhead.commands.predict import stream_to
 from clearhead.data.waves import read_wave
 from clearhead.errors import UserError
 from clearhead.generation.settings import changed
-from clearhead.json_text import JsonObject
+from clearhead.json_text import JsonObject, tabbed
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.speech import SpeechTask
 
@@ -55,8 +55,8 @@ def transcribe_command(
 def lines(said: Transcript) -> str:
     """The text, or a line for each part with its times: START, END, TEXT with tabs between."""
     if not said.segments:
-        return said.text
-    return "\n".join(f"{one.start:.2f}\t{one.end:.2f}\t{one.text.strip()}" for one in said.segments)
+        return tabbed(said.text)
+    return "\n".join(tabbed(f"{one.start:.2f}", f"{one.end:.2f}", one.text.strip()) for one in said.segments)
 
 
 def json_line(file: Path, said: Transcript) -> str:

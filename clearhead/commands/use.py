@@ -16,6 +16,7 @@ from clearhead.data.languages import language, languages, reading
 from clearhead.data.tags import known_tags, tag_for
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
+from clearhead.json_text import tabbed
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.runs import task_of
@@ -111,7 +112,7 @@ def translate_lines(
         for hypothesis in found.get(i, [None]):
             text = "" if hypothesis is None else model.tokenizer.decode(hypothesis.tokens)
             score = "" if hypothesis is None else f"{hypothesis.score:.4f}"
-            print(text if config.n_best == 1 else f"{after + i + 1}\t{score}\t{text}")
+            print(tabbed(text) if config.n_best == 1 else tabbed(str(after + i + 1), score, text))
     sys.stdout.flush()
     if long < len(lines):
         raise UserError(

@@ -18,7 +18,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.data.vocabulary import with_special
 from clearhead.errors import UserError
 from clearhead.randomness import key
-from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, Table
+from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source, Table, share_of
 
 ANSWERS = "assistant"
 """The role whose messages are learnt."""
@@ -75,7 +75,7 @@ def _messages(cell: object, where: str) -> tuple[Message, ...]:
     return tuple(cell)
 
 
-def conversation_splits(data: Data, held_out: float) -> dict[str, list[Conversation]]:
+def conversation_splits(data: Data, held_out: HeldOut) -> dict[str, list[Conversation]]:
     """The splits of a recipe's data. Without a source for validation, a share of the training conversations is for it.
 
     Equal conversations are in one split. The choice depends on the conversations alone, not on their order.
@@ -88,7 +88,7 @@ def conversation_splits(data: Data, held_out: float) -> dict[str, list[Conversat
             raise UserError(
                 f"data.train: expected at least 10 conversations to hold some out, got {len(texts)}; give data.valid"
             )
-        out = {*texts[: max(1, round(held_out * len(texts)))]}
+        out = {*texts[: max(1, round(share_of(held_out, len(texts), "conversations") * len(texts)))]}
         splits |= {
             "train": [one for one in train if one.text not in out],
             "valid": [one for one in train if one.text in out],

@@ -29,7 +29,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import SPLITS, Data, HubDataset, Source
+from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source
 from clearhead.recipe.places import Place, Url, cache_folder
 from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.tokenizers import TokenizerConfig
@@ -162,7 +162,7 @@ def encoded_pairs(
     recipe: Recipe,
     tokenizer: Tokenizer | None,
     *,
-    held_out: int,
+    held_out: HeldOut,
     preparation: Preparation,
     tags: Sequence[str] = (),
     prefix: str = "",
@@ -202,7 +202,7 @@ def encoded_text(
     recipe: Recipe,
     tokenizer: Tokenizer | None,
     *,
-    held_out: float,
+    held_out: HeldOut,
     extended: Callable[[Tokenizer], Tokenizer] = lambda trained: trained,
     marks: Marks | None = None,
 ) -> Encoded[EncodedText]:

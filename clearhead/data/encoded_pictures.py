@@ -19,7 +19,7 @@ from clearhead.data.picture_report import PictureReport
 from clearhead.data.splits import fingerprint
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
-from clearhead.recipe.data import SPLITS
+from clearhead.recipe.data import SPLITS, HeldOut
 
 Bytes = NDArray[np.uint8]
 IN_MEMORY_UP_TO = 1 << 30
@@ -91,7 +91,7 @@ class Pictures:
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
-def with_held_out(splits: Mapping[str, Pictures], share: float) -> dict[str, Pictures]:
+def with_held_out(splits: Mapping[str, Pictures], share: HeldOut) -> dict[str, Pictures]:
     """The splits; without one for validation, this share of the training pictures is, and as much a test if there is
     none.
 

@@ -11,7 +11,7 @@ from clearhead.data.sources import cells_of
 from clearhead.data.tables import text_of
 from clearhead.errors import UserError
 from clearhead.randomness import key
-from clearhead.recipe.data import SPLITS, Column, Data, HubDataset, Source, Table
+from clearhead.recipe.data import SPLITS, Column, Data, HeldOut, HubDataset, Source, Table, share_of
 
 MISSING = {"", "nan", "null", "<na>", "#n/a"}
 """What programs write where a label is missing, in lower case."""
@@ -147,10 +147,10 @@ def check_known(examples: Iterable[LabelledText], names: Sequence[str], *, remed
 # --- splits ---------------------------------------------------------------------------------------------------------
 
 
-def labelled_splits(data: Data, labelling: Labelling, held_out: float) -> dict[str, list[LabelledText]]:
+def labelled_splits(data: Data, labelling: Labelling, held_out: HeldOut) -> dict[str, list[LabelledText]]:
     """The splits of a recipe's data, each with the examples whose texts are blank.
 
-    Without a source for validation, holds out the share `held_out` of the training texts for it, and as much for a test
+    Without a source for validation, holds out some of the training texts for it, and as much for a test
     if there is no source for that either. Raises UserError if there are too few, and for labels that cannot be learnt.
     """
     splits = {split: labelling.read(source) for split, source in data.sources.items()}
@@ -166,18 +166,20 @@ def labelled_splits(data: Data, labelling: Labelling, held_out: float) -> dict[s
 
 
 def complete_splits(
-    splits: Mapping[str, list[E]], share: float, *, expected: str, by_label: bool = True
+    splits: Mapping[str, list[E]], held_out: HeldOut, *, expected: str, by_label: bool = True
 ) -> dict[str, list[E]]:
-    """The splits; without one for validation, `share` of training is held out for it, and as much for a missing test.
+    """The splits; without one for validation, some of training is held out for it, and as much for a missing test.
 
-    Raises UserError, which names what was `expected`, if there are too few examples.
+    A number of examples is held out as that share of each label. Raises UserError, which names what was `expected`, if
+    there are too few examples.
     """
     found = dict(splits)
     if "valid" not in found:
         parts = ("valid",) if "test" in found else ("valid", "test")
+        n = len({one.normalized for one in found["train"]})
+        share = share_of(held_out, n, expected.partition(",")[0].partition(" to ")[0], parts=len(parts))
         *held, train = hold_out(found["train"], [share] * len(parts), by_label=by_label)
         if not all(held):
-            n = len({one.normalized for one in found["train"]})
             raise UserError(f"data.train: expected more {expected}, got {n}; give data.valid")
         found |= dict(zip(parts, held, strict=True)) | {"train": train}
     return {split: found[split] for split in SPLITS if split in found}

@@ -5,10 +5,23 @@ from dataclasses import dataclass
 from typing import Self
 
 from clearhead.brief import brief
+from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
 from clearhead.data.marks import template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+
+NO_LIMIT = 1 << 30
+"""The length to which nothing is cut."""
+
+
+def until_padding(ids: list[int], config: ModelConfig, pad_id: int | None) -> list[int]:
+    """The ids that a classifier reads. One that reads the last state ignores padding tokens at a text's end."""
+    head = config.head
+    if config.decoder is None or not isinstance(head, ClassificationHead) or head.pool != "last":
+        return ids
+    n = next((i for i in range(len(ids), 0, -1) if ids[i - 1] != pad_id), 1)
+    return ids[:n]
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,8 @@ class Inputs:
     def of(cls, texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, limit: int) -> Self:
         """Encodes single texts, or pairs. Raises UserError for a mixture of both.
 
-        The longer text of a pair is cut first. A text of which the tokenizer makes nothing becomes its unknown token.
+        The longer text of a pair is cut first. A text of which the tokenizer makes nothing, not even marks, becomes its
+        unknown token.
         """
         sizes = {len(both) for both in texts}
         if len(sizes) > 1:
@@ -42,7 +56,7 @@ class Inputs:
             return cls(ids, types, [len(ids) for ids, _ in pairs])
         marks, nothing = template_marks(tokenizer), [tokenizer.unk_id or 0]
         bare = tokenizer.encode_batch([text for (text,) in texts])
-        ids = [marks.around(ids[: limit - len(marks)] or nothing) for ids in bare]
+        ids = [marks.around(ids[: max(limit - len(marks), 0)]) or nothing for ids in bare]
         return cls(ids, None, [len(ids) + len(marks) for ids in bare])
 
     def taken(self, rows: Sequence[int]) -> Self:

@@ -15,7 +15,7 @@ from clearhead.data.tables import text_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.randomness import key
-from clearhead.recipe.data import Column, HubDataset, Source, Table
+from clearhead.recipe.data import Column, HeldOut, HubDataset, Source, Table, share_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ def _texts(cells: Sequence[object], columns: Sequence[Column], where: str) -> tu
     return tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=False))
 
 
-def hold_out(groups: Sequence[Group], share: float) -> tuple[list[Group], list[Group]]:
+def hold_out(groups: Sequence[Group], held_out: HeldOut) -> tuple[list[Group], list[Group]]:
     """Training and validation. Every group of an anchor is in one part; the choice depends on the anchors alone."""
     anchors = sorted({group.texts[0] for group in groups}, key=lambda text: key("held out", text))
-    out = set(anchors[: round(share * len(anchors))])
+    out = set(anchors[: round(share_of(held_out, len(anchors), "anchors") * len(anchors))])
     if len(out) < 2:
         raise UserError(f"data.train: expected more pairs to hold some out, got {len(groups)}; give data.valid")
     return [g for g in groups if g.texts[0] not in out], [g for g in groups if g.texts[0] in out]
@@ -107,7 +107,7 @@ def encoded(texts: Sequence[str], tokenizer: Tokenizer, limit: int) -> tuple[lis
     """The ids of each text between its marks, cut to a length, and its tokens before cutting."""
     marks, nothing = template_marks(tokenizer), [tokenizer.unk_id or 0]
     bare = tokenizer.encode_batch(texts)
-    ids = [marks.around(one[: limit - len(marks)] or nothing) for one in bare]
+    ids = [marks.around(one[: max(limit - len(marks), 0)]) or nothing for one in bare]
     return ids, [len(one) + len(marks) for one in bare]
 
 

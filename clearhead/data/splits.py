@@ -16,13 +16,13 @@ from clearhead.data.encoded import running
 from clearhead.data.sources import Stream, documents_of, pairs_of, tagged
 from clearhead.errors import UserError
 from clearhead.randomness import key
-from clearhead.recipe.data import SPLITS, Data, HubDataset, Source, TextFiles
+from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source, TextFiles, share_of
 
 Example = tuple[str, ...]
 
 
-def pair_splits(data: Data, held_out: int, *, prefix: str = "") -> dict[str, Stream[Example]]:
-    """The splits of sentence pairs. Without a source for validation, holds out `held_out` training pairs for it.
+def pair_splits(data: Data, held_out: HeldOut, *, prefix: str = "") -> dict[str, Stream[Example]]:
+    """The splits of sentence pairs. Without a source for validation, holds out some training pairs for it.
 
     `prefix` is put before each source that is not empty. Raises UserError if there are too few pairs to hold some out.
     """
@@ -37,9 +37,12 @@ def _tagged(tag: str, rows: Stream[Example]) -> Stream[Example]:
     return Stream(lambda: (tagged(tag, row) for row in rows))
 
 
-def _held_out(rows: Stream[Example], wanted: int) -> dict[str, Stream[Example]]:
-    """Training and validation. Holds out the pairs whose sources have the lowest hashes, at most a fifth."""
+def _held_out(rows: Stream[Example], held_out: HeldOut) -> dict[str, Stream[Example]]:
+    """Training and validation. Holds out the pairs whose sources have the lowest hashes: a share, or a number but at
+    most a fifth.
+    """
     n_rows = 0
+    wanted = held_out if isinstance(held_out, int) else max(1, round(held_out * sum(1 for _ in rows)))
 
     def ranked() -> Iterator[tuple[int, int, str]]:
         nonlocal n_rows
@@ -50,7 +53,7 @@ def _held_out(rows: Stream[Example], wanted: int) -> dict[str, Stream[Example]]:
     lowest = heapq.nsmallest(wanted, ranked())
     if n_rows < 10:
         raise UserError(f"data.train: expected at least 10 pairs to hold some out, got {n_rows}; give data.valid")
-    lowest = lowest[: n_rows // 5]
+    lowest = lowest[: n_rows // 5] if isinstance(held_out, int) else lowest
     out = {i for _, i, _ in lowest}
     # Every pair of a held-out source leaves training, so that no source is in both.
     sources = {source for _, _, source in lowest}
@@ -71,23 +74,29 @@ class TextSplit:
         return iter(self.documents)
 
 
-def text_splits(data: Data, held_out: float) -> tuple[TextSplit, TextSplit]:
-    """Training and validation documents. Without a source for validation, holds out the last `held_out` share.
+def text_splits(data: Data, held_out: HeldOut) -> tuple[TextSplit, TextSplit]:
+    """Training and validation documents. Without a source for validation, holds out the last ones.
 
-    A single document is running text, and its last characters are held out.
+    A single document is running text, and its last characters are held out. Raises UserError if nothing is left.
     """
     sources = data.sources
     train = _documents(sources["train"])
     if "valid" in sources:
         return train, _documents(sources["valid"])
     if train.n_documents == 1:
-        cut = int(sum(map(len, _only(train))) * (1 - held_out))
+        cut = _kept(sum(map(len, _only(train))), held_out, "characters")
         return _of_one(lambda: _between(_only(train), 0, cut)), _of_one(lambda: _between(_only(train), cut, None))
-    cut = min(int(train.n_documents * (1 - held_out)), train.n_documents - 1)
+    cut = min(_kept(train.n_documents, held_out, "documents"), train.n_documents - 1)
     return (
         TextSplit(Stream(lambda: islice(train, cut)), cut),
         TextSplit(Stream(lambda: islice(train, cut, None)), train.n_documents - cut),
     )
+
+
+def _kept(n: int, held_out: HeldOut, what: str) -> int:
+    """What stays of n for training."""
+    share = share_of(held_out, n, what)
+    return int(n * (1 - share)) if isinstance(held_out, float) else n - held_out
 
 
 def _documents(source: Source) -> TextSplit:

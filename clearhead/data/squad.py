@@ -11,7 +11,7 @@ from clearhead.data.sources import cells_of
 from clearhead.data.tables import column_names, text_of
 from clearhead.errors import UserError
 from clearhead.json_text import parse
-from clearhead.recipe.data import Column, Data, HubDataset, Source, SquadFiles, Table
+from clearhead.recipe.data import Column, Data, HeldOut, HubDataset, Source, SquadFiles, Table
 from clearhead.recipe.places import Place
 
 
@@ -199,10 +199,10 @@ def _answer(node: _Node) -> tuple[str, int | None]:
 # --- splits ---------------------------------------------------------------------------------------------------------
 
 
-def question_splits(data: Data, columns: AnswerColumns, held_out: float) -> dict[str, list[Question]]:
+def question_splits(data: Data, columns: AnswerColumns, held_out: HeldOut) -> dict[str, list[Question]]:
     """The splits of a recipe's data.
 
-    Without a source for validation, holds out the questions about the share `held_out` of the training contexts for it,
+    Without a source for validation, holds out the questions about some of the training contexts for it,
     and as much for a test if there is no source for that either. Raises UserError for too few contexts, and if no
     question has an answer.
     """

@@ -12,7 +12,7 @@ from clearhead.data.sources import cells_of
 from clearhead.data.tables import column_names
 from clearhead.data.tag_schemes import OUTSIDE, Scheme, normalized, scheme_of, wrong_places
 from clearhead.errors import UserError
-from clearhead.recipe.data import SPLITS, Column, Data, HubDataset, Source, Table, TaggedFiles
+from clearhead.recipe.data import SPLITS, Column, Data, HeldOut, HubDataset, Source, Table, TaggedFiles
 from clearhead.recipe.places import Place
 
 WORDS = ("tokens", "words", "form", "text")
@@ -129,10 +129,10 @@ class TaggedSplits:
     """What was changed, for people."""
 
 
-def tagged_splits(data: Data, words: Column | None, tags: Column | None, held_out: float) -> TaggedSplits:
+def tagged_splits(data: Data, words: Column | None, tags: Column | None, held_out: HeldOut) -> TaggedSplits:
     """The splits of a recipe's data.
 
-    Without a source for validation, holds out the share `held_out` of the training sentences for it, and as much for a
+    Without a source for validation, holds out some of the training sentences for it, and as much for a
     test if there is no source for that either. Raises UserError for too few sentences, and for tags that are not those
     of one scheme or that training does not have.
     """

@@ -34,6 +34,8 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "mask": ("mask_token",),
 }
 
+LONGEST = "model_max_length"
+"""The setting of the most tokens that other libraries keep of a text."""
 TEXT = "text: expected text that is valid Unicode"
 VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
@@ -136,11 +138,15 @@ class Tokenizer:
         beside = {name: content for name, content in files.items() if name in kept}
         return cls(opened.library, opened.settings, sides=opened.sides, beside=beside, is_kept=opened.is_kept)
 
-    def to_files(self) -> dict[str, bytes]:
-        """File names and contents for a checkpoint: tokenizer.json, or both sides' original files."""
+    def to_files(self, *, max_length: int | None = None) -> dict[str, bytes]:
+        """File names and contents for a checkpoint: tokenizer.json, or both sides' original files.
+
+        `max_length` is the most tokens of a text that other libraries keep where they cut.
+        """
         if self._sides is not None or self._is_kept:
             return dict(self._beside)
-        settings = json.dumps(self.settings, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        own: dict[str, object] = {} if max_length is None else {LONGEST: max_length}
+        settings = json.dumps(self.settings | own, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         model = self.library.to_str(pretty=True).encode()
         return {formats.MODEL_FILE: model, CONFIG_FILE: settings.encode(), **self._beside}
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import LanguageHead
-from clearhead.config.adapter import AdapterConfig
+from clearhead.config.adapter import AdapterConfig, Bits
 from clearhead.errors import UserError
 from clearhead.model.dropout import dropout
 from clearhead.model.grouped import GroupedLinear
@@ -118,21 +118,27 @@ def adapt(network: Transformer, config: AdapterConfig) -> Transformer:
                 f" {stack.n_layers} blocks; train the whole network"
             )
     targets = chosen(network, config.targets)
-    for name, linear in linears(network).items():
-        base = GroupedLinear(linear, config.bits) if config.bits is not None else linear
-        made: nn.Module = base
-        if name in targets:
-            made = Adapter(
-                base,
-                rank=config.rank,
-                alpha=config.alpha,
-                dropout=config.dropout,
-                rslora=config.rslora,
-                dora=config.kind == "dora",
-            )
-        if made is not linear:
-            network.set_submodule(name, made.train(linear.training))
+    if config.bits is not None:
+        round_blocks(network, config.bits)
+    for name in targets:
+        base = network.get_submodule(name)
+        assert isinstance(base, nn.Linear | LinearMap)
+        made = Adapter(
+            base,
+            rank=config.rank,
+            alpha=config.alpha,
+            dropout=config.dropout,
+            rslora=config.rslora,
+            dora=config.kind == "dora",
+        )
+        network.set_submodule(name, made.train(base.training))
     return freeze(network)
+
+
+def round_blocks(network: Transformer, bits: Bits) -> None:
+    """Rounds the plain linear maps inside blocks, in place."""
+    for name, linear in linears(network).items():
+        network.set_submodule(name, GroupedLinear(linear, bits).train(linear.training))
 
 
 def freeze(network: Transformer) -> Transformer:

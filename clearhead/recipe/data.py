@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PlainSerializer, PositiveInt, model_validator
 
 from clearhead.config import Config
+from clearhead.errors import UserError
 from clearhead.recipe.places import Place, Url
 
 # --- sources ------------------------------------------------------------------------------------------------
@@ -222,6 +223,24 @@ SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 """Every split, and what messages call it."""
 
 
+HeldOut = Annotated[
+    PositiveInt | Annotated[float, Field(gt=0.0, lt=1.0)],
+    BeforeValidator(lambda v: int(v) if isinstance(v, float) and v >= 1.0 and v.is_integer() else v),
+]
+"""A share below 1 of the training examples, or a number of them."""
+
+
+def share_of(held_out: HeldOut, n: int, what: str, *, parts: int = 1) -> float:
+    """The share of n examples that each of some parts holds out. Raises UserError if training has none left."""
+    share = held_out if isinstance(held_out, float) else held_out / max(n, 1)
+    if share * parts < 1:
+        return share
+    twice = " twice" if parts == 2 else ""
+    raise UserError(
+        f"data.held_out: expected fewer than the {n} {what} of the training data{twice}, got {held_out}; try 0.1"
+    )
+
+
 class Data(Config):
     """The sources of the data, and where encoded examples are kept. A task may add fields."""
 
@@ -247,12 +266,13 @@ class TestedData(Data):
 
     test: Source | None = None
     """None: part of the training data is held out, unless `valid` is given."""
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the training examples that are held out for validation, and as much for a test."""
+    held_out: HeldOut = 0.1
+    """Share of the training examples that are held out for validation, or their number, and as much for a test."""
 
 
 class TextData(Data):
     """Documents of one or several sources, or one running text."""
 
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    """Share of the training text, at its end, that is the validation data where `valid` is None."""
+    held_out: HeldOut = 0.1
+    """Share of the training text, at its end, that is the validation data where `valid` is None; or a number of its
+    documents, and of the characters of one running text."""

@@ -10,15 +10,17 @@ from torch import Tensor
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.config.heads import ProblemType
 from clearhead.data.batches import token_budget_batches
-from clearhead.data.labelled_ids import Inputs
+from clearhead.data.labelled_ids import NO_LIMIT, Inputs, until_padding
 from clearhead.data.marks import start_again
+from clearhead.data.sequences import largest_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.json_text import JsonObject
+from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
+from clearhead.tasks.checks import check_vocabulary
 from clearhead.tasks.task import Prediction, Trained
 
 BATCH_TOKENS = 8192
@@ -80,10 +82,31 @@ def start_of(model: Trained, inputs: Inputs) -> int | None:
     return start_again(model.tokenizer, model.generation, inputs.ids) if rereads(model) else None
 
 
-def most_tokens(model: Trained) -> int | None:
-    """The longest text that every stack has positions for; None without a limit."""
-    limits = [stack.max_length for stack in model.network.config.stacks.values() if stack.max_length is not None]
-    return min(limits, default=None)
+def most_tokens(model: Trained, otherwise: int) -> int:
+    """The longest text that is read at once: as in training, and no more than every stack has positions for."""
+    limits = [model.contract.max_length, *(stack.max_length for stack in model.network.config.stacks.values())]
+    return min((limit for limit in limits if limit is not None), default=otherwise)
+
+
+def read(model: Trained, texts: Sequence[tuple[str, ...]]) -> Inputs:
+    """What a classifier reads of single texts or of pairs, as in training."""
+    return Inputs.of(texts, reader_of(model), most_tokens(model, NO_LIMIT))
+
+
+def read_logits(model: Trained, texts: Sequence[tuple[str, ...]]) -> Tensor:
+    """n v: the logits of single texts and of pairs.
+
+    Raises UserError for tokens that the network does not have.
+    """
+    config, reader = model.network.config, reader_of(model)
+    found = torch.empty(len(texts), head_of(config).n_labels)
+    for size in {len(row) for row in texts}:
+        alike = [i for i, row in enumerate(texts) if len(row) == size]
+        inputs = read(model, [texts[i] for i in alike])
+        ids = [until_padding(row, config, model.generation.pad_id) for row in inputs.ids]
+        check_vocabulary(next(iter(config.stacks)), config.first, largest_of(ids))
+        found[alike] = logits_of(model.network, replace(inputs, ids=ids), reader, start=start_of(model, inputs))
+    return found
 
 
 def head_of(config: ModelConfig) -> ClassificationHead:
@@ -95,7 +118,12 @@ def head_of(config: ModelConfig) -> ClassificationHead:
 
 def names_in(head: ClassificationHead) -> tuple[str, ...]:
     """The names of a head's labels."""
-    return head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
+    return told_apart(head.labels) or tuple(f"LABEL_{i}" for i in range(head.n_labels))
+
+
+def told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of classes; of several with one name, each gets its number, so that none hides another."""
+    return tuple(name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names))
 
 
 def said(config: ModelConfig, logits: Tensor) -> list[Prediction]:
@@ -110,7 +138,7 @@ def said(config: ModelConfig, logits: Tensor) -> list[Prediction]:
 
 
 def _numbers(row: Sequence[float]) -> Prediction:
-    return Prediction("\t".join(f"{number:.4g}" for number in row), {"values": [*row]})
+    return Prediction(tabbed(*(f"{number:.4g}" for number in row)), {"values": [*row]})
 
 
 def labelled(row: Mapping[str, float], *, several: bool) -> Prediction:
@@ -119,4 +147,5 @@ def labelled(row: Mapping[str, float], *, several: bool) -> Prediction:
     best = [name for name in ordered if row[name] > 0.5] if several else ordered[:1]
     said: JsonObject = {"labels": [*best]} if several else {"label": best[0]}
     shares: JsonObject = {name: row[name] for name in ordered}
-    return Prediction("\t".join(f"{name}\t{row[name]:.4f}" for name in best), {**said, "probabilities": shares})
+    cells = (cell for name in best for cell in (name, f"{row[name]:.4f}"))
+    return Prediction(tabbed(*cells), {**said, "probabilities": shares})

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from clearhead.config import ModelConfig
 from clearhead.data.batches import Batches, pack_documents
@@ -26,11 +26,12 @@ from clearhead.data.corpus import Encoded
 from clearhead.data.splits import fingerprint
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import changed
+from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
@@ -48,8 +49,8 @@ class ChatData(Data):
     """Conversations, in a column of a table or dataset: lists of messages with `role` and `content`."""
 
     test: Source | None = None
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the training conversations that is held out for validation if `valid` is None."""
+    held_out: HeldOut = 0.1
+    """Share of the training conversations, or their number, that is held out for validation if `valid` is None."""
     length: PositiveInt = 512
     """Tokens of a row, which holds several short conversations. Longer ones are cut."""
 
@@ -204,4 +205,4 @@ class Chat(HeadTask[ChatRecipe]):
         """Answers each text, which is the first message of a user."""
         for text in texts:
             answer = "".join(model.chat([{"role": "user", "content": text}]))
-            yield Prediction(answer, {"messages": [{"role": ANSWERS, "content": answer}]})
+            yield Prediction(tabbed(answer), {"messages": [{"role": ANSWERS, "content": answer}]})

@@ -15,7 +15,7 @@ from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.label_report import LabelReport, labelled_split
 from clearhead.data.labelled import LabelledText, Labelling, check_known, labelled_splits, names_of
-from clearhead.data.labelled_ids import Inputs, Labelled
+from clearhead.data.labelled_ids import NO_LIMIT, Labelled
 from clearhead.data.marks import start_again
 from clearhead.data.sequences import largest_of
 from clearhead.data.splits import fingerprint
@@ -34,6 +34,7 @@ from clearhead.tasks.answers import (
     losses,
     most_tokens,
     names_in,
+    read_logits,
     reader_of,
     said,
     start_of,
@@ -280,8 +281,8 @@ class Classification(RecipeTask[ClassificationRecipe]):
         names = names_in(head)
         if problem != "regression":
             check_known(examples, names, remedy="correct it, or train with texts of it")
-        limit, tokenizer = data.max_length if data else most_tokens(model) or 512, reader_of(model)
-        found = Labelled.of(examples, tokenizer, limit)
+        tokenizer = reader_of(model)
+        found = Labelled.of(examples, tokenizer, most_tokens(model, NO_LIMIT))
         start = start_of(model, found.inputs)
         task = cls(tokenizer, found, found, labels=names, problem_type=problem, max_tokens=BATCH_TOKENS, start=start)
         return task.evaluate(model.network)
@@ -289,13 +290,4 @@ class Classification(RecipeTask[ClassificationRecipe]):
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the probability of each label, or a number. A tab separates the two texts of an input."""
-        config, tokenizer, limit = model.network.config, reader_of(model), most_tokens(model) or 1 << 30
-        head_of(config)
-        rows = [tuple(text.split("\t", 1)) for text in texts]
-        found: dict[int, Prediction] = {}
-        for size in {len(row) for row in rows}:
-            alike = [i for i, row in enumerate(rows) if len(row) == size]
-            inputs = Inputs.of([rows[i] for i in alike], tokenizer, limit)
-            logits = logits_of(model.network, inputs, tokenizer, start=start_of(model, inputs))
-            found |= zip(alike, said(config, logits), strict=True)
-        yield from (found[i] for i in range(len(rows)))
+        yield from said(model.network.config, read_logits(model, [tuple(text.split("\t", 1)) for text in texts]))

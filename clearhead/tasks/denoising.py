@@ -17,6 +17,7 @@ from clearhead.data.sequences import Sequences
 from clearhead.data.text_report import TextReport, text_report
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import changed
+from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.randomness import key
 from clearhead.recipe import Recipe
@@ -209,4 +210,4 @@ class Denoising(HeadTask[DenoisingRecipe]):
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Decodes each corrupted text greedily."""
         for text in model.translate(texts, changed(model.generation, {"temperature": 0})):
-            yield Prediction(text, {"text": text})
+            yield Prediction(tabbed(text), {"text": text})

@@ -4,12 +4,12 @@ The other texts of a batch are the negatives (van den Oord et al. 2018, InfoNCE;
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from clearhead.config import ModelConfig, NoHead, TokenInput
@@ -34,7 +34,7 @@ from clearhead.model.sentences import Mode
 from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Data, Source
+from clearhead.recipe.data import Column, Data, HeldOut, Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.contrast import contrast, pooled, retrieval, same, with_correlation
@@ -58,8 +58,8 @@ class EmbeddingData(Data):
     """Pairs scored by similarity. With them, validation also measures the rank correlation of cosines and scores."""
     score: Column = "score"
     """Column of that number."""
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.1
-    """Share of the anchors that are held out for validation, where `valid` is None."""
+    held_out: HeldOut = 0.1
+    """Share of the anchors, or their number, that are held out for validation, where `valid` is None."""
     max_length: PositiveInt = 128
     """Most tokens of a text, special ones included; longer ones are cut."""
 

@@ -13,13 +13,13 @@ N_BEST = 5
 
 
 def fill(
-    network: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, n_best: int = N_BEST
+    network: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, limit: int, n_best: int = N_BEST
 ) -> list[list[list[tuple[str, float]]]]:
     """For each mask token of each text, the likeliest tokens in its place with their probabilities, best first.
 
-    Raises UserError for a text without the tokenizer's mask token, and for one that is too long.
+    Raises UserError for a text without the tokenizer's mask token, and for one of more than `limit` tokens.
     """
-    mask, limit = tokenizer.need("mask"), network.config.output.max_length
+    mask = tokenizer.need("mask")
     word = tokenizer.library.id_to_token(mask)
     found: list[list[list[tuple[str, float]]]] = []
     with Evaluating(network), torch.inference_mode():
@@ -29,8 +29,10 @@ def fill(
                 raise UserError(
                     f"text {number}: expected {word} where a word is to be filled in, got none; write {word}"
                 )
-            if limit is not None and len(ids) > limit:
-                raise UserError(f"text {number}: expected at most {limit} tokens, got {len(ids)}; cut it")
+            if len(ids) > limit:
+                raise UserError(
+                    f"text {number}: expected at most {limit} tokens, which this model reads, got {len(ids)}; cut it"
+                )
             inputs = Tokens(torch.tensor([ids], device=next(network.parameters()).device))
             best = network(inputs)[0, places].float().softmax(-1).topk(min(n_best, tokenizer.vocab_size))
             rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)

@@ -14,6 +14,7 @@ from clearhead.data.marks import template_marks
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import text_splits
 from clearhead.data.tokenizers import Tokenizer
+from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
@@ -160,4 +161,4 @@ class LanguageModel(HeadTask[LanguageRecipe]):
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         for text in texts:
             written = model.generate(text)
-            yield Prediction(text + written, {"text": written})
+            yield Prediction(tabbed(text + written), {"text": written})

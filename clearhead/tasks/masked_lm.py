@@ -12,6 +12,7 @@ from torch import Tensor
 from clearhead.config import LanguageHead, ModelConfig, Share
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import encoded_text
+from clearhead.data.labelled_ids import NO_LIMIT
 from clearhead.data.marks import Marks, template_marks
 from clearhead.data.masking import Masking
 from clearhead.data.sequences import Sequences
@@ -19,6 +20,7 @@ from clearhead.data.text_report import TextReport, count, text_report
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.data.vocabulary import special_ids, with_mask
 from clearhead.errors import UserError
+from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED, MANY
 from clearhead.model.mode import Evaluating
@@ -26,6 +28,7 @@ from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
+from clearhead.tasks.answers import most_tokens
 from clearhead.tasks.checks import check_length, check_vocabulary, with_head
 from clearhead.tasks.filling import fill
 from clearhead.tasks.head_task import HeadTask
@@ -187,15 +190,15 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
     ) -> Evaluation:
         data = MaskedData.model_construct() if recipe is None else recipe.data
         text = bare_text(model, source, data, data.held_out)
-        length = min(data.length, model.network.config.output.max_length or data.length)
+        length = min(data.length, most_tokens(model, data.length))
         both = {"masked": data.masked, "whole_words": data.whole_words}
         return cls(model.tokenizer, text, text, length=length, max_tokens=length, **both).evaluate(model.network)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the likeliest tokens for each mask token with their probabilities, separated by tabs."""
-        for places in fill(model.network, model.tokenizer, texts):
-            line = "\t".join(f"{token}\t{share:.4f}" for place in places for token, share in place)
+        for places in fill(model.network, model.tokenizer, texts, limit=most_tokens(model, NO_LIMIT)):
+            line = tabbed(*(cell for place in places for token, share in place for cell in (token, f"{share:.4f}")))
             masks: list[JsonValue] = [
                 [{"token": token, "probability": share} for token, share in place] for place in places
             ]

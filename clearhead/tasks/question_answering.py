@@ -23,7 +23,7 @@ from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
-from clearhead.tasks.answers import BATCH_TOKENS
+from clearhead.tasks.answers import BATCH_TOKENS, most_tokens
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of, with_head
 from clearhead.tasks.examples import Example, worst
 from clearhead.tasks.few import part_of
@@ -33,6 +33,8 @@ from clearhead.tasks.squad_scores import answer_scores, exact
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
 
 N_MISTAKES = 5
+USUAL_LENGTH = 384
+"""Tokens of a window in the scripts of Devlin et al. 2018."""
 
 
 class QuestionData(TestedData):
@@ -213,8 +215,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
             assert data is not None
             splits = question_splits(data, data.columns, data.held_out)
             questions = splits.get("test", splits["valid"])
-        limit, overlap = (data.max_length, data.overlap) if data else _reach(model.network.config)
-        asked = Asked.of(questions, model.tokenizer, limit=limit, overlap=overlap)
+        asked = Asked.of(questions, model.tokenizer, **_reach(model))
         return cls(model.tokenizer, asked, asked, max_tokens=BATCH_TOKENS).evaluate(model.network)
 
     @classmethod
@@ -230,8 +231,7 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
             if not tab or not context.strip():
                 raise UserError(f"{text[:60]!r}: expected a question, a tab and its context, got no context; add them")
             pairs.append((question, context))
-        limit, overlap = _reach(model.network.config)
-        yield from said(model.network, model.tokenizer, pairs, limit=limit, overlap=overlap)
+        yield from said(model.network, model.tokenizer, pairs, **_reach(model))
 
 
 def span_loss(grid: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
@@ -251,7 +251,8 @@ def with_pairs(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer if has_template else tokenizer.templated("{end} $A", "{end} $A {end} $B:1")
 
 
-def _reach(config: ModelConfig) -> tuple[int, int]:
-    """The length of windows and their overlap for a model without a recipe."""
-    limit = min(config.output.max_length or 384, 384)
-    return limit, limit // 3
+def _reach(model: Trained) -> dict[Literal["limit", "overlap"], int]:
+    """The length of windows and their overlap: as in training, otherwise those of Devlin et al. 2018."""
+    limit, overlap = most_tokens(model, USUAL_LENGTH), model.contract.overlap
+    limit = limit if model.contract.max_length else min(limit, USUAL_LENGTH)
+    return {"limit": limit, "overlap": limit // 3 if overlap is None else overlap}

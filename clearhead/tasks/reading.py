@@ -16,7 +16,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.randomness import key
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.tasks.task import Batch, Trained
 
 IGNORED = -1
@@ -141,7 +141,7 @@ def read_as(text: EncodedText, length: int, tokenizer: Tokenizer, *, name: str) 
     return Documents(text.ids, length)
 
 
-def bare_text(model: Trained, source: Source | None, data: Data, held_out: float) -> Sequences:
+def bare_text(model: Trained, source: Source | None, data: Data, held_out: HeldOut) -> Sequences:
     """The ids of a source's texts without marks; if it is None, of the texts that `data` hold out."""
     documents: Iterable[Iterable[str]]
     if source is not None:

@@ -1,6 +1,7 @@
 """The common part of encoder-decoder tasks: batches of pairs for teacher forcing, the loss, and decoding."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.generation.settings import searching
+from clearhead.json_text import tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
@@ -136,7 +138,14 @@ class PairTask(HeadTask[R]):
         """Predicts the output text for each input, behind the prefix that the model's tokenizer knows."""
         prefix = prefix_of(model.tokenizer)
         for text in model.translate([prefix + one for one in texts], searching(model.generation, {})):
-            yield Prediction(text, {"text": text})
+            yield Prediction(tabbed(text), {"text": text})
+
+
+def pairs_read(model: Trained, text: Pairs) -> EncodedPairs:
+    """Pairs whose sources the model reads as in training."""
+    pairs, limit = EncodedPairs.of(text, model.tokenizer), model.contract.max_length
+    room = None if limit is None else max(limit - len(source_marks(model.tokenizer)), 0)
+    return replace(pairs, source=[ids[:room] for ids in pairs.source])
 
 
 def written_examples(outputs: Sequence[str], text: Pairs, score: Score) -> tuple[Example, ...]:

@@ -12,7 +12,7 @@ from clearhead.data.batches import token_budget_batches
 from clearhead.data.squad_ids import NO_ANSWER, Window, Windows
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.json_text import JsonObject
+from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
@@ -128,4 +128,5 @@ def said(
     for (_, context), found in zip(pairs, best_of(data, logits_of(network, data, tokenizer)), strict=True):
         answer = found.text(context)
         place: JsonObject = {"start": found.start, "end": found.end} if answer else {"start": None, "end": None}
-        yield Prediction(" ".join(answer.split()), {"answer": answer, **place, "probability": found.probability})
+        line = tabbed(" ".join(answer.split()))
+        yield Prediction(line, {"answer": answer, **place, "probability": found.probability})

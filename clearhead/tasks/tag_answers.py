@@ -14,11 +14,11 @@ from clearhead.data.tag_schemes import OUTSIDE, SCHEMES, Scheme, Span, scheme_of
 from clearhead.data.tagged_ids import WordIds
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.json_text import JsonObject
+from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
-from clearhead.tasks.answers import BATCH_TOKENS
+from clearhead.tasks.answers import BATCH_TOKENS, told_apart
 from clearhead.tasks.task import Prediction
 
 WORD = re.compile(
@@ -36,7 +36,7 @@ def tagging_head(config: ModelConfig) -> TaggingHead:
 
 def tag_names(head: TaggingHead) -> tuple[str, ...]:
     """The names of a head's tags. A head with one label has two: one for its absence, then the label."""
-    names = head.labels or tuple(f"LABEL_{i}" for i in range(head.n_labels))
+    names = told_apart(head.labels) or tuple(f"LABEL_{i}" for i in range(head.n_labels))
     return names if len(names) > 1 else (OUTSIDE, *names)
 
 
@@ -122,11 +122,11 @@ def said(network: Transformer, tokenizer: Tokenizer, texts: Sequence[str], limit
         values: JsonObject = {"words": [*sentence.words], "tags": [*tags], "probabilities": [*likely]}
         if not decode.scheme:
             line = " ".join(f"{word}/{tag}" for word, tag in zip(sentence.words, tags, strict=True))
-            yield Prediction(line, values)
+            yield Prediction(tabbed(line), values)
             continue
         found = [entity(text, sentence, span, likely) for span in spans_of(tags)]
-        shown = [f"{one['label']} {one['start']}-{one['end']} {one['text']}" for one in found]
-        yield Prediction("\t".join(shown), {**values, "entities": [*found]})
+        shown = (f"{one['label']} {one['start']}-{one['end']} {one['text']}" for one in found)
+        yield Prediction(tabbed(*shown), {**values, "entities": [*found]})
 
 
 def entity(text: str, sentence: Sentence, span: Span, likely: Sequence[float]) -> JsonObject:

@@ -24,7 +24,7 @@ from clearhead.model.loss import IGNORED
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
-from clearhead.tasks.answers import BATCH_TOKENS
+from clearhead.tasks.answers import BATCH_TOKENS, most_tokens
 from clearhead.tasks.checks import check_length, check_vocabulary, layers_of, with_head
 from clearhead.tasks.examples import Example
 from clearhead.tasks.few import part_of
@@ -225,15 +225,14 @@ class Tagging(HeadTask[TaggingRecipe]):
             assert data is not None
             splits = tagged_splits(data, data.words, data.label, data.held_out).splits
             sentences = splits.get("test", splits["valid"])
-        limit = data.max_length if data else model.network.config.output.max_length or 512
-        found = Tagged.of(sentences, model.tokenizer, limit)
+        found = Tagged.of(sentences, model.tokenizer, most_tokens(model, 512))
         return cls(model.tokenizer, found, found, tags=names, max_tokens=BATCH_TOKENS).evaluate(model.network)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts a tag for each word, or the spans that the tags mark, separated by tabs."""
         tagging_head(model.network.config)
-        yield from said(model.network, model.tokenizer, texts, model.network.config.output.max_length or 512)
+        yield from said(model.network, model.tokenizer, texts, most_tokens(model, 512))
 
 
 def mistake(sentence: TaggedSentence, tags: Sequence[str]) -> Sample:

@@ -24,6 +24,7 @@ from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.numbers import AS_THEY_ARE, Numbers
 from clearhead.recipe import Recipe
+from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.examples import Example, Finding
@@ -221,11 +222,16 @@ class Prediction:
     """For a program, such as {"label": "good", "probability": 0.98}."""
 
 
+NOTHING = Prediction("", {})
+"""The prediction for a blank text."""
+
+
 class Trained(Protocol):
     """A model as `clearhead.load` returns it."""
 
     network: Transformer
     generation: GenerationConfig
+    contract: Contract
 
     @property
     def tokenizer(self) -> Tokenizer:

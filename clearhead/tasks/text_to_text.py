@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import PositiveInt
-
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
@@ -16,12 +14,12 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import searching
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import Score, exact_match
-from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder
+from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
 from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
 from clearhead.tasks.written_scores import MAIN, Metric, written_scores
 
@@ -30,8 +28,9 @@ class TextToTextData(Data):
     """Sources and targets, in two columns of a table or dataset."""
 
     test: Source | None = None
-    held_out: PositiveInt = 1000
-    """Training pairs that are held out for validation if `valid` is None, chosen by the hash of their source."""
+    held_out: HeldOut = 1000
+    """Training pairs that are held out for validation if `valid` is None, by number or share, chosen by the hash of
+    their source; at most a fifth."""
     prefix: str = ""
     """Text before each source, in training and in use, such as "summarize: " for a checkpoint that knows it."""
     preparation: Preparation = Preparation(max_length=512, too_long="cut")
@@ -122,7 +121,7 @@ class TextToText(PairTask[TextToTextRecipe]):
             assert recipe is not None
             splits = pair_splits(recipe.data, recipe.data.held_out, prefix=prefix)
             text = Pairs.of(splits.get("test", splits["valid"]))
-        pairs = EncodedPairs.of(text, model.tokenizer)
+        pairs = pairs_read(model, text)
         metric: Metric = recipe.evaluation.metric if recipe else "rouge"
         generation = searching(model.generation, options)
         task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, metric=metric)

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import PositiveInt
-
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
@@ -17,7 +15,7 @@ from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, Source
+from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.few import part_of
@@ -32,7 +30,7 @@ from clearhead.tasks.metrics import (
     moses_bleu,
 )
 from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder
+from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
 from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
 
 
@@ -40,8 +38,9 @@ class TranslationData(Data):
     """Sentence pairs."""
 
     test: Source | None = None
-    held_out: PositiveInt = 1000
-    """Training pairs that are held out for validation if `valid` is None, chosen by the hash of their source."""
+    held_out: HeldOut = 1000
+    """Training pairs that are held out for validation if `valid` is None, by number or share, chosen by the hash of
+    their source; at most a fifth."""
     preparation: Preparation = Preparation()
 
 
@@ -164,7 +163,7 @@ class Translation(PairTask[TranslationRecipe]):
             splits = pair_splits(recipe.data, recipe.data.held_out)
             rows = splits.get("test", splits["valid"])
             text = Pairs.of(row for row in rows if row[0].startswith(before))
-        pairs = EncodedPairs.of(text, model.tokenizer)
+        pairs = pairs_read(model, text)
         tokenize = search.pop("tokenize", recipe.evaluation.tokenize if recipe else "auto")
         moses, generation = search.pop("moses", None), searching(model.generation, search)
         task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, tokenize=tokenize, tags=tags)
