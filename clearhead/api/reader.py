@@ -18,6 +18,7 @@ from clearhead.config import (
 )
 from clearhead.data.labelled_ids import NO_LIMIT, Inputs, until_padding
 from clearhead.data.marks import Marks, source_marks, start_again, start_token, target_marks, template_marks
+from clearhead.data.tags import prefix_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -89,12 +90,17 @@ class Reader:
         return isinstance(self.config.first.input, FrameInput | WaveInput)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text with the tokenizer's special tokens, otherwise with an encoder-decoder's end token."""
+        """The ids of each text with the tokenizer's special tokens, otherwise with an encoder-decoder's end token.
+
+        They begin with the prefix that the model was trained with, and are cut to the longest length.
+        """
         if self.reads_sounds:
             raise UserError("text: expected a sound, which this model reads, got a text; try clearhead transcribe")
         marks, limit = self.marks(), self.longest
         room = None if limit is None else max(limit - len(marks), 0)
-        return [self.fitting(self.known(marks.around(ids[:room]))) for ids in self.words.encode_batch(texts)]
+        prefix = prefix_of(self.words) if len(self.config.stacks) == 2 else ""
+        encoded = self.words.encode_batch([prefix + text for text in texts] if prefix else texts)
+        return [self.fitting(self.known(marks.around(ids[:room]))) for ids in encoded]
 
     @property
     def longest(self) -> int | None:

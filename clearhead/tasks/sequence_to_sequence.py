@@ -12,7 +12,6 @@ from clearhead.data.encoded import EncodedPairs
 from clearhead.data.marks import source_marks, start_token, target_marks
 from clearhead.data.sequences import largest_of, lengths_of
 from clearhead.data.sources import Pairs
-from clearhead.data.tags import prefix_of
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
@@ -135,9 +134,8 @@ class PairTask(HeadTask[R]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """Predicts the output text for each input, behind the prefix that the model's tokenizer knows."""
-        prefix = prefix_of(model.tokenizer)
-        for text in model.translate([prefix + one for one in texts], searching(model.generation, {})):
+        """Predicts the output text for each input."""
+        for text in model.translate(texts, searching(model.generation, {})):
             yield Prediction(tabbed(text), {"text": text})
 
 

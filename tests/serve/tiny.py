@@ -157,12 +157,13 @@ def client_of(
     model: Model,
     *,
     slots: int = 4,
+    max_length: int = 64,
     queue: int = 32,
     key: str | None = None,
     prefix_cache: int = 0,
     draft: Model | str | None = None,
 ) -> Iterator[TestClient]:
-    service = Service(model, NAME, slots=slots, max_length=64, draft=draft)
+    service = Service(model, NAME, slots=slots, max_length=max_length, draft=draft)
     worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)
     worker.start()
     app = application(Routes(service, worker), key=key)

@@ -1,0 +1,622 @@
+"""Every way to ask every task the same: one answer, or one line that says why not."""
+
+import contextlib
+import csv
+import io
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clearhead import batch
+from clearhead.api import Model, load
+from clearhead.cli import main
+from clearhead.errors import UserError
+from clearhead.json_text import tabbed
+from clearhead.runs import start
+from clearhead.tasks.registry import validate
+from clearhead.training.train import train
+from tests.reliability import Counted
+from tests.serve.tiny import client_of
+
+Row = str | tuple[str, str]
+SIZES = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}
+INIT = {"std": 0.5, "depth_scaled": False}
+TRAINING = {"precision": "fp32", "device": "cpu", "steps": 1, "max_tokens": 512}
+INPUTS = 300
+CLOSE = 2e-4
+"""How far numbers may differ: a text's place in a batch changes their last bits."""
+WORDS = "cat dog horse mouse apple pear plum cherry saw drill file hammer the a ate fell on and Paris Rome".split()
+
+
+# --- models -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model to train, and how it is asked."""
+
+    tables: Mapping[str, Any]
+    verb: str
+    route: str = "predict"
+    """What the server does with it."""
+    pairs: bool = False
+    exports: Sequence[str] = ()
+    """The ways to ask that another library is."""
+
+
+def rng_of(*names: object) -> random.Random:
+    return random.Random("/".join(map(str, names)))
+
+
+def sentence(rng: random.Random, least: int = 3, most: int = 12) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(least, most)))
+
+
+def write_data() -> None:
+    """The training data of every kind, in the working folder."""
+    rng = rng_of("data")
+    texts = [sentence(rng, 4, 40) for _ in range(60)]
+    kinds = ["odd\tlabel", "line\nbreak", 'say "so"', "plain"]
+
+    def table(name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    table("labels.jsonl", [{"text": t, "label": kinds[i % 4]} for i, t in enumerate(texts)])
+    table("several.jsonl", [{"text": t, "label": ["a", "b"][: i % 3]} for i, t in enumerate(texts)])
+    table("numbers.jsonl", [{"text": t, "label": float(i % 7)} for i, t in enumerate(texts)])
+    table("two.jsonl", [{"text": t, "other": texts[-i], "label": "ab"[i % 2]} for i, t in enumerate(texts)])
+    table("pairs.jsonl", [{"source": t, "target": " ".join(t.split()[::-1])} for t in texts])
+    table("squad.jsonl", [{"question": f"which {t.split()[0]}", "context": t, "answer": t.split()[-1]} for t in texts])
+    rows = ("".join(f"{w}\t{'B-x' if i % 3 == 0 else 'O'}\n" for i, w in enumerate(t.split())) for t in texts)
+    Path("tags.conll").write_text("\n".join(rows), encoding="utf-8")
+    rows = ("".join(f"{w}\t{w[0].upper()}\n" for w in t.split()) for t in texts)
+    Path("words.conll").write_text("\n".join(rows), encoding="utf-8")
+    Path("lines.txt").write_text("\n".join(texts), encoding="utf-8")
+
+
+def recipe(task: str, data: Mapping[str, Any], *, preset: str, tokenizer: str, **more: Any) -> dict[str, Any]:
+    kind = {"kind": tokenizer, "vocab_size": 300 if tokenizer == "byte_bpe" else 120}
+    model = {"preset": preset, "stacks": SIZES, "init": INIT}
+    return {"task": task, "data": data, "tokenizer": kind, "model": model, "training": TRAINING, **more}
+
+
+def labels(path: str, **data: Any) -> dict[str, Any]:
+    return {"train": {"kind": "table", "path": path, "text": "text"}, "max_length": 24, **data}
+
+
+def kinds() -> dict[str, Kind]:
+    """A model of each task; texts are cut at few tokens, so that many inputs are long."""
+    short = {"max_new_tokens": 12}
+    pairs = {"kind": "table", "path": "pairs.jsonl", "source": "source", "target": "target"}
+    several = labels("several.jsonl", problem_type="multi_label_classification")
+    number, two = labels("numbers.jsonl", problem_type="regression"), labels("two.jsonl", text_pair="other")
+    encoder, writer = {"preset": "classifier", "tokenizer": "wordpiece"}, {"preset": "demo", "tokenizer": "byte_bpe"}
+    cut, text = {"preparation": {"max_length": 16, "too_long": "cut"}}, {"kind": "text", "paths": "lines.txt"}
+    text |= {"documents": "line"}
+    tagged = {"kind": "tagged", "paths": "tags.conll"}
+    squad = {"train": {"kind": "squad", "paths": "squad.jsonl"}, "max_length": 32, "overlap": 4}
+    both = ("transformers", "onnx")
+    return {
+        "classification": Kind(recipe("classification", labels("labels.jsonl"), **encoder), "classify", exports=both),
+        "classification of bytes": Kind(
+            recipe("classification", labels("labels.jsonl"), preset="nano", tokenizer="byte_bpe"), "classify"
+        ),
+        "several labels": Kind(recipe("classification", several, **encoder), "classify", exports=both),
+        "regression": Kind(recipe("classification", number, **encoder), "classify", exports=both),
+        "pairs": Kind(recipe("classification", two, **encoder), "classify", pairs=True, exports=both),
+        "spans": Kind(recipe("tagging", {"train": tagged, "max_length": 24}, **encoder), "tag"),
+        "tags": Kind(
+            recipe("tagging", {"train": {**tagged, "paths": "words.conll"}, "max_length": 24}, **encoder), "tag"
+        ),
+        "question answering": Kind(recipe("question_answering", squad, **encoder), "answer", pairs=True),
+        "translation": Kind(
+            recipe("translation", {"train": pairs, "held_out": 0.1, **cut}, **writer, generation=short),
+            "translate",
+            "translate",
+        ),
+        "text to text": Kind(
+            recipe(
+                "text_to_text",
+                {"train": pairs, "held_out": 8, "prefix": "turn: ", **cut},
+                **writer,
+                generation=short,
+            ),
+            "summarize",
+            "translate",
+        ),
+        "denoising": Kind(
+            recipe("denoising", {"train": text, "held_out": 6, "length": 16}, **writer, generation=short),
+            "predict",
+            "translate",
+        ),
+        "language model": Kind(
+            recipe(
+                "lm",
+                {"train": text, "held_out": 6, "length": 32},
+                preset="nano",
+                tokenizer="byte_bpe",
+                generation=short,
+            ),
+            "predict",
+            "complete",
+        ),
+        "masked language model": Kind(
+            recipe("masked_lm", {"train": text, "held_out": 6, "length": 64}, **encoder), "fill"
+        ),
+        "embedding": Kind(
+            recipe("embedding", {"train": pairs, "held_out": 8, "max_length": 24}, **encoder),
+            "embed",
+            "embed",
+            exports=("transformers",),
+        ),
+    }
+
+
+def trained(name: str, kind: Kind) -> Path:
+    """The run of a kind after one update."""
+    folder = Path(name.replace(" ", "-"))
+    list(train(start(validate(kind.tables, where=name), folder)[0]))
+    return folder
+
+
+# --- inputs -------------------------------------------------------------------------------------------------------
+
+
+ODD = [
+    *("", " ", "\t", "\n", " \r\n\t ", "\u3000", "\u00a0", "\u200b", "\ufeff", "\x00", "\x1c", "\x85", "\u2028"),
+    *("🙂", "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪", "❤️" * 40, "שלום עולם", "مرحبا بالعالم", "\u202eabc\u202c", "中文没有空格", "ภาษาไทย"),
+    *("e\u0301" * 9, "ﬀﬁ Ǆ ß İ", "\x1b[31mred\x1b[0m", "a\x00b", "a\tb", "a\nb", "a\r\nb", "a\u2028b", "a\x0bb\x0cc"),
+    *(
+        '"',
+        "'",
+        '""',
+        '"a",b',
+        "a,b;c|d",
+        "\\",
+        "\\t\\n",
+        "%s {} {{}}",
+        "-",
+        "--help",
+        "-1",
+        "@x",
+        "#",
+        "//",
+        "= 1 + 1",
+    ),
+    *("[MASK]", "<mask>", "[CLS] [SEP]", "<pad> <unk> <bos> <eos>", "</s>", "turn: cat", ">>de<< cat", "<2de> cat"),
+    *("null", "NaN", "true", "0", '{"text": "cat"}', "[1, 2]", "http://example.org/?a=b&c=d#e", "a@b.example"),
+    *(
+        "x" * 5000,
+        "cat" * 1500,
+        "catdog " * 400,
+        "the " * 600,
+        ". " * 500,
+        "🙂" * 700,
+        "\u0301" * 300,
+        " " * 900 + "cat",
+    ),
+]
+
+
+def odd_texts(n: int, seed: str) -> list[str]:
+    """Long, empty, odd and repeated texts."""
+    rng, found = rng_of("inputs", seed), [*ODD]
+    alphabet = [*map(chr, range(0x250)), *"אבגدهو中文字ไทย🙂🏽👍\u200d\u0301\u202e\ufeff\u3000", *(" " * 120)]
+    while len(found) < n:
+        match rng.randrange(7):
+            case 0:
+                found.append(sentence(rng, 200, 700))
+            case 1:
+                found.append(sentence(rng))
+            case 2:
+                found.append("".join(rng.choices(alphabet, k=rng.randint(1, 80))))
+            case 3:
+                found.append(rng.choice(found))
+            case 4:
+                found.append(rng.choice(["  ", "\t", "\n"]) + sentence(rng) + rng.choice(["  ", "\t", "\n"]))
+            case 5:
+                found.append(f"{sentence(rng)} <mask> {rng.choice(ODD)}")
+            case _:
+                found.append(f"{rng.choice(ODD)} {sentence(rng)} {rng.choice(ODD)}")
+    rng.shuffle(found)
+    return found[:n]
+
+
+def inputs_of(kind: Kind, n: int, name: str) -> list[Row]:
+    texts = odd_texts(n, name)
+    return [*zip(texts, odd_texts(n, f"{name} second"), strict=True)] if kind.pairs else [*texts]
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The line that says why not."""
+
+    line: str
+
+
+Answer = Mapping[str, Any] | Refusal
+
+
+class Broken(Exception):
+    """A way to ask ended in something other than an answer or a line."""
+
+
+def refused(ask: Callable[[], Any]) -> Any:
+    """What is said, or the line why not."""
+    try:
+        return ask()
+    except UserError as error:
+        if len(str(error).splitlines()) != 1:
+            raise Broken(f"a refusal of several lines: {str(error)[:200]!r}") from None
+        return Refusal(str(error))
+
+
+def command(*words: str) -> str | Refusal:
+    """What a command prints."""
+    out, told = io.StringIO(newline=""), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+        try:
+            main([*words])
+        except SystemExit as end:
+            if end.code not in (0, None):
+                lines = [line for line in told.getvalue().split("\n") if line.startswith("error: ")]
+                if end.code != 2 or len(lines) != 1:
+                    raise Broken(f"{words[0]}: code {end.code}: {told.getvalue()[:300]!r}") from None
+                return Refusal(lines[0])
+    return out.getvalue()
+
+
+def from_lines(said: str | Refusal) -> list[Answer] | Refusal:
+    """The values that --json prints for each input."""
+    if isinstance(said, Refusal):
+        return said
+    rows = [json.loads(line) for line in said.split("\n")[:-1]]
+    return [{name: value for name, value in row.items() if name != "input"} for row in rows]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two answers are equal but for the last bits of their numbers."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, float) and isinstance(other, int | float):
+        return abs(one - other) <= CLOSE * max(1.0, abs(one))
+    return one == other
+
+
+# --- ways ---------------------------------------------------------------------------------------------------------
+
+
+Way = Callable[[Sequence[Row]], list[Answer] | Refusal]
+
+
+def on_a_line(row: Row) -> str:
+    return row if isinstance(row, str) else "\t".join(part.replace("\t", " ") for part in row)
+
+
+def columns(kind: Kind) -> tuple[str, ...]:
+    if not kind.pairs:
+        return ("text",)
+    return ("question", "context") if kind.verb == "answer" else ("text", "other")
+
+
+def in_file(folder: Path, kind: Kind, suffix: str) -> Way:
+    """A table of all inputs."""
+
+    def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
+        path, names = Path(f"inputs{suffix}"), columns(kind)
+        cells = [(row,) if isinstance(row, str) else row for row in rows]
+        with path.open("w", encoding="utf-8", newline="") as file:
+            if suffix == ".csv":
+                csv.writer(file).writerows([names, *cells])
+            else:
+                file.writelines(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in cells)
+        given = ("--text", names[0], *(("--text-pair", names[1]) if kind.pairs else ()))
+        return from_lines(command("predict", str(folder), "--json", "--file", str(path), *given))
+
+    return ask
+
+
+def in_lines(folder: Path) -> Way:
+    """A file of lines, of the inputs that have none of their own."""
+
+    def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
+        Path("inputs.txt").write_text("".join(f"{on_a_line(row)}\n" for row in rows), encoding="utf-8", newline="")
+        return from_lines(command("predict", str(folder), "--json", "--file", "inputs.txt"))
+
+    return ask
+
+
+def as_rows(found: Mapping[str, Any], names: Sequence[str]) -> list[Answer]:
+    """The values of a batch, as `predict` gives them."""
+    n = len(next(iter(found.values())))
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+    rows = [{name: plain(found[name][i]) for name in names} for i in range(n)]
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def in_batches(folder: Path, kind: Kind) -> Way:
+    def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
+        names = columns(kind)
+        given = {name: [row if isinstance(row, str) else row[i] for row in rows] for i, name in enumerate(names)}
+        told = batch.Predict(str(folder), names[0], text_pair=names[1] if kind.pairs else None)
+        found = refused(lambda: told(given))
+        return found if isinstance(found, Refusal) else as_rows(found, [name for name in found if name not in names])
+
+    return ask
+
+
+def by_server(client: Any, kind: Kind) -> Way:
+    """One request, in the form of the route that the model has."""
+
+    def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
+        route, body, values = {
+            "translate": ("/translate", {"text": rows}, lambda said: [{"text": one} for one in said["translations"]]),
+            "embed": ("/v1/embeddings", {"input": rows}, lambda s: [{"vector": one["embedding"]} for one in s["data"]]),
+            "complete": (
+                "/v1/completions",
+                {"prompt": rows, "max_tokens": 12},
+                lambda said: [{"text": one["text"]} for one in said["choices"]],
+            ),
+            "predict": ("/v1/predict", {"inputs": rows}, lambda said: said["predictions"]),
+        }[kind.route]
+        found: list[Answer] = []
+        for at in range(0, len(rows), 16):
+            own = {name: value[at : at + 16] if value is rows else value for name, value in body.items()}
+            response = client.post(route, json=own)
+            said = response.json()
+            if response.status_code != 200:
+                line = said["error"]["message"]
+                if response.status_code >= 500 or len(line.splitlines()) != 1:
+                    raise Broken(f"{route}: {response.status_code}: {line[:200]!r}")
+                return Refusal(line)
+            found += values(said)
+        return found
+
+    return ask
+
+
+def by_verbs(model: Model, kind: Kind) -> Way:
+    """The method of the model that its verb names, in the form of `predict`."""
+
+    def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
+        texts: Any = [on_a_line(row) for row in rows]
+        if kind.route == "translate":
+            known = [text for text in texts if text.strip()]
+            found = iter(refused(lambda: model.translate(known, beams=1) if known else []))
+            return [{"text": next(found)} if text.strip() else {} for text in texts]
+        if kind.route == "embed":
+            vectors = refused(lambda: model.embed(texts))
+            return vectors if isinstance(vectors, Refusal) else [{"vector": row} for row in vectors.tolist()]
+        found = refused(lambda: model.classify(texts))
+        if isinstance(found, Refusal):
+            return found
+        if kind.tables["data"].get("problem_type") == "regression":
+            return [{"values": [value for _, value in row]} if row else {} for row in found]
+        return [{"probabilities": dict(row)} if row else {} for row in found]
+
+    return ask
+
+
+def by_transformers(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]:
+    """The reference library on the saved folder, told to cut."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    cls = transformers.AutoModel if kind.route == "embed" else transformers.AutoModelForSequenceClassification
+    network = cls.from_pretrained(folder).eval()
+
+    def ask(rows: Sequence[Row]) -> list[Answer]:
+        found: list[Answer] = []
+        for row in rows:
+            texts = (row,) if isinstance(row, str) else row
+            given = tokenizer(*texts, truncation=True, return_tensors="pt")
+            with torch.inference_mode():
+                if kind.route == "embed":
+                    vector = network(**given).last_hidden_state[0].mean(0)
+                    found.append({"vector": (vector / vector.norm()).tolist()})
+                else:
+                    found.append(scored(network(**given).logits[0].numpy(), kind, network.config.id2label))
+        return found
+
+    return ask
+
+
+def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]:
+    """onnxruntime on the exported graph, with the tokenizer beside it."""
+    import onnxruntime
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    names = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    wanted = [one.name for one in session.get_inputs()]
+
+    def ask(rows: Sequence[Row]) -> list[Answer]:
+        found: list[Answer] = []
+        for row in rows:
+            texts = (row,) if isinstance(row, str) else row
+            given = tokenizer(*texts, truncation=True, return_tensors="np")
+            types = np.zeros_like(given["input_ids"])
+            (logits,) = session.run(None, {name: given.get(name, types) for name in wanted})
+            found.append(scored(logits[0], kind, {int(i): name for i, name in names.items()}))
+        return found
+
+    return ask
+
+
+def scored(logits: np.ndarray, kind: Kind, names: Mapping[int, str]) -> Answer:
+    """The values of logits, by the kind of labels."""
+    match kind.tables["data"].get("problem_type"):
+        case "regression":
+            return {"values": [float(value) for value in logits]}
+        case "multi_label_classification":
+            shares = 1 / (1 + np.exp(-logits))
+        case _:
+            shares = np.exp(logits - logits.max())
+            shares /= shares.sum()
+    return {"probabilities": {names[i]: float(share) for i, share in enumerate(shares)}}
+
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+    """What was asked, and what was broken."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+
+    def compare(self, way: str, rows: Sequence[Row], found: Any, expected: Sequence[Answer]) -> None:
+        """Compares the answers of one way with those of Python to each input alone."""
+        self.counts["asked"] += len(rows)
+        if isinstance(found, Refusal):
+            self.broken.append(f"{way}: refuses what Python answers: {found.line[:200]}")
+            return
+        if len(found) != len(rows):
+            self.broken.append(f"{way}: {len(found)} answers for {len(rows)} inputs")
+            return
+        for row, one, own in zip(rows, found, expected, strict=True):
+            wanted = own if not isinstance(own, Mapping) else {name: own[name] for name in own if name in one}
+            complete = isinstance(own, Mapping) and bool(one) == bool(own)
+            if complete and same(wanted, one):
+                self.counts["equal"] += 1
+            else:
+                self.broken.append(f"{way}: {row!r:.120}: {one!r:.300} in place of {own!r:.300}")
+
+    def refuse(self, way: str, row: Row, found: Any) -> None:
+        """Checks that one way refuses an input that Python refuses."""
+        self.counts["asked"] += 1
+        if isinstance(found, Refusal):
+            self.counts["refused"] += 1
+        else:
+            self.broken.append(f"{way}: {row!r:.120}: {found!r:.300} in place of a refusal")
+
+
+def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
+    """Asks one model in every way."""
+    folder, tally, rows = trained(name, kind), Tally(), inputs_of(kind, n, name)
+    model = load(folder)
+    alone: list[Answer] = []
+    for row in rows:
+        said = refused(lambda row=row: model.predict([row]))
+        alone.append(said if isinstance(said, Refusal) else said[0])
+    known = [(row, own) for row, own in zip(rows, alone, strict=True) if not isinstance(own, Refusal)]
+    bad = [row for row, own in zip(rows, alone, strict=True) if isinstance(own, Refusal)]
+    blank = [(row, own) for row, own in known if not own]
+    saved = load(model.save(Path(f"{folder}-saved")))
+    ways: dict[str, Way] = {
+        "Python": lambda some: refused(lambda: [*model.predict(some)]),
+        "line": lambda some: from_lines(command("predict", str(folder), "--json", "--", *map(on_a_line, some))),
+        "verb": lambda some: from_lines(command(kind.verb, str(folder), "--json", "--", *map(on_a_line, some))),
+        "saved": lambda some: refused(lambda: [*saved.predict(some)]),
+        "jsonl": in_file(folder, kind, ".jsonl"),
+        "csv": in_file(folder, kind, ".csv"),
+        "lines": in_lines(folder),
+        "batch": in_batches(folder, kind),
+    }
+    if kind.verb == "translate":
+        ways["verb"] = lambda some: plain_of(command("translate", str(folder), "--", *map(on_a_line, some)))
+    if kind.verb in ("classify", "translate", "summarize", "embed"):
+        ways["method"] = by_verbs(model, kind)
+    one_line = {row for row in rows if not any(c in on_a_line(row) for c in "\r\n")}
+    with client_of(model, max_length=1 << 16) as client:
+        ways["server"] = by_server(client, kind)
+        for way, ask in ways.items():
+            # Lines of a file hold no line break, and these routes take no blank text.
+            some = [(row, own) for row, own in known if way != "lines" or row in one_line]
+            no_blanks = (way, kind.route) in {("server", route) for route in ("translate", "embed", "complete")}
+            no_blanks |= (way, kind.route) == ("method", "embed")
+            try:
+                if no_blanks:
+                    some = [(row, own) for row, own in some if own]
+                    for row, _ in blank:
+                        tally.refuse(way, row, ask([row]))
+                tally.compare(way, [row for row, _ in some], ask([row for row, _ in some]), [own for _, own in some])
+                for row in bad:
+                    if way != "lines" or row in one_line:
+                        tally.refuse(way, row, ask([row]))
+            except Broken as error:
+                tally.broken.append(f"{way}: {error}")
+    plain = command("predict", str(folder), "--", *(on_a_line(row) for row, _ in known))
+    tally.counts["asked"] += 1
+    n_lines = len(plain.splitlines()) if isinstance(plain, str) else 0
+    if n_lines != len(known):
+        tally.broken.append(f"plain: {n_lines} lines for {len(known)} inputs")
+    answered = [(row, own) for row, own in known if own]
+    for export in kind.exports if exports else ():
+        if export == "onnx":
+            command("export", str(folder), "--to", "onnx", "--out", f"{folder}-onnx")
+            asked = by_onnx(Path(f"{folder}-onnx"), kind)
+        else:
+            asked = by_transformers(Path(f"{folder}-saved"), kind)
+        tally.compare(
+            export, [row for row, _ in answered], asked([row for row, _ in answered]), [o for _, o in answered]
+        )
+    return tally
+
+
+def plain_of(said: str | Refusal) -> list[Answer] | Refusal:
+    """The texts of lines that are not JSON."""
+    if isinstance(said, Refusal):
+        return said
+    return [{"text": json.loads(line) if line[:1] == '"' and quoted(line) else line} if line else {} for line in
+            said.split("\n")[:-1]]  # fmt: skip
+
+
+def quoted(line: str) -> bool:
+    """Whether a line is a cell that `tabbed` wrote as JSON."""
+    try:
+        return tabbed(json.loads(line)) == line
+    except ValueError:
+        return False
+
+
+def every_way(folder: Path, n: int = INPUTS, only: Sequence[str] = (), *, exports: bool = True) -> Counted:
+    """All kinds in a folder."""
+    total = Tally()
+    with contextlib.chdir(folder):
+        write_data()
+        for name, kind in kinds().items():
+            if only and name not in only:
+                continue
+            with told_nothing():
+                found = tried(name, kind, n, exports=exports)
+            print(f"{name}: {dict(found.counts)}, {len(found.broken)} broken", flush=True)
+            for line in found.broken[:8]:
+                print(f"    {line}", flush=True)
+            total.counts += found.counts
+            total.broken += [f"{name}: {line}" for line in found.broken]
+    counts = total.counts
+    said = f"{counts['asked']:,} answers: {counts['equal']:,} equal, {counts['refused']:,} refused in one line alike"
+    return Counted(counts["asked"], len(total.broken), said)
+
+
+@contextlib.contextmanager
+def told_nothing() -> Iterator[None]:
+    """Hides what training says."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+if __name__ == "__main__":
+    import sys
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        print(every_way(Path(place), int(sys.argv[1]) if len(sys.argv) > 1 else INPUTS, sys.argv[2:]))
