@@ -1,19 +1,21 @@
 """Reads tokens after those that a cache holds: the network's side of generation."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.generation import screening
 from clearhead.generation.compiled import Compiled
-from clearhead.generation.recorded import MOST_ROWS, Recorded, can_record, room_for
+from clearhead.generation.recorded import MOST_ROWS, NotRepeatedError, Recorded, room_for
 from clearhead.generation.threads import threads_of, using
 from clearhead.model import Tokens, Transformer, packing
 from clearhead.model.block import Memory
 from clearhead.model.cache import GrowingCache
 from clearhead.model.mode import Evaluating
+from clearhead.model.snapshot import Snapshot, obstacle
 from clearhead.trace import tracing, watched
 
 PATIENCE = 16
@@ -25,6 +27,23 @@ STEADY = 4
 def no_gradients() -> torch.no_grad | torch.inference_mode:
     """Inference mode, or no_grad while tracing, because traced values may enter a computation with gradients."""
     return torch.no_grad() if tracing() else torch.inference_mode()
+
+
+@dataclass
+class Paths:
+    """How the steps of a text were computed. A step may be packed, recorded and screened at once."""
+
+    __repr__ = brief
+
+    steps: int = 0
+    packed: int = 0
+    recorded: int = 0
+    screened: int = 0
+    compiled: int = 0
+    changes: int = 0
+    """How often the network changed between two steps, so that fast paths began anew."""
+    obstacle: str | None = None
+    """What kept fast paths from the last step, such as a hook."""
 
 
 class Decoding:
@@ -39,16 +58,44 @@ class Decoding:
         that of a single text's logits only the largest counts, so that they can be screened.
         """
         self.network, self.cache, self.length = network, network.new_cache(), length
-        self.evaluating = Evaluating(network)
+        self.evaluating, self.slots, self.wants_largest = Evaluating(network), slots, takes_largest
         self.compiled: Compiled | None = None
         self.recorded: Recorded | None = None
-        self.n_steady, self.records = 0, length is not None and can_record(network)
-        self.fast, self.n_steps, self.slots = packing.ready(network, rows=slots), 0, slots
-        self.threads = threads_of(self.fast, slots, measure=False)
-        self.takes_largest = takes_largest and slots == 1 and self.records and not network.compiles_steps
-        self.screened = screening.ready(network, self.fast) if self.takes_largest else None
+        self.paths = Paths()
         self.memory: Memory | None = None
         self.inputs = self.read = torch.empty(0)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins with the paths that apply to the network as it is now, and need no preparation."""
+        network, self.n_steady, self.n_steps = self.network, 0, 0
+        self.paths.obstacle = obstacle(network)
+        is_known = self.paths.obstacle is None
+        self.compiles = network.compiles_steps and self.length is not None and self.slots == 1 and is_known
+        self.records = self.length is not None and is_known and next(network.parameters()).device.type == "cpu"
+        self.fast = packing.ready(network, rows=self.slots) if is_known else network
+        self.threads = threads_of(self.fast, self.slots, measure=False)
+        self.takes_largest = self.wants_largest and self.slots == 1 and self.records and not network.compiles_steps
+        self.screened = screening.ready(network, self.fast) if self.takes_largest else None
+        self.snapshot: Snapshot | None = None
+        self.look()
+
+    def look(self) -> None:
+        """Notes what the paths in use depend on."""
+        if self.is_fast or self.screened or self.recorded or self.compiled:
+            copied = packing.copied(self.fast)
+            if self.screened is not None:
+                copied.append(self.screened.screen.weight)
+            namespaces = self.recorded.namespaces if self.recorded else ()
+            self.snapshot = Snapshot(self.network, copied, namespaces)
+
+    def changed(self) -> None:
+        """Goes on by the network itself, for it is no longer what the fast paths were made of."""
+        self.unrecorded()
+        if self.compiled is not None:
+            self.cache, self.compiled = self.compiled.cache.growing(), None
+        self.paths.changes += 1
+        self.begin()
 
     @property
     def reading(self) -> Transformer:
@@ -94,6 +141,7 @@ class Decoding:
         found = self.logits(tokens, 1)[:, -1]
         if self.screened is None or watched():
             return found
+        self.paths.screened += 1
         with no_gradients(), using(self.threads):
             return self.screened.logits(found, never)
 
@@ -103,10 +151,17 @@ class Decoding:
         While they are screened: n last d, the states from which the output matrix makes them.
         """
         with self.evaluating, no_gradients(), using(self.threads if self.n_steps else torch.get_num_threads()):
+            if self.snapshot is not None and not watched() and not self.snapshot.holds():
+                self.changed()
             self.n_steps += 1
-            if self.network.compiles_steps and self.length and self.slots == 1 and self.cache.length and not watched():
-                self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.length)
+            self.paths.steps += 1
+            if self.compiles and self.cache.length and not watched():
+                if self.compiled is None:
+                    assert self.length is not None
+                    self.compiled = Compiled(self.network, self.cache, length=self.length)
+                    self.look()
                 self.cache = self.compiled.cache
+                self.paths.compiled += 1
                 return self.compiled(tokens, self.memory)
             if self.n_steps == PATIENCE and not self.is_fast:
                 self.fast = packing.packed(self.network, rows=self.slots)
@@ -114,7 +169,9 @@ class Decoding:
                 if self.is_fast:
                     self.screened = screening.ready(self.network, self.fast) if self.takes_largest else None
                     self.unrecorded()
+                    self.look()
             self.screen()
+            self.paths.packed += self.is_fast and not watched()
             if self.records and (logits := self.repeated(tokens)) is not None:
                 return logits
             network = self.reading
@@ -133,19 +190,32 @@ class Decoding:
         is_step = tokens.grid[1] == 1 and not watched()
         self.n_steady = self.n_steady + 1 if is_step else 0
         if is_step and self.recorded is not None and self.recorded.left:
-            return self.recorded(tokens)
+            try:
+                logits = self.recorded(tokens)
+            except NotRepeatedError:
+                self.changed()
+                self.records = False
+                return None
+            self.paths.recorded += 1
+            return logits
         self.unrecorded()
         assert self.length is not None
         rows, length = tokens.grid[0], self.cache.length
         if self.n_steady <= STEADY or self.length - length <= STEADY or rows > MOST_ROWS:
             return None
         try:
+            self.records = (why := obstacle(self.network)) is None
+            if why is not None:
+                self.paths.obstacle = why
+                return None
             room = room_for(rows, length, self.length)
             self.recorded = Recorded(self.reading, tokens, self.memory, self.cache, room=room)
-        except RuntimeError:  # Such as CannotRecordError. The cache is as it was, so an ordinary step can follow.
-            self.records = False
+        except RuntimeError as error:  # Such as CannotRecordError. The cache is as it was: an ordinary step can follow.
+            self.records, self.paths.obstacle = False, str(error)
             return None
+        self.look()
         self.cache = self.recorded.cache
+        self.paths.recorded += 1
         return self.recorded.logits
 
     def screen(self) -> None:
@@ -156,6 +226,7 @@ class Decoding:
             self.takes_largest = self.screened is not None
             if self.takes_largest:
                 self.unrecorded()
+                self.look()
 
     def unrecorded(self) -> None:
         """Go on without the recording."""

@@ -20,6 +20,7 @@ from clearhead.model.int8 import LEVELS, TINY, levels, low_byte, middle, product
 from clearhead.model.linear import LinearMap, effective_weight, is_plain, shared_copy
 from clearhead.model.packing import fingerprint
 from clearhead.model.quickest import Run, answered, quickest
+from clearhead.model.snapshot import obstacle
 
 WORTH_SCREENING = 1 << 22
 """Smallest size of an output matrix, in numbers, for which screening may pay (docs/inference.md)."""
@@ -169,7 +170,7 @@ def screened(network: Transformer, fast: Transformer) -> Screened | None:
     `fast` is the copy of `network` that reads. The screen holds the matrix as it is now. It is kept for the next call,
     which compares a fingerprint of every byte and makes a new one of what has changed. `forget` frees it.
     """
-    linear = _screenable(network)
+    linear = None if obstacle(network) else _screenable(network)
     if linear is None or answered(_question(linear), WAYS) == "whole":
         return None
     mark, output = fingerprint(linear.weight.detach()), _output(fast)

@@ -23,6 +23,7 @@ from clearhead.model.grids import encoding_of
 from clearhead.model.initialize import initialize
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.loss import IGNORED
+from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
@@ -43,7 +44,7 @@ class LayerKind(NamedTuple):
     rotary: bool
 
 
-class Stack(nn.Module):
+class Stack(Part):
     """embed -> blocks -> final norm."""
 
     def __init__(self, config: StackConfig, *, causal: bool, cross: bool) -> None:
@@ -200,7 +201,7 @@ class Stack(nn.Module):
             )
 
 
-class Transformer(HasAttached):
+class Transformer(Part, HasAttached):
     """An encoder, a decoder or both, and a head   (Vaswani et al. 2017, figure 1)
 
     `network(source, target)` for an encoder-decoder, `network(tokens)` for a single stack. Logits are b t v, or n v in
