@@ -15,7 +15,7 @@ from clearhead.model import Tokens, Transformer, packing
 from clearhead.model.block import Memory
 from clearhead.model.cache import GrowingCache
 from clearhead.model.mode import Evaluating
-from clearhead.model.snapshot import Snapshot, obstacle
+from clearhead.model.snapshot import Code, Snapshot, obstacle, watching
 from clearhead.trace import tracing, watched
 
 PATIENCE = 16
@@ -40,28 +40,45 @@ class Paths:
     recorded: int = 0
     screened: int = 0
     compiled: int = 0
+    guessed: int = 0
+    """Tokens of a draft that a step read beside the text's own."""
     changes: int = 0
     """How often the network changed between two steps, so that fast paths began anew."""
     obstacle: str | None = None
-    """What kept fast paths from the last step, such as a hook."""
+    """What keeps the network's code from being skipped, such as a hook."""
+
+    def __str__(self) -> str:
+        """`48 steps: 45 recorded, 33 packed; 1 change of the network; not by fast paths: a hook of decoder`."""
+        names = "recorded", "packed", "screened", "compiled"
+        counts = [f"{n} {name}" for name in names if (n := getattr(self, name))] or ["all plain"]
+        counts += [f"{self.guessed} guesses"] if self.guessed else []
+        text = f"{self.steps} steps: {', '.join(counts)}"
+        text += f"; {self.changes} changes of the network" if self.changes else ""
+        return text + (f"; kept from fast paths by {self.obstacle}" if self.obstacle else "")
 
 
 class Decoding:
     """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
 
     def __init__(
-        self, network: Transformer, *, length: int | None = None, slots: int = 1, takes_largest: bool = False
+        self,
+        network: Transformer,
+        *,
+        length: int | None = None,
+        slots: int = 1,
+        takes_largest: bool = False,
+        paths: Paths | None = None,
     ) -> None:
         """`slots` is how many there are at first, and `length` the final number of tokens of each.
 
         With `length`, one token after another is read, so that a step can be compiled or recorded. `takes_largest` says
-        that of a single text's logits only the largest counts, so that they can be screened.
+        that of a single text's logits only the largest counts, so that they can be screened. `paths` takes notes.
         """
         self.network, self.cache, self.length = network, network.new_cache(), length
         self.evaluating, self.slots, self.wants_largest = Evaluating(network), slots, takes_largest
         self.compiled: Compiled | None = None
         self.recorded: Recorded | None = None
-        self.paths = Paths()
+        self.paths = paths or Paths()
         self.memory: Memory | None = None
         self.inputs = self.read = torch.empty(0)
         self.begin()
@@ -78,16 +95,17 @@ class Decoding:
         self.takes_largest = self.wants_largest and self.slots == 1 and self.records and not network.compiles_steps
         self.screened = screening.ready(network, self.fast) if self.takes_largest else None
         self.snapshot: Snapshot | None = None
+        self.code: Code | None = None
+        """The code that a recording skips, as a step before it ran it."""
         self.look()
 
     def look(self) -> None:
         """Notes what the paths in use depend on."""
-        if self.is_fast or self.screened or self.recorded or self.compiled:
+        if self.is_fast or self.screened or self.code or self.compiled:
             copied = packing.copied(self.fast)
             if self.screened is not None:
                 copied.append(self.screened.screen.weight)
-            namespaces = self.recorded.namespaces if self.recorded else ()
-            self.snapshot = Snapshot(self.network, copied, namespaces)
+            self.snapshot = Snapshot(self.network, copied, self.code.namespaces if self.code else ())
 
     def changed(self) -> None:
         """Goes on by the network itself, for it is no longer what the fast paths were made of."""
@@ -174,13 +192,29 @@ class Decoding:
             self.paths.packed += self.is_fast and not watched()
             if self.records and (logits := self.repeated(tokens)) is not None:
                 return logits
-            network = self.reading
-            if tokens.grid[1] == last or tracing():
-                return network.decode(tokens, self.memory, self.cache)[:, -last:]
-            # Only the last logits of a prompt are needed, and all of them would be large.
-            assert network.decoder is not None
-            states, layout = network.decoder(tokens, self.memory, self.cache)
-            return network.head(states[:, -last:], layout)
+            if self.records and self.code is None and self.n_steady >= STEADY:
+                return self.watched_logits(tokens, last)
+            return self.plain_logits(tokens, last)
+
+    def plain_logits(self, tokens: Tokens, last: int) -> Tensor:
+        """The same by the code of the network that reads."""
+        network = self.reading
+        if tokens.grid[1] == last or tracing():
+            return network.decode(tokens, self.memory, self.cache)[:, -last:]
+        # Only the last logits of a prompt are needed, and all of them would be large.
+        assert network.decoder is not None
+        states, layout = network.decoder(tokens, self.memory, self.cache)
+        return network.head(states[:, -last:], layout)
+
+    def watched_logits(self, tokens: Tokens, last: int) -> Tensor:
+        """The same, and whether a recording may skip the code that runs."""
+        why = obstacle(self.network)
+        with watching() as self.code:
+            logits = self.plain_logits(tokens, last)
+        self.paths.obstacle = why or self.code.unknown
+        self.records = self.paths.obstacle is None
+        self.look()
+        return logits
 
     def repeated(self, tokens: Tokens) -> Tensor | None:
         """n 1 v: the logits by a recording of the step, which may begin here; None while none pays or none is possible.
@@ -201,19 +235,14 @@ class Decoding:
         self.unrecorded()
         assert self.length is not None
         rows, length = tokens.grid[0], self.cache.length
-        if self.n_steady <= STEADY or self.length - length <= STEADY or rows > MOST_ROWS:
+        if self.n_steady <= STEADY or self.code is None or self.length - length <= STEADY or rows > MOST_ROWS:
             return None
         try:
-            self.records = (why := obstacle(self.network)) is None
-            if why is not None:
-                self.paths.obstacle = why
-                return None
             room = room_for(rows, length, self.length)
             self.recorded = Recorded(self.reading, tokens, self.memory, self.cache, room=room)
         except RuntimeError as error:  # Such as CannotRecordError. The cache is as it was: an ordinary step can follow.
             self.records, self.paths.obstacle = False, str(error)
             return None
-        self.look()
         self.cache = self.recorded.cache
         self.paths.recorded += 1
         return self.recorded.logits

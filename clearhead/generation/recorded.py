@@ -21,7 +21,6 @@ from clearhead.model.experts import Mixture
 from clearhead.model.int8 import RoundedRows
 from clearhead.model.joint import JointPart
 from clearhead.model.linear import shared_copy
-from clearhead.model.snapshot import known_code
 
 ROOM, LEAST_ROOM, MOST_ROWS = 256, 64, 8
 """Cells of all rows together, and of each, by which the room of a recording grows, and the most rows that are recorded.
@@ -43,7 +42,7 @@ class Recorded:
     """The decoder's steps after a prefilled cache, one token a row, while the rows stay the same."""
 
     def __init__(self, network: Transformer, tokens: Tokens, memory: Memory | None, past: Cache, *, room: int) -> None:
-        """Reads these tokens, and records how. Raises CannotRecordError or UnknownCodeError if that cannot be repeated.
+        """Reads these tokens, and records how. Raises CannotRecordError if that cannot be repeated.
 
         What is computed from weights alone is repeated too, so that whoever writes to a weight changes the next step.
         """
@@ -55,7 +54,7 @@ class Recorded:
             self.ids = tokens.ids.clone()
             cells = [cell for block in self.cache.blocks for cell in (block.attn.k, block.attn.v) if cell is not None]
             recorder = _Recorder([self.ids, self.cache.at, *cells, *network.parameters(), *network.buffers()])
-            with known_code() as self.namespaces, recorder:
+            with recorder:
                 logits = recorder.followed(network).decode(Tokens(self.ids), memory, self.cache)
             self.runs, self.logits = recorder.runs(logits), logits
 

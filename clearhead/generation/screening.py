@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from clearhead.model import Transformer
 from clearhead.model.heads import LanguageHead
-from clearhead.model.int8 import LEVELS, TINY, levels, low_byte, middle, product, sums_are_exact
+from clearhead.model.int8 import LEVELS, TINY, levels, low_byte, middle, prepacked, product, sums_are_exact
 from clearhead.model.linear import LinearMap, effective_weight, is_plain, shared_copy
 from clearhead.model.packing import fingerprint
 from clearhead.model.quickest import Run, answered, quickest
@@ -64,7 +64,7 @@ class Screen:
             integers[to], self.scale[to] = rounded, scale[:, 0]
             error[to] = rounded.mul_(scale).sub_(some).norm(dim=1)
             norm[to] = some.norm(dim=1)
-        self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
+        self.packed = prepacked(integers)
         self.offset = torch.zeros(cells, dtype=torch.long)
         self.rounding = 1.01 * (d + SPARE) * ROUNDING
         self.error, self.norm = ((1 + self.rounding) * x.view(-1, RUN).amax(1) for x in (error, norm))

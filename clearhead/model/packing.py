@@ -170,9 +170,10 @@ def _fingerprints(groups: list[Group]) -> list[list[int]]:
 
 
 def fingerprint(weight: Tensor) -> int:
-    """A 128-bit hash of the bytes of a matrix."""
-    stored = weight if weight.is_contiguous() else weight.T
-    return xxhash.xxh3_128_intdigest(stored.contiguous().view(torch.uint8).numpy().data)
+    """A 128-bit hash of the bytes of a matrix, and of the order in which they are read."""
+    is_turned = not weight.is_contiguous()
+    stored = weight.T if is_turned else weight
+    return xxhash.xxh3_128_intdigest(stored.contiguous().view(torch.uint8).numpy().data, seed=is_turned)
 
 
 def _pack(weight: Tensor) -> Tensor:

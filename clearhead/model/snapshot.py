@@ -7,6 +7,7 @@ is known: parts of this package and PyTorch's own, without hooks. And it may go 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from types import FrameType
@@ -26,8 +27,14 @@ PLACES = 64
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class UnknownCodeError(RuntimeError):
-    """A step runs code that may depend on more than its inputs."""
+@dataclass
+class Code:
+    """The Python code that ran."""
+
+    namespaces: list[dict[str, Any]] = field(default_factory=list)
+    """Those of this package and PyTorch's networks that it belongs to."""
+    unknown: str | None = None
+    """Another package that some of it belongs to. It may depend on more than its inputs."""
 
 
 def obstacle(network: nn.Module) -> str | None:
@@ -39,7 +46,8 @@ def obstacle(network: nn.Module) -> str | None:
     for path, module in network.named_modules():
         if not _is_known(type(module)) or "forward" in vars(module):
             return f"{path or 'the network'}, a {type(module).__name__} with code of its own"
-        if any(vars(module)[name] for name in HOOKS):
+        hooks = chain.from_iterable(vars(module)[name].values() for name in HOOKS)
+        if any(not _is_sharding(hook) for hook in hooks):
             return f"a hook of {path or 'the network'}"
         for name, x in chain(module._parameters.items(), module._buffers.items()):
             if x is not None and type(x) not in (Tensor, nn.Parameter, nn.Buffer):
@@ -50,10 +58,15 @@ def obstacle(network: nn.Module) -> str | None:
 
 
 def _is_known(kind: type[nn.Module]) -> bool:
-    """Whether this class and its `forward` are of this package or PyTorch."""
+    """Whether this class and its `forward` are of this package or PyTorch, sharded or not."""
+    kind = next(own for own in kind.__mro__ if not _is_sharding(own))
     if not (kind in KNOWN or kind.__module__.startswith(OWN)):
         return False
     return all(_name(getattr(call, "__globals__", None)).startswith((*OWN, "torch.nn.")) for call in _calls(kind))
+
+
+def _is_sharding(x: object) -> bool:
+    return str(getattr(x, "__module__", None)).startswith("torch.distributed.")
 
 
 def _calls(kind: type[nn.Module]) -> Iterator[object]:
@@ -67,30 +80,32 @@ def _name(namespace: Mapping[str, Any] | None) -> str:
 
 
 @contextmanager
-def known_code() -> Iterator[list[dict[str, Any]]]:
-    """Yields the namespaces of the code that runs in the block. Raises UnknownCodeError if any of it is not known."""
-    namespaces: dict[int, dict[str, Any]] = {}
-    unknown: list[str] = []
+def watching() -> Iterator[Code]:
+    """Yields what is known, after the block, about the code that ran in it."""
+    code, namespaces = Code(), dict[int, dict[str, Any]]()
     allowed = {"clearhead", "torch", *sys.stdlib_module_names}
 
     def look(frame: FrameType, event: str, called: Any) -> None:
         if event == "call":
-            name = _name(frame.f_globals)
             namespaces[id(frame.f_globals)] = frame.f_globals
-        else:
-            name = str(getattr(called, "__module__", None) or "torch") if event == "c_call" else "torch"
-        if name.partition(".")[0] not in allowed:
-            unknown.append(name)
+        elif event == "c_call" and _package(getattr(called, "__module__", None)) not in allowed:
+            code.unknown = f"code of {called.__module__}"
 
-    before, found = sys.getprofile(), list[dict[str, Any]]()
+    before = sys.getprofile()
     sys.setprofile(look)
     try:
-        yield found
+        yield code
     finally:
         sys.setprofile(before)
-    if unknown:
-        raise UnknownCodeError(f"code of {unknown[0]}")
-    found += (space for space in namespaces.values() if _name(space).startswith((*OWN, "torch.nn.")))
+    for namespace in namespaces.values():
+        if _package(_name(namespace)) not in allowed:
+            code.unknown = f"code of {_name(namespace)}"
+        elif _name(namespace).startswith((*OWN, "torch.nn.")):
+            code.namespaces.append(namespace)
+
+
+def _package(module: str | None) -> str:
+    return (module or "torch").partition(".")[0]
 
 
 class Snapshot:
