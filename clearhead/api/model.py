@@ -1,6 +1,6 @@
 """`Model`: a network with its tokenizer and its default settings of generation."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.api import predicting, saving, variants
 from clearhead.api.classifying import TEMPLATE, ZeroShot, classified, entailed
-from clearhead.api.continuing import beginning, continued, conversation, remedy
+from clearhead.api.continuing import Pieces, beginning, continued, conversation, remedy
 from clearhead.api.embedding import SentenceReader, vectors_of
 from clearhead.api.held import Held
 from clearhead.api.reader import Input, Texts, listed
@@ -133,7 +133,7 @@ class Model(Held):
         stop: Sequence[str] = (),
         draft: "Model | str | None" = None,
         **settings: object,
-    ) -> Iterator[str]:
+    ) -> Pieces:
         """The answer to a conversation of {"role": …, "content": …} in the model's own template, piece by piece."""
         return continued(self, conversation(self, messages), changed(config or self.generation, settings), stop, draft)
 
@@ -145,8 +145,10 @@ class Model(Held):
         stop: Sequence[str] = (),
         draft: "Model | str | None" = None,
         **settings: object,
-    ) -> Iterator[str]:
+    ) -> Pieces:
         """The continuation piece by piece while it is generated, up to the first of the stop strings.
+
+        The `paths` of what is returned say how the steps so far were computed.
 
         Generates one hypothesis and ignores the beams of `config`; `settings` as in `translate`. A `draft`, a smaller
         model of the same vocabulary or "lookup", makes it faster (docs/inference.md). Raises UserError at the call

@@ -1,19 +1,21 @@
 """Reads tokens after those that a cache holds: the network's side of generation."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.generation import screening
 from clearhead.generation.compiled import Compiled
-from clearhead.generation.recorded import MOST_ROWS, Recorded, can_record, room_for
+from clearhead.generation.recorded import MOST_ROWS, NotRepeatedError, Recorded, room_for
 from clearhead.generation.threads import threads_of, using
 from clearhead.model import Tokens, Transformer, packing
 from clearhead.model.block import Memory
 from clearhead.model.cache import GrowingCache
 from clearhead.model.mode import Evaluating
+from clearhead.model.snapshot import Code, Snapshot, obstacle, watching
 from clearhead.trace import tracing, watched
 
 PATIENCE = 16
@@ -27,28 +29,91 @@ def no_gradients() -> torch.no_grad | torch.inference_mode:
     return torch.no_grad() if tracing() else torch.inference_mode()
 
 
+@dataclass
+class Paths:
+    """How the steps of a text were computed. A step may be packed, recorded and screened at once."""
+
+    __repr__ = brief
+
+    steps: int = 0
+    packed: int = 0
+    recorded: int = 0
+    screened: int = 0
+    compiled: int = 0
+    guessed: int = 0
+    """Tokens of a draft that a step read beside the text's own."""
+    changes: int = 0
+    """How often the network changed between two steps, so that fast paths began anew."""
+    obstacle: str | None = None
+    """What keeps the network's code from being skipped, such as a hook."""
+
+    def __str__(self) -> str:
+        """`48 steps: 45 recorded, 33 packed; 1 change of the network; not by fast paths: a hook of decoder`."""
+        names = "recorded", "packed", "screened", "compiled"
+        counts = [f"{n} {name}" for name in names if (n := getattr(self, name))] or ["all plain"]
+        counts += [f"{self.guessed} guesses"] if self.guessed else []
+        text = f"{self.steps} steps: {', '.join(counts)}"
+        text += f"; {self.changes} changes of the network" if self.changes else ""
+        return text + (f"; kept from fast paths by {self.obstacle}" if self.obstacle else "")
+
+
 class Decoding:
     """The state between two steps: the cache, the input of each slot, and the input of each row of the memory."""
 
     def __init__(
-        self, network: Transformer, *, length: int | None = None, slots: int = 1, takes_largest: bool = False
+        self,
+        network: Transformer,
+        *,
+        length: int | None = None,
+        slots: int = 1,
+        takes_largest: bool = False,
+        paths: Paths | None = None,
     ) -> None:
         """`slots` is how many there are at first, and `length` the final number of tokens of each.
 
         With `length`, one token after another is read, so that a step can be compiled or recorded. `takes_largest` says
-        that of a single text's logits only the largest counts, so that they can be screened.
+        that of a single text's logits only the largest counts, so that they can be screened. `paths` takes notes.
         """
         self.network, self.cache, self.length = network, network.new_cache(), length
-        self.evaluating = Evaluating(network)
+        self.evaluating, self.slots, self.wants_largest = Evaluating(network), slots, takes_largest
         self.compiled: Compiled | None = None
         self.recorded: Recorded | None = None
-        self.n_steady, self.records = 0, length is not None and can_record(network)
-        self.fast, self.n_steps, self.slots = packing.ready(network, rows=slots), 0, slots
-        self.threads = threads_of(self.fast, slots, measure=False)
-        self.takes_largest = takes_largest and slots == 1 and self.records and not network.compiles_steps
-        self.screened = screening.ready(network, self.fast) if self.takes_largest else None
+        self.paths = paths or Paths()
         self.memory: Memory | None = None
         self.inputs = self.read = torch.empty(0)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins with the paths that apply to the network as it is now, and need no preparation."""
+        network, self.n_steady, self.n_steps = self.network, 0, 0
+        self.paths.obstacle = obstacle(network)
+        is_known = self.paths.obstacle is None
+        self.compiles = network.compiles_steps and self.length is not None and self.slots == 1 and is_known
+        self.records = self.length is not None and is_known and next(network.parameters()).device.type == "cpu"
+        self.fast = packing.ready(network, rows=self.slots) if is_known else network
+        self.threads = threads_of(self.fast, self.slots, measure=False)
+        self.takes_largest = self.wants_largest and self.slots == 1 and self.records and not network.compiles_steps
+        self.screened = screening.ready(network, self.fast) if self.takes_largest else None
+        self.snapshot: Snapshot | None = None
+        self.code: Code | None = None
+        """The code that a recording skips, as a step before it ran it."""
+        self.look()
+
+    def look(self) -> None:
+        """Notes what the paths in use depend on."""
+        if self.is_fast or self.screened or self.code or self.compiled:
+            copied = packing.copied(self.fast)
+            if self.screened is not None:
+                copied.append(self.screened.screen.weight)
+            self.snapshot = Snapshot(self.network, copied, self.code.namespaces if self.code else ())
+
+    def changed(self) -> None:
+        """Goes on by the network itself, for it is no longer what the fast paths were made of."""
+        self.unrecorded()
+        if self.compiled is not None:
+            self.cache, self.compiled = self.compiled.cache.growing(), None
+        self.paths.changes += 1
+        self.begin()
 
     @property
     def reading(self) -> Transformer:
@@ -94,6 +159,7 @@ class Decoding:
         found = self.logits(tokens, 1)[:, -1]
         if self.screened is None or watched():
             return found
+        self.paths.screened += 1
         with no_gradients(), using(self.threads):
             return self.screened.logits(found, never)
 
@@ -103,10 +169,17 @@ class Decoding:
         While they are screened: n last d, the states from which the output matrix makes them.
         """
         with self.evaluating, no_gradients(), using(self.threads if self.n_steps else torch.get_num_threads()):
+            if self.snapshot is not None and not watched() and not self.snapshot.holds():
+                self.changed()
             self.n_steps += 1
-            if self.network.compiles_steps and self.length and self.slots == 1 and self.cache.length and not watched():
-                self.compiled = self.compiled or Compiled(self.network, self.cache, length=self.length)
+            self.paths.steps += 1
+            if self.compiles and self.cache.length and not watched():
+                if self.compiled is None:
+                    assert self.length is not None
+                    self.compiled = Compiled(self.network, self.cache, length=self.length)
+                    self.look()
                 self.cache = self.compiled.cache
+                self.paths.compiled += 1
                 return self.compiled(tokens, self.memory)
             if self.n_steps == PATIENCE and not self.is_fast:
                 self.fast = packing.packed(self.network, rows=self.slots)
@@ -114,16 +187,34 @@ class Decoding:
                 if self.is_fast:
                     self.screened = screening.ready(self.network, self.fast) if self.takes_largest else None
                     self.unrecorded()
+                    self.look()
             self.screen()
+            self.paths.packed += self.is_fast and not watched()
             if self.records and (logits := self.repeated(tokens)) is not None:
                 return logits
-            network = self.reading
-            if tokens.grid[1] == last or tracing():
-                return network.decode(tokens, self.memory, self.cache)[:, -last:]
-            # Only the last logits of a prompt are needed, and all of them would be large.
-            assert network.decoder is not None
-            states, layout = network.decoder(tokens, self.memory, self.cache)
-            return network.head(states[:, -last:], layout)
+            if self.records and self.code is None and self.n_steady >= STEADY:
+                return self.watched_logits(tokens, last)
+            return self.plain_logits(tokens, last)
+
+    def plain_logits(self, tokens: Tokens, last: int) -> Tensor:
+        """The same by the code of the network that reads."""
+        network = self.reading
+        if tokens.grid[1] == last or tracing():
+            return network.decode(tokens, self.memory, self.cache)[:, -last:]
+        # Only the last logits of a prompt are needed, and all of them would be large.
+        assert network.decoder is not None
+        states, layout = network.decoder(tokens, self.memory, self.cache)
+        return network.head(states[:, -last:], layout)
+
+    def watched_logits(self, tokens: Tokens, last: int) -> Tensor:
+        """The same, and whether a recording may skip the code that runs."""
+        why = obstacle(self.network)
+        with watching() as self.code:
+            logits = self.plain_logits(tokens, last)
+        self.paths.obstacle = why or self.code.unknown
+        self.records = self.paths.obstacle is None
+        self.look()
+        return logits
 
     def repeated(self, tokens: Tokens) -> Tensor | None:
         """n 1 v: the logits by a recording of the step, which may begin here; None while none pays or none is possible.
@@ -133,19 +224,27 @@ class Decoding:
         is_step = tokens.grid[1] == 1 and not watched()
         self.n_steady = self.n_steady + 1 if is_step else 0
         if is_step and self.recorded is not None and self.recorded.left:
-            return self.recorded(tokens)
+            try:
+                logits = self.recorded(tokens)
+            except NotRepeatedError:
+                self.changed()
+                self.records = False
+                return None
+            self.paths.recorded += 1
+            return logits
         self.unrecorded()
         assert self.length is not None
         rows, length = tokens.grid[0], self.cache.length
-        if self.n_steady <= STEADY or self.length - length <= STEADY or rows > MOST_ROWS:
+        if self.n_steady <= STEADY or self.code is None or self.length - length <= STEADY or rows > MOST_ROWS:
             return None
         try:
             room = room_for(rows, length, self.length)
             self.recorded = Recorded(self.reading, tokens, self.memory, self.cache, room=room)
-        except RuntimeError:  # Such as CannotRecordError. The cache is as it was, so an ordinary step can follow.
-            self.records = False
+        except RuntimeError as error:  # Such as CannotRecordError. The cache is as it was: an ordinary step can follow.
+            self.records, self.paths.obstacle = False, str(error)
             return None
         self.cache = self.recorded.cache
+        self.paths.recorded += 1
         return self.recorded.logits
 
     def screen(self) -> None:
@@ -156,6 +255,7 @@ class Decoding:
             self.takes_largest = self.screened is not None
             if self.takes_largest:
                 self.unrecorded()
+                self.look()
 
     def unrecorded(self) -> None:
         """Go on without the recording."""

@@ -9,7 +9,7 @@ import torch
 from clearhead.brief import brief
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.generation.decoding import Decoding, forget, no_gradients
+from clearhead.generation.decoding import Decoding, Paths, forget, no_gradients
 from clearhead.generation.drafting import Drafter, LookupDrafter, NetworkDrafter
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
@@ -35,6 +35,19 @@ class Finished:
 
 
 GenerationEvent = Step | Finished
+
+
+class Events(Iterator[GenerationEvent]):
+    """The events of texts that are written together."""
+
+    def __init__(self, events: Iterator[GenerationEvent], paths: Paths) -> None:
+        self._events, self.paths = events, paths
+        """`paths`: how the steps so far were computed."""
+
+    def __next__(self) -> GenerationEvent:
+        return next(self._events)
+
+
 Draft = Transformer | Literal["lookup"]
 
 
@@ -52,8 +65,11 @@ def generate(
     draft: Draft | None = None,
     scored: bool = True,
     **settings: object,
-) -> Iterator[GenerationEvent]:
+) -> Events:
     """Yields one `Step` for each token, then `Finished`. The network is in evaluation mode only during a step.
+
+    A step skips the network's Python code where that is known to change nothing (docs/inference.md); the `paths` of
+    what is returned say how often.
 
     A decoder continues `prompts` (left-padded), or begins with the start token; with an encoder it first reads
     `source`, one row a prompt. Special tokens that the config names take precedence over bos_id, eos_id and pad_id.
@@ -87,15 +103,18 @@ def generate(
     else:
         numbers = range(b) if numbers is None else numbers
         search = Sampling(history, config, limit=n_steps, stop=stop, numbers=numbers, scored=scored)
-    if draft is None:
-        return _events(network, prompts, source, search, None)
-    _check_draft(network, draft, search)
-    assert isinstance(search, Sampling)
-    if isinstance(draft, str):
-        return _events(network, prompts, source, search, LookupDrafter())
-    size = network.decoder.lookup.num_embeddings if network.decoder else 0
-    drafter = NetworkDrafter(draft, search.sampler, search.names[0], vocab_size=size)
-    return _events(network, prompts, source, search, drafter)
+    drafter: Drafter | None = None
+    if draft is not None:
+        _check_draft(network, draft, search)
+        assert isinstance(search, Sampling)
+        size = network.decoder.lookup.num_embeddings if network.decoder else 0
+        drafter = (
+            LookupDrafter()
+            if isinstance(draft, str)
+            else NetworkDrafter(draft, search.sampler, search.names[0], vocab_size=size)
+        )
+    paths = Paths()
+    return Events(_events(network, prompts, source, search, drafter, paths), paths)
 
 
 def _check_draft(network: Transformer, draft: Draft, search: Search) -> None:
@@ -147,12 +166,18 @@ def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None
 
 
 def _events(
-    network: Transformer, prompts: Tokens, source: Tokens | None, search: Search, drafter: Drafter | None
+    network: Transformer,
+    prompts: Tokens,
+    source: Tokens | None,
+    search: Search,
+    drafter: Drafter | None,
+    paths: Paths,
 ) -> Iterator[GenerationEvent]:
     try:
         length = None if drafter else prompts.grid[1] + search.ends.limit - 1
         greedy = search if isinstance(search, Sampling) and drafter is None and search.takes_largest else None
-        decoding = Decoding(network, length=length, slots=search.b * search.k, takes_largest=greedy is not None)
+        slots = search.b * search.k
+        decoding = Decoding(network, length=length, slots=slots, takes_largest=greedy is not None, paths=paths)
         logits = decoding.start(prompts, source, greedy.never if greedy else ()).repeat_interleave(search.k, 0)
         decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
         ahead = None
@@ -171,6 +196,7 @@ def _events(
                 continue
             assert isinstance(search, Sampling)
             logits = ahead.feed(search.history)
+            paths.guessed, paths.obstacle = ahead.drafts.n_guessed, ahead.obstacle
             search.proposal = ahead.proposal
         yield Finished(search.hypotheses(), ahead.drafts if ahead else None)
     finally:

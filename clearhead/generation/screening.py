@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from clearhead.model import Transformer
 from clearhead.model.heads import LanguageHead
-from clearhead.model.int8 import LEVELS, TINY, levels, low_byte, middle, product, sums_are_exact
+from clearhead.model.int8 import LEVELS, TINY, levels, low_byte, middle, prepacked, product, sums_are_exact
 from clearhead.model.linear import LinearMap, effective_weight, is_plain, shared_copy
 from clearhead.model.packing import fingerprint
 from clearhead.model.quickest import Run, answered, quickest
+from clearhead.model.snapshot import obstacle
 
 WORTH_SCREENING = 1 << 22
 """Smallest size of an output matrix, in numbers, for which screening may pay (docs/inference.md)."""
@@ -63,7 +64,7 @@ class Screen:
             integers[to], self.scale[to] = rounded, scale[:, 0]
             error[to] = rounded.mul_(scale).sub_(some).norm(dim=1)
             norm[to] = some.norm(dim=1)
-        self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
+        self.packed = prepacked(integers)
         self.offset = torch.zeros(cells, dtype=torch.long)
         self.rounding = 1.01 * (d + SPARE) * ROUNDING
         self.error, self.norm = ((1 + self.rounding) * x.view(-1, RUN).amax(1) for x in (error, norm))
@@ -169,7 +170,7 @@ def screened(network: Transformer, fast: Transformer) -> Screened | None:
     `fast` is the copy of `network` that reads. The screen holds the matrix as it is now. It is kept for the next call,
     which compares a fingerprint of every byte and makes a new one of what has changed. `forget` frees it.
     """
-    linear = _screenable(network)
+    linear = None if obstacle(network) else _screenable(network)
     if linear is None or answered(_question(linear), WAYS) == "whole":
         return None
     mark, output = fingerprint(linear.weight.detach()), _output(fast)

@@ -20,6 +20,7 @@ from clearhead.generation.drafting import Drafter, Guess, NetworkDrafter
 from clearhead.generation.pace import Pace
 from clearhead.generation.sampling import History
 from clearhead.model import Tokens, Transformer
+from clearhead.model.snapshot import Snapshot, obstacle, watching
 from clearhead.trace import watched
 
 MOST = 16
@@ -69,7 +70,7 @@ class Reader(Protocol):
 class Speculation:
     """Reads one text's tokens in passes that hold guesses.
 
-    While a trace or an edit watches the network, a pass reads one token, as without guesses.
+    While a trace or an edit watches the network, or code that is not known is in it, a pass reads one token.
     """
 
     def __init__(
@@ -85,6 +86,9 @@ class Speculation:
         """Cells of the cache that hold the text; guesses follow."""
         self.waiting: deque[tuple[Guess, Tensor]] = deque()
         """Guesses that the cache holds, each with the logits after it."""
+        self.snapshot: Snapshot | None = None
+        """What the waiting logits were computed with. There are no guesses before the first pass has shown it."""
+        self.obstacle: str | None = None
         self.usual: tuple[float, float] | None = None
         """Usual seconds of a pass and of a guess, in place of a clock's."""
         if isinstance(drafter, NetworkDrafter) and repeats:
@@ -99,6 +103,9 @@ class Speculation:
     def feed(self, history: History) -> Tensor:
         """The text, 1 t -> 1 v: the logits after its last token, the only one that has not been fed."""
         token = history.ids[:, -1]
+        if self.snapshot is not None and not self.snapshot.holds():
+            self.waiting.clear()
+            self.snapshot = None
         if self.waiting:
             guess, logits = self.waiting.popleft()
             is_right = guess.token == int(token)
@@ -114,11 +121,13 @@ class Speculation:
     def _pass(self, token: Tensor, history: History) -> Tensor:
         self.reader.cut(self.n_read)
         began = time.perf_counter()
-        guesses = [] if watched() else list(self._guesses(history))
+        looks = self.snapshot is None and self.obstacle is None and not watched()
+        rests = watched() or self.snapshot is None
+        guesses = [] if rests else list(self._guesses(history))
         drafted = time.perf_counter()
         read = Tokens(torch.cat([token, token.new_tensor([guess.token for guess in guesses])])[None])
         was_fast = self.reader.is_fast
-        logits = self.reader.logits(read, read.grid[1])[0]
+        logits = (self._looked_at(read) if looks else self.reader.logits(read, read.grid[1]))[0]
         now = time.perf_counter()
         if self.usual is not None:
             took = self.usual[0] * (1 + ROW * len(guesses))
@@ -133,6 +142,17 @@ class Speculation:
         self.drafts.n_guessed += len(guesses)
         self.waiting.extend(zip(guesses, logits[1:, None], strict=True))
         return logits[:1]
+
+    def _looked_at(self, read: Tokens) -> Tensor:
+        """A pass that finds out whether the code of the network may run less often than tokens are written."""
+        network = self.reader.network
+        why = obstacle(network)
+        with watching() as code:
+            logits = self.reader.logits(read, read.grid[1])
+        self.obstacle = why or code.unknown
+        if self.obstacle is None:
+            self.snapshot = Snapshot(network, network.parameters(), code.namespaces)
+        return logits
 
     def _guesses(self, history: History) -> Iterator[Guess]:
         """As many guesses as are likely to pay, and at most as many as the text may still have tokens."""

@@ -16,6 +16,7 @@ from clearhead.model.encoding import PositionEncoding
 from clearhead.model.latent import Latents, joined
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight, narrowed
+from clearhead.model.mode import Part
 from clearhead.model.norm import Norm, build_norm
 from clearhead.model.ops import Steps
 from clearhead.model.reach import Reach, ReachSteps
@@ -61,7 +62,7 @@ def _apart(z: Tensor, n: int) -> Tensor:
     return z if n == 1 else z.unflatten(2, (n, -1)).transpose(1, 2).flatten(0, 1)
 
 
-class Attention(nn.Module):
+class Attention(Part):
     """out = concat_h(softmax(Q_h K_h^T scale + mask) V_h) W_O   (Vaswani et al. 2017, 3.2)
 
     Self-attention when keys come from the same states, cross-attention when they come from an encoder's.

@@ -1,6 +1,6 @@
 """The block from which every family is built."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.config import StackConfig
 from clearhead.model.attention import Attention
@@ -8,6 +8,7 @@ from clearhead.model.cache import BlockCache
 from clearhead.model.experts import Mixture
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
+from clearhead.model.mode import Part
 from clearhead.model.ops import Steps
 from clearhead.model.reach import Reach, ReachSteps
 from clearhead.model.residual import LayerScale, Residual
@@ -17,7 +18,7 @@ Memory = tuple[Tensor, Layout]
 """An encoder's last states and their layout."""
 
 
-class Block(nn.Module):
+class Block(Part):
     """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1)."""
 
     def __init__(self, config: StackConfig, *, cross: bool, first_norm: bool = True, experts: bool = False) -> None:

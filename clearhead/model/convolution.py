@@ -6,12 +6,13 @@ from torch import Tensor, nn
 
 from clearhead.config import Convolution
 from clearhead.model.feedforward import ACTIVATIONS, activation_steps
+from clearhead.model.mode import Part
 from clearhead.model.norm import ChannelNorm, LayerNorm
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, parameters
 from clearhead.trace import tap
 
 
-class ConvolutionLayer(nn.Module):
+class ConvolutionLayer(Part):
     """act(Norm(sum_k W_k x_{step t + k} + b)), all W_k in one matrix   (Baevski et al. 2020, 2)"""
 
     def __init__(
@@ -45,7 +46,7 @@ class ConvolutionLayer(nn.Module):
             return activation_steps(to, f"{path}.out", x, self.activation)
 
 
-class Around(nn.Module, Deriving):
+class Around(Part, Deriving):
     """act(sum_k W_k x_{t + k - width / 2} + b), W_k = size_k direction_k / |direction_k|   (Baevski et al. 2020, 2;
     Salimans and Kingma 2016)
 

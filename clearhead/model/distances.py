@@ -9,6 +9,7 @@ from clearhead import config as c
 from clearhead.model.division import Division
 from clearhead.model.dropout import dropout
 from clearhead.model.encoding import NotAdded, NotScored, NotTurned, Relation, bucket
+from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
 from clearhead.model.reach import ReachSteps
@@ -52,7 +53,7 @@ def distance_rows(distance: Tensor, n_buckets: int | None, max_distance: int) ->
     return (distance + reach).clamp(0, 2 * reach - 1)
 
 
-class DistanceScores(nn.Module):
+class DistanceScores(Part):
     """c2p = q_t . Kr[t - s] scale and p2c = k_s . Qr[t - s] scale, Kr = R W_K and Qr = R W_Q   (He et al. 2020, 3.1)
 
     R has a vector for each distance. With `shared`, W_K and W_Q are those of the attention itself.
@@ -157,7 +158,7 @@ class LayerBiasEncoding(NotAdded, NotTurned, NotScored):
         return None
 
 
-class LayerBias(nn.Module):
+class LayerBias(Part):
     """bias[h, bucket(key - query)]   (Raffel et al. 2019, 2.1)"""
 
     divisions = (Division("table", "heads", "outputs"),)

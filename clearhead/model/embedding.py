@@ -15,13 +15,14 @@ from clearhead.model.dropout import dropout
 from clearhead.model.encoding import PositionEncoding
 from clearhead.model.feedforward import activation_steps
 from clearhead.model.layout import Layout, Tokens
+from clearhead.model.mode import Part
 from clearhead.model.norm import Norm, build_norm
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
 from clearhead.model.table import Table
 from clearhead.trace import tap
 
 
-class Embedding(nn.Module, ABC):
+class Embedding(Part, ABC):
     """sum = tokens + positions, then norm, dropout and a dense layer to d_model if the config has them."""
 
     norm: Norm | None

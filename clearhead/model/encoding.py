@@ -5,9 +5,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.brief import brief
+from clearhead.model.mode import Part
 from clearhead.model.ops import Steps
 
 
@@ -38,7 +39,7 @@ class Relation:
     """r d: a vector for each row, which all layers share."""
 
 
-class PositionEncoding(nn.Module, ABC):
+class PositionEncoding(Part, ABC):
     """Four ways to encode positions. An encoding returns None for those that it does not use.
 
     A `_steps` method lists the ops of each way and returns the address of the result, or None. `path` is that of the

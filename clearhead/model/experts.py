@@ -9,6 +9,7 @@ from clearhead.model.balance import count
 from clearhead.model.dropout import dropout
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.linear import is_plain
+from clearhead.model.mode import Part
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, only_sized, parameters
 from clearhead.trace import tap, tracing
 
@@ -18,7 +19,7 @@ NEVER_NARROWED = ".router.correction"
 # --- the choice ------------------------------------------------------------------------------------------------------
 
 
-class Router(nn.Module):
+class Router(Part):
     """scores = softmax(x W^T), or sigmoid; an expert's share is its score if it is among the k best, else 0
 
     Shazeer et al. 2017, 2.1; groups and sigmoid: DeepSeek-AI 2024, 2.1.2. Scores are at least float32.
@@ -110,7 +111,7 @@ def _normalised(shares: Tensor) -> Tensor:
 # --- the experts -----------------------------------------------------------------------------------------------------
 
 
-class Mixture(nn.Module):
+class Mixture(Part):
     """y = sum_e share_e(x) FFN_e(x) + (sigmoid(x w)) FFN_shared(x), the last where the config has a shared expert
 
     Each expert computes only the positions that chose it. While traced or compiled, every expert computes them all, so

@@ -11,6 +11,7 @@ from clearhead.config import StackConfig
 from clearhead.model.division import Division
 from clearhead.model.dropout import dropout
 from clearhead.model.linear import narrowed
+from clearhead.model.mode import Part
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, its_inputs
 from clearhead.trace import tap
 
@@ -43,7 +44,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid
 """Functions of ops beside those."""
 
 
-class FeedForward(nn.Module):
+class FeedForward(Part):
     """down(act(up(x)));  gated: down(act(gate(x)) * up(x))   (Vaswani et al. 2017, 3.3; Shazeer 2020)"""
 
     divisions = (

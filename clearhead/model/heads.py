@@ -14,6 +14,7 @@ from clearhead.model.feedforward import ACTIVATIONS, activation_steps
 from clearhead.model.layout import Layout
 from clearhead.model.linear import LinearMap, effective_weight, has_weight
 from clearhead.model.loss import CHUNK, FEW, IGNORED, MANY, NEVER, cross_entropy, linear_cross_entropy
+from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Steps
 from clearhead.model.pool import end, pool
@@ -24,7 +25,7 @@ Readout = c.LanguageHead | c.ClassificationHead | c.TaggingHead | c.SpanHead
 POOLER = ACTIVATIONS | {"tanh": torch.tanh}
 
 
-class OutputHead(nn.Module, ABC):
+class OutputHead(Part, ABC):
     """norm(act(dense(states))), of these what the config has, before an output matrix   (Devlin et al. 2018, masked LM)
 
     The dense layer leads to `width`, by default d_model.
@@ -244,7 +245,7 @@ class TaggingHead(OutputHead):
             to.linear(f"{path}.logits", to.dropout(x, self.dropout), self.output, f"{path}.output")
 
 
-class NoHead(nn.Module):
+class NoHead(Part):
     """The states themselves."""
 
     def __init__(self, head: c.NoHead, stack: c.StackConfig) -> None:

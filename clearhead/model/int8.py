@@ -61,7 +61,7 @@ class RoundedRows(Int8Linear):
     """
 
     def store(self, integers: Tensor) -> None:
-        self.packed = torch.ops.onednn.qlinear_prepack(integers.contiguous(), None)
+        self.packed = prepacked(integers)
         self.offset = torch.zeros(len(integers), dtype=torch.long)
 
     def integers(self) -> Tensor:
@@ -85,8 +85,13 @@ def levels(x: Tensor, largest: Tensor) -> Tensor:
     return torch.addcdiv(middle(x.shape[-1]), x, largest, value=LEVELS)
 
 
+def prepacked(integers: Tensor) -> Tensor:
+    """A matrix of int8 for `product`."""
+    return torch.ops.onednn.qlinear_prepack(integers.contiguous(), None)
+
+
 def product(levels: Tensor, packed: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-    """The levels, as bytes without a sign, over LEVELS, by a matrix of `qlinear_prepack`."""
+    """The levels, as bytes without a sign, over LEVELS, by a matrix that is `prepacked`."""
     return torch.ops.onednn.qlinear_pointwise(
         levels, 1 / LEVELS, LEVELS + 1, packed, scale, offset, None, 1.0, 0, torch.float32, "none", [], ""
     )

@@ -4,12 +4,13 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
+from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Steps
 from clearhead.trace import tap
 
 
-class Latents(nn.Module):
+class Latents(Part):
     """c = Norm(W_k x), of which all heads make keys and values; k_h = [W_s x; W_h c]   (DeepSeek-AI 2024, 2.1.2)
 
     The shared part of the keys, W_s x, is the first, which rotary positions turn. Queries are made of Norm(W_q x) where

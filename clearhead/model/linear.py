@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import UserError
+from clearhead.model.mode import Part
 from clearhead.model.table import RoundedTable, Table
 
 
-class LinearMap(nn.Module, ABC):
+class LinearMap(Part, ABC):
     """A linear map that does not keep its matrix as a parameter, or that adds something to it.
 
     A map around another one calls it, and asks for its `effective_weight`: it may be of any kind.
@@ -113,15 +114,18 @@ def replace(network: nn.Module, new: Callable[[nn.Linear], LinearMap | None]) ->
 def shared_copy(network: nn.Module, instead: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """A copy of the tree of modules that shares parameters, buffers, settings and hooks with the original.
 
-    Each key of `instead` is replaced by its value.
+    Each key of `instead` is replaced by its value. Modules that contain none of them are the original's own.
     """
     copies = {id(old): new for old, new in instead.items()}
 
     def copied(module: nn.Module) -> nn.Module:
         if (made := copies.get(id(module))) is None:
-            made = copies[id(module)] = copy.copy(module)
-            children = module._modules.items()
-            made._modules = {name: None if child is None else copied(child) for name, child in children}
+            children = {name: None if child is None else copied(child) for name, child in module._modules.items()}
+            made = module
+            if any(child is not module._modules[name] for name, child in children.items()):
+                made = copy.copy(module)
+                made._modules = children
+            copies[id(module)] = made
         return made
 
     return copied(network)

@@ -7,11 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
+from clearhead.model.mode import Part
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, its_result, parameters
 from clearhead.trace import tap, tracing
 
 
-class Norm(nn.Module, Deriving):
+class Norm(Part, Deriving):
     """centred(x) * rstd * gain + bias: linear in x for a given rstd.
 
     The gain is the weight, or with `plus_one` 1 + the weight, which then starts at 0.
@@ -92,7 +93,7 @@ class RMSNorm(Norm):
         return (to.do(f"{path}.rstd", "rstd", x, by={"eps": self.eps}),)
 
 
-class ChannelNorm(nn.Module):
+class ChannelNorm(Part):
     """(x - mean) * rstd * weight + bias for each channel, over the moments of its sound   (Wu and He 2018, a group norm
     with a group for each channel)
     """

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block
-from clearhead.model.joint import joined, joined_bias, parts, together
+from clearhead.model.joint import JointPart, joined, joined_bias, parts, together
 from clearhead.model.linear import LinearMap, is_plain, shared_copy
 from clearhead.model.quickest import Run, answered, quickest
+from clearhead.model.snapshot import obstacle
 from clearhead.model.transformer import Transformer
 
 WORTH_PACKING = 1 << 18
@@ -40,7 +41,7 @@ class PackedLinear(LinearMap):
     def __init__(self, group: Sequence[nn.Linear], packed: Tensor) -> None:
         """`group`: the maps whose matrices are packed together."""
         super().__init__(group[0].in_features, sum(m.out_features for m in group), joined_bias(group))
-        self.packed = packed
+        self.packed, self.sources = packed, [m.weight for m in group]
 
     def effective_weight(self) -> Tensor:
         return self.packed.to_dense()
@@ -73,6 +74,8 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
     Packed matrices are kept for the next call, which compares a fingerprint of every byte of the weights and packs
     again what has changed, by whatever means. `forget` frees them.
     """
+    if obstacle(network) is not None:
+        return network
     groups = [group for group in _worth_packing(network) if quickest(*_choice(group, rows)) == "packed"]
     found: dict[Group, _Packed] = {}
     for group, fingerprints in zip(groups, _fingerprints(groups), strict=True):
@@ -95,6 +98,12 @@ def ready(network: Transformer, *, rows: int = 1) -> Transformer:
     if is_ready and [known.fingerprints for known in found.values()] == _fingerprints(groups):
         return _with(network, found)
     return network
+
+
+def copied(fast: nn.Module) -> list[Tensor]:
+    """The weights whose packed copies a network reads in their place."""
+    maps = (m.joint.module if isinstance(m, JointPart) else m for m in fast.modules())
+    return list({id(w): w for m in maps if isinstance(m, PackedLinear) for w in m.sources}.values())
 
 
 def forget(network: Transformer) -> None:
@@ -161,9 +170,10 @@ def _fingerprints(groups: list[Group]) -> list[list[int]]:
 
 
 def fingerprint(weight: Tensor) -> int:
-    """A 128-bit hash of the bytes of a matrix."""
-    stored = weight if weight.is_contiguous() else weight.T
-    return xxhash.xxh3_128_intdigest(stored.contiguous().view(torch.uint8).numpy().data)
+    """A 128-bit hash of the bytes of a matrix, and of the order in which they are read."""
+    is_turned = not weight.is_contiguous()
+    stored = weight.T if is_turned else weight
+    return xxhash.xxh3_128_intdigest(stored.contiguous().view(torch.uint8).numpy().data, seed=is_turned)
 
 
 def _pack(weight: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.brief import brief
+
 WORTH_IT = 1 << 25
 """Numbers in the matrices of a network from which on values are computed again: 64 MB of copies."""
 
@@ -25,10 +27,29 @@ def is_recomputing() -> bool:
     return _is_on.get()
 
 
+class _Kept(NamedTuple):
+    """A tensor that is kept, and its version, which PyTorch itself does not compare under hooks."""
+
+    tensor: Tensor
+    version: int
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "_Kept":
+        return cls(tensor, tensor._version)
+
+    def unpacked(self) -> Tensor:
+        if self.tensor._version != self.version:
+            raise RuntimeError(
+                f"one of the variables needed for gradient computation has been modified by an inplace operation:"
+                f" {brief(self.tensor)} is at version {self.tensor._version}; expected version {self.version} instead"
+            )
+        return self.tensor
+
+
 class _Copied(NamedTuple):
     """A weight in place of its copy."""
 
-    weight: Tensor
+    weight: _Kept
     dtype: torch.dtype
     is_turned: bool
 
@@ -67,7 +88,8 @@ def keeping(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def recomputed(is_on: bool) -> Iterator[None]:
     """While open, autograd keeps what is needed to compute such values again in place of the values.
 
-    Gradients are the same to the bit: a weight does not change between the two passes, and the arithmetic is the same.
+    Gradients are the same to the bit: the arithmetic is the same, and what has changed between the two passes is an
+    error, as it is without.
     """
     if not is_on:
         yield
@@ -82,7 +104,9 @@ def recomputed(is_on: bool) -> Iterator[None]:
         _is_on.reset(token)
 
 
-def _pack(saved: Tensor) -> Tensor | _Copied | _Activated:
+def _pack(saved: Tensor) -> _Kept | _Copied | _Activated:
+    if saved._version:  # Somebody wrote to it: it is no longer what its node computed.
+        return _Kept.of(saved)
     node: Any = saved.grad_fn
     name = "" if node is None else node.name()
     above = node.next_functions[0][0] if node is not None and name in ("TBackward0", "ViewBackward0") else None
@@ -91,15 +115,16 @@ def _pack(saved: Tensor) -> Tensor | _Copied | _Activated:
         return _Activated(made, saved.shape)
     if made_by == "ToCopyBackward0" and name != "ViewBackward0":
         weight = getattr(made.next_functions[0][0], "variable", None)
-        return saved if weight is None else _Copied(weight.detach(), saved.dtype, above is not None)
-    return saved
+        if weight is not None:
+            return _Copied(_Kept.of(weight.detach()), saved.dtype, above is not None)
+    return _Kept.of(saved)
 
 
-def _unpack(kept: Tensor | _Copied | _Activated) -> Tensor:
-    if isinstance(kept, Tensor):
-        return kept
+def _unpack(kept: _Kept | _Copied | _Activated) -> Tensor:
+    if isinstance(kept, _Kept):
+        return kept.unpacked()
     if isinstance(kept, _Activated):
         with torch.no_grad():
             return AGAIN[kept.node.name()](kept.node).view(kept.shape)
-    copy = kept.weight.to(kept.dtype)
+    copy = kept.weight.unpacked().to(kept.dtype)
     return copy.t() if kept.is_turned else copy

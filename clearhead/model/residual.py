@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from clearhead.config import StackConfig
 from clearhead.model.dropout import dropout
+from clearhead.model.mode import Part
 from clearhead.model.norm import Norm, build_norm
 from clearhead.model.ops import KINDS, Kind, Steps, its_inputs
 from clearhead.trace import tap
@@ -81,7 +82,7 @@ class Residual:
         return to.do(out, "copy", after.steps(to, f"{path}_norm", total))
 
 
-class LayerScale(nn.Module):
+class LayerScale(Part):
     """x * weight, a learned factor for each component   (Touvron et al. 2021, CaiT, 2)"""
 
     def __init__(self, width: int, value: float) -> None:

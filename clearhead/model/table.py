@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearhead.model.mode import Part
+
 LEVELS = 127
 """Integers on each side of 0."""
 TINY = torch.finfo(torch.float32).tiny
@@ -11,7 +13,7 @@ TOGETHER = 1 << 18
 """Numbers that are rounded at once, so that a large matrix needs little memory beside itself."""
 
 
-class RoundedTable(nn.Module):
+class RoundedTable(Part):
     """The rows of a token table with a symmetric scale for each: the largest number of a row becomes 127.
 
     It reads rows as the `nn.Embedding` does that it replaces, and cannot be trained.

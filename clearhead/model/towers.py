@@ -6,11 +6,12 @@ from torch import Tensor, nn
 
 from clearhead.errors import UserError
 from clearhead.model.layout import Tokens
+from clearhead.model.mode import Part
 from clearhead.model.transformer import Transformer
 from clearhead.trace import tap
 
 
-class TwoTowers(nn.Module):
+class TwoTowers(Part):
     """logits[i, n] = exp(scale) cos(image_i, text_n) (+ bias)   (Radford et al. 2021, 2.3; Zhai et al. 2023, 3.2)"""
 
     def __init__(self, text: Transformer, image: Transformer, *, bias: bool = False) -> None:

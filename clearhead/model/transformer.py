@@ -23,11 +23,13 @@ from clearhead.model.grids import encoding_of
 from clearhead.model.initialize import initialize
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.loss import IGNORED
+from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
 from clearhead.model.reach import Reach, ReachSteps
 from clearhead.model.recomputed import keeping
+from clearhead.model.snapshot import obstacle
 from clearhead.model.stems import build_embedding
 from clearhead.model.table import Table
 from clearhead.trace import HasAttached, tell_padding, tracing
@@ -43,7 +45,7 @@ class LayerKind(NamedTuple):
     rotary: bool
 
 
-class Stack(nn.Module):
+class Stack(Part):
     """embed -> blocks -> final norm."""
 
     def __init__(self, config: StackConfig, *, causal: bool, cross: bool) -> None:
@@ -60,7 +62,10 @@ class Stack(nn.Module):
         self.kinds = [LayerKind(config.is_windowed(i), config.is_rotary(i)) for i in range(config.n_layers)]
         self.final_norm = build_norm(config) if config.has_final_norm else None
         self.recompute = False
-        """Whether training keeps only the input of each block, and computes the rest again in the backward pass."""
+        """Whether training keeps only the input of each block, and computes the rest again in the backward pass.
+
+        A block with a hook or with code of another package keeps everything: its code might compute something else.
+        """
 
     def tie(self) -> None:
         """Gives the blocks of a group the weights of its first."""
@@ -121,7 +126,7 @@ class Stack(nn.Module):
         memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
         onto = None if reads is None or cache is not None else self.last_layout(queries, reads)
         for i, block in enumerate(self.blocks):
-            again = self.recompute and self.training
+            again = self.recompute and self.training and obstacle(block) is None
             run = partial(checkpoint, keeping(block), use_reentrant=False) if again else block
             x = run(
                 x,
@@ -200,7 +205,7 @@ class Stack(nn.Module):
             )
 
 
-class Transformer(HasAttached):
+class Transformer(Part, HasAttached):
     """An encoder, a decoder or both, and a head   (Vaswani et al. 2017, figure 1)
 
     `network(source, target)` for an encoder-decoder, `network(tokens)` for a single stack. Logits are b t v, or n v in

@@ -7,6 +7,7 @@ from clearhead import config as c
 from clearhead.model.attention import Attention
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
+from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import KINDS, Kind, Mask, Steps
 from clearhead.model.pool import Pool, pool
@@ -14,7 +15,7 @@ from clearhead.model.reach import Reach, ReachSteps
 from clearhead.trace import tap
 
 
-class VectorHead(nn.Module):
+class VectorHead(Part):
     """vector = W norm(pool(states)), of these what the config has   (Radford et al. 2021; Zhai et al. 2022)"""
 
     def __init__(self, head: c.VectorHead, stack: c.StackConfig) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.generation import Finished, complete, decoding, generate
 from clearhead.generation.decoding import Decoding
-from clearhead.generation.recorded import CannotRecordError, Recorded, can_record, room_for
+from clearhead.generation.recorded import CannotRecordError, Recorded, room_for
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.int4 import rounded_to_four_bits
@@ -96,7 +96,7 @@ def test_the_same_texts(
     net = network(cross=cross, ending=1.0)
     found = texts(net, **settings)
     assert early
-    monkeypatch.setattr(decoding, "can_record", lambda _: False)
+    monkeypatch.setattr(decoding, "obstacle", lambda _: "a test")
     assert found == texts(net, **settings)
 
 
@@ -105,7 +105,7 @@ def test_a_text_longer_than_its_room(early: list[int], monkeypatch: pytest.Monke
     monkeypatch.setattr(decoding, "room_for", lambda rows, length, most: min(most, length + 6))
     found = complete(net, [[BOS, 7]], config=config)
     assert len(early) == 4
-    monkeypatch.setattr(decoding, "can_record", lambda _: False)
+    monkeypatch.setattr(decoding, "obstacle", lambda _: "a test")
     assert found == complete(net, [[BOS, 7]], config=config)
 
 
@@ -128,16 +128,6 @@ def test_a_trace_sees_its_steps(early: list[int]) -> None:
 
     assert written(range(5, 7)) == written(range(0))
     assert early == [1, 1, 1], "before and after the trace"
-
-
-def test_hooks_and_devices_without_kernels_are_not_recorded() -> None:
-    net = small.decoder()
-    assert can_record(net)
-    handle = net.get_submodule("decoder.blocks.0.ffn").register_forward_hook(lambda *_: None)
-    assert not can_record(net)
-    handle.remove()
-    assert can_record(net)
-    assert not can_record(small.decoder().to("meta"))
 
 
 class Choosing(nn.Module):

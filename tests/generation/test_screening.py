@@ -15,21 +15,31 @@ from clearhead.generation.recorded import Recorded
 from clearhead.generation.screening import Screen
 from clearhead.generation.search import Hypothesis
 from clearhead.model import Tokens, Transformer
-from clearhead.model.int8 import sums_are_exact
+from clearhead.model.int8 import LEVELS, sums_are_exact
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, network
 
-pytestmark = pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available() or not sums_are_exact(), reason="eight-bit products are not exact here"
-)
 V, D = 1003, 96
 
 
-@pytest.fixture(autouse=True)
-def _inference() -> Iterator[None]:
+@pytest.fixture(autouse=True, params=["arithmetic", "kernel"])
+def _kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The eight-bit product: in integers, on every processor, and by oneDNN, where its sums are exact."""
+    if request.param == "arithmetic":
+        monkeypatch.setattr(screening, "sums_are_exact", lambda: True)
+        monkeypatch.setattr(screening, "prepacked", lambda integers: integers)
+        monkeypatch.setattr(screening, "product", in_integers)
+    elif not torch.backends.mkldnn.is_available() or not sums_are_exact():
+        pytest.skip("oneDNN's eight-bit sums are not exact here")
     with torch.inference_mode():
         yield
+
+
+def in_integers(levels: Tensor, integers: Tensor, scale: Tensor, _: Tensor) -> Tensor:
+    """`int8.product` without a kernel: exact sums of integers, rounded to float32 as the kernel rounds them."""
+    sums = (levels.long() - (LEVELS + 1)) @ integers.long().T
+    return sums.float() * (1 / LEVELS) * scale
 
 
 def matrix(*, bias: bool = False, seed: int = 0, rows: int = V) -> nn.Linear:

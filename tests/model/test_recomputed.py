@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -31,9 +32,9 @@ def test_each_matrix_is_copied_again_and_gradients_are_the_same_to_the_bit(monke
     once = gradients(some, twice=False)
     unpack = module._unpack
 
-    def counted(kept: Tensor | module._Copied) -> Tensor:
+    def counted(kept: module._Kept | module._Copied) -> Tensor:
         if isinstance(kept, module._Copied):
-            again.append(kept.weight.data_ptr())
+            again.append(kept.weight.tensor.data_ptr())
         return unpack(kept)
 
     monkeypatch.setattr(module, "_unpack", counted)
@@ -86,3 +87,59 @@ def test_the_cache_of_autocast_is_on_again():
         with recomputed(True):
             assert not torch.is_autocast_cache_enabled()
         assert torch.is_autocast_cache_enabled()
+
+
+def test_a_value_that_was_written_to_is_kept_as_it_was_used() -> None:
+    some, ids = small.decoder(activation="gelu").train(), torch.arange(12).view(2, 6)
+
+    def halve(_: nn.Module, args: tuple[Tensor]) -> None:
+        with torch.no_grad():
+            args[0].mul_(0.5)
+
+    some.get_submodule("decoder.blocks.0.ffn.down").register_forward_pre_hook(halve)
+    found: list[Tensor | None] = []
+    for is_on in (False, True):
+        some.zero_grad()
+        with recomputed(is_on):
+            loss = some(ids, labels=ids.flatten())
+        loss.backward()
+        found.append(some.get_parameter("decoder.blocks.0.ffn.down.weight").grad)
+    assert found[0] is not None
+    assert found[1] is not None
+    assert torch.equal(found[0], found[1])
+
+
+def test_a_weight_that_is_written_to_before_the_backward_pass_is_an_error() -> None:
+    some, ids = network(), torch.arange(24).view(2, 12)
+    for is_on in (False, True):
+        with recomputed(is_on), torch.autocast("cpu", torch.bfloat16) if is_on else nullcontext():
+            loss = some(ids, ids, labels=ids.flatten())
+        with torch.no_grad():
+            some.get_parameter("decoder.blocks.1.ffn.down.weight").mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+class Counting(nn.Module):
+    """A part whose code does something else each time."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.n = inner, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.n += 1
+        return self.inner(x) * self.n
+
+
+def test_a_block_with_code_of_anothers_is_not_computed_again() -> None:
+    found: list[list[Tensor | None]] = []
+    for again in (False, True):
+        some, ids = small.decoder().train(), torch.arange(12).view(2, 6)
+        block: nn.Module = some.get_submodule("decoder.blocks.0")
+        block.ffn = Counting(some.get_submodule("decoder.blocks.0.ffn"))
+        some.get_submodule("decoder").recompute = again  # pyrefly: ignore
+        some(ids, labels=ids.flatten()).backward()
+        assert block.ffn.n == 1
+        found.append([p.grad for p in some.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True) if a is not None and b is not None)
