@@ -157,6 +157,11 @@ def load(rules: Sequence[Rule], theirs: "Mapping[str, Tensor]", *, where: str) -
                 found.tensors[name], found.origin[name] = tensor, origin
     for name, tensor, original in copies:
         _check_copy(name, tensor, found, original, where)
+    used = {*found.origin.values()}
+    for name in [name for name in left if name.endswith(".bias") and f"{name[:-4]}weight" in used]:
+        if not left[name].any():  # As quantizers add them to maps without a bias.
+            del left[name]
+            found.left_out[name] = "a bias of zeros changes nothing"
     if left:
         name, tensor = min(left.items(), key=lambda item: item[0])
         place = f"{where}:{shown(name)}"
