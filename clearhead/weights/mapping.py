@@ -157,16 +157,21 @@ def load(rules: Sequence[Rule], theirs: "Mapping[str, Tensor]", *, where: str) -
                 found.tensors[name], found.origin[name] = tensor, origin
     for name, tensor, original in copies:
         _check_copy(name, tensor, found, original, where)
-    used = {*found.origin.values()}
-    for name in [name for name in left if name.endswith(".bias") and f"{name[:-4]}weight" in used]:
-        if not left[name].any():  # As quantizers add them to maps without a bias.
-            del left[name]
-            found.left_out[name] = "a bias of zeros changes nothing"
+    _drop_idle(left, found)
     if left:
         name, tensor = min(left.items(), key=lambda item: item[0])
         place = f"{where}:{shown(name)}"
         raise UserError(f"{place}: expected no such tensor in this architecture, got {list(tensor.shape)}; {AGAIN}")
     return found
+
+
+def _drop_idle(left: Tensors, found: Loaded) -> None:
+    """Leaves out biases of zeros, as quantizers add them to maps without a bias."""
+    used = {*found.origin.values()}
+    for name in [name for name in left if name.endswith(".bias") and f"{name[:-4]}weight" in used]:
+        if not left[name].any():
+            del left[name]
+            found.left_out[name] = "a bias of zeros changes nothing"
 
 
 def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
@@ -183,6 +188,12 @@ def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
             theirs |= zip(names.of(rule.theirs), rule.save(tensors), strict=True)
     assert not left, f"no rule writes {sorted(left)}"
     return theirs
+
+
+def names_one_of(rules: Sequence[Rule]) -> "Callable[[str], bool]":
+    """Whether a tensor of theirs is named by one of these rules."""
+    patterns = [_pattern(name) for rule in rules for name in rule.theirs]
+    return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def origins(rules: Sequence[Rule], ours: Iterable[str]) -> dict[str, str]:
