@@ -142,7 +142,7 @@ def _reordered(theirs: str, ours: str, order: "Tensor", *, last: bool) -> Rule:
 
         return apply
 
-    return Rule((theirs,), (ours,), turn(order.argsort()), turn(order))
+    return Rule((theirs,), (ours,), turn(order.argsort()), turn(order), columns=last)
 
 
 def rules(config: ModelConfig) -> Sequence[Rule]:

@@ -45,8 +45,8 @@ class Rule:
     """Whether theirs is written although no tensor of ours holds it."""
     turned: bool = False
     """Whether a matrix of theirs is ours transposed."""
-    mixed: bool = False
-    """Whether rows of theirs lie in another order."""
+    columns: bool = False
+    """Whether the columns of theirs, not its rows, lie in another order."""
 
 
 def rename(theirs: str, ours: str) -> Rule:
@@ -215,21 +215,35 @@ class Pair:
 
     theirs: str
     ours: tuple[str, ...]
-    turned: bool
-    """Whether theirs is transposed."""
-    mixed: bool = False
-    """Whether rows of theirs lie in another order."""
+    rule: Rule
+
+    def divided(self, up: "Tensor", down: "Tensor") -> "tuple[Sequence[Tensor], Tensor]":
+        """B and A of a change B A of theirs -> B of each of ours, and the A of all."""
+        if self.rule.columns:
+            return [up], self.rule.load([down])[0]
+        return self.rule.load([up.mT if self.rule.turned else up]), down
+
+    def composed(self, ups: "Sequence[Tensor]", down: "Tensor") -> "tuple[Tensor, Tensor]":
+        """The inverse of `divided`."""
+        if self.rule.columns:
+            return ups[0], self.rule.save([down])[0]
+        whole = self.rule.save(ups)[0]
+        return (whole.mT if self.rule.turned else whole).contiguous(), down
 
 
 def pairs(rules: Sequence[Rule], ours: Iterable[str]) -> list[Pair]:
     """The tensors of theirs that hold the numbers of these of ours, in their order; those of several are left out."""
     left = dict.fromkeys(ours)
-    return [
-        Pair(names.of(rule.theirs)[0], tuple(names.of(rule.ours)), rule.turned, rule.mixed)
-        for rule in rules
-        if not rule.copies and rule.note is None and len(rule.theirs) == 1
-        for names in _matches(rule.ours, left)
-    ]
+    found: list[Pair] = []
+    for rule in rules:
+        if rule.copies or rule.note is not None:
+            continue
+        if len(rule.theirs) == 1:
+            found += (Pair(n.of(rule.theirs)[0], tuple(n.of(rule.ours)), rule) for n in _matches(rule.ours, left))
+        elif rule.load is _as_they_are:
+            plain = (rename(*names) for names in zip(rule.theirs, rule.ours, strict=True))
+            found += pairs([*plain], left)
+    return found
 
 
 @dataclass(frozen=True)
