@@ -9,8 +9,8 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from clearhead.api.adapters import BASE_BITS, PARTS, TOP, rules_of
-from clearhead.config import Continuous, ModelConfig
+from clearhead.api.adapters import BASE_BITS, PARTS, TOP, WRAPPED, rules_of
+from clearhead.config import Continuous, LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, adapters
@@ -41,22 +41,24 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
     ranks: dict[str, int] = {}
     for pair, parts in written:
         module = pair.theirs.removesuffix(".weight")
-        if pair.mixed:
-            raise UserError(
-                f"{module}: expected a matrix whose rows PEFT has in our order, got another order; merge() and save()"
-            )
-        one = _joined(parts, network)
+        one = _joined(pair, parts, network)
         ranks[module] = len(one["down"])
         for end, part in PARTS.items():
             if part in one:
                 tensors[f"{TOP}{module}.{end}"] = one[part]
     trained = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
     others = mapping.save(rules, {name: p for name, p in trained.items() if name.rpartition(".")[0] not in ours})
-    tensors |= {TOP + name: tensor for name, tensor in others.items()}
-    config = _config(network.config, written, ranks, [pair.theirs for pair, _ in found])
-    whole: list[JsonValue] = [*dict.fromkeys(name.rpartition(".")[0] for name in others)]
+    adapted = {pair.theirs.removesuffix(".weight") for pair, _ in written}
+    biases = [name for name in others if name.endswith(".bias") and f"{name[:-4]}weight" not in others]
+    for name, tensor in others.items():
+        module, _, last = name.rpartition(".")
+        tensors[f"{TOP}{module}{WRAPPED if module in adapted else '.'}{last}"] = tensor
+    config = _config(network.config, written, ranks, [pair.theirs for pair, _ in found]) | {
+        "bias": "all" if biases else "none"
+    }
+    whole: list[JsonValue] = [*dict.fromkeys(name.rpartition(".")[0] for name in others if name not in biases)]
     config |= {"base_model_name_or_path": base, "modules_to_save": whole or None}
-    is_new = any(name.startswith("head.") for name in trained)
+    is_new = not isinstance(network.config.head, LanguageHead) and "head.output.weight" in trained
     head = {ADAPTER_HEAD: network.config.head.model_dump(mode="json")} if is_new else {}
     rounded = (one.base.bits for one in ours.values() if isinstance(one.base, GroupedLinear))
     if (bits := next(rounded, None)) is not None:
@@ -68,25 +70,27 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
     return Checkpoint({ADAPTER_WEIGHTS: tensors}, documents)
 
 
-def _joined(parts: Mapping[str, Adapter | None], network: Transformer) -> dict[str, Tensor]:
+def _joined(pair: Pair, parts: Mapping[str, Adapter | None], network: Transformer) -> dict[str, Tensor]:
     """The matrices for one of theirs that holds these of ours."""
     there = [part for part in parts.values() if part is not None]
     first = there[0]
     if len(there) == len(parts) and all(torch.equal(first.down, part.down) for part in there):
-        joined = {"down": first.down, "up": torch.cat([part.up for part in there])}
+        down, ups = first.down, [part.up for part in there]
     else:
         maps = {name: network.get_submodule(name) for name in parts}
         rows = {name: int(maps[name].out_features) for name in parts}  # pyrefly: ignore[bad-argument-type]
-        ups = [part.up if part else first.up.new_zeros(rows[name], first.rank) for name, part in parts.items()]
-        downs = [part.down if part else torch.zeros_like(first.down) for part in parts.values()]
-        joined = {"down": torch.cat(downs), "up": torch.block_diag(*ups)}
+        own = [part.up if part else first.up.new_zeros(rows[name], first.rank) for name, part in parts.items()]
+        down = torch.cat([part.down if part else torch.zeros_like(first.down) for part in parts.values()])
+        ups = torch.block_diag(*own).split([len(up) for up in own])
+    up, down = pair.composed([*ups], down)
+    joined = {"down": down, "up": up}
     if first.magnitude is not None:
         # Rows of a part without an adapter keep their lengths.
         plain = {n: parameter(network, f"{n}.weight").norm(dim=1) for n, part in parts.items() if part is None}
-        own = {n: part.magnitude for n, part in parts.items() if part and part.magnitude is not None}
-        lengths = plain | own
-        joined["magnitude"] = torch.cat([lengths[name] for name in parts])
-    return {name: tensor.detach() for name, tensor in joined.items()}
+        own_lengths = {n: part.magnitude for n, part in parts.items() if part and part.magnitude is not None}
+        lengths = plain | own_lengths
+        joined["magnitude"] = pair.composed([lengths[name][:, None] for name in parts], down)[0].flatten()
+    return {name: tensor.detach().contiguous() for name, tensor in joined.items()}
 
 
 def _config(
@@ -110,8 +114,7 @@ def _config(
         "lora_dropout": first.dropout,
         "use_rslora": first.rslora,
         "use_dora": first.magnitude is not None,
-        "bias": "none",
-        "fan_in_fan_out": any(pair.turned for pair, _ in written),
+        "fan_in_fan_out": any(pair.rule.turned for pair, _ in written),
         "init_lora_weights": True,
         "target_modules": list(_targets(list(of), [name.removesuffix(".weight") for name in there])),
         "rank_pattern": {m: n for m, n in ranks.items() if n != rank or n != of[m].rank},

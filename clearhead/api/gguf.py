@@ -11,7 +11,6 @@ from clearhead.api.pretrained import Pretrained, Source, common_dtype, opened
 from clearhead.config import Head
 from clearhead.data.formats.gguf import open_metadata
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.families import HeadMap
 from clearhead.families.gguf import content_of, described
 from clearhead.planning.fit import require_weights
 from clearhead.weights import mapping
@@ -26,7 +25,7 @@ def read(path: Path, *, dtype: torch.dtype | None, head: Head | None) -> tuple[P
     tokenizer = tokenizer_of(file)
     _check_room(file, dtype)
 
-    def tensors(_: HeadMap, dtype: torch.dtype | None) -> dict[str, Tensor]:
+    def tensors(dtype: torch.dtype | None) -> dict[str, Tensor]:
         return _renamed(file, rules, dtype or _most_common(file))
 
     return opened(Source(path, document, str(path), tensors, None), dtype=dtype, head=head), tokenizer

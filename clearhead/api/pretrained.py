@@ -15,8 +15,9 @@ from torch import Tensor
 from clearhead.api.folders import CONFIG
 from clearhead.api.sidecars import sized
 from clearhead.config import Head
-from clearhead.families import Family, HeadMap, family_for, family_of
+from clearhead.families import Family, family_for, family_of
 from clearhead.families.generation import SPECIAL, read_generation, write_generation
+from clearhead.families.prefixes import other_heads, respelled
 from clearhead.families.unknown import listed
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
@@ -49,8 +50,8 @@ class Source:
     """The content of config.json, or of the file that replaces it."""
     where: str
     """Its name in messages."""
-    tensors: Callable[[HeadMap, torch.dtype | None], dict[str, Tensor]]
-    """Reads the tensors under the names that checkpoints with a head use. The type is that of quantized ones."""
+    tensors: Callable[[torch.dtype | None], dict[str, Tensor]]
+    """Reads the tensors. The type is that of quantized ones."""
     generation: Mapping[str, Any] | None
     """The content of generation_config.json."""
 
@@ -84,9 +85,10 @@ def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> P
     if unknown := family.unknown(document, where=where):
         names = shown(", ".join(unknown))
         _log.warning("%s: not read, as its library does not know them either: %s", where, names)
-    theirs = source.tensors(head_map, dtype)
+    theirs = respelled(family, head_map, document, source.tensors(dtype), where=where)
     config = sized(place, family.read(document, where=where, tensors=theirs)[0])
     rules = family.table(config, head_map)
+    rules += other_heads(family, head_map, document, theirs, rules, where=where)
     loaded = named_as_ours(theirs, rules, where=str(place))
     target = dtype or common_dtype((tensor.dtype, tensor.numel()) for tensor in loaded.tensors.values())
     tensors = converted(loaded.tensors, target, where=place)
@@ -108,12 +110,11 @@ def read_tensors(
     folder: Path,
     method: Method | None,
     stated: torch.dtype,
-    head: HeadMap,
     dtype: torch.dtype | None,
     *,
     packed: bool = False,
 ) -> dict[str, Tensor]:
-    """The folder's tensors under the names that checkpoints with this head use, the quantized ones dequantized.
+    """The folder's tensors, the quantized ones dequantized.
 
     `packed`: the family's own rules read packed numbers.
     """
@@ -122,9 +123,6 @@ def read_tensors(
         target = dtype or stated
         require_weights(folder, torch.device("cpu"), allocated=count(theirs, method) * target.itemsize)
         theirs = dequantized(theirs, method, target, where=str(folder))
-    if head.prefix and not any(name.startswith(head.prefix) for name in theirs):
-        # A checkpoint of the bare family opened with a head: its names lack the prefix.
-        return {head.prefix + name: tensor for name, tensor in theirs.items()}
     return theirs
 
 

@@ -55,6 +55,8 @@ FIELDS: tuple[FieldRule, ...] = (
 """The fields without the token tables and the positions."""
 
 LANGUAGE_FIELDS: tuple[FieldRule, ...] = (extra("final_logits_bias", "head.bias", default=True),)
+WITH_BIAS = {"head.bias": "final_logits_bias"}
+"""A buffer there: the checkpoint of a class without a head lacks it."""
 """The bias on the logits. Our networks may have none, which the reference library treats as 0."""
 
 
@@ -140,7 +142,7 @@ def _reordered(theirs: str, ours: str, order: "Tensor", *, last: bool) -> Rule:
 
         return apply
 
-    return Rule((theirs,), (ours,), turn(order.argsort()), turn(order))
+    return Rule((theirs,), (ours,), turn(order.argsort()), turn(order), columns=last)
 
 
 def rules(config: ModelConfig) -> Sequence[Rule]:

@@ -11,6 +11,7 @@ from clearhead.families.encoder_decoder import (
     LANGUAGE_FIELDS,
     LENGTH,
     STACKS,
+    WITH_BIAS,
     both,
     language_rules,
     norms,
@@ -33,7 +34,14 @@ def heads(name: str, fields: tuple[FieldRule, ...] = LANGUAGE_FIELDS) -> tuple[H
     """The classes that each of them has."""
     writer = f"{name}ForConditionalGeneration"
     return (
-        HeadMap(writer, {"head.kind": "language", "head.tied": True}, language_rules, fields, prefix="model."),
+        HeadMap(
+            writer,
+            {"head.kind": "language", "head.tied": True},
+            language_rules,
+            fields,
+            prefix="model.",
+            presence=WITH_BIAS if fields else {},
+        ),
         HeadMap(f"{name}Model", {"head.kind": "none"}),
     )
 

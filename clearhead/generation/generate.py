@@ -150,7 +150,8 @@ def _prompts(network: Transformer, prompts: Tokens | None, source: Tokens | None
         has, got = ("an", "no") if network.encoder is not None else ("no", "a")
         raise UserError(f"generate: this network has {has} encoder, got {got} source")
     size, device = network.decoder.lookup.num_embeddings, network.decoder.device
-    for name in ("start_id", "forced_first_id", "forced_last_id"):
+    # A prompt needs no start token, and a config's default may lie outside the vocabulary.
+    for name in (*(("start_id",) if prompts is None else ()), "forced_first_id", "forced_last_id"):
         if (token := dict(config)[name]) is not None and token >= size:
             raise UserError(f"generation.{name}: expected a token of the vocabulary, below {size}, got {token}")
     rows = 1 if source is None else source.ids.shape[0]

@@ -1,5 +1,6 @@
 """Builds a network around tensors that already exist, such as a checkpoint's, without copies or random draws."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -15,6 +16,8 @@ from clearhead.model.linear import LinearMap, plain, shared_copy
 from clearhead.model.shapes import unallocated, weights_of
 from clearhead.model.table import RoundedTable
 from clearhead.model.transformer import Transformer
+
+_log = logging.getLogger("clearhead")
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -64,8 +67,14 @@ def check(
                 "integers" if name in buffers else "float numbers",
                 f"{tensors[name].dtype}".removeprefix("torch."),
             )
-    for name in sorted(tensors.keys() - wanted.keys()):
-        raise refuse(name, "no such tensor", f"one of shape {list(tensors[name].shape)}")
+    extra = sorted(tensors.keys() - wanted.keys())
+    idle = [name for name in extra if name.endswith(".bias") and not tensors[name].any()]
+    for name in extra:
+        if name not in idle:
+            raise refuse(name, "no such tensor", f"one of shape {list(tensors[name].shape)}")
+    if idle:  # Quantizers add them to maps without a bias.
+        names = f"{called(idle[0])}{f' and {len(idle) - 1} more' if len(idle) > 1 else ''}"
+        _log.warning("%s: left out %s: a bias of zeros changes nothing", where, names)
 
 
 def merged(network: Transformer) -> Transformer:

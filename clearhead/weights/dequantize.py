@@ -50,13 +50,22 @@ def _unpacked(words: Tensor, bits: int, dim: int) -> Tensor:
 def _gptq(parts: Parts, method: Method) -> Tensor:
     """w[i, o] = scale[g, o] (q[i, o] - zero[g, o]), with the group g of row i; stored with inputs first."""
     numbers = _unpacked(parts["qweight"], method.bits, 0)
-    zeros = _unpacked(parts["qzeros"], method.bits, 1)
-    if method.zero_below:
+    zeros = _zeros(parts, method, lambda words: _unpacked(words, method.bits, 1))
+    if method.zero_below and "qzeros" in parts:
         zeros = (zeros + 1) & (2**method.bits - 1)
     groups, n = len(parts["scales"]), len(numbers)
+    if method.reordered and "g_idx" not in parts and groups > 1:
+        raise UserError("expected g_idx, the group of each row, as desc_act=true says, got none")
     ordered = torch.arange(n) // -(-n // groups)
     group = parts["g_idx"].long() if "g_idx" in parts else ordered
     return ((numbers - zeros[group]) * parts["scales"].float()[group]).T.contiguous()
+
+
+def _zeros(parts: Parts, method: Method, unpacked: Callable[[Tensor], Tensor]) -> Tensor:
+    """The zero points, which a symmetric matrix need not store: they are half of the range."""
+    if method.symmetric and "qzeros" not in parts:
+        return torch.full(parts["scales"].shape, 2 ** (method.bits - 1), dtype=torch.int32)
+    return unpacked(parts["qzeros"])
 
 
 def _awq(parts: Parts, method: Method) -> Tensor:
@@ -66,7 +75,8 @@ def _awq(parts: Parts, method: Method) -> Tensor:
     def columns(words: Tensor) -> Tensor:
         return _unpacked(words, method.bits, 1).unflatten(1, (-1, 8))[:, :, order].flatten(1)
 
-    numbers, zeros, scales = columns(parts["qweight"]), columns(parts["qzeros"]), parts["scales"].float()
+    zeros = _zeros(parts, method, columns)
+    numbers, scales = columns(parts["qweight"]), parts["scales"].float()
     size = len(numbers) // len(scales)
     return ((numbers.unflatten(0, (-1, size)) - zeros[:, None]) * scales[:, None]).flatten(0, 1).T.contiguous()
 

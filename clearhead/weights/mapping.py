@@ -45,8 +45,8 @@ class Rule:
     """Whether theirs is written although no tensor of ours holds it."""
     turned: bool = False
     """Whether a matrix of theirs is ours transposed."""
-    mixed: bool = False
-    """Whether rows of theirs lie in another order."""
+    columns: bool = False
+    """Whether the columns of theirs, not its rows, lie in another order."""
 
 
 def rename(theirs: str, ours: str) -> Rule:
@@ -157,11 +157,21 @@ def load(rules: Sequence[Rule], theirs: "Mapping[str, Tensor]", *, where: str) -
                 found.tensors[name], found.origin[name] = tensor, origin
     for name, tensor, original in copies:
         _check_copy(name, tensor, found, original, where)
+    _drop_idle(left, found)
     if left:
         name, tensor = min(left.items(), key=lambda item: item[0])
         place = f"{where}:{shown(name)}"
         raise UserError(f"{place}: expected no such tensor in this architecture, got {list(tensor.shape)}; {AGAIN}")
     return found
+
+
+def _drop_idle(left: Tensors, found: Loaded) -> None:
+    """Leaves out biases of zeros, as quantizers add them to maps without a bias."""
+    used = {*found.origin.values()}
+    for name in [name for name in left if name.endswith(".bias") and f"{name[:-4]}weight" in used]:
+        if not left[name].any():
+            del left[name]
+            found.left_out[name] = "a bias of zeros changes nothing"
 
 
 def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
@@ -178,6 +188,12 @@ def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
             theirs |= zip(names.of(rule.theirs), rule.save(tensors), strict=True)
     assert not left, f"no rule writes {sorted(left)}"
     return theirs
+
+
+def names_one_of(rules: Sequence[Rule]) -> "Callable[[str], bool]":
+    """Whether a tensor of theirs is named by one of these rules."""
+    patterns = [_pattern(name) for rule in rules for name in rule.theirs]
+    return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def origins(rules: Sequence[Rule], ours: Iterable[str]) -> dict[str, str]:
@@ -199,21 +215,35 @@ class Pair:
 
     theirs: str
     ours: tuple[str, ...]
-    turned: bool
-    """Whether theirs is transposed."""
-    mixed: bool = False
-    """Whether rows of theirs lie in another order."""
+    rule: Rule
+
+    def divided(self, up: "Tensor", down: "Tensor") -> "tuple[Sequence[Tensor], Tensor]":
+        """B and A of a change B A of theirs -> B of each of ours, and the A of all."""
+        if self.rule.columns:
+            return [up], self.rule.load([down])[0]
+        return self.rule.load([up.mT if self.rule.turned else up]), down
+
+    def composed(self, ups: "Sequence[Tensor]", down: "Tensor") -> "tuple[Tensor, Tensor]":
+        """The inverse of `divided`."""
+        if self.rule.columns:
+            return ups[0], self.rule.save([down])[0]
+        whole = self.rule.save(ups)[0]
+        return (whole.mT if self.rule.turned else whole).contiguous(), down
 
 
 def pairs(rules: Sequence[Rule], ours: Iterable[str]) -> list[Pair]:
     """The tensors of theirs that hold the numbers of these of ours, in their order; those of several are left out."""
     left = dict.fromkeys(ours)
-    return [
-        Pair(names.of(rule.theirs)[0], tuple(names.of(rule.ours)), rule.turned, rule.mixed)
-        for rule in rules
-        if not rule.copies and rule.note is None and len(rule.theirs) == 1
-        for names in _matches(rule.ours, left)
-    ]
+    found: list[Pair] = []
+    for rule in rules:
+        if rule.copies or rule.note is not None:
+            continue
+        if len(rule.theirs) == 1:
+            found += (Pair(n.of(rule.theirs)[0], tuple(n.of(rule.ours)), rule) for n in _matches(rule.ours, left))
+        elif rule.load is _as_they_are:
+            plain = (rename(*names) for names in zip(rule.theirs, rule.ours, strict=True))
+            found += pairs([*plain], left)
+    return found
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,10 @@ class Method:
     """Whether the stored zero points are one less than those meant."""
     block: tuple[int, int] | None = None
     """Rows and columns with one scale in common, where it has neither the whole matrix nor one row."""
+    symmetric: bool = False
+    """Whether a matrix without zero points has them all at half of the range."""
+    reordered: bool = False
+    """Whether the rows of a group lie apart, so that each matrix must say which row is in which group."""
 
 
 def method_of(document: Mapping[str, Any], *, where: str, but: Collection[str] = ()) -> Method | None:
@@ -51,21 +55,21 @@ def method_of(document: Mapping[str, Any], *, where: str, but: Collection[str] =
             place = f"{where}:{field}"
             if not isinstance(said, dict):
                 raise UserError(f"{place}: expected a table, got {short(said)}; {ORIGIN}")
-            return None if said.get("quant_method") in but else _method(said, field, place)
+            return None if str(said.get("quant_method")).lower() in but else _method(said, field, place)
     return None
 
 
 def _method(said: Mapping[str, Any], field: str, where: str) -> Method:
     given = str(said.get("quant_method", COMPRESSED if field == FIELDS[1] else None))
-    name = METHODS.get(given)
+    name = METHODS.get(given.lower())
     if name == ROWS:
         form = str(said.get("checkpoint_format") or said.get("format") or ROWS).lower()
-        return Method(
-            name, _bits(said, where), zero_below=_one_of(form, ROW_FORMATS, "checkpoint_format", where) == ROWS
-        )
+        zero_below = _one_of(form, ROW_FORMATS, "checkpoint_format", where) == ROWS
+        how = {"symmetric": said.get("sym") is True, "reordered": said.get("desc_act") is True}
+        return Method(name, _bits(said, where), zero_below=zero_below, **how)
     if name == COLUMNS:
         _one_of(str(said.get("version") or said.get("format") or "gemm").lower(), ("gemm",), "version", where)
-        return Method(name, _bits(said, where, (4,)))
+        return Method(name, _bits(said, where, (4,)), symmetric=said.get("zero_point") is False)
     if name == COMPRESSED:
         form = str(said.get("format") or "dense")
         _one_of(form, COMPRESSED_FORMATS, "format", where)

@@ -30,7 +30,7 @@ def fused(theirs: str, ours: Sequence[str], *, rows: Sequence[int], groups: int 
         parts = [tensor.unflatten(0, (groups, n)) for tensor, n in zip(tensors, rows, strict=True)]
         return [torch.cat(parts, 1).flatten(0, 1)]
 
-    return Rule((theirs,), tuple(ours), load, save, mixed=True)
+    return Rule((theirs,), tuple(ours), load, save)
 
 
 def turned_first(rule: Rule, *sides: int, width: int, turned: int) -> Rule:
@@ -72,7 +72,6 @@ def _each(
         rule,
         load=lambda tensors: each(load, rule.load(tensors)),
         save=lambda tensors: rule.save(each(save, tensors)),
-        mixed=True,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests import processes
 from tests.architecture.source import ROOT, sources
 
-MAX_LINES = 320
+MAX_LINES = 450
 # One machine's folders; spelled so that this file does not match itself.
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|farm|opt|home|Users|tmp/(?:venv|w))(?:/|\b)")
 

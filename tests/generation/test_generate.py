@@ -199,10 +199,18 @@ def test_banned_tokens_are_never_written(config: GenerationConfig) -> None:
     assert not {token for row in found for h in row for token in h.tokens} & set(banned)
 
 
+PROMPT = Tokens.pad([[BOS]])
+
+
 @pytest.mark.parametrize("name", ["start_id", "forced_first_id", "forced_last_id"])
 def test_a_token_beyond_the_vocabulary_is_named(name: str) -> None:
     with pytest.raises(UserError, match=f"generation.{name}: expected a token of the vocabulary, below {V}, got {V}"):
-        generate(network(), Tokens.pad([[BOS]]), config=GenerationConfig.model_validate({name: V}))
+        generate(network(), None if name == "start_id" else PROMPT, config=GenerationConfig.model_validate({name: V}))
+
+
+def test_a_start_token_beyond_the_vocabulary_stops_no_prompt() -> None:
+    plain = complete(network(), PROMPTS, config=GREEDY, eos_id=EOS)
+    assert complete(network(), PROMPTS, config=GREEDY, eos_id=EOS, bos_id=V) == plain
 
 
 def test_a_padding_token_beyond_the_vocabulary_does_no_harm() -> None:

@@ -70,6 +70,15 @@ def by_columns() -> tuple[Tensors, Tensor, dict[str, Any]]:
     return parts, weight, {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
 
 
+def without_zeros(kind: str) -> tuple[Tensors, Tensor, dict[str, Any]]:
+    """A symmetric matrix whose zero points, 8, are not stored, and a method named in capitals."""
+    parts, _, said = by_rows(4, below=True, ordered=True) if kind == "gptq" else by_columns()
+    q = random((64, 32), 16, 1)
+    weight = torch.stack([parts["scales"][i // 32].float() * (q[i] - 8) for i in range(64)], 1)
+    less = {name: tensor for name, tensor in parts.items() if name not in ("qzeros", "g_idx")}
+    return less, weight, {**said, "quant_method": kind.upper(), "sym": True, "zero_point": False}
+
+
 def four_bits(*, nested: bool) -> tuple[Tensors, Tensor, dict[str, Any]]:
     table = torch.linspace(-1, 1, 16)
     q = random((2048,), 16, 1)
@@ -134,7 +143,9 @@ CASES: dict[str, tuple[Tensors, Tensor, dict[str, Any]]] = {
     "gptq-v2": by_rows(4, below=False, ordered=True),
     "gptq-8": by_rows(8, below=True, ordered=True),
     "gptq-2": by_rows(2, below=True, ordered=False),
+    "gptq-symmetric": without_zeros("gptq"),
     "awq": by_columns(),
+    "awq-symmetric": without_zeros("awq"),
     "nf4": four_bits(nested=False),
     "nf4-nested": four_bits(nested=True),
     "int8": eight_bits(),
@@ -195,6 +206,30 @@ def test_methods_that_are_refused(said: Any, expected: str) -> None:
         method_of({"quantization_config": said}, where="config.json")
     assert method_of({}, where="config.json") is None
     assert method_of({"quantization_config": {"quant_method": "fp8"}}, where="c") == Method("fp8")
+
+
+def test_reordered_rows_need_their_groups() -> None:
+    parts, _, said = by_rows(4, below=True, ordered=False)
+    method = method_of({"quantization_config": {**said, "desc_act": True}}, where="config.json")
+    assert method is not None
+    less = {f"x.{name}": tensor for name, tensor in parts.items() if name != "g_idx"}
+    with pytest.raises(UserError, match="x: expected g_idx, the group of each row, as desc_act=true says, got none"):
+        dequantized(less, method, torch.float32, where="folder")
+
+
+def test_biases_of_zeros_that_a_quantizer_added_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = model_of("llama-tiny").save(tmp_path / "plain")
+    (folder / "MANIFEST.json").unlink()
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj"
+    added = {f"{name}.bias": torch.zeros(len(tensors[f"{name}.weight"]))}
+    save_file(tensors | added, folder / "model.safetensors")
+    load(folder)
+    assert f"left out {name}.bias: a bias of zeros changes nothing" in caplog.text
+    added[f"{name}.bias"][0] = 1
+    save_file(tensors | added, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"q_proj\.bias: expected no such tensor"):
+        load(folder)
 
 
 def test_a_folder(tmp_path: Path) -> None:
