@@ -194,6 +194,7 @@ def serve(
     prefix_cache: int = 512,
     edit: Repeated = (),
     draft: str | None = None,
+    deterministic: Flag = False,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     int8: Int8 = False,
     int4: Int4 = False,
@@ -218,6 +219,8 @@ def serve(
         edit: Directions of `clearhead steer make` that requests may name: FILE, named as the file is, or NAME=FILE.
         draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens
             of a text that is alone: the same text, written faster.
+        deterministic: Give every request the same answer to the bit, whoever else asks: each text is computed apart,
+            which is slower where many ask.
         dtype: Type to compute in (default: that of the weights).
     """
     from clearhead.commands.serve import serve_command
@@ -232,6 +235,7 @@ def serve(
         prefix_cache=prefix_cache,
         edits=edit,
         draft=draft,
+        deterministic=deterministic,
         dtype=dtype,
         int8=int8,
         int4=int4,

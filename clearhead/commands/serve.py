@@ -38,6 +38,7 @@ def serve_command(
     prefix_cache: int,
     edits: Sequence[str] = (),
     draft: str | None = None,
+    deterministic: bool = False,
     dtype: str | None,
     int8: bool = False,
     int4: bool = False,
@@ -49,6 +50,11 @@ def serve_command(
     if key is None and not LOOPBACK.fullmatch(host):
         raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
     check_positive(slots=slots, queue=queue, max_length=max_length)
+    if deterministic and draft is not None:
+        raise UserError(
+            "--deterministic: expected no --draft beside it, because how many tokens a draft guesses depends on time;"
+            " leave one of them out"
+        )
     if prefix_cache < 0:
         raise UserError(f"--prefix-cache: expected 0 or more megabytes, got {prefix_cache}; 0 keeps nothing")
     with listen(port, host=host) as listener:
@@ -65,7 +71,7 @@ def serve_command(
             edits=directions,
             draft=guesses,
         )
-        worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)
+        worker = worker_of(service, queue=queue, prefix_cache=prefix_cache, is_deterministic=deterministic)
         url = f"http://{host}:{port}"
         worker.start()
         running = answering(application(Routes(service, worker), key=key), listener, name="serve")
@@ -91,13 +97,16 @@ def known_key() -> str | None:
     return key
 
 
-def worker_of(service: Service, *, queue: int, prefix_cache: int = 0) -> Engine | Translator | Predictor:
+def worker_of(
+    service: Service, *, queue: int, prefix_cache: int = 0, is_deterministic: bool = False
+) -> Engine | Translator | Predictor:
     """The worker for a model. `prefix_cache` is in megabytes."""
     model = service.model
+    sizes = {"most_waiting": queue} | ({"at_once": 1} if is_deterministic else {})
     if service.does in ("predict", "embed"):
-        return Predictor(model, service.task, most_waiting=queue)
+        return Predictor(model, service.task, **sizes)
     if service.does == "translate":
-        return Translator(model, searching(model.generation, {}), most_waiting=queue)
+        return Translator(model, searching(model.generation, {}), **sizes)
     return Engine(
         model.network,
         model.tokenizer,
@@ -106,6 +115,7 @@ def worker_of(service: Service, *, queue: int, prefix_cache: int = 0) -> Engine 
         most_waiting=queue,
         prefix_bytes=prefix_cache * 1_000_000,
         draft=service.draft,
+        is_deterministic=is_deterministic,
     )
 
 

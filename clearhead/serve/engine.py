@@ -5,6 +5,7 @@ The scheduling of Yu et al. 2022 (Orca), section 3.1, an iteration at a time; th
 
 import logging
 from collections.abc import Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -19,9 +20,9 @@ from clearhead.model.packing import packed
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.drafting import Drafting
 from clearhead.serve.edits import steered
-from clearhead.serve.prefill import AT_ONCE, Prefill, known
+from clearhead.serve.prefill import AT_ONCE, FIXED_PIECE, Prefill, known
 from clearhead.serve.prefixes import BLOCK, Prefixes
-from clearhead.serve.slots import Slots
+from clearhead.serve.slots import Slots, SlotsApart
 from clearhead.serve.worker import INTERNAL, Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, ScoredToken, Update, Writing
 
@@ -44,17 +45,28 @@ class Engine(Worker[Prompt, Update]):
         most_waiting: int,
         prefix_bytes: int = 0,
         draft: Draft | None = None,
+        is_deterministic: bool = False,
     ) -> None:
-        """`prefix_bytes` is for the keys and values of earlier texts. `draft` guesses tokens of a text alone."""
+        """`prefix_bytes` is for the keys and values of earlier texts. `draft` guesses tokens of a text alone.
+
+        `is_deterministic` gives a text the same numbers whoever else is there, and excludes a draft. Each prompt is
+        then read alone in pieces of `FIXED_PIECE`, and each text is written in passes of its own.
+        """
         super().__init__(most_waiting=most_waiting)
         assert network.decoder is not None
         assert network.encoder is None
-        self.network, self.tokenizer = packed(network, rows=slots), tokenizer
+        assert draft is None or not is_deterministic
+        # Packing is a choice by time, which another start may decide otherwise.
+        self.network, self.tokenizer = network if is_deterministic else packed(network, rows=slots), tokenizer
+        self.is_deterministic = is_deterministic
         self.evaluating = Evaluating(self.network)
         self.device = network.decoder.device
-        self.slots = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
-        self.drafting = None if draft is None else Drafting(self.network, self.slots, draft)
-        self.prefixes = Prefixes(prefix_bytes)
+        together = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
+        apart = SlotsApart(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
+        self.slots = apart if is_deterministic else together
+        self.drafting = None if draft is None else Drafting(self.network, together, draft)
+        self.prefixes = Prefixes(prefix_bytes, block=FIXED_PIECE if is_deterministic else BLOCK)
+        self.piece = FIXED_PIECE if is_deterministic else None
         self.reading: list[Prefill] = []
         """In the order of their coming."""
         self.reads_oldest = False
@@ -75,7 +87,7 @@ class Engine(Worker[Prompt, Update]):
             self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
             self.reading = [one for one in self.reading if not one.is_gone]
             while arrivals := self.take(self.fits):
-                self.reading.append(Prefill(self.network, self.prefixes, arrivals))
+                self.reading.append(Prefill(self.network, self.prefixes, arrivals, piece=self.piece))
             if self.reading:
                 self.reads_oldest = not self.reads_oldest
                 self.read(self.reading[0] if self.reads_oldest else min(self.reading, key=lambda one: one.n_left))
@@ -94,14 +106,15 @@ class Engine(Worker[Prompt, Update]):
         n_texts = len(self.rows) + sum(one.n_texts for one in self.reading) + sum(one.n for one in together)
         if n_texts > self.slots.most_rows:
             return False
-        if not taken:
-            return True
+        if not taken or self.is_deterministic:
+            return not taken
         first, own = (known(self.prefixes, one) for one in (taken[0], prompt))
         return first == own and self.unread(together) <= AT_ONCE
 
     def unread(self, prompts: Sequence[Prompt]) -> int:
         """Tokens to read of prompts that begin with the same known ones, padding included."""
-        return len(prompts) * (max(len(one.ids) for one in prompts) - BLOCK * len(known(self.prefixes, prompts[0])))
+        n_known = self.prefixes.block * len(known(self.prefixes, prompts[0]))
+        return len(prompts) * (max(len(one.ids) for one in prompts) - n_known)
 
     def read(self, reading: Prefill) -> None:
         """Prefill: reads the next tokens of each prompt. Prompts that have been read completely join the batch."""
@@ -110,7 +123,7 @@ class Engine(Worker[Prompt, Update]):
             most = (reading.longest - reading.n_read) // SHORTER
             arrivals = self.take(lambda taken, one: self.fits(taken, one) and self.unread([*taken, one]) <= most)
             if arrivals:
-                self.reading.append(shorter := Prefill(self.network, self.prefixes, arrivals))
+                self.reading.append(shorter := Prefill(self.network, self.prefixes, arrivals, piece=self.piece))
                 while shorter in self.reading and not shorter.is_gone:
                     self.read(shorter)
 
@@ -147,10 +160,10 @@ class Engine(Worker[Prompt, Update]):
     def keep(self, i: int) -> None:
         """Keeps the keys and values of a row for prompts that begin alike, if there is memory."""
         prompt, written = self.rows[i].prompt, self.rows[i].written
-        assert self.slots.cells is not None
-        ids = [*prompt.ids, *written][: self.slots.lengths[i]]
+        # A prompt that goes on with what was written would read it in pieces.
+        ids = prompt.ids if self.is_deterministic else [*prompt.ids, *written][: self.slots.lengths[i]]
         try:
-            self.prefixes.keep(prompt.edits, ids, self.slots.cells[:, :, i])
+            self.prefixes.keep(prompt.edits, ids, self.slots.read(i))
         except Exception as error:
             if not is_memory(error):
                 raise
@@ -168,15 +181,25 @@ class Engine(Worker[Prompt, Update]):
         """Runs the last token of every row through the network -> n v: the logits of the next token."""
         if self.drafting is not None and (ahead := self.drafting.step(self.rows)) is not None:
             return ahead
-        last = Tokens(torch.tensor([[row.written[-1]] for row in self.rows], device=self.device))
-        with steered(self.network, [row.prompt.steering for row in self.rows], last):
-            return self.network.decode(last, None, self.slots)[:, -1]
+        rest, logits = iter(self.rows), list[Tensor]()
+        for slots in self.slots.passes:
+            rows = list(islice(rest, slots.n))
+            last = Tokens(torch.tensor([[row.written[-1]] for row in rows], device=self.device))
+            with steered(self.network, [row.prompt.steering for row in rows], last):
+                logits.append(self.network.decode(last, None, slots)[:, -1])
+        return torch.cat(logits)
 
     def write(self, logits: Tensor, *, first: int = 0) -> None:
         """Samples a token per row from `first` on, removes finished rows and notifies clients."""
         rows = self.rows[first:]
-        tokens = choose(logits, rows)
-        scores = self.scores(logits, rows, tokens)
+        if self.is_deterministic:
+            each = list(zip(logits.split(1), rows, strict=True))
+            tokens = [choose(own, [row])[0] for own, row in each]
+            found = [self.scores(own, [row], [token]) for (own, row), token in zip(each, tokens, strict=True)]
+            scores = {i: own[0] for i, own in enumerate(found) if own}
+        else:
+            tokens = choose(logits, rows)
+            scores = self.scores(logits, rows, tokens)
         for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
             if row.ticket.is_gone:
                 continue

@@ -33,10 +33,10 @@ class Asked:
         """Texts that the network reads for it: one, or one with each of the labels."""
         return 1 if self.zero_shot is None else len(self.zero_shot.labels)
 
-    def goes_with(self, others: Sequence["Asked"]) -> bool:
-        """Whether it is answered in one batch with these."""
+    def goes_with(self, others: Sequence["Asked"], *, at_once: int = AT_ONCE) -> bool:
+        """Whether it is answered in one batch with these, of at most `at_once` texts."""
         alike = all(self.embeds == one.embeds and self.zero_shot == one.zero_shot for one in others)
-        return alike and (not others or self.n_texts + sum(one.n_texts for one in others) <= AT_ONCE)
+        return alike and (not others or self.n_texts + sum(one.n_texts for one in others) <= at_once)
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,12 @@ class Said:
 class Predictor(Worker[Asked, Said]):
     """Owns a model that labels, tags, answers or embeds texts."""
 
-    def __init__(self, model: Model, task: type[RecipeTask[Any]] | None, *, most_waiting: int) -> None:
-        """`task` is None for a model that only embeds."""
+    def __init__(
+        self, model: Model, task: type[RecipeTask[Any]] | None, *, most_waiting: int, at_once: int = AT_ONCE
+    ) -> None:
+        """`task` is None for a model that only embeds. `at_once` is how many texts are in a batch at most."""
         super().__init__(most_waiting=most_waiting)
+        self.at_once = at_once
         self.model, self.task = model, task
         self.taken: list[tuple[Ticket[Said], Asked]] = []
 
@@ -62,7 +65,7 @@ class Predictor(Worker[Asked, Said]):
 
     def turn(self) -> None:
         """Answers the inputs that have waited longest. If one of a batch is wrong, each request is answered alone."""
-        self.taken = self.take(lambda taken, one: one.goes_with(taken))
+        self.taken = self.take(lambda taken, one: one.goes_with(taken, at_once=self.at_once))
         try:
             self.answer(self.taken)
         except UserError:

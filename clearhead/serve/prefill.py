@@ -12,7 +12,7 @@ from clearhead.model.layout import Layout
 from clearhead.model.transformer import Stack
 from clearhead.serve.choosing import Scored, scored
 from clearhead.serve.edits import steered
-from clearhead.serve.prefixes import BLOCK, Block, Prefixes, begin, common
+from clearhead.serve.prefixes import Block, Prefixes, begin, common
 from clearhead.serve.worker import Ticket
 from clearhead.serve.writing import Prompt, Update
 from clearhead.trace import untraced
@@ -21,6 +21,8 @@ AT_ONCE = 512
 """Tokens of several prompts, padding included, that the engine reads in one pass."""
 PIECE = 128
 """Tokens of one prompt that the engine reads between two steps. Fewer slow the prompt, more delay other texts."""
+FIXED_PIECE = 64
+"""The same where every prompt must be cut at the same places, known beginnings included. More share less."""
 SCORED_AT_ONCE = 128
 """Positions of a prompt whose logits are in memory at once."""
 
@@ -29,13 +31,19 @@ class Prefill:
     """The prefill of some prompts, which begin with the same known tokens or with none."""
 
     def __init__(
-        self, network: Transformer, prefixes: Prefixes, arrivals: Sequence[tuple[Ticket[Update], Prompt]]
+        self,
+        network: Transformer,
+        prefixes: Prefixes,
+        arrivals: Sequence[tuple[Ticket[Update], Prompt]],
+        *,
+        piece: int | None = None,
     ) -> None:
-        self.network, self.prefixes, self.arrivals = network, prefixes, arrivals
+        """`piece` is how many tokens of a prompt that is read alone are read at once (default: `PIECE`)."""
+        self.network, self.prefixes, self.arrivals, self.piece = network, prefixes, arrivals, piece or PIECE
         self.prompts = [prompt for _, prompt in arrivals]
         self.longest = max(len(prompt.ids) for prompt in self.prompts)
         self.past: Cache = network.new_cache()
-        self.n_known = BLOCK * len(known(prefixes, self.prompts[0]))
+        self.n_known = prefixes.block * len(known(prefixes, self.prompts[0]))
         """Tokens at the beginning whose keys and values were there already."""
         self.n_read = self.n_known
         """Tokens that are behind it."""
@@ -69,7 +77,7 @@ class Prefill:
         """
         if not self.past.length:  # Not earlier, because others may have read the same meanwhile.
             self.n_known = self.n_read = self.share()
-        start, size = self.past.length, PIECE if len(self.arrivals) == 1 else AT_ONCE
+        start, size = self.past.length, self.piece if len(self.arrivals) == 1 else AT_ONCE
         pieces = [prompt.ids[start : start + size] for prompt in self.prompts]
         decoder = self.network.decoder
         assert decoder is not None

@@ -15,7 +15,7 @@ from clearhead.brief import brief
 from clearhead.model.cache import Cache
 
 BLOCK = 16
-"""Tokens of a block. Fewer share more and take more tensors."""
+"""Tokens of a block, unless another number is asked for. Fewer share more and take more tensors."""
 
 Name = tuple[Hashable, tuple[int, ...]]
 """A block beneath its parent: the edits that its values were computed under, and its tokens."""
@@ -37,9 +37,9 @@ class Block:
 class Prefixes:
     """Keys and values by the tokens that they follow from, up to a number of bytes."""
 
-    def __init__(self, most_bytes: int) -> None:
-        """With 0 bytes nothing is kept."""
-        self.most_bytes, self.n_bytes = most_bytes, 0
+    def __init__(self, most_bytes: int, *, block: int = BLOCK) -> None:
+        """With 0 bytes nothing is kept. `block` is the number of tokens of a block."""
+        self.most_bytes, self.n_bytes, self.block = most_bytes, 0, block
         self.root = Block((None, ()))
         self.recent: OrderedDict[Block, None] = OrderedDict()
         """All blocks, the least recently used first. A parent is always more recent than its children."""
@@ -47,7 +47,7 @@ class Prefixes:
     def match(self, edits: Hashable, ids: Sequence[int]) -> list[Block]:
         """The longest known beginning of a prompt. Leaves one token or more, from which the next one follows."""
         found, block = list[Block](), self.root
-        for name in _names(edits, ids[:-1]):
+        for name in self._names(edits, ids[:-1]):
             child = block.children.get(name)
             if child is None:
                 break
@@ -57,12 +57,13 @@ class Prefixes:
 
     def keep(self, edits: Hashable, ids: Sequence[int], cells: Tensor) -> None:
         """Copies the whole blocks of a text that are not known yet from its cells, layer 2 h s k."""
-        n_bytes = cells[..., :BLOCK, :].numel() * cells.element_size()
+        size = self.block
+        n_bytes = cells[..., :1, :].numel() * size * cells.element_size()
         found, block = list[Block](), self.root
-        for i, name in enumerate(_names(edits, ids[: self.most_bytes // n_bytes * BLOCK])):
+        for i, name in enumerate(self._names(edits, ids[: self.most_bytes // n_bytes * size])):
             child = block.children.get(name)
             if child is None:
-                own = cells[..., i * BLOCK : (i + 1) * BLOCK, :].clone()
+                own = cells[..., i * size : (i + 1) * size, :].clone()
                 child = block.children[name] = Block(name, block, own)
                 self.n_bytes += n_bytes
             found.append(block := child)
@@ -75,6 +76,10 @@ class Prefixes:
         self.root.children.clear()
         self.recent.clear()
         self.n_bytes = 0
+
+    def _names(self, edits: Hashable, ids: Sequence[int]) -> Iterator[Name]:
+        for at in range(0, len(ids) - self.block + 1, self.block):
+            yield edits, tuple(ids[at : at + self.block])
 
     def _use(self, blocks: Sequence[Block]) -> None:
         for block in reversed(blocks):
@@ -103,8 +108,3 @@ def begin(past: Cache, blocks: Sequence[Block], n_rows: int, widths: tuple[int, 
         sides = (side[..., :width].expand(n_rows, -1, -1, -1) for side, width in zip((k, v), widths, strict=True))
         layer.attn.k, layer.attn.v = sides
     past.length = cells.shape[-2]
-
-
-def _names(edits: Hashable, ids: Sequence[int]) -> Iterator[Name]:
-    for at in range(0, len(ids) - BLOCK + 1, BLOCK):
-        yield edits, tuple(ids[at : at + BLOCK])

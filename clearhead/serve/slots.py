@@ -35,6 +35,16 @@ class Slots(Cache):
         """Rows in use."""
         return len(self.lengths)
 
+    @property
+    def passes(self) -> "Sequence[Slots]":
+        """The caches of the passes that a step makes, in the order of the rows."""
+        return [self]
+
+    def read(self, row: int) -> Tensor:
+        """layer 2 h s k: the keys and values of a row."""
+        assert self.cells is not None
+        return self.cells[:, :, row]
+
     def join(self, past: Cache, parents: Sequence[int], lengths: Sequence[int]) -> None:
         """Adds rows: row i begins with the first lengths[i] cells of row parents[i] of a prefill."""
         k, v, first, width = past.blocks[0].attn.k, past.blocks[0].attn.v, self.n, past.length
@@ -100,6 +110,41 @@ class Slots(Cache):
             cells[:, :, : have[0], :, : have[1]] = self.cells
         self.cells = cells
         return cells
+
+
+class SlotsApart:
+    """Slots whose rows are steps of their own. Every product of a text has the shape that it has when it is alone."""
+
+    def __init__(self, n_layers: int, *, most_rows: int, most_cells: int) -> None:
+        self.n_layers, self.most_rows, self.most_cells = n_layers, most_rows, most_cells
+        self.passes: list[Slots] = []
+
+    @property
+    def lengths(self) -> list[int]:
+        """Filled cells of each row in use."""
+        return [one.lengths[0] for one in self.passes]
+
+    def read(self, row: int) -> Tensor:
+        """layer 2 h s k: the keys and values of a row."""
+        return self.passes[row].read(0)
+
+    def join(self, past: Cache, parents: Sequence[int], lengths: Sequence[int]) -> None:
+        """Adds rows: row i begins with the first lengths[i] cells of row parents[i] of a prefill."""
+        for parent, length in zip(parents, lengths, strict=True):
+            self.passes.append(Slots(self.n_layers, most_rows=1, most_cells=self.most_cells))
+            self.passes[-1].join(past, [parent], [length])
+
+    def leave(self, row: int) -> None:
+        """Frees a row; the last one in use takes its place."""
+        self.passes[row] = self.passes[-1]
+        self.passes.pop()
+
+    def clear(self) -> None:
+        """Frees all rows."""
+        self.passes.clear()
+
+    def forget(self, row: int) -> None:
+        """Replaces numbers that are not finite by 0. None of them can reach another row."""
 
 
 class LayerSlots(KeyValues):

@@ -32,8 +32,10 @@ class Translated:
 class Translator(Worker[SourceText, Translated]):
     """Owns an encoder-decoder, whose search has settings of its own."""
 
-    def __init__(self, model: Model, config: GenerationConfig, *, most_waiting: int) -> None:
+    def __init__(self, model: Model, config: GenerationConfig, *, most_waiting: int, at_once: int = AT_ONCE) -> None:
+        """`at_once` is how many texts are in a batch at most."""
         super().__init__(most_waiting=most_waiting)
+        self.at_once = at_once
         self.model, self.config = model, model.settings(config)
         self.taken: list[tuple[Ticket[Translated], SourceText]] = []
         self.events: Iterator[tuple[list[int], GenerationEvent]] = iter(())
@@ -46,7 +48,7 @@ class Translator(Worker[SourceText, Translated]):
         """Runs one step of the search. Takes new texts if nobody waits for the present ones."""
         try:
             if all(ticket.is_gone for ticket in self.under_way):
-                self.taken = self.take(lambda taken, _: len(taken) < AT_ONCE)
+                self.taken = self.take(lambda taken, _: len(taken) < self.at_once)
                 sources = [source.ids for _, source in self.taken]
                 self.events = completing(self.model.network, source=sources, config=self.config)
             match next(self.events, None):

@@ -57,7 +57,7 @@ def test_32_requests_at_once_are_as_each_alone(model: Model, settings: dict[str,
     for slots in (3, 16):
         with engine_of(model, slots=slots) as engine:
             found = answers(engine, [[prompt] for prompt in prompts])
-            assert engine.slots.cells is None, "nothing is held for texts that have ended"
+            assert not engine.slots.lengths, "nothing is held for texts that have ended"
         for prompt, tokens_alone, texts in zip(prompts, expected, found, strict=True):
             (update,) = texts[0]
             tokens = written(texts[0])
@@ -180,7 +180,7 @@ def test_a_prompt_in_pieces_is_the_prompt(model: Model, length: int):
     with engine_of(model) as engine:
         found = answers(engine, [[prompt] for prompt in [*plain, scored]])
         assert not engine.reading
-        assert engine.slots.cells is None
+        assert not engine.slots.lengths
     for prompt, texts in zip(plain, found, strict=False):
         assert sorted(written(texts[i]) for i in texts) == sorted(alone(model, prompt))
     with torch.no_grad():

@@ -51,6 +51,7 @@ def still_engine(
     most_waiting: int = 64,
     prefix_bytes: int = 0,
     draft: Draft | None = None,
+    is_deterministic: bool = False,
 ) -> Engine:
     """An engine whose thread has not been started."""
     return Engine(
@@ -61,6 +62,7 @@ def still_engine(
         most_waiting=most_waiting,
         prefix_bytes=prefix_bytes,
         draft=draft,
+        is_deterministic=is_deterministic,
     )
 
 
