@@ -10,7 +10,7 @@ from typing import Any
 
 from clearhead.lab.exercises.pages import parts_by_name
 from clearhead.lab.exercises.sets import SETS
-from tests.lab.learners import learners, undecided
+from tests.lab.learners import learners, slipped, undecided
 
 UNDECIDED = 20
 """One of so many learners makes the edits of two ways: the page must judge it as Python does."""
@@ -23,6 +23,7 @@ def write(folder: Path, n: int = 1) -> None:
         given = build()
         said = [vars(one) for one in learners(given, n, seed=2)]
         said += [vars(one) for _, _, one in undecided(given, n // UNDECIDED, seed=2)]
+        said += [vars(one) for _, one in slipped(given, seed=2)]
         found.append({"parts": parts_by_name(given), "learners": said})
     (folder / "exercises.json").write_text(json.dumps(found), encoding="utf-8")
 

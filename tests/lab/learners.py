@@ -8,8 +8,8 @@ from itertools import combinations_with_replacement
 from random import Random
 from typing import Any
 
-from clearhead.lab.exercises.exercise import Answer, Exercise, ExerciseSet, Way
-from clearhead.lab.exercises.judging import RIGHT, Judge
+from clearhead.lab.exercises.exercise import SLIPS, Answer, Exercise, ExerciseSet, Way
+from clearhead.lab.exercises.judging import OTHER, RIGHT, Judge
 from tests.lab.manners import Manners
 
 TOGETHER = 64
@@ -48,6 +48,20 @@ def undecided(given: ExerciseSet, n: int, seed: int = 0) -> Iterator[tuple[str, 
             answers = [_both(ways(one)[first](random), ways(one)[second](random)) for _ in range(n)]
             for answer, said in zip(answers, _judged(judge, answers), strict=True):
                 yield first, second, Learner(one.name, said, answer)
+
+
+def slipped(given: ExerciseSet, seed: int = 0) -> Iterator[tuple[str, Learner]]:
+    """The right number with each slip, and another number: what it is, and how Python's judge judges it."""
+    for one in given.exercises:
+        if one.kind != "number":
+            continue
+        number = one.way(Random(f"{seed} {one.name}"))["number"]
+        made = [(name, number / by) for name, factors in SLIPS.items() for by in factors if number]
+        made.append((OTHER, 7.7 * number + 3.3))
+        answers = [{"number": wrong} for _, wrong in made]
+        said = _judged(Judge(one, given.models[one.model]), answers)
+        for (name, _), answer, judgement in zip(made, answers, said, strict=True):
+            yield name, Learner(one.name, judgement, answer)
 
 
 def misjudged(given: ExerciseSet, n: int, seed: int = 0) -> Iterator[tuple[Learner, str]]:

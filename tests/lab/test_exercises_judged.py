@@ -7,11 +7,11 @@ import pytest
 from clearhead import config as c
 from clearhead.lab.examples.parts import on_meta
 from clearhead.lab.exercises.exercise import Answer
-from clearhead.lab.exercises.judging import FAILS, NOTHING, OUTSIDE, RIGHT, Judge
+from clearhead.lab.exercises.judging import FAILS, NOTHING, OTHER, OUTSIDE, RIGHT, Judge
 from clearhead.lab.exercises.sets import SETS
 from clearhead.lab.exercises.sets.knowing import COUNTS
 from clearhead.model import Transformer
-from tests.lab.learners import misjudged, undecided
+from tests.lab.learners import misjudged, slipped, undecided
 
 LOOKING = SETS["looking"]()
 BACK = LOOKING.find("look-back")
@@ -40,6 +40,23 @@ def test_learners_are_judged_as_they_deserve(name: str) -> None:
 @pytest.mark.parametrize("name", SETS)
 def test_two_hundred_learners_of_each_way(name: str) -> None:
     assert not [(one, said) for one, said in misjudged(SETS[name](), 200, seed=1)]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_slip_in_a_number_is_named(name: str) -> None:
+    """By its name, or by that of a known wrong way to the same number."""
+    given = SETS[name]()
+    for slip, learner in slipped(given):
+        one = given.find(learner.exercise)
+        assert one is not None
+        assert learner.expected in {slip, *(wrong.name for wrong in one.wrong)}, learner
+
+
+def test_a_number_near_nought_is_no_slip() -> None:
+    given = SETS["knowing"]()
+    one = given.find("relu")
+    assert one is not None
+    assert Judge(one, given.models[one.model])(Answer(number=0.05)) == OTHER
 
 
 def test_there_are_at_least_sixty_and_each_knows_three_wrong_ways() -> None:

@@ -38,7 +38,7 @@ const followers: Record<string, string> = {
   "examples.from.": "given valid train samples",
   "examples.kind.": "weights output unit state",
   "examples.measure.": "weight norm value towards",
-  "exercise.told.": "nothing outside fails other",
+  "exercise.told.": "nothing outside fails sign place hundred other other_number",
   "explain.": "qkv scores scaled masked softmax weighted",
   "ffn.name.": "relu gelu gelu_tanh silu tanh",
   "form.": "map steps lines",

@@ -16,6 +16,8 @@ from clearhead.lab.exercises.language import Term
 FORMAT = "clearhead-exercises/1"
 LARGEST = 1e4
 """The largest number that an edit may set: beyond it float32 and float64 part ways."""
+SLIPS = {"sign": (-1.0,), "place": (10.0, 0.1), "hundred": (100.0, 0.01)}
+"""Slips in a number, and the factors that put them right."""
 Do = Literal["zero", "mean", "set", "scale", "close"]
 
 
@@ -131,7 +133,7 @@ class ExerciseSet:
             "source": one.source, "because": one.because, "right": one.right,
             "opens": {"text": text, "target": target, "view": one.view, "layer": one.layer, "head": one.head},
             "allows": [{"at": allowed.at, "do": list(allowed.do)} for allowed in one.allows],
-            "changes": list(one.changes),
+            "changes": list(one.changes), "slips": SLIPS if one.kind == "number" else {},
             "options": [{**vars(option), "edits": list(option.edits)} for option in one.options],
             "inputs": {name: ids_of(model, given) for name, given in one.inputs.items()},
             "groups": one.groups,

@@ -22,8 +22,17 @@ TOLD = {
     NOTHING: "no edit, number or choice is given",
     OUTSIDE: "it does something that the exercise does not allow",
     FAILS: "an edit does not fit the model, or makes numbers that are not finite",
+    "sign": "the number has the wrong sign",
+    "place": "the decimal point stands one place too far left or right",
+    "hundred": "the number is 100 times too large or too small, as a percentage without its sign is",
 }
-"""What is said of judgements that no wrong way has; of any other, that no known way leads to it."""
+"""What is said of judgements that no wrong way has."""
+UNKNOWN = {
+    "number": "the number is another, and no known mistake leads to it",
+    "edits": "the model does not do what is asked, by none of the known ways",
+    "choice": "the answer is another",
+}
+"""What is said of any other judgement, by the kind of exercise."""
 
 
 class SetState(Config):
@@ -74,7 +83,7 @@ class Grade:
         if self.is_right or self.judgement is None:
             return ""
         known = TOLD | {wrong.name: wrong.says for wrong in self.of.wrong}
-        return known.get(self.judgement, "the model does not do what is asked, by none of the known ways")
+        return known.get(self.judgement, UNKNOWN[self.of.kind])
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Judges an answer by the values of the model: right, one of the known wrong ways, or neither."""
+"""Judges an answer by the values of the model: right, one of the known wrong ways, a slip in a number, or neither."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.answering.requests import EditRequest
-from clearhead.lab.exercises.exercise import LARGEST, Answer, Exercise, ExerciseSet
+from clearhead.lab.exercises.exercise import LARGEST, SLIPS, Answer, Exercise, ExerciseSet
 from clearhead.lab.exercises.language import Term, holds
 from clearhead.lab.exercises.passes import Reads, Subject
 from clearhead.trace import Address
@@ -46,7 +46,7 @@ class Judge:
         self.exercise, self.subject = exercise, Subject(model, exercise)
 
     def __call__(self, answer: Answer) -> str:
-        """`right`, the name of a wrong way, or nothing, outside, fails, other."""
+        """`right`, the name of a wrong way or of one of SLIPS, or nothing, outside, fails, other."""
         return self.several([answer])[0]
 
     def several(self, answers: Sequence[Answer]) -> list[str]:
@@ -76,7 +76,17 @@ class Judge:
         at = "" if answer.choice is None else one.options[answer.choice].at
         runs = Runs(self.subject, edited, one.groups, _number(answer), at)
         named: list[tuple[str, Term]] = [(RIGHT, one.right), *((wrong.name, wrong.when) for wrong in one.wrong)]
-        return next((name for name, term in named if holds(term, runs, "shown")), None)
+        return next((name for name, term in named if holds(term, runs, "shown")), self._slip(runs))
+
+    def _slip(self, runs: Runs) -> str | None:
+        """The slip without which the number is right. None where 0 is right, to which any number comes near."""
+
+        def is_right(number: float) -> bool:
+            return holds(self.exercise.right, replace(runs, number=number), "shown")
+
+        if self.exercise.kind != "number" or is_right(0.0):
+            return None
+        return next((name for name, by in SLIPS.items() if any(is_right(runs.number * one) for one in by)), None)
 
 
 def judges(given: ExerciseSet) -> dict[str, Judge]:

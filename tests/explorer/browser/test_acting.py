@@ -212,15 +212,16 @@ def test_a_number_by_typing(translator: Opened) -> None:
     becomes(address.inner_text, f"{AT}.weights[h=0,t=1,s=3]")
     row = row_of(translator.served, 1)
     assert agrees(cell.get_attribute("placeholder") or "", float(row[3]))
-    for typed, value in (("0.5", 0.5), ("−2", -2.0), ("1e-3", 1e-3)):
+    for typed, value in (("0.5", 0.5), ("−2", -2.0), ("25,5", 25.5), ("1e-3", 1e-3)):
         cell.fill(typed)
         cell.press("Enter")
         edited = logits_of(translator.served, {f"{AT}.weights[h=0,t=1,s=3]": value})
         says(translator, logits_of(translator.served), edited)
-    for nonsense in ("", "abc", "1,5", "NaN", "Infinity"):
+    for nonsense in ("", "abc", "1,5,2", "NaN", "Infinity"):
         cell.fill(nonsense)
         cell.press("Enter")
         translator.settled()
+        assert (cell.input_value(), cell.get_attribute("aria-invalid")) == (nonsense, "true")
         says(translator, logits_of(translator.served), edited)
     assert translator.alert is None
 

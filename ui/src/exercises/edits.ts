@@ -1,6 +1,8 @@
 /** Edits in words and from a form. */
 
+import { readNumber } from "../core/numbers";
 import type { Edit, Fact } from "../core/protocol";
+import { language } from "../i18n/index.svelte";
 import type { Run } from "../state/run";
 
 /** `scores[h=0,t=2] set 1.5`: an edit in one line. */
@@ -24,6 +26,6 @@ export function placeText(run: Run, path: string, axis: string, i: number): stri
 
 /** Numbers separated by spaces, commas or semicolons; null if one of them is none. */
 export function numbersOf(text: string): number[] | null {
-  const numbers = text.trim().split(/[\s;]+|,\s+/).map((part) => Number(part.replace("−", "-").replace(",", ".")));
-  return text.trim() !== "" && numbers.every(Number.isFinite) ? numbers : null;
+  const numbers = text.trim().split(/[\s;]+|,\s+/).map((part) => readNumber(part, language()));
+  return numbers.every((one) => one !== null) ? numbers : null;
 }

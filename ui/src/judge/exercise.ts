@@ -29,6 +29,8 @@ export interface Exercise {
   opens: { text: string; target: string | null; view: string; layer: number; head: number };
   allows: Allowed[];
   changes: ("scale" | "positions")[];
+  /** Slips in a number by name, and the factors that put them right. */
+  slips: Record<string, number[]>;
   options: Option[];
   /** The tokens that each stack reads, by the name of the input. */
   inputs: Record<string, Partial<Record<StackName, number[]>>>;

@@ -1,4 +1,4 @@
-/** Judges an answer by the values of the model: right, one of the known wrong ways, or neither.
+/** Judges an answer by the values of the model: right, one of the known wrong ways, a slip in a number, or neither.
  *
  * The twin of clearhead/lab/exercises/judging.py.
  */
@@ -31,7 +31,7 @@ export class Judge {
     private readonly model: Subject,
   ) {}
 
-  /** `right`, the name of a wrong way, or nothing, outside, fails, other. */
+  /** `right`, the name of a wrong way or of a slip, or nothing, outside, fails, other. */
   judge(answer: Answer): string {
     const { exercise } = this, option = exercise.options[answer.choice ?? -1];
     if (isEmpty(answer)) return "nothing";
@@ -44,7 +44,22 @@ export class Judge {
     }
     const runs = this.#runs(edited, answer, option);
     const named: [string, Term][] = [["right", exercise.right], ...exercise.wrong.map(({ name, when }): [string, Term] => [name, when])];
-    return named.find(([, term]) => holds(term, runs, "shown"))?.[0] ?? "other";
+    return named.find(([, term]) => holds(term, runs, "shown"))?.[0] ?? this.#slip(runs) ?? "other";
+  }
+
+  /** What a text says for which several answers may be meant: the one that is judged best. */
+  best(answers: Answer[]): [Answer, string] {
+    const { wrong, slips } = this.exercise, order = ["right", ...wrong.map(({ name }) => name), ...Object.keys(slips), "other"];
+    const told = answers.map((one): [Answer, string] => [one, this.judge(one)]);
+    return told.sort(([, a], [, b]) => order.indexOf(a) - order.indexOf(b))[0]!;
+  }
+
+  /** The slip without which the number is right. None where 0 is right, to which any number comes near. */
+  #slip(runs: Runs): string | null {
+    const isRight = (number: number): boolean => holds(this.exercise.right, { ...runs, answer: () => number }, "shown");
+    const slips = Object.entries(this.exercise.slips);
+    if (slips.length === 0 || isRight(0)) return null;
+    return slips.find(([, factors]) => factors.some((one) => isRight(runs.answer() * one)))?.[0] ?? null;
   }
 
   #runs(edited: ReadonlyMap<string, Pass>, answer: Answer, option: Option | undefined): Runs {
