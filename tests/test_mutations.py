@@ -14,11 +14,13 @@ DEFECTS = defects()
 def test_each_changes_a_line_that_is_there(defect: Defect) -> None:
     source = defect.path(ROOT).read_text(encoding="utf-8")
     changed = defect.applied(source)
-    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
+    if not defect.is_of_page:
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
     assert defect.tests
-    assert all((ROOT / "tests" / name).is_file() for name in defect.tests)
+    assert all((ROOT / "tests" / name).exists() for name in defect.tests)
 
 
-def test_there_are_forty_everywhere() -> None:
-    assert len({one.name for one in DEFECTS}) == len(DEFECTS) == 40
-    assert len({one.file.partition("/")[0] for one in DEFECTS}) >= 10
+def test_there_are_a_hundred_everywhere() -> None:
+    assert len({one.name for one in DEFECTS}) == len(DEFECTS) == 100
+    assert len({one.file.partition("/")[0] for one in DEFECTS}) >= 18
+    assert len({one.file for one in DEFECTS}) >= 85

@@ -23,15 +23,17 @@ ALL = (
     *(*PRODUCTS, "training/test_levers.py", "serve/test_engine.py", "generation/test_generate.py"),
     *("model/test_attention.py", "model/test_heads.py", "generation/test_compiled.py"),
 )
+ENVIRONMENTS = {
+    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+    "avx512_vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
+}
+"""What makes this processor imitate another one."""
 PROCESSORS = {
-    "avx2": ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, MOST),
+    "avx2": (ENVIRONMENTS["avx2"], MOST),
     **{
-        f"{name}-all": pytest.param({"ONEDNN_MAX_CPU_ISA": isa, **more}, ALL, marks=pytest.mark.slow)
-        for name, isa, more in (
-            ("avx2", "AVX2", {"ATEN_CPU_CAPABILITY": "avx2"}),
-            ("avx512", "AVX512_CORE", {}),
-            ("avx512_vnni", "AVX512_CORE_VNNI", {}),
-        )
+        f"{name}-all": pytest.param(environment, ALL, marks=pytest.mark.slow)
+        for name, environment in ENVIRONMENTS.items()
     },
 }
 """Laptops and older servers; if asked for, servers without and with eight-bit sums."""

@@ -123,6 +123,16 @@ def test_texts_are_cut_to_the_limit_and_never_empty():
     assert found.ids[0] == tokenizer.encode("a b c")
 
 
+@pytest.mark.parametrize("limit", range(4, 13))
+def test_a_pair_fills_the_limit_and_keeps_its_marks(limit: int):
+    tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1 {end}:1")
+    found = Inputs.of([("a b c d e", "f g h a b"), ("a", "b c d e f g h"), ("a b c d e f g", "h")], tokenizer, limit)
+    end = tokenizer.need("eos")
+    for ids, length in zip(found.ids, found.lengths, strict=True):
+        assert 0 <= min(limit, length) - len(ids) <= 1, "two texts of one length share an even number of tokens"
+        assert (ids[-1], ids.count(end)) == (end, 2)
+
+
 def test_the_longer_text_of_a_pair_is_cut_first():
     tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1")
     found = Inputs.of([("a b c d e f", "g"), ("a", "b c d e f g"), ("a b c d", "e f g h")], tokenizer, 5)

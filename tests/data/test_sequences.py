@@ -45,6 +45,15 @@ def test_a_sequence_may_go_on(tmp_path: Path) -> None:
     assert found[-1] == [5, 6]
 
 
+@pytest.mark.parametrize("parts", [[[9, 1], [2]], [[2], [9, 1]], [[1], [], [9], []]])
+def test_the_largest_id_is_that_of_all_parts(tmp_path: Path, parts: list[list[int]]) -> None:
+    shelf = Shelf()
+    writer = shelf.writer("x", 10)
+    for part in parts:
+        writer.add([part])
+    assert writer.described().largest == largest_of(shelf.in_memory()["x"]) == 9
+
+
 @pytest.mark.parametrize(("vocab_size", "n_bytes"), [(1 << 16, 2), ((1 << 16) + 1, 4)])
 def test_ids_take_the_bytes_they_need(tmp_path: Path, vocab_size: int, n_bytes: int) -> None:
     found = on_disk(tmp_path, [[vocab_size - 1]], vocab_size)

@@ -262,6 +262,13 @@ def test_guesses_pay_or_end() -> None:
         assert n < 200
 
 
+def test_a_further_row_costs_what_it_took() -> None:
+    pace = Pace()
+    for n in (1, 1, 2, 4, 7):
+        pace.passed(n, 1 + 0.25 * (n - 1), 2.0)
+    assert (pace.alone, pace.row) == pytest.approx((1, 0.25))
+
+
 # --- what does not fit ---------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,10 @@ def test_grading_recomputes_every_judgement(state: dict[str, Any], tmp_path: Pat
     edited = {grade.exercise: grade for grade in graded(_written(tmp_path / "b.json", state)).grades}
     assert edited["share"].judgement == "without-itself"
     assert edited["share"].is_told_otherwise
+    del state["sets"]["looking"]["judged"]["share"]
+    silent = {grade.exercise: grade for grade in graded(_written(tmp_path / "c.json", state)).grades}
+    assert silent["share"].judgement == "without-itself"
+    assert not silent["share"].is_told_otherwise, "a file that claims nothing claims nothing wrong"
 
 
 def test_answers_that_do_not_fit_the_model_are_graded_so(state: dict[str, Any], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearhead.model.grouped import GROUP, GroupedLinear, restored, rounded
+from clearhead.model.grouped import GROUP, SMALLER, GroupedLinear, restored, rounded
 
 
 @pytest.mark.parametrize(("bits", "error"), [(8, 0.5 / 127), (4, 0.5 / 7)])
@@ -20,6 +20,18 @@ def test_no_number_is_further_off_than_half_a_step(bits, error: float) -> None:
     close = (found - weight).abs() <= error * steps * 1.0001
     assert close.float().mean() > (0.9 if bits == 4 else 0.999)
     assert (found - weight).square().mean() < (2 * error) ** 2 * steps.square().mean() / 12
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_each_group_has_the_scale_with_the_least_error(bits) -> None:
+    """Of all integers of so many bits, the lowest one too."""
+    groups = torch.randn(64, 8, GROUP)
+    largest, errors = 2 ** (bits - 1) - 1, list[torch.Tensor]()
+    for factor in SMALLER[bits]:
+        scale = factor * groups.abs().amax(2, keepdim=True) / largest
+        errors.append(((groups / scale).round().clamp(-largest - 1, largest) * scale - groups).square().sum(2))
+    found = (restored(*rounded(groups.flatten(1), bits), 8 * GROUP).view_as(groups) - groups).square().sum(2)
+    torch.testing.assert_close(found, torch.stack(errors).amin(0))
 
 
 def test_equal_numbers_stay_equal_and_zeros_zero() -> None:

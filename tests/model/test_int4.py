@@ -7,7 +7,7 @@ from torch import nn
 from clearhead.generation import complete
 from clearhead.model import int4
 from clearhead.model.grouped import GroupedLinear
-from clearhead.model.int4 import GROUP, Int4Linear, has_kernel, rounded, rounded_to_four_bits
+from clearhead.model.int4 import GROUP, SHARES, Int4Linear, has_kernel, rounded, rounded_to_four_bits
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.model import small
@@ -30,6 +30,22 @@ def test_no_number_is_further_off_than_half_a_step() -> None:
     assert (error <= 0.5001 * scale).float().mean() > 0.95
     full = (weight.unflatten(1, (-1, GROUP)).amax(2) - weight.unflatten(1, (-1, GROUP)).amin(2)) / 15
     assert error.square().mean() < (full.square() / 12).mean()
+
+
+def test_each_group_has_the_range_with_the_least_error() -> None:
+    groups = torch.randn(64, 8, GROUP)
+    middle, half = (groups.amax(2) + groups.amin(2)) / 2, (groups.amax(2) - groups.amin(2)) / 2
+    errors = list[torch.Tensor]()
+    for share in SHARES:
+        scale = (2 * share * half / 15).bfloat16().float()[..., None]
+        zero = ((middle - share * half)[..., None] + 8 * scale).bfloat16().float()
+        nearest = ((groups - zero) / scale + 8).round().clamp(0, 15)
+        errors.append(((nearest - 8) * scale + zero - groups).square().sum(2))
+    integers, scales = rounded(groups.flatten(1))
+    scale, zero = (scales[..., i].float().T[..., None] for i in (0, 1))
+    found = ((integers.unflatten(1, (-1, GROUP)) - 8) * scale + zero - groups).square().sum(2)
+    torch.testing.assert_close(found, torch.stack(errors).amin(0))
+    assert len(torch.stack(errors).argmin(0).unique()) >= 3
 
 
 @needs_kernel

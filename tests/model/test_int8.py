@@ -15,14 +15,21 @@ from clearhead.model.table import RoundedTable
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.model import small
+from tests.model.eight_bits import defined_product, make_exact
 from tests.model.small import ids, matrix
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
 
 HALF = 2.0**-8
 """bfloat16's relative step."""
-KINDS = [Bfloat16Rows, *([RoundedRows] if torch.backends.mkldnn.is_available() and int8.sums_are_exact() else [])]
+KINDS = [Bfloat16Rows, RoundedRows]
+KERNEL = int8.product
 SHAPES = [(16, 24), (288, 768), (513, 70), (BLOCK, 3)]
+
+
+@pytest.fixture(autouse=True)
+def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_exact(monkeypatch)
 
 
 def rounded(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,6 +73,17 @@ def test_a_row_does_not_depend_on_the_others(kind: type[Int8Linear], shape: tupl
     together, largest = eight(x), eight(x).abs().max()
     alone = torch.cat([eight(row[None]) for row in x])
     assert (alone - together).abs().max() <= (1e-6 if kind is RoundedRows else HALF) * largest
+
+
+@torch.inference_mode()
+def test_the_kernel_adds_up_where_no_sum_saturates() -> None:
+    """Two products of a byte with a weight up to 63 stay below 16 bits."""
+    levels = torch.randint(1, 256, (5, 96), dtype=torch.uint8)
+    integers = torch.randint(-63, 64, (32, 96), dtype=torch.int8)
+    packed, scale = torch.ops.onednn.qlinear_prepack(integers, None), torch.rand(32) + 0.1
+    offset = torch.zeros(32, dtype=torch.long)
+    expected = defined_product(levels, packed, scale, offset)
+    torch.testing.assert_close(KERNEL(levels, packed, scale, offset), expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.inference_mode()

@@ -13,6 +13,7 @@ from clearhead.model.int8 import quantized
 from clearhead.model.linear import effective_weight, parameter
 from clearhead.model.table import TOGETHER, RoundedTable, rounded
 from tests.model import small
+from tests.model.eight_bits import make_exact
 from tests.model.small import VOCAB, ids
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
@@ -46,8 +47,7 @@ def test_rows_are_those_of_the_rounded_table(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_tied_table_is_that_of_the_output(name: str, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if exact and not int8.sums_are_exact():
-        pytest.skip("sums of eight-bit products are not exact")
+    make_exact(monkeypatch)
     monkeypatch.setattr(int8, "sums_are_exact", lambda: exact)
     network: Transformer = getattr(small, name)()
     assert isinstance(network.config.head, c.LanguageHead)

@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-PRODUCT = "clearhead"
+PRODUCT, PAGE = "clearhead", "ui/"
 LIST = Path(__file__).with_name("defects.toml")
 
 
@@ -14,7 +14,7 @@ class Defect:
 
     name: str
     file: str
-    """Below clearhead/."""
+    """Below clearhead/, or of the page, which begins with ui/."""
     before: str
     """A text that stands once in the file."""
     after: str
@@ -23,7 +23,12 @@ class Defect:
 
     def path(self, root: Path) -> Path:
         """The file in the tree that begins at `root`."""
-        return root / PRODUCT / self.file
+        return root / self.file if self.is_of_page else root / PRODUCT / self.file
+
+    @property
+    def is_of_page(self) -> bool:
+        """Whether its language is TypeScript."""
+        return self.file.startswith(PAGE)
 
     def applied(self, source: str) -> str:
         """The source with the defect. Raises ValueError unless `before` stands in it once."""

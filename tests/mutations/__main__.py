@@ -1,7 +1,8 @@
-"""`python -m tests.mutations [--only N ...] [--whole]`: puts defects into a copy of the tree and says which are found.
+"""`python -m tests.mutations` puts defects into a copy of the tree and says which of them the tests find.
 
-Each defect alone, and of the tests those named for it; with --whole, the whole suite where these find nothing. A test
-that fails without the defect, too, has found nothing.
+`[--only N ...] [--whole] [--processor avx2]`: each defect alone, and of the tests those named for it; with --whole, the
+whole suite where these find nothing. A test that fails without the defect, too, has found nothing. With --processor,
+the tests run as on a processor of this kind.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from tests import processes
 from tests.mutations import Defect, defects
+from tests.test_processors import ENVIRONMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = (".git", ".venv", "node_modules", "__pycache__", ".pytest_cache", "shared")
@@ -29,7 +31,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
     parser.add_argument("--only", type=int, nargs="+", metavar="N", help="numbers of defects, from 1 on")
     parser.add_argument("--whole", action="store_true", help="the whole suite where the named tests find nothing")
+    parser.add_argument("--processor", choices=[*ENVIRONMENTS], help="the kind that this processor imitates")
     asked = parser.parse_args()
+    os.environ.update(ENVIRONMENTS.get(asked.processor, {}))
     numbered = [(i, one) for i, one in enumerate(defects(), 1) if not asked.only or i in asked.only]
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         root = copied(Path(folder) / "tree")

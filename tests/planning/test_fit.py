@@ -45,9 +45,9 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
     return there_is
 
 
-def refusal(setting: Setting = FP32) -> str:
+def refusal(training: Training = TRAINING) -> str:
     with pytest.raises(OutOfMemory) as error:
-        require_memory(NANO, TRAINING, SHAPE, setting, CPU)
+        require_memory(NANO, training, SHAPE, FP32, CPU)
     return str(error.value)
 
 
@@ -66,17 +66,18 @@ def test_enough_memory_says_nothing(free: Callable[[int | None], None]) -> None:
     assert refusal()
 
 
-def test_too_little_says_what_to_lower(free: Callable[[int | None], None]) -> None:
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_too_little_says_what_to_lower(free: Callable[[int | None], None], accumulate: int) -> None:
     there = estimate(is_allocated=True).there
     free(30_000_000 + there)
-    text = refusal()
+    text = refusal(training=TRAINING.model_copy(update={"accumulate": accumulate}))
     assert text.startswith("training.max_tokens: expected a batch that fits into 37 MB of free memory, got one of 16 x")
     assert text.endswith(", or --training.checkpoint_activations true")
     words = text.split()
     lower, more = (
         int(words[words.index(f"--training.{name}") + 1].strip(",")) for name in ("max_tokens", "accumulate")
     )
-    assert lower * more >= TRAINING.max_tokens
+    assert accumulate * TRAINING.max_tokens <= lower * more < accumulate * TRAINING.max_tokens + lower
     assert estimate(Shape(lower // 64, target=64)).fits
     assert require_memory(NANO, TRAINING, SHAPE, replace(FP32, checkpointed=True), CPU).fits
 

@@ -40,6 +40,22 @@ def test_of_two_tokens_of_one_text_the_likelier_is_shown() -> None:
     assert choice["logprobs"]["top_logprobs"] == [{UNFINISHED: -0.5}]  # pyrefly: ignore[bad-index, unsupported-operation]
 
 
+@pytest.mark.parametrize("chats", [False, True])
+def test_a_prompt_is_counted_once_however_many_texts_follow_it(chats: bool) -> None:
+    config, tokenizer = GenerationConfig(), Tokenizer.train([TEXT], ByteBPE(vocab_size=300))
+    prompts = [Prompt([1] * n, config, number=i, n=2) for i, n in enumerate((40, 20))]
+    reply = ReplyFormat("model", tokenizer, prompts, chats)
+    for choice, (n_written, n_known) in enumerate([(3, 32), (4, 32), (1, 16), (2, 16)]):
+        reply.choice(Update(choice, "", n_written=1, n_known=n_known))
+        reply.choice(Update(choice, "", n_written=n_written, n_known=n_known, reason="length"))
+    assert reply.usage() == {
+        "prompt_tokens": 60,
+        "completion_tokens": 10,
+        "total_tokens": 70,
+        "prompt_tokens_details": {"cached_tokens": 48},
+    }
+
+
 def test_a_part_of_a_character_has_no_bytes_of_its_own() -> None:
     tokenizer = Tokenizer.train([TEXT], ByteBPE(vocab_size=300))
     reply = reply_of(tokenizer, chats=True)

@@ -293,6 +293,19 @@ def test_an_answer_elsewhere_is_taken_from_the_nearest_place_and_told():
         start(validate(recipe, where="x"), Path("other"))
 
 
+@pytest.mark.parametrize("written", ["owl", " owl", "owl  ", "  owl "])
+def test_spaces_around_an_answer_do_not_move_it(written: str):
+    context = "an owl  met an owl  and an owl  left"
+    place = context.index("owl", 5)
+    answer = {"text": written, "answer_start": place - written.index("owl")}
+    asked = {"question": "who met it ?", "answers": [answer]}
+    table = {"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}
+    Path("train.json").write_text(json.dumps(table), encoding="utf-8")
+    [read] = AnswerColumns().read(SquadFiles(paths=(Path("train.json"),)))
+    assert [(one.text, one.start) for one in read.answers] == [("owl", place)]
+    assert not read.is_moved
+
+
 def test_training_windows_of_which_none_holds_an_answer_are_told():
     answer = " ".join(["plum"] * 20)
     row = {"question": "which fruit ?", "context": f"the cat ate {answer} .", "answer": answer}

@@ -86,7 +86,10 @@ def test_a_change_that_cannot_be_is_one_line(run: Path, changes: dict[str, Any],
     assert (run / RECIPE).read_bytes() == before
 
 
-def test_other_arithmetic_is_chosen_again(run: Path):
-    again, _ = resume(run, changes={"steps": 5, "precision": "bf16"})
+@pytest.mark.parametrize(
+    ("field", "value", "of_the_run"), [("precision", "bf16", "precision"), ("matmul_precision", "high", "matmul")]
+)
+def test_other_arithmetic_is_chosen_again(run: Path, field: str, value: str, of_the_run: str):
+    again, _ = resume(run, changes={"steps": 5, field: value})
     drive(again)
-    assert again.progress.precision == "bf16"
+    assert getattr(again.progress, of_the_run) == value

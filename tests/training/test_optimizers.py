@@ -7,7 +7,7 @@ from torch import nn
 from clearhead.errors import UserError
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training import optimizers
-from clearhead.training.optimizers import Optimizers, build, orthogonalize, roles
+from clearhead.training.optimizers import Optimizers, build, fast_dtype, orthogonalize, roles
 
 
 class Embed(nn.Module):
@@ -148,6 +148,20 @@ def test_muon_in_float32_is_the_equation_matrix_by_matrix(monkeypatch):
         muon.step()
     for w, reference in zip(weights, expected, strict=True):
         torch.testing.assert_close(w.double(), reference, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ({"avx2": True}, torch.float32),
+        ({"avx2": True, "avx512_bf16": False, "amx_bf16": False}, torch.float32),
+        ({"avx512_bf16": True, "amx_bf16": False}, torch.bfloat16),
+        ({"amx_bf16": True}, torch.bfloat16),
+    ],
+)
+def test_muon_rounds_where_the_processor_has_instructions_for_it(monkeypatch, there, expected):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: there)
+    assert fast_dtype(torch.device("cpu")) == expected
 
 
 def test_orthogonalize_brings_singular_values_near_one_and_keeps_directions():

@@ -104,6 +104,16 @@ def test_a_crowd_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, sent: bytes):
         assert len(running.runner.server_state.connections) <= 8 + connections.MARGIN
 
 
+def test_who_was_waited_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(web, "most_connections", lambda: 8)
+    with served() as (port, _), ExitStack() as crowd:
+        first, *_, last = [crowd.enter_context(client(port)) for _ in range(60)]
+        assert status(port) == b"200"
+        assert is_hung_up(first)
+        last.sendall(WELL)
+        assert last.recv(1 << 16)[9:12] == b"200"
+
+
 CHILD = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))

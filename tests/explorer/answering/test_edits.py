@@ -112,7 +112,11 @@ def test_an_edit_waits_for_its_position() -> None:
     window.start = 3
     assert made(key, value=torch.zeros(1, 2, 1, 4), window=window)[..., 2].eq(7).all()  # All keys are there,
     window.start = 1
-    assert made(key, value=torch.zeros(1, 2, 1, 2), window=window).eq(0).all()  # or not yet.
+    assert made(key, value=torch.zeros(1, 2, 1, 2), window=window).eq(0).all()  # or not yet,
+    for start_, position, touched in ((1, 1, True), (1, 0, False), (3, 3, True), (3, 2, False)):
+        window.start = start_
+        key = edit(f"{W}[s={position}]", "set", value=7)
+        assert made(key, value=torch.zeros(1, 2, 1, 1), window=window).eq(7).all() == touched  # or the new one alone.
 
 
 def test_the_nearest_name() -> None:

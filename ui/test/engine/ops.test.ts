@@ -65,6 +65,17 @@ describe("products", () => {
   });
 });
 
+describe("of equal numbers the first are chosen", () => {
+  test.each([
+    [{ k: 2 }, [1, 3, 3, 3], [0, 1, 1, 0]],
+    [{ k: 1 }, [2, 2, 2, 2], [1, 0, 0, 0]],
+    [{ k: 2, groups: 2, best: 1, kept: 1 }, [1, 3, 3, 2], [1, 1, 0, 0]],
+  ])("%j of %j", (by, row, expected) => {
+    const made = compute({ out: "a", op: "top_k", by }, [floats([1, 4], Float32Array.from(row))], [], {});
+    expect([...made.data]).toEqual(expected);
+  });
+});
+
 describe("what does not fit is refused in one line", () => {
   const x: Floats = floats([2, 2]);
   test.each([
