@@ -17,6 +17,7 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.heads import OutputHead
 from clearhead.model.mode import Evaluating
+from clearhead.progress import pieces
 from clearhead.trace import Address, trace
 
 Part = Literal["resid", "attn", "ffn", "heads"]
@@ -160,7 +161,7 @@ class PatchingSweep:
         effects[masks.flatten(1).any(1)] = 0.0
         changes = (masks & (given != own)).flatten(1).any(1).nonzero()[:, 0]
         with Evaluating(self._network), torch.no_grad():
-            for some in changes.split(max(1, self._budget // self._length)) if len(changes) else ():
+            for some in pieces(changes.split(max(1, self._budget // self._length)) if len(changes) else ()):
                 effects[some] = (self._patched(place, given, masks[some]) - self.corrupt) / (self.clean - self.corrupt)
         return Row(at, "h" if axis == "h" else "t", effects.float())
 

@@ -88,7 +88,8 @@ export interface Moment { step: number; loss: number | null; score: number | nul
 /** Every question by its name, with its arguments and its reply. `host.ask` takes its types from here. */
 export interface Questions {
   about(asked: object): About;
-  run(asked: { run: RunRequest }): RunReply;
+  /** `later`: after all other questions. */
+  run(asked: { run: RunRequest; later?: boolean }): RunReply;
   /** A tensor for each address, named as it was asked. Cells that an edit closed (masked) are NaN. */
   values(asked: { run: RunRequest; at: string[]; dtype: "float32" | "float16" }): ShapesReply;
   /** Parameters, whole (`encoder.blocks.0.attn.q.bias`) or one row of them (`encoder.blocks.0.attn.q.weight[i=3]`). */
