@@ -49,6 +49,11 @@ class Kind:
     exports: Sequence[str] = ()
     """The ways to ask that another library is."""
 
+    @property
+    def adapts(self) -> bool:
+        """Whether it trains adapters of another model."""
+        return "adapter" in self.tables
+
 
 def rng_of(*names: object) -> random.Random:
     return random.Random("/".join(map(str, names)))
@@ -102,8 +107,12 @@ def kinds() -> dict[str, Kind]:
     tagged = {"kind": "tagged", "paths": "tags.conll"}
     squad = {"train": {"kind": "squad", "paths": "squad.jsonl"}, "max_length": 32, "overlap": 4}
     both = ("transformers", "onnx")
+    adapted: dict[str, Any] = {"task": "classification", "data": labels("labels.jsonl"), "training": TRAINING}
+    adapted |= {"model": {"start": "base"}}
     return {
         "classification": Kind(recipe("classification", labels("labels.jsonl"), **encoder), "classify", exports=both),
+        "adapter": Kind({**adapted, "adapter": {"rank": 2}}, "classify", exports=("peft",)),
+        "adapter over four bits": Kind({**adapted, "adapter": {"rank": 2, "bits": 4}}, "classify", exports=("peft",)),
         "classification of bytes": Kind(
             recipe("classification", labels("labels.jsonl"), preset="nano", tokenizer="byte_bpe"), "classify"
         ),
@@ -128,12 +137,10 @@ def kinds() -> dict[str, Kind]:
                 generation=short,
             ),
             "summarize",
-            "translate",
         ),
         "denoising": Kind(
             recipe("denoising", {"train": text, "held_out": 6, "length": 16}, **writer, generation=short),
             "predict",
-            "translate",
         ),
         "language model": Kind(
             recipe(
@@ -161,6 +168,8 @@ def kinds() -> dict[str, Kind]:
 def trained(name: str, kind: Kind) -> Path:
     """The run of a kind after one update."""
     folder = Path(name.replace(" ", "-"))
+    if kind.adapts and not Path("base").exists():
+        load(trained("classification for a base", kinds()["classification"])).save("base")
     list(train(start(validate(kind.tables, where=name), folder)[0]))
     return folder
 
@@ -229,7 +238,7 @@ def odd_texts(n: int, seed: str) -> list[str]:
 
 
 def inputs_of(kind: Kind, n: int, name: str) -> list[Row]:
-    texts = odd_texts(n, name)
+    texts = [f"{text} <mask>" if kind.verb == "fill" and i % 5 else text for i, text in enumerate(odd_texts(n, name))]
     return [*zip(texts, odd_texts(n, f"{name} second"), strict=True)] if kind.pairs else [*texts]
 
 
@@ -351,6 +360,7 @@ def as_rows(found: Mapping[str, Any], names: Sequence[str]) -> list[Answer]:
 def in_batches(folder: Path, kind: Kind) -> Way:
     def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
         names = columns(kind)
+        names = [f"given {name}" for name in names]  # The values of some tasks have these names too.
         given = {name: [row if isinstance(row, str) else row[i] for row in rows] for i, name in enumerate(names)}
         told = batch.Predict(str(folder), names[0], text_pair=names[1] if kind.pairs else None)
         found = refused(lambda: told(given))
@@ -394,10 +404,11 @@ def by_verbs(model: Model, kind: Kind) -> Way:
 
     def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
         texts: Any = [on_a_line(row) for row in rows]
-        if kind.route == "translate":
-            known = [text for text in texts if text.strip()]
-            found = iter(refused(lambda: model.translate(known, beams=1) if known else []))
-            return [{"text": next(found)} if text.strip() else {} for text in texts]
+        if kind.verb in ("translate", "summarize"):
+            found = refused(lambda: model.translate(texts))
+            if isinstance(found, Refusal):
+                return found
+            return [{"text": said} if text.strip() else {} for said, text in zip(found, texts, strict=True)]
         if kind.route == "embed":
             vectors = refused(lambda: model.embed(texts))
             return vectors if isinstance(vectors, Refusal) else [{"vector": row} for row in vectors.tolist()]
@@ -413,27 +424,52 @@ def by_verbs(model: Model, kind: Kind) -> Way:
 
 def by_transformers(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]:
     """The reference library on the saved folder, told to cut."""
+    import transformers
+
+    cls = transformers.AutoModel if kind.route == "embed" else transformers.AutoModelForSequenceClassification
+    network = cls.from_pretrained(folder).eval()
+    return by_network(network, folder, kind, network.config.id2label)
+
+
+def by_network(
+    network: Any, folder: Path, kind: Kind, names: Mapping[int, str]
+) -> Callable[[Sequence[Row]], list[Answer]]:
+    """A network of the reference library, with the tokenizer of a folder."""
     import torch
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    cls = transformers.AutoModel if kind.route == "embed" else transformers.AutoModelForSequenceClassification
-    network = cls.from_pretrained(folder).eval()
 
     def ask(rows: Sequence[Row]) -> list[Answer]:
         found: list[Answer] = []
         for row in rows:
-            texts = (row,) if isinstance(row, str) else row
+            texts = ([row],) if isinstance(row, str) else ([row[0]], [row[1]])
             given = tokenizer(*texts, truncation=True, return_tensors="pt")
             with torch.inference_mode():
                 if kind.route == "embed":
                     vector = network(**given).last_hidden_state[0].mean(0)
                     found.append({"vector": (vector / vector.norm()).tolist()})
                 else:
-                    found.append(scored(network(**given).logits[0].numpy(), kind, network.config.id2label))
+                    found.append(scored(network(**given).logits[0].numpy(), kind, names))
         return found
 
     return ask
+
+
+def by_peft(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]] | Refusal:
+    """PEFT on the saved adapter, or its warning of a field that it does not know."""
+    import warnings
+
+    import peft
+    import transformers
+
+    names = json.loads((folder / "clearhead_head.json").read_text(encoding="utf-8"))["labels"]
+    base = transformers.AutoModelForSequenceClassification.from_pretrained("base", num_labels=len(names))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        network = peft.PeftModel.from_pretrained(base, folder).eval()
+    unknown = [str(one.message) for one in told if "clearhead_base_bits" in str(one.message)]
+    return Refusal(unknown[0]) if unknown else by_network(network, folder, kind, dict(enumerate(names)))
 
 
 def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]:
@@ -449,7 +485,7 @@ def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]
     def ask(rows: Sequence[Row]) -> list[Answer]:
         found: list[Answer] = []
         for row in rows:
-            texts = (row,) if isinstance(row, str) else row
+            texts = ([row],) if isinstance(row, str) else ([row[0]], [row[1]])
             given = tokenizer(*texts, truncation=True, return_tensors="np")
             types = np.zeros_like(given["input_ids"])
             (logits,) = session.run(None, {name: given.get(name, types) for name in wanted})
@@ -519,7 +555,7 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
     known = [(row, own) for row, own in zip(rows, alone, strict=True) if not isinstance(own, Refusal)]
     bad = [row for row, own in zip(rows, alone, strict=True) if isinstance(own, Refusal)]
     blank = [(row, own) for row, own in known if not own]
-    saved = load(model.save(Path(f"{folder}-saved")))
+    saved = load(model.save(Path(f"{folder}-saved"), adapter=kind.adapts))
     ways: dict[str, Way] = {
         "Python": lambda some: refused(lambda: [*model.predict(some)]),
         "line": lambda some: from_lines(command("predict", str(folder), "--json", "--", *map(on_a_line, some))),
@@ -531,21 +567,22 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
         "batch": in_batches(folder, kind),
     }
     if kind.verb == "translate":
-        ways["verb"] = lambda some: plain_of(command("translate", str(folder), "--", *map(on_a_line, some)))
-    if kind.verb in ("classify", "translate", "summarize", "embed"):
+        ways["verb"] = lambda some: plain_of(command("translate", str(folder), "--", *map(on_a_line, some)), some)
+    if kind.verb in ("classify", "translate", "summarize", "embed"):  # The other tasks have no method but `predict`.
         ways["method"] = by_verbs(model, kind)
-    one_line = {row for row in rows if not any(c in on_a_line(row) for c in "\r\n")}
+    # What lines of a file can hold: no line break, and at its beginning no mark of its order of bytes.
+    one_line = {row for row in rows if not any(c in on_a_line(row) for c in "\r\n\ufeff")}
     with client_of(model, max_length=1 << 16) as client:
         ways["server"] = by_server(client, kind)
         for way, ask in ways.items():
-            # Lines of a file hold no line break, and these routes take no blank text.
+            # These routes take no blank text.
             some = [(row, own) for row, own in known if way != "lines" or row in one_line]
             no_blanks = (way, kind.route) in {("server", route) for route in ("translate", "embed", "complete")}
             no_blanks |= (way, kind.route) == ("method", "embed")
             try:
                 if no_blanks:
                     some = [(row, own) for row, own in some if own]
-                    for row, _ in blank:
+                    for row, _ in blank if kind.route != "complete" else ():  # A prompt may be blank.
                         tally.refuse(way, row, ask([row]))
                 tally.compare(way, [row for row, _ in some], ask([row for row, _ in some]), [own for _, own in some])
                 for row in bad:
@@ -560,7 +597,12 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
         tally.broken.append(f"plain: {n_lines} lines for {len(known)} inputs")
     answered = [(row, own) for row, own in known if own]
     for export in kind.exports if exports else ():
-        if export == "onnx":
+        if export == "peft":
+            asked = by_peft(Path(f"{folder}-saved"), kind)
+            if isinstance(asked, Refusal):
+                tally.counts["refused"] += 1
+                continue
+        elif export == "onnx":
             command("export", str(folder), "--to", "onnx", "--out", f"{folder}-onnx")
             asked = by_onnx(Path(f"{folder}-onnx"), kind)
         else:
@@ -571,12 +613,12 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
     return tally
 
 
-def plain_of(said: str | Refusal) -> list[Answer] | Refusal:
-    """The texts of lines that are not JSON."""
+def plain_of(said: str | Refusal, rows: Sequence[Row]) -> list[Answer] | Refusal:
+    """The texts of lines that are not JSON; nothing for a blank input."""
     if isinstance(said, Refusal):
         return said
-    return [{"text": json.loads(line) if line[:1] == '"' and quoted(line) else line} if line else {} for line in
-            said.split("\n")[:-1]]  # fmt: skip
+    texts = [json.loads(line) if quoted(line) else line for line in said.split("\n")[:-1]]
+    return [{"text": text} if on_a_line(row).strip() else {} for text, row in zip(texts, rows, strict=True)]
 
 
 def quoted(line: str) -> bool:
