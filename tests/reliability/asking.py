@@ -43,8 +43,8 @@ class Kind:
 
     tables: Mapping[str, Any]
     verb: str
-    route: str = "predict"
-    """What the server does with it."""
+    route: str | None = "predict"
+    """What the server does with it; None if it refuses such a model."""
     pairs: bool = False
     exports: Sequence[str] = ()
     """The ways to ask that another library is."""
@@ -85,6 +85,14 @@ def write_data() -> None:
     Path("lines.txt").write_text("\n".join(texts), encoding="utf-8")
 
 
+def write_pictures() -> None:
+    rng = rng_of("training pictures")
+    for name in ("dark", "light"):
+        Path("shown", name).mkdir(parents=True)
+        for i in range(20):
+            picture_of(rng, "RGB", (16, 16)).save(Path("shown", name, f"{i}.png"))
+
+
 def recipe(task: str, data: Mapping[str, Any], *, preset: str, tokenizer: str, **more: Any) -> dict[str, Any]:
     kind = {"kind": tokenizer, "vocab_size": 300 if tokenizer == "byte_bpe" else 120}
     model = {"preset": preset, "stacks": SIZES, "init": INIT}
@@ -111,6 +119,18 @@ def kinds() -> dict[str, Kind]:
     adapted |= {"model": {"start": "base"}}
     return {
         "classification": Kind(recipe("classification", labels("labels.jsonl"), **encoder), "classify", exports=both),
+        "pictures": Kind(
+            {
+                "task": "image_classification",
+                "data": {"train": {"kind": "image_folder", "path": "shown"}},
+                "model": {"preset": "image-classifier", "stacks": SIZES, "init": INIT},
+                "size": 16,
+                "patch_size": 8,
+                "training": TRAINING,
+            },
+            "classify",
+            None,
+        ),
         "adapter": Kind({**adapted, "adapter": {"rank": 2}}, "classify", exports=("peft",)),
         "adapter over four bits": Kind({**adapted, "adapter": {"rank": 2, "bits": 4}}, "classify", exports=("peft",)),
         "classification of bytes": Kind(
@@ -170,6 +190,8 @@ def trained(name: str, kind: Kind) -> Path:
     folder = Path(name.replace(" ", "-"))
     if kind.adapts and not Path("base").exists():
         load(trained("classification for a base", kinds()["classification"])).save("base")
+    if kind.route is None:
+        write_pictures()
     list(train(start(validate(kind.tables, where=name), folder)[0]))
     return folder
 
@@ -237,7 +259,39 @@ def odd_texts(n: int, seed: str) -> list[str]:
     return found[:n]
 
 
+def odd_pictures(n: int, seed: str) -> list[str]:
+    """Files of pictures of all sizes and modes, and of other things, some of them more than once."""
+    rng, found = rng_of("pictures", seed), ["", " ", "none.png", "odd", "odd/empty.png", "odd/text.png", "odd/cut.png"]
+    Path("odd").mkdir(exist_ok=True)
+    Path("odd/empty.png").write_bytes(b"")
+    Path("odd/text.png").write_text("no picture", encoding="utf-8")
+    for i in range(n - len(found)):
+        if i % 7 == 6:
+            found.append(rng.choice(found))
+            continue
+        mode = rng.choice(["L", "RGB", "RGBA", "P", "1", "LA", "I;16", "CMYK"])
+        kinds = [".png", ".jpg", ".webp"] if mode in ("L", "RGB") else [".png"]
+        size = rng.choice([(1, 1), (1, 60), (300, 2), (16, 16), (rng.randint(2, 90), rng.randint(2, 90))])
+        path = f"odd/{rng.choice(['a', 'ü 🙂', 'two words'])}{i}{'.jpg' if mode == 'CMYK' else rng.choice(kinds)}"
+        picture_of(rng, mode, size).save(path)
+        found.append(path)
+    Path("odd/cut.png").write_bytes(Path(found[7]).read_bytes()[:40])
+    rng.shuffle(found)
+    return found
+
+
+def picture_of(rng: random.Random, mode: str, size: tuple[int, int]) -> Any:
+    from PIL import Image
+
+    width, height = size
+    if mode == "I;16":
+        return Image.frombytes(mode, size, rng.randbytes(2 * width * height))
+    return Image.frombytes("RGBA", size, rng.randbytes(4 * width * height)).convert(mode)
+
+
 def inputs_of(kind: Kind, n: int, name: str) -> list[Row]:
+    if kind.route is None:
+        return [*odd_pictures(n, name)]
     texts = [f"{text} <mask>" if kind.verb == "fill" and i % 5 else text for i, text in enumerate(odd_texts(n, name))]
     return [*zip(texts, odd_texts(n, f"{name} second"), strict=True)] if kind.pairs else [*texts]
 
@@ -382,7 +436,7 @@ def by_server(client: Any, kind: Kind) -> Way:
                 lambda said: [{"text": one["text"]} for one in said["choices"]],
             ),
             "predict": ("/v1/predict", {"inputs": rows}, lambda said: said["predictions"]),
-        }[kind.route]
+        }[kind.route or "predict"]
         found: list[Answer] = []
         for at in range(0, len(rows), 16):
             own = {name: value[at : at + 16] if value is rows else value for name, value in body.items()}
@@ -438,7 +492,7 @@ def by_network(
     import torch
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
 
     def ask(rows: Sequence[Row]) -> list[Answer]:
         found: list[Answer] = []
@@ -477,7 +531,7 @@ def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]
     import onnxruntime
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
     names = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
     wanted = [one.name for one in session.get_inputs()]
@@ -488,7 +542,7 @@ def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]
             texts = ([row],) if isinstance(row, str) else ([row[0]], [row[1]])
             given = tokenizer(*texts, truncation=True, return_tensors="np")
             types = np.zeros_like(given["input_ids"])
-            (logits,) = session.run(None, {name: given.get(name, types) for name in wanted})
+            logits: Any = session.run(None, {name: given.get(name, types) for name in wanted})[0]
             found.append(scored(logits[0], kind, {int(i): name for i, name in names.items()}))
         return found
 
@@ -572,8 +626,11 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
         ways["method"] = by_verbs(model, kind)
     # What lines of a file can hold: no line break, and at its beginning no mark of its order of bytes.
     one_line = {row for row in rows if not any(c in on_a_line(row) for c in "\r\n\ufeff")}
-    with client_of(model, max_length=1 << 16) as client:
-        ways["server"] = by_server(client, kind)
+    with contextlib.ExitStack() as open_:
+        if kind.route is None:
+            tally.refuse("server", "", refused(lambda: open_.enter_context(client_of(model))))
+        else:
+            ways["server"] = by_server(open_.enter_context(client_of(model, max_length=1 << 16)), kind)
         for way, ask in ways.items():
             # These routes take no blank text.
             some = [(row, own) for row, own in known if way != "lines" or row in one_line]
