@@ -143,9 +143,7 @@ class Translate(Batched):
 
     def columns(self, model: Model, batch: object) -> Columns:
         texts = texts_in(batch, self.text)
-        known = [text for text in texts if text.strip()]
-        found = iter(model.translate(known, **self.settings) if known else ())
-        return {"translation": [next(found) if text.strip() else "" for text in texts]}
+        return {"translation": model.translate(texts, **self.settings)}
 
 
 @dataclass(frozen=True)

@@ -40,15 +40,14 @@ def head_of(model: "Model") -> ClassificationHead:
 def classified(model: "Model", inputs: Sequence[Input]) -> Rows:
     """The scores of the model's own labels for each text or image, none for a blank text. Long texts are cut."""
     head = head_of(model)
-    if model.reader.reads_images:
-        return _named(head, _of_images(model, inputs))
-    lines = lines_of(model, Classification, [_text(x) for x in inputs])
-    found = iter(_named(head, read_logits(model, [tuple(line.split("\t", 1)) for line in lines if line.strip()])))
-    return [next(found) if line.strip() else [] for line in lines]
-
-
-def _named(head: ClassificationHead, logits: Tensor) -> Rows:
-    return [list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()]
+    pictures = model.reader.reads_images
+    rows = inputs if pictures else lines_of(model, Classification, [_text(x) for x in inputs])
+    is_blank = [isinstance(row, str) and not row.strip() for row in rows]
+    known = [row for row, blank in zip(rows, is_blank, strict=True) if not blank]
+    texts = [tuple(row.split("\t", 1)) for row in known if isinstance(row, str)]
+    logits = _of_images(model, known) if pictures else read_logits(model, texts)
+    found = iter([list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()])
+    return [[] if blank else next(found) for blank in is_blank]
 
 
 @dataclass(frozen=True)

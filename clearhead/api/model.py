@@ -18,7 +18,7 @@ from clearhead.api.reader import Input, Texts, listed
 from clearhead.api.transcribing import transcripts, with_times
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, complete
-from clearhead.generation.settings import changed
+from clearhead.generation.settings import changed, searching
 from clearhead.json_text import JsonObject
 from clearhead.model.assign import merged
 from clearhead.model.linear import refuse_rounded
@@ -73,12 +73,15 @@ class Model(Held):
         return [sorted(row, key=lambda pair: -pair[1]) for row in found]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object) -> list[str]:
-        """The best translation of each text. `settings` change `config`, by default the model's own: beams=3.
+        """The best translation of each text, nothing for a blank one. `settings` change `config`: beams=3.
+
+        Without `config` the search is that of the commands: the model's own settings, with five beams if it has none.
 
         Raises UserError for a name that is no field of GenerationConfig.
         """
-        found = self._translated(texts, config, settings, scored=False)
-        return [self.tokenizer.decode(best[0].tokens) for best in found]
+        known = [text for text in listed(texts, "translate") if text.strip()]
+        found = iter(self._translated(known, config, settings, scored=False))
+        return [self.tokenizer.decode(next(found)[0].tokens) if text.strip() else "" for text in texts]
 
     def hypotheses(
         self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object
@@ -92,7 +95,7 @@ class Model(Held):
         if not self.is_encoder_decoder:
             raise UserError(f"translate: expected an encoder-decoder, got one stack; {remedy(self)}")
         source = self.reader.ids(listed(texts, "translate"))
-        config = self.settings(changed(config or self.generation, settings))
+        config = self.settings(changed(config or searching(self.generation, {}), settings))
         return complete(self.network, source=source, config=config, scored=scored)
 
     def transcribe(
@@ -162,10 +165,15 @@ class Model(Held):
         """One vector for each text or image, b d: the first stack's last states, pooled over the real positions.
 
         A sentence encoder puts its default prompt or the given one first, and cuts long texts. Vectors have length 1
-        unless `unit` is false. Many texts are read in batches of similar lengths.
+        unless `unit` is false. Many texts are read in batches of similar lengths. Raises UserError, which names the
+        number of the input, for a blank text.
         """
+        texts = listed(texts, "embed")
+        blank = next((i for i, text in enumerate(texts, 1) if isinstance(text, str) and not text.strip()), None)
+        if blank is not None:
+            raise UserError(f"embed: input {blank}: expected a text, got a blank one; leave it out")
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
-        found = vectors_of(self, listed(texts, "embed"), reads)
+        found = vectors_of(self, texts, reads)
         return torch.nn.functional.normalize(found, dim=-1) if unit else found
 
     # --- looking inside ---

@@ -98,8 +98,9 @@ def opened(path: Place) -> Iterator[BinaryIO | Unpacked | UnpackedFrames]:
         raise UserError(f"{str(path)!r}: expected the name of a file, got {error}") from None
 
 
-def read_chunks(path: Place) -> Iterator[str]:
-    """Yields the text piece by piece while reading, without a byte order mark and with line feeds as line ends.
+def read_chunks(path: Place, *, exact: bool = False) -> Iterator[str]:
+    """Yields the text piece by piece while reading, without a byte order mark and, unless `exact`, with line feeds as
+    line ends.
 
     Raises UserError on reaching a line that is not UTF-8, and at the end if the whole text is blank.
     """
@@ -120,8 +121,8 @@ def read_chunks(path: Place) -> Iterator[str]:
                     f" try `iconv -f LATIN1 -t UTF-8`, or the file's true encoding"
                 ) from None
             # Its line feed may start the next piece.
-            held = "\r" if more and text.endswith("\r") else ""
-            text = text[: len(text) - len(held)].replace("\r\n", "\n")
+            held = "\r" if more and text.endswith("\r") and not exact else ""
+            text = text if exact else text[: len(text) - len(held)].replace("\r\n", "\n")
             n_lines += content.count(b"\n")
             is_blank = is_blank and not text.strip()
             if text:
@@ -135,14 +136,15 @@ def read_text(path: Place) -> str:
     return "".join(read_chunks(path))
 
 
-def read_lines(path: Place) -> Iterator[str]:
+def read_lines(path: Place, *, exact: bool = False) -> Iterator[str]:
     """Yields the lines without their ends. Only a line feed ends a line; U+2028 inside a sentence does not.
 
-    Raises UserError as `read_chunks` does, and if a line has more than LONGEST_LINE characters.
+    With `exact`, a carriage return before it stays. Raises UserError as `read_chunks` does, and if a line has more than
+    LONGEST_LINE characters.
     """
     begun: list[str] = []
     n_lines = n_begun = 0
-    for chunk in read_chunks(path):
+    for chunk in read_chunks(path, exact=exact):
         first, *others = chunk.split("\n")
         begun.append(first)
         n_begun += len(first)

@@ -124,8 +124,8 @@ def _records(table: Table, kind: Literal["tsv", "csv"]) -> Iterator[tuple[int, l
             if text:
                 yield line, text.split(table.delimiter or "\t")
         return
-    # A carriage return ends a line here.
-    lines = chain.from_iterable(io.StringIO(line + "\n", newline="") for line in read_lines(table.path))
+    # A carriage return ends a line here, but not inside of quotes.
+    lines = chain.from_iterable(io.StringIO(line + "\n", newline="") for line in read_lines(table.path, exact=True))
     reader = csv.reader(lines, delimiter=table.delimiter or ",", strict=True)
     line = 1
     try:

@@ -93,7 +93,7 @@ def run_demo(
         # Written first, so that an interruption of the rest leaves the model usable.
         (folder / BEST).write_text(json.dumps({"checkpoint": run.name}), encoding="utf-8")
         say(f"Translating {len(corpus.test)} phrases it has never seen ...")
-        outputs = model.translate([phrase.source for phrase in corpus.test])
+        outputs = model.translate([phrase.source for phrase in corpus.test], model.generation)
         figures = measure(model, corpus, outputs, layer=LAYER, began=began)
         report(figures, corpus, outputs)
         own = translate_own(model, corpus, phrases)

@@ -15,7 +15,6 @@ from clearhead.data.sources import Pairs
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
-from clearhead.generation.settings import searching
 from clearhead.json_text import tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
@@ -135,7 +134,7 @@ class PairTask(HeadTask[R]):
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the output text for each input."""
-        for text in model.translate(texts, searching(model.generation, {})):
+        for text in model.translate(texts):
             yield Prediction(tabbed(text), {"text": text})
 
 

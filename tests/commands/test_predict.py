@@ -13,6 +13,7 @@ from clearhead.commands import predict as module
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.recipe.contract import Contract
 from clearhead.recipe.tokenizers import Words
 from tests.explorer.traced import CONFIGS, stack
 from tests.explorer.traced import model_of as traced
@@ -104,7 +105,7 @@ def test_a_pair_has_a_tab_or_two_columns(capsys: pytest.CaptureFixture[str]):
     Path("a.csv").write_text("text,text_pair\none,two\n", encoding="utf-8")
     main(["classify", folder, "--file", "a.csv", "--out", "a.jsonl"])
     assert lines("a.jsonl") == [{**found[0], "input": ["one", "two"]}]
-    model.recipe = {"task": "classification", "data": {"text_pair": None}}
+    model.put_under(Contract(task="classification", pairs=False))
     assert model.predict(["one\ttwo"]) == model.predict(["one two"])
     model.recipe = {"task": "classification", "data": {"text_pair": "b"}}
     main_error = r"^input 2: expected text and text_pair with a tab between them, got one text; add the other"

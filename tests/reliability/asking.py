@@ -43,11 +43,16 @@ class Kind:
 
     tables: Mapping[str, Any]
     verb: str
-    route: str = "predict"
-    """What the server does with it."""
+    route: str | None = "predict"
+    """What the server does with it; None if it refuses such a model."""
     pairs: bool = False
     exports: Sequence[str] = ()
     """The ways to ask that another library is."""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether it trains adapters of another model."""
+        return "adapter" in self.tables
 
 
 def rng_of(*names: object) -> random.Random:
@@ -80,6 +85,14 @@ def write_data() -> None:
     Path("lines.txt").write_text("\n".join(texts), encoding="utf-8")
 
 
+def write_pictures() -> None:
+    rng = rng_of("training pictures")
+    for name in ("dark", "light"):
+        Path("shown", name).mkdir(parents=True)
+        for i in range(20):
+            picture_of(rng, "RGB", (16, 16)).save(Path("shown", name, f"{i}.png"))
+
+
 def recipe(task: str, data: Mapping[str, Any], *, preset: str, tokenizer: str, **more: Any) -> dict[str, Any]:
     kind = {"kind": tokenizer, "vocab_size": 300 if tokenizer == "byte_bpe" else 120}
     model = {"preset": preset, "stacks": SIZES, "init": INIT}
@@ -102,8 +115,24 @@ def kinds() -> dict[str, Kind]:
     tagged = {"kind": "tagged", "paths": "tags.conll"}
     squad = {"train": {"kind": "squad", "paths": "squad.jsonl"}, "max_length": 32, "overlap": 4}
     both = ("transformers", "onnx")
+    adapted: dict[str, Any] = {"task": "classification", "data": labels("labels.jsonl"), "training": TRAINING}
+    adapted |= {"model": {"start": "base"}}
     return {
         "classification": Kind(recipe("classification", labels("labels.jsonl"), **encoder), "classify", exports=both),
+        "pictures": Kind(
+            {
+                "task": "image_classification",
+                "data": {"train": {"kind": "image_folder", "path": "shown"}},
+                "model": {"preset": "image-classifier", "stacks": SIZES, "init": INIT},
+                "size": 16,
+                "patch_size": 8,
+                "training": TRAINING,
+            },
+            "classify",
+            None,
+        ),
+        "adapter": Kind({**adapted, "adapter": {"rank": 2}}, "classify", exports=("peft",)),
+        "adapter over four bits": Kind({**adapted, "adapter": {"rank": 2, "bits": 4}}, "classify", exports=("peft",)),
         "classification of bytes": Kind(
             recipe("classification", labels("labels.jsonl"), preset="nano", tokenizer="byte_bpe"), "classify"
         ),
@@ -128,12 +157,10 @@ def kinds() -> dict[str, Kind]:
                 generation=short,
             ),
             "summarize",
-            "translate",
         ),
         "denoising": Kind(
             recipe("denoising", {"train": text, "held_out": 6, "length": 16}, **writer, generation=short),
             "predict",
-            "translate",
         ),
         "language model": Kind(
             recipe(
@@ -161,6 +188,10 @@ def kinds() -> dict[str, Kind]:
 def trained(name: str, kind: Kind) -> Path:
     """The run of a kind after one update."""
     folder = Path(name.replace(" ", "-"))
+    if kind.adapts and not Path("base").exists():
+        load(trained("classification for a base", kinds()["classification"])).save("base")
+    if kind.route is None:
+        write_pictures()
     list(train(start(validate(kind.tables, where=name), folder)[0]))
     return folder
 
@@ -228,8 +259,40 @@ def odd_texts(n: int, seed: str) -> list[str]:
     return found[:n]
 
 
+def odd_pictures(n: int, seed: str) -> list[str]:
+    """Files of pictures of all sizes and modes, and of other things, some of them more than once."""
+    rng, found = rng_of("pictures", seed), ["", " ", "none.png", "odd", "odd/empty.png", "odd/text.png", "odd/cut.png"]
+    Path("odd").mkdir(exist_ok=True)
+    Path("odd/empty.png").write_bytes(b"")
+    Path("odd/text.png").write_text("no picture", encoding="utf-8")
+    for i in range(n - len(found)):
+        if i % 7 == 6:
+            found.append(rng.choice(found))
+            continue
+        mode = rng.choice(["L", "RGB", "RGBA", "P", "1", "LA", "I;16", "CMYK"])
+        kinds = [".png", ".jpg", ".webp"] if mode in ("L", "RGB") else [".png"]
+        size = rng.choice([(1, 1), (1, 60), (300, 2), (16, 16), (rng.randint(2, 90), rng.randint(2, 90))])
+        path = f"odd/{rng.choice(['a', 'ü 🙂', 'two words'])}{i}{'.jpg' if mode == 'CMYK' else rng.choice(kinds)}"
+        picture_of(rng, mode, size).save(path)
+        found.append(path)
+    Path("odd/cut.png").write_bytes(Path(found[7]).read_bytes()[:40])
+    rng.shuffle(found)
+    return found
+
+
+def picture_of(rng: random.Random, mode: str, size: tuple[int, int]) -> Any:
+    from PIL import Image
+
+    width, height = size
+    if mode == "I;16":
+        return Image.frombytes(mode, size, rng.randbytes(2 * width * height))
+    return Image.frombytes("RGBA", size, rng.randbytes(4 * width * height)).convert(mode)
+
+
 def inputs_of(kind: Kind, n: int, name: str) -> list[Row]:
-    texts = odd_texts(n, name)
+    if kind.route is None:
+        return [*odd_pictures(n, name)]
+    texts = [f"{text} <mask>" if kind.verb == "fill" and i % 5 else text for i, text in enumerate(odd_texts(n, name))]
     return [*zip(texts, odd_texts(n, f"{name} second"), strict=True)] if kind.pairs else [*texts]
 
 
@@ -351,6 +414,7 @@ def as_rows(found: Mapping[str, Any], names: Sequence[str]) -> list[Answer]:
 def in_batches(folder: Path, kind: Kind) -> Way:
     def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
         names = columns(kind)
+        names = [f"given {name}" for name in names]  # The values of some tasks have these names too.
         given = {name: [row if isinstance(row, str) else row[i] for row in rows] for i, name in enumerate(names)}
         told = batch.Predict(str(folder), names[0], text_pair=names[1] if kind.pairs else None)
         found = refused(lambda: told(given))
@@ -372,7 +436,7 @@ def by_server(client: Any, kind: Kind) -> Way:
                 lambda said: [{"text": one["text"]} for one in said["choices"]],
             ),
             "predict": ("/v1/predict", {"inputs": rows}, lambda said: said["predictions"]),
-        }[kind.route]
+        }[kind.route or "predict"]
         found: list[Answer] = []
         for at in range(0, len(rows), 16):
             own = {name: value[at : at + 16] if value is rows else value for name, value in body.items()}
@@ -394,10 +458,11 @@ def by_verbs(model: Model, kind: Kind) -> Way:
 
     def ask(rows: Sequence[Row]) -> list[Answer] | Refusal:
         texts: Any = [on_a_line(row) for row in rows]
-        if kind.route == "translate":
-            known = [text for text in texts if text.strip()]
-            found = iter(refused(lambda: model.translate(known, beams=1) if known else []))
-            return [{"text": next(found)} if text.strip() else {} for text in texts]
+        if kind.verb in ("translate", "summarize"):
+            found = refused(lambda: model.translate(texts))
+            if isinstance(found, Refusal):
+                return found
+            return [{"text": said} if text.strip() else {} for said, text in zip(found, texts, strict=True)]
         if kind.route == "embed":
             vectors = refused(lambda: model.embed(texts))
             return vectors if isinstance(vectors, Refusal) else [{"vector": row} for row in vectors.tolist()]
@@ -413,27 +478,52 @@ def by_verbs(model: Model, kind: Kind) -> Way:
 
 def by_transformers(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]:
     """The reference library on the saved folder, told to cut."""
+    import transformers
+
+    cls = transformers.AutoModel if kind.route == "embed" else transformers.AutoModelForSequenceClassification
+    network = cls.from_pretrained(folder).eval()
+    return by_network(network, folder, kind, network.config.id2label)
+
+
+def by_network(
+    network: Any, folder: Path, kind: Kind, names: Mapping[int, str]
+) -> Callable[[Sequence[Row]], list[Answer]]:
+    """A network of the reference library, with the tokenizer of a folder."""
     import torch
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    cls = transformers.AutoModel if kind.route == "embed" else transformers.AutoModelForSequenceClassification
-    network = cls.from_pretrained(folder).eval()
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
 
     def ask(rows: Sequence[Row]) -> list[Answer]:
         found: list[Answer] = []
         for row in rows:
-            texts = (row,) if isinstance(row, str) else row
+            texts = ([row],) if isinstance(row, str) else ([row[0]], [row[1]])
             given = tokenizer(*texts, truncation=True, return_tensors="pt")
             with torch.inference_mode():
                 if kind.route == "embed":
                     vector = network(**given).last_hidden_state[0].mean(0)
                     found.append({"vector": (vector / vector.norm()).tolist()})
                 else:
-                    found.append(scored(network(**given).logits[0].numpy(), kind, network.config.id2label))
+                    found.append(scored(network(**given).logits[0].numpy(), kind, names))
         return found
 
     return ask
+
+
+def by_peft(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]] | Refusal:
+    """PEFT on the saved adapter, or its warning of a field that it does not know."""
+    import warnings
+
+    import peft
+    import transformers
+
+    names = json.loads((folder / "clearhead_head.json").read_text(encoding="utf-8"))["labels"]
+    base = transformers.AutoModelForSequenceClassification.from_pretrained("base", num_labels=len(names))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        network = peft.PeftModel.from_pretrained(base, folder).eval()
+    unknown = [str(one.message) for one in told if "clearhead_base_bits" in str(one.message)]
+    return Refusal(unknown[0]) if unknown else by_network(network, folder, kind, dict(enumerate(names)))
 
 
 def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]:
@@ -441,7 +531,7 @@ def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]
     import onnxruntime
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
     names = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
     wanted = [one.name for one in session.get_inputs()]
@@ -449,10 +539,10 @@ def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]
     def ask(rows: Sequence[Row]) -> list[Answer]:
         found: list[Answer] = []
         for row in rows:
-            texts = (row,) if isinstance(row, str) else row
+            texts = ([row],) if isinstance(row, str) else ([row[0]], [row[1]])
             given = tokenizer(*texts, truncation=True, return_tensors="np")
             types = np.zeros_like(given["input_ids"])
-            (logits,) = session.run(None, {name: given.get(name, types) for name in wanted})
+            logits: Any = session.run(None, {name: given.get(name, types) for name in wanted})[0]
             found.append(scored(logits[0], kind, {int(i): name for i, name in names.items()}))
         return found
 
@@ -519,7 +609,7 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
     known = [(row, own) for row, own in zip(rows, alone, strict=True) if not isinstance(own, Refusal)]
     bad = [row for row, own in zip(rows, alone, strict=True) if isinstance(own, Refusal)]
     blank = [(row, own) for row, own in known if not own]
-    saved = load(model.save(Path(f"{folder}-saved")))
+    saved = load(model.save(Path(f"{folder}-saved"), adapter=kind.adapts))
     ways: dict[str, Way] = {
         "Python": lambda some: refused(lambda: [*model.predict(some)]),
         "line": lambda some: from_lines(command("predict", str(folder), "--json", "--", *map(on_a_line, some))),
@@ -531,21 +621,25 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
         "batch": in_batches(folder, kind),
     }
     if kind.verb == "translate":
-        ways["verb"] = lambda some: plain_of(command("translate", str(folder), "--", *map(on_a_line, some)))
-    if kind.verb in ("classify", "translate", "summarize", "embed"):
+        ways["verb"] = lambda some: plain_of(command("translate", str(folder), "--", *map(on_a_line, some)), some)
+    if kind.verb in ("classify", "translate", "summarize", "embed"):  # The other tasks have no method but `predict`.
         ways["method"] = by_verbs(model, kind)
-    one_line = {row for row in rows if not any(c in on_a_line(row) for c in "\r\n")}
-    with client_of(model, max_length=1 << 16) as client:
-        ways["server"] = by_server(client, kind)
+    # What lines of a file can hold: no line break, and at its beginning no mark of its order of bytes.
+    one_line = {row for row in rows if not any(c in on_a_line(row) for c in "\r\n\ufeff")}
+    with contextlib.ExitStack() as open_:
+        if kind.route is None:
+            tally.refuse("server", "", refused(lambda: open_.enter_context(client_of(model))))
+        else:
+            ways["server"] = by_server(open_.enter_context(client_of(model, max_length=1 << 16)), kind)
         for way, ask in ways.items():
-            # Lines of a file hold no line break, and these routes take no blank text.
+            # These routes take no blank text.
             some = [(row, own) for row, own in known if way != "lines" or row in one_line]
             no_blanks = (way, kind.route) in {("server", route) for route in ("translate", "embed", "complete")}
             no_blanks |= (way, kind.route) == ("method", "embed")
             try:
                 if no_blanks:
                     some = [(row, own) for row, own in some if own]
-                    for row, _ in blank:
+                    for row, _ in blank if kind.route != "complete" else ():  # A prompt may be blank.
                         tally.refuse(way, row, ask([row]))
                 tally.compare(way, [row for row, _ in some], ask([row for row, _ in some]), [own for _, own in some])
                 for row in bad:
@@ -560,7 +654,12 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
         tally.broken.append(f"plain: {n_lines} lines for {len(known)} inputs")
     answered = [(row, own) for row, own in known if own]
     for export in kind.exports if exports else ():
-        if export == "onnx":
+        if export == "peft":
+            asked = by_peft(Path(f"{folder}-saved"), kind)
+            if isinstance(asked, Refusal):
+                tally.counts["refused"] += 1
+                continue
+        elif export == "onnx":
             command("export", str(folder), "--to", "onnx", "--out", f"{folder}-onnx")
             asked = by_onnx(Path(f"{folder}-onnx"), kind)
         else:
@@ -571,12 +670,12 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
     return tally
 
 
-def plain_of(said: str | Refusal) -> list[Answer] | Refusal:
-    """The texts of lines that are not JSON."""
+def plain_of(said: str | Refusal, rows: Sequence[Row]) -> list[Answer] | Refusal:
+    """The texts of lines that are not JSON; nothing for a blank input."""
     if isinstance(said, Refusal):
         return said
-    return [{"text": json.loads(line) if line[:1] == '"' and quoted(line) else line} if line else {} for line in
-            said.split("\n")[:-1]]  # fmt: skip
+    texts = [json.loads(line) if quoted(line) else line for line in said.split("\n")[:-1]]
+    return [{"text": text} if on_a_line(row).strip() else {} for text, row in zip(texts, rows, strict=True)]
 
 
 def quoted(line: str) -> bool:

@@ -15,6 +15,7 @@ from clearhead.api import Model
 from clearhead.commands.serve import example
 from clearhead.errors import UserError
 from clearhead.model import Transformer
+from clearhead.recipe.contract import Contract
 from clearhead.serve.predictions import Asked, Predictor, Said
 from clearhead.serve.service import Service
 from clearhead.serve.worker import Failed, Ticket
@@ -58,7 +59,7 @@ def test_predictions_are_those_of_the_model_whoever_else_asks(client: TestClient
 
 def test_pairs(client: TestClient) -> None:
     model = classifier(pairs=True)
-    model.recipe = {"task": "classification", "data": {"text_pair": "b"}}
+    model.put_under(Contract(task="classification", pairs=True))
     with client_of(model) as pairs:
         body = {"inputs": [["one", "two"], {"text": "one", "text_pair": "two"}, "one\ttwo"]}
         first, *others = pairs.post("/v1/predict", json=body).json()["predictions"]

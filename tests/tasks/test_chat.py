@@ -15,6 +15,7 @@ from clearhead.data.conversations import TEMPLATE, Conversation, Turns, split_wh
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import preset
+from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Words
@@ -175,7 +176,7 @@ def test_from_conversations_to_answers(capsys: pytest.CaptureFixture[str]):
     model = load("run")
     assert model.tokenizer.chat_template == TEMPLATE
     main(["predict", "run", "one two"])
-    assert capsys.readouterr().out == "".join(model.chat(messages("one two"))) + "\n"
+    assert capsys.readouterr().out == tabbed("".join(model.chat(messages("one two")))) + "\n"
     main(["evaluate", "run", "--data", write("other.jsonl", [messages("one", "eins")])])
     assert capsys.readouterr().out.startswith("loss ")
     assert suitable(model.config, where="x") is not Chat, "a model without a recipe continues texts"
