@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,28 @@ def test_a_process_is_served_by_its_example_and_ends_with_ctrl_c(folder: Path):
         rest = process.communicate(timeout=60)
     assert process.returncode == 130
     assert rest == ("", "stopped by Ctrl-C\n")
+
+
+def test_sigterm_under_load_frees_nothing_at_the_end(folder: Path):
+    """What Python frees at its own end takes seconds on a busy machine. `sitecustomize` would tell of it."""
+    freed = "import sys\nclass Freed:\n    def __del__(self, write=sys.stderr.write): write('freed')\nheld = Freed()\n"
+    (folder.parent / "sitecustomize.py").write_text(freed, encoding="utf-8")
+    command = [sys.executable, "-m", "clearhead", "serve", str(folder), "--port", "0", "--slots", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(folder.parent)}
+    with processes.started(command, cwd=ROOT, text=True, env=environment, **pipes) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        found: list[tuple[int, dict[str, Any]]] = []
+        asked = {"prompt": ["one"] * 8, "max_tokens": 60}
+        client = threading.Thread(target=lambda: found.append(posted(url, "/v1/completions", asked)))
+        client.start()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+        client.join(60)
+    assert process.returncode == 143
+    assert "stopped by SIGTERM" in said
+    assert "freed" not in said
 
 
 def run(monkeypatch: pytest.MonkeyPatch, visit: Any, *words: object) -> None:
