@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +71,7 @@ def test_a_process_is_served_by_its_example_and_ends_with_ctrl_c(folder: Path):
     assert rest == ("", "stopped by Ctrl-C\n")
 
 
-def test_sigterm_under_load_frees_nothing_at_the_end(folder: Path):
+def test_sigterm_frees_nothing_at_the_end(folder: Path):
     """What Python frees at its own end takes seconds on a busy machine. `sitecustomize` would tell of it."""
     freed = "import sys\nclass Freed:\n    def __del__(self, write=sys.stderr.write): write('freed')\nheld = Freed()\n"
     (folder.parent / "sitecustomize.py").write_text(freed, encoding="utf-8")
@@ -82,13 +81,10 @@ def test_sigterm_under_load_frees_nothing_at_the_end(folder: Path):
     with processes.started(command, cwd=ROOT, text=True, env=environment, **pipes) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        found: list[tuple[int, dict[str, Any]]] = []
-        asked = {"prompt": ["one"] * 8, "max_tokens": 60}
-        client = threading.Thread(target=lambda: found.append(posted(url, "/v1/completions", asked)))
-        client.start()
+        for _ in range(3):  # Until it waits for signals.
+            assert posted(url, "/v1/completions", {"prompt": "one"})[0] == 200
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
-        client.join(60)
     assert process.returncode == 143
     assert "stopped by SIGTERM" in said
     assert "freed" not in said
