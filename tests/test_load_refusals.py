@@ -691,3 +691,10 @@ def test_extreme_angles_that_are_numbers(tmp_path: Path) -> None:
     document = document_of(folder)
     for angles in ({"rope_theta": 1e300}, {"rope_type": "linear", "factor": 1e300}, {"rope_theta": 1.0000001}):
         assert outcome(put(folder, {**document, "rope_parameters": angles})) is None
+
+
+@pytest.mark.parametrize("name", [None, 3, b"gpt2", ["gpt2"]])
+def test_a_name_that_is_none_asks_no_hub(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearhead.weights.hub._download", lambda *_: pytest.fail("the hub was asked"))
+    with pytest.raises(UserError, match=r"^name: expected a folder or the name of a model, got "):
+        load(name)

@@ -6,6 +6,9 @@ from clearhead.cli import interrupts
 
 __all__ = ["main"]
 
+SIGNALLED = 128
+"""Exit codes above it are those of signals."""
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. A user's mistake is one line on standard error and the right exit code.
@@ -33,5 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     interrupts.end_at_once(says="")
     if isinstance(output.failure, BrokenPipeError):  # A library that writes may have made something else of it.
         code = streams.READER_LEFT
+    if code > SIGNALLED:
+        streams.leave(code)
     if code:
         sys.exit(code)

@@ -23,7 +23,7 @@ from clearhead.serve.translations import Translator
 from clearhead.web import LOOPBACK, answering, listen, wait
 
 KEY = "CLEARHEAD_API_KEY"
-LAST_TURN = 0.5
+LAST_TURN = 0.2
 """Seconds that the network has at the end to finish its work."""
 
 

@@ -6,6 +6,7 @@ So a word is the same piece at the start of a line as inside it, and decoding re
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any, assert_never
 
@@ -31,10 +32,19 @@ def quiet() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
+LONGEST_WORD = 1000
+"""Characters. Each merge rewrites the words that it occurs in, so a word of megabytes would cost minutes."""
+_LONG = re.compile(rf"(\S{{{LONGEST_WORD}}}(?=\S)|\s{{{LONGEST_WORD}}}(?=\s))")
+
+
 def fit(config: TokenizerConfig, texts: Iterator[str]) -> tokenizers.Tokenizer:
-    """Trains a tokenizer. The same texts and config always give the same one."""
+    """Trains a tokenizer. The same texts and config always give the same one.
+
+    Text without a break is read in parts of LONGEST_WORD characters.
+    """
     tokenizer, trainer = _build(config)
-    tokenizer.train_from_iterator(texts, trainer)
+    parts = (part for text in texts for part in (_LONG.split(text) if len(text) > LONGEST_WORD else (text,)))
+    tokenizer.train_from_iterator(filter(None, parts), trainer)
     match config:
         case Unigram():
             return _in_stable_order(tokenizer)

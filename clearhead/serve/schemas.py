@@ -1,5 +1,6 @@
 """The requests of clients: every field with its limits, and one line for each mistake. No torch."""
 
+import json
 import reprlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
@@ -11,6 +12,7 @@ from pydantic import (
     Field,
     JsonValue,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -32,6 +34,24 @@ Texts = Annotated[list[str], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
 Unused = AfterValidator(lambda _: None)
 """A field that is accepted and not used. It drops the value, which may be large."""
+WITHOUT_EFFECT: Mapping[str, tuple[JsonValue, ...]] = {
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "service_tier": ("auto", "default"),
+    "reasoning_effort": ("none",),
+    "verbosity": ("medium",),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "prediction": (),
+    "audio": (),
+    "web_search_options": (),
+}
+"""Fields of OpenAI's that ask for nothing this server does, and the values that ask for nothing at all."""
 NO_SUCH_FIELD = "no_such_field"
 
 
@@ -66,6 +86,8 @@ class Request(Strict):
     """The name of the server's only model."""
     user: Annotated[str | None, Unused] = None
     store: Annotated[bool | None, Unused] = None
+    safety_identifier: Annotated[str | None, Unused] = None
+    prompt_cache_key: Annotated[str | None, Unused] = None
     metadata: Annotated[dict[str, JsonValue] | None, Unused] = None
 
 
@@ -73,6 +95,7 @@ class StreamOptions(Strict):
     """Options of a stream."""
 
     include_usage: bool = False
+    include_obfuscation: Literal[False] = False
 
 
 class NamedEdit(Strict):
@@ -103,6 +126,19 @@ class Writes(Request):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, JsonValue] | None = None
+    response_format: JsonValue = None
+    modalities: JsonValue = None
+    service_tier: JsonValue = None
+    reasoning_effort: JsonValue = None
+    verbosity: JsonValue = None
+    tools: JsonValue = None
+    tool_choice: JsonValue = None
+    functions: JsonValue = None
+    function_call: JsonValue = None
+    prediction: JsonValue = None
+    audio: JsonValue = None
+    web_search_options: JsonValue = None
+    parallel_tool_calls: Annotated[bool | None, Unused] = None
 
     @field_validator("stop")
     @classmethod
@@ -114,11 +150,13 @@ class Writes(Request):
             raise ValueError(f"expected strings of at most {LONGEST_STOP} characters")
         return value
 
-    @field_validator("presence_penalty", "frequency_penalty", "logit_bias")
+    @field_validator(*WITHOUT_EFFECT)
     @classmethod
-    def _without_effect(cls, value: T) -> T:
-        if value:
-            raise ValueError("expected no value, because this server does not support it")
+    def _without_effect(cls, value: T, info: ValidationInfo) -> T:
+        idle = WITHOUT_EFFECT[info.field_name or ""]
+        if value is not None and value not in idle:
+            other = f"{' or '.join(map(json.dumps, idle))}, or no value," if idle else "no value,"
+            raise ValueError(f"expected {other} because this server supports nothing else")
         return value
 
     @property
@@ -224,7 +262,7 @@ class EmbeddingRequest(Request):
 
     input: str | Texts
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
 
     @field_validator("input", mode="wrap")
     @classmethod

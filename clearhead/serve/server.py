@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import numpy as np
 from pydantic import JsonValue
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -125,6 +126,9 @@ class Routes:
             self.service.require("embed")
             ids = await self.read(request, self.service.embedded, asked.texts, "input")
         vectors = await self.said(request, [Asked(i, text, embeds=True) for i, text in enumerate(asked.texts)])
+        width = np.array(vectors).shape[-1]
+        if asked.dimensions not in (None, width):
+            raise Wrong(f"dimensions: expected {width}, which this model has, got {asked.dimensions}", "dimensions")
         return JSONResponse(embeddings(self.service.name, vectors, asked, n_tokens=sum(map(len, ids))))
 
     async def said(self, request: Request, asked: Sequence[Asked]) -> list[JsonValue]:

@@ -103,7 +103,7 @@ class Running:
     def stop(self) -> bool:
         """Tells the server to end. Returns whether it has ended, because a long computation may still run."""
         self.runner.should_exit = True
-        return self.ended.wait(PATIENCE + 0.5)
+        return self.ended.wait(PATIENCE + 0.2)
 
 
 def answering(app: ASGIApp, listener: socket.socket, *, name: str) -> Running:

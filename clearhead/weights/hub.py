@@ -32,6 +32,8 @@ def locate(name: str | Path, *, revision: str | None = None) -> Path:
 
     Raises UserError, in one line, for an unknown name and for a download that fails.
     """
+    if not isinstance(name, str | Path):
+        raise UserError(f"name: expected a folder or the name of a model, got {name!r:.60}; try 'runs/NAME'")
     text = str(name)
     if (folder := local_folder(text)) is not None:
         if revision is not None:

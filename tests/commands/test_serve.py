@@ -71,6 +71,25 @@ def test_a_process_is_served_by_its_example_and_ends_with_ctrl_c(folder: Path):
     assert rest == ("", "stopped by Ctrl-C\n")
 
 
+def test_sigterm_frees_nothing_at_the_end(folder: Path):
+    """What Python frees at its own end takes seconds on a busy machine. `sitecustomize` would tell of it."""
+    freed = "import sys\nclass Freed:\n    def __del__(self, write=sys.stderr.write): write('freed')\nheld = Freed()\n"
+    (folder.parent / "sitecustomize.py").write_text(freed, encoding="utf-8")
+    command = [sys.executable, "-m", "clearhead", "serve", str(folder), "--port", "0", "--slots", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(folder.parent)}
+    with processes.started(command, cwd=ROOT, text=True, env=environment, **pipes) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        for _ in range(3):  # Until it waits for signals.
+            assert posted(url, "/v1/completions", {"prompt": "one"})[0] == 200
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "stopped by SIGTERM" in said
+    assert "freed" not in said
+
+
 def run(monkeypatch: pytest.MonkeyPatch, visit: Any, *words: object) -> None:
     """Run the command; once it serves, visit it and press Ctrl-C."""
 

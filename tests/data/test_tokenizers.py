@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data.merges import BytePairModel, Merge
+from clearhead.data.schemes import LONGEST_WORD
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
@@ -162,6 +163,13 @@ def test_merges_end_in_the_encoding(config: TokenizerConfig) -> None:
             history = merges_of(tokenizer, word)
             ends += history[-1][1] if history else BytePairModel.of(json.loads(library.to_str())["model"]).start(word)
         assert ends == library.encode(text, add_special_tokens=False).tokens
+
+
+@pytest.mark.parametrize("config", [ByteBPE(vocab_size=300), BPE(vocab_size=300), WordPiece(vocab_size=300)])
+@pytest.mark.parametrize("character", ["a", " "])
+def test_a_text_without_a_break_is_trained_on_in_parts(config: TokenizerConfig, character: str) -> None:
+    tokenizer = Tokenizer.train([character * 20_000 + "b"], config)
+    assert max(map(len, tokenizer.library.get_vocab())) <= LONGEST_WORD + 1, "a merge of half the text costs the square"
 
 
 def test_merges_of_a_tokenizer_without_any_is_one_line() -> None:

@@ -169,6 +169,8 @@ def test_embeddings_in_the_format_of_that_api(encoder: Model) -> None:
         torch.testing.assert_close(torch.tensor([one["embedding"] for one in found["data"]]), expected)
         n = sum(map(len, encoder.reader.ids(texts)))
         assert found["usage"] == {"prompt_tokens": n, "total_tokens": n}
+        own = {"input": texts[0], "dimensions": len(expected[0])}
+        assert client.post("/v1/embeddings", json=own).status_code == 200
         (one,) = client.post("/v1/embeddings", json={"input": texts[0], "encoding_format": "base64"}).json()["data"]
         vector = np.frombuffer(base64.b64decode(one["embedding"]), "<f4")
         np.testing.assert_allclose(vector, expected[0], atol=1e-6)

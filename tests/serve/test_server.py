@@ -237,6 +237,9 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
     "logprobs": ({"prompt": "one", "logprobs": 21}, "logprobs"),
     "penalty": ({"prompt": "one", "presence_penalty": 0.5}, "presence_penalty"),
     "bias": ({"prompt": "one", "logit_bias": {"5": 1}}, "logit_bias"),
+    "format": ({"prompt": "one", "response_format": {"type": "json_object"}}, "response_format"),
+    "tools": ({"prompt": "one", "tools": [{"type": "function"}]}, "tools"),
+    "prediction": ({"prompt": "one", "prediction": {"type": "content"}}, "prediction"),
     "best of": ({"prompt": "one", "best_of": 3}, "best_of"),
     "suffix": ({"prompt": "one", "suffix": "x"}, "suffix"),
     "unknown field": ({"prompt": "one", "max_token": 3}, "max_token"),
@@ -321,7 +324,15 @@ def test_between_two_prompts_others_have_a_turn(client: TestClient, model: Model
 
 
 def test_what_does_nothing_is_taken(client: TestClient):
-    nothing = {"presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1, "suffix": None}
+    nothing: dict[str, Any] = {"presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1}
+    nothing |= {
+        "suffix": None,
+        "response_format": {"type": "text"},
+        "tools": [],
+        "tool_choice": "none",
+        "prediction": None,
+    }
+    nothing |= {"modalities": ["text"], "service_tier": "auto", "parallel_tool_calls": True, "safety_identifier": "me"}
     assert ask(client, prompt="one", user="me", stop=None, top_p=0.5, temperature=0, metadata={"a": 1}, **nothing)
 
 
