@@ -11,8 +11,11 @@ import torch
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
-EIGHT_BITS = ("model/test_int8.py", "test_int8.py")
-PRODUCTS = (*EIGHT_BITS, "model/test_packing.py", "training/test_probe.py", "machine/test_precision.py")
+ROUNDED = ("model/test_int8.py", "test_int8.py", "model/test_int4.py", "model/test_table.py")
+PRODUCTS = (
+    *(*ROUNDED, "generation/test_screening_bounds.py"),
+    *("model/test_packing.py", "training/test_probe.py", "machine/test_precision.py"),
+)
 MOST = (
     *PRODUCTS,
     "training/test_levers.py::test_a_lever_changes_no_loss",

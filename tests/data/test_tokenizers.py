@@ -172,6 +172,26 @@ def test_a_text_without_a_break_is_trained_on_in_parts(config: TokenizerConfig, 
     assert max(map(len, tokenizer.library.get_vocab())) <= LONGEST_WORD + 1, "a merge of half the text costs the square"
 
 
+@pytest.mark.parametrize(("prefix", "suffix"), [("##", None), (None, "</w>"), ("##", "</w>"), (None, None)])
+def test_merges_with_marks_inside_and_at_the_end_of_a_word(prefix: str | None, suffix: str | None) -> None:
+    from tokenizers import Tokenizer as Library
+    from tokenizers.models import BPE as Model
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from tokenizers.trainers import BpeTrainer
+
+    marks = {"continuing_subword_prefix": prefix, "end_of_word_suffix": suffix}
+    marks = {name: mark for name, mark in marks.items() if mark}
+    library = Library(Model(**marks))
+    library.pre_tokenizer = WhitespaceSplit()
+    library.train_from_iterator(TEXTS, BpeTrainer(vocab_size=200, show_progress=False, **marks))
+    model = BytePairModel.of(json.loads(library.to_str())["model"])
+    words = {word for text in TEXTS for word in text.split()}
+    assert sum(len(model.replay(word)) for word in words) > len(words)
+    for word in words:
+        history = model.replay(word)
+        assert (history[-1][1] if history else model.start(word)) == library.encode(word).tokens
+
+
 def test_merges_of_a_tokenizer_without_any_is_one_line() -> None:
     with pytest.raises(UserError, match="merges: expected a byte-pair tokenizer, got WordLevel; try"):
         merges_of(Tokenizer.train(TEXTS, Words()), "man")
