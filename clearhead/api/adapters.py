@@ -87,7 +87,7 @@ class SavedAdapter:
             raise UserError(f"{path}: expected a whole safetensors file, got {reason(error)}; {AGAIN}") from error
         check_finite(found, where=str(path), remedy=AGAIN)
         kept = read_json(folder / ADAPTER_HEAD, limit=CONFIG_LIMIT) if (folder / ADAPTER_HEAD).is_file() else None
-        tensors = {_our_end(name.removeprefix(TOP).replace(WRAPPED, ".")): one for name, one in found.items()}
+        tensors = {_our_end(name.removeprefix(TOP)): tensor for name, tensor in found.items()}
         return cls(path, document, tensors, kept)
 
     @property
@@ -118,7 +118,15 @@ class SavedAdapter:
     def others(self) -> dict[str, Tensor]:
         """Tensors that replace tensors of the model, such as the tensors of a new head."""
         ends = tuple(f".{part}" for part in (*PARTS.values(), *TABLE.values()))
-        return {name: tensor for name, tensor in self.tensors.items() if not name.endswith(ends)}
+        found = {name.replace(WRAPPED, "."): one for name, one in self.tensors.items() if not name.endswith(ends)}
+        return {name: tensor for name, tensor in found.items() if name not in self.below}
+
+    @property
+    def below(self) -> dict[str, Tensor]:
+        """Tensors of the model below an adapter, which were not trained."""
+        ends = (".weight",) if self.document.get("bias", "none") != "none" else (".weight", ".bias")
+        named = {name: one for name, one in self.tensors.items() if WRAPPED in name and name.endswith(ends)}
+        return {name.replace(WRAPPED, "."): tensor for name, tensor in named.items()}
 
     @property
     def dtype(self) -> torch.dtype:
@@ -164,18 +172,8 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
     plain = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear | nn.Embedding)}
     known = {pair.theirs: pair for pair in mapping.pairs(rules, [f"{name}.weight" for name in plain])}
     another = f"give the model that it was made from: load(…, base=FOLDER); {base} is another"
-    is_left_out = mapping.names_one_of([rule for rule in rules if rule.note])
-    chosen: dict[str, tuple[Pair, dict[str, nn.Module]]] = {}
-    for module in (*saved.modules, *saved.tables):
-        if is_left_out(f"{module}.weight"):
-            _log.warning("%s: left out %s, as the model that it is of leaves out its matrix", saved.where, module)
-            continue
-        pair = known.get(f"{module}.weight")
-        maps = {} if pair is None else {(at := name.removesuffix(".weight")): plain[at] for name in pair.ours}
-        kind = nn.Linear if module in saved.modules else nn.Embedding
-        if pair is None or not all(isinstance(one, kind) for one in maps.values()):
-            raise UserError(f"{saved.where}:{shown(module)}: expected a matrix of {base}, got none; {another}")
-        chosen[module] = pair, maps
+    chosen = _chosen(saved, rules, known, plain, f"{base}, got none; {another}")
+    _check_below(network, saved, known, base)
     loaded = mapping.load(rules, {name: t.clone() for name, t in saved.others.items()}, where=str(saved.where))
     untie(network, saved, loaded.tensors)
     there = dict(network.named_parameters())
@@ -197,6 +195,34 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
     for name, parameter in there.items():
         if name.startswith("head.") or name in whole:
             parameter.requires_grad_(name in whole)
+
+
+def _chosen(
+    saved: SavedAdapter, rules: Sequence[Rule], known: Mapping[str, Pair], plain: Mapping[str, nn.Module], expected: str
+) -> dict[str, tuple[Pair, dict[str, nn.Module]]]:
+    """The matrices and tables with adapters, and our maps that hold their numbers."""
+    is_left_out = mapping.names_one_of([rule for rule in rules if rule.note])
+    found: dict[str, tuple[Pair, dict[str, nn.Module]]] = {}
+    for module in (*saved.modules, *saved.tables):
+        if is_left_out(f"{module}.weight"):
+            _log.warning("%s: left out %s, as the model that it is of leaves out its matrix", saved.where, module)
+            continue
+        pair = known.get(f"{module}.weight")
+        maps = {} if pair is None else {(at := name.removesuffix(".weight")): plain[at] for name in pair.ours}
+        kind = nn.Linear if module in saved.modules else nn.Embedding
+        if pair is None or not all(isinstance(one, kind) for one in maps.values()):
+            raise UserError(f"{saved.where}:{shown(module)}: expected a matrix of {expected}")
+        found[module] = pair, maps
+    return found
+
+
+def _check_below(network: Transformer, saved: SavedAdapter, known: Mapping[str, Pair], base: str) -> None:
+    """Raises UserError if the file has other numbers than the model for what lies below an adapter."""
+    for name, tensor in saved.below.items():
+        parts = zip(known[name].ours, known[name].rule.load([tensor]), strict=True) if name in known else ()
+        if any(not torch.equal(network.get_parameter(one), part.to(network.get_parameter(one))) for one, part in parts):
+            got = "others; merge the adapter where it was made"
+            raise UserError(f"{saved.where}:{shown(name)}: expected the numbers of {base}, got {got}")
 
 
 def untie(network: Transformer, saved: SavedAdapter, tensors: Mapping[str, Tensor]) -> None:
