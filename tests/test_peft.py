@@ -168,7 +168,7 @@ def test_an_adapter_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> 
         clearhead.load(tmp_path / "base").save(tmp_path / "x", adapter=True)
     path = tmp_path / "adapter/adapter_config.json"
     said = json.loads(path.read_text())
-    for field, value in {"peft_type": "IA3", "bias": "all", "init_lora_weights": "pissa", "lora_bias": True}.items():
+    for field, value in {"peft_type": "IA3", "init_lora_weights": "pissa", "lora_bias": True}.items():
         path.write_text(json.dumps({**said, field: value}))
         with pytest.raises(UserError, match=f"adapter_config.json:{field}: expected"):
             clearhead.load(tmp_path / "adapter")

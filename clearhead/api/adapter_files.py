@@ -8,7 +8,8 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from clearhead.api.adapters import PARTS, TOP, WRAPPED, rules_of
+from clearhead.api.adapter_parts import rules_of
+from clearhead.api.adapters import PARTS, TOP, WRAPPED
 from clearhead.config import Continuous, LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
