@@ -164,11 +164,11 @@ def test_an_adapter_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> 
         clearhead.load(tmp_path / "adapter", base=tmp_path / "gone")
     with pytest.raises(UserError, match="base: expected it with the folder of an adapter"):
         clearhead.load(tmp_path / "base", base=tmp_path / "base")
-    with pytest.raises(UserError, match="expected a model with adapters, got one without"):
+    with pytest.raises(UserError, match="expected a model with adapters on matrices, got one without"):
         clearhead.load(tmp_path / "base").save(tmp_path / "x", adapter=True)
     path = tmp_path / "adapter/adapter_config.json"
     said = json.loads(path.read_text())
-    for field, value in {"peft_type": "IA3", "bias": "all", "init_lora_weights": "pissa", "lora_bias": True}.items():
+    for field, value in {"peft_type": "IA3", "init_lora_weights": "pissa", "lora_bias": True}.items():
         path.write_text(json.dumps({**said, field: value}))
         with pytest.raises(UserError, match=f"adapter_config.json:{field}: expected"):
             clearhead.load(tmp_path / "adapter")

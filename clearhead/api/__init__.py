@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from clearhead.api import adapters, gguf, sentences
+from clearhead.api.adapter_parts import put_on
 from clearhead.api.folders import (
     CONFIG,
     TRAINED,
@@ -228,7 +229,7 @@ def _adapted(folder: Path, base: str | Path | None, dtype: torch.dtype | None, h
     model.network.eval()
     if dtype is None:
         model.network.to(_dtype(saved.contract.base_dtype) or _wider(model.network, saved.dtype))
-    adapters.put_on(model.network, saved, model.family, base=str(place))
+    put_on(model.network, saved, model.family, base=str(place))
     model.base = str(place) if base is not None else saved.base
     model.put_under(saved.contract)
     return model

@@ -9,7 +9,8 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from clearhead.api.adapters import BASE_BITS, PARTS, TOP, WRAPPED, rules_of
+from clearhead.api.adapter_parts import rules_of
+from clearhead.api.adapters import BASE_BITS, PARTS, TOP, WRAPPED
 from clearhead.config import Continuous, LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
@@ -28,7 +29,8 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
     """The adapters and the trained head as a folder of PEFT. Raises UserError for a network without adapters."""
     ours = dict(adapters(network))
     if not ours:
-        raise UserError("adapter: expected a model with adapters, got one without; train it with --adapter.kind lora")
+        remedy = "train it with --adapter.kind lora" if base is None else "merge() and save()"
+        raise UserError(f"adapter: expected a model with adapters on matrices, got one without; {remedy}")
     rules = rules_of(network, family, base or "model")
     maps = (name for name, module in network.named_modules() if isinstance(module, nn.Linear | LinearMap))
     names = [f"{name}.weight" for name in maps if name.removesuffix(".base") not in ours or name in ours]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.api import adapter_files as peft
 from clearhead.api import pretrained
-from clearhead.api.adapters import fingerprint
+from clearhead.api.adapter_parts import fingerprint
 from clearhead.api.card import card
 from clearhead.api.folders import own_files
 from clearhead.api.sidecars import PREPROCESSOR

@@ -15,7 +15,7 @@ from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks,
 from clearhead.data.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
 from clearhead.data.formats.classes import TokenizerClass, class_of
 from clearhead.data.formats.letters import LETTERS
-from clearhead.data.formats.rebuilt import Vocabulary, added_by, build, from_json, from_pieces, mark
+from clearhead.data.formats.rebuilt import added_by, build, mark
 from clearhead.data.formats.sentence_pieces import SHIFTED_FILE, open_model
 from clearhead.data.formats.special import (
     ADDED_FILE,
@@ -29,6 +29,7 @@ from clearhead.data.formats.special import (
     settings_of,
 )
 from clearhead.data.formats.two_sided import IDS, SOURCE, TARGET, TARGET_IDS, Sides, open_sides
+from clearhead.data.formats.vocabularies import Vocabulary, from_json, from_pieces
 from clearhead.data.formats.wire import parse, parse_scores
 from clearhead.data.formats.word_pieces import numbers, open_list
 from clearhead.errors import UserError
@@ -85,6 +86,8 @@ def read_folder(folder: Path) -> dict[str, bytes]:
         and _spells(files, folder)
     ):
         alone = [IDS]
+    if SHIFTED_FILE in alone:
+        alone.append(IDS)  # It may number the pieces.
     for name in others if {SOURCE, TARGET, LIST_FILE} & {*there} or {IDS, MERGES_FILE} <= {*there} else alone:
         if (content := read_limited(folder / name)) is not None:
             files[name] = content
@@ -130,7 +133,8 @@ def _class(files: Mapping[str, bytes], settings: Mapping[str, object], where: st
     config = json_object(files.get(MODEL_CONFIG, b"{}"), f"{where}/{MODEL_CONFIG}")
     by = CONFIG_FILE if settings.get("tokenizer_class") else MODEL_CONFIG
     holds_bytes = b'"ByteLevel"' in files.get(MODEL_FILE, b"")
-    return class_of(settings, config, holds_bytes=holds_bytes, where=f"{where}/{by}")
+    is_older = MODEL_FILE not in files
+    return class_of(settings, config, holds_bytes=holds_bytes, is_older=is_older, where=f"{where}/{by}")
 
 
 def _opened(
@@ -177,19 +181,19 @@ def _vocabulary(
         ids = vocabulary(files[IDS], place)
         return Vocabulary(ids, read_merges(files[MERGES_FILE], ids, f"{where}/{MERGES_FILE}"), [])
     if name in kind.files:
-        return from_pieces(parse(files[name], place), kind, settings, where)
-    wanted = {"WordPiece": LIST_FILE, "WordLevel": LIST_FILE, "BPE": f"{IDS} and {MERGES_FILE}"}.get(kind.algorithm, "")
-    raise UserError(
-        f"{place}: expected {' or '.join(kind.files) or wanted}, which {kind.names[0]} reads, got another kind of file;"
-        f" try {MODEL_FILE}"
-    )
+        ids = vocabulary(files[IDS], f"{where}/{IDS}") if kind.listed and IDS in files else None
+        return from_pieces(parse(files[name], place), kind, settings, where, ids)
+    wanted = {"WordPiece": LIST_FILE, "WordLevel": LIST_FILE, "BPE": f"{IDS} and {MERGES_FILE}"}
+    expected = " or ".join(kind.files) or wanted.get(kind.algorithm, MODEL_FILE)
+    remedy = f"try {MODEL_FILE}" if expected != MODEL_FILE else "try saving the tokenizer as PreTrainedTokenizerFast"
+    raise UserError(f"{place}: expected {expected}, which {kind.names[0]} reads, got another kind of file; {remedy}")
 
 
 def _name(files: Mapping[str, bytes], where: str) -> str:
     """The name of the file that holds the tokenizer."""
     if LIST_FILE in files:
         return LIST_FILE
-    if IDS in files:
+    if IDS in files and SHIFTED_FILE not in files:
         return IDS
     for pattern in ALONE:
         names = [name for name in files if fnmatchcase(name, pattern)]

@@ -47,6 +47,9 @@ class TokenizerClass(Config):
     lstrip: tuple[str, ...] = ()
     plain: bool = False
     language: str = ""
+    languages: str = ""
+    exact: bool = False
+    listed: bool = False
     fuses: bool = False
 
 
@@ -67,6 +70,7 @@ class ClassTable(Config):
     """The whole file."""
 
     models: dict[str, str]
+    languages: dict[str, tuple[str, ...]]
     choice: ClassChoice
     classes: tuple[TokenizerClass, ...]
     elsewhere: Elsewhere
@@ -80,14 +84,15 @@ def table() -> ClassTable:
 
 
 def class_of(
-    settings: Mapping[str, object], config: Mapping[str, object], *, holds_bytes: bool, where: str
+    settings: Mapping[str, object], config: Mapping[str, object], *, holds_bytes: bool, is_older: bool, where: str
 ) -> TokenizerClass | None:
     """The class that tokenizer_config.json, config.json or the model type asks for, or None for the generic one.
 
-    `holds_bytes` is whether tokenizer.json splits text into bytes. Raises UserError if the class is not supported
-    here.
+    `holds_bytes` is whether tokenizer.json splits text into bytes, and `is_older` whether there is none: then the
+    generic class has nothing to read. Raises UserError if the class is not supported here.
     """
-    name = _name(settings, config, holds_bytes)
+    declared = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
+    name = _name(settings, config, holds_bytes) or (declared if is_older else "")
     for one in table().classes:
         if name in one.names:
             return one

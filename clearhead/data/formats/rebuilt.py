@@ -3,12 +3,8 @@
 Imports no torch.
 """
 
-import base64
 import re
-from array import array
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
@@ -21,130 +17,22 @@ from clearhead.data.formats.checked import flag
 from clearhead.data.formats.classes import TokenizerClass
 from clearhead.data.formats.letters import LETTERS, letters, longer
 from clearhead.data.formats.pipelines import Pipeline, composed, composed_digits, unsplit
+from clearhead.data.formats.sentence_pieces import build as build_pieces
 from clearhead.data.formats.sentence_pieces import decoder
 from clearhead.data.formats.spaced import SPACED
 from clearhead.data.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
-from clearhead.data.formats.wire import PieceKind, PieceModel
+from clearhead.data.formats.vocabularies import Settings, Vocabulary, filled, language, languages, numbered
 from clearhead.data.formats.word_pieces import word_normalizer
 from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
-
-Settings = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The data that a class takes from a folder's files."""
-
-    ids: Mapping[str, int]
-    merges: list[tuple[str, str]]
-    scores: list[tuple[str, float]]
-    """The pieces and scores of a unigram model in the order of their ids. Empty for other models."""
-    charsmap: bytes = b""
-    """SentencePiece's table of characters."""
-    is_json: bool = False
-    """Whether the vocabulary comes from tokenizer.json."""
-    marks: Any = None
-    """The post-processor of tokenizer.json, which puts marks around a text."""
-    controls: tuple[AddedToken, ...] = ()
-    """The control and user-defined pieces of a SentencePiece file."""
-
-
-# --- vocabularies ---
-
-
-def from_json(parts: Mapping[str, Any], library: tokenizers.Tokenizer, kind: TokenizerClass, where: str) -> Vocabulary:
-    """The vocabulary in tokenizer.json. `parts` is its parsed content."""
-    model = parts["model"]
-    found = model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else kind.algorithm)
-    if found != kind.algorithm:
-        raise UserError(
-            f"{where}: expected a {kind.algorithm} model, as {kind.names[0]} has, got {found}; try saving the"
-            " tokenizer as PreTrainedTokenizerFast"
-        )
-    steps = parts.get("normalizer") or {}
-    tables = [step for step in steps.get("normalizers", [steps]) if step.get("type") == "Precompiled"]
-    charsmap = base64.b64decode(tables[0]["precompiled_charsmap"]) if tables else b""
-    if kind.algorithm == "Unigram":
-        scores = [(str(piece), float(score)) for piece, score in model["vocab"]]
-        return Vocabulary({}, [], scores, charsmap, True, library.post_processor)
-    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges", [])]
-    return Vocabulary(
-        model["vocab"], [(left, right) for left, right in pairs], [], charsmap, True, library.post_processor
-    )
-
-
-def from_pieces(model: PieceModel, kind: TokenizerClass, settings: Settings, where: str) -> Vocabulary:
-    """The vocabulary in a SentencePiece file, numbered as this class numbers it."""
-    controls = tuple(
-        AddedToken(piece.text, normalized=False, special=piece.kind is PieceKind.CONTROL)
-        for piece in model.pieces
-        if piece.kind in (PieceKind.CONTROL, PieceKind.USER_DEFINED)
-    )
-    if kind.algorithm == "BPE":
-        ids = {piece.text: place for place, piece in enumerate(model.pieces)}
-        return Vocabulary(ids, _merges(ids), [], model.charsmap, controls=controls)
-    named = {**kind.tokens, **kind.tokens_of_files}
-    names = {role: content_of(settings.get(role, default)) for role, default in named.items()}
-    # The file's exact float32 with as many digits as tokenizer.json keeps: the last bits decide between splits that
-    # score almost the same.
-    exact = [float(f"{score:.15g}") for score in array("f", [piece.score for piece in model.pieces])]
-    scores = [(piece.text, score) for piece, score in zip(model.pieces, exact, strict=True)][kind.n_dropped :]
-    for name, score in reversed([*_first(kind, names, where), *numbered(kind, settings, "first", where)]):
-        scores.insert(0, (name, score))
-    scores += [(_filled(name, names, where), 0.0) for name in kind.last]
-    scores += reversed(numbered(kind, settings, "last", where))
-    return Vocabulary({}, [], scores, model.charsmap, controls=controls)
-
-
-def _first(kind: TokenizerClass, names: Mapping[str, str | None], where: str) -> Iterable[tuple[str, float]]:
-    seen: set[str] = set()
-    for name, score in kind.first:
-        role = name.strip("{}")
-        if role in kind.tokens_of_files and (names[role] is None or names[role] in seen):
-            continue  # A token that the settings disable, or one already placed.
-        seen.add(_filled(name, names, where))
-        yield _filled(name, names, where), score
-
-
-def numbered(kind: TokenizerClass, settings: Settings, place: str, where: str) -> list[tuple[str, float]]:
-    """The numbered tokens that go to `place`, with their scores."""
-    rule = kind.numbered
-    if rule is None or rule.place != place:
-        return []
-    stop = settings.get(rule.setting, rule.stop)
-    if not isinstance(stop, int) or not 0 <= stop <= 10_000:
-        raise UserError(f"{where}/{CONFIG_FILE}:{rule.setting}: expected a count up to 10000, got {str(stop)[:40]!r}")
-    return [(rule.pattern.format(i), rule.score) for i in range(rule.start, stop)]
-
-
-def _filled(name: str, names: Mapping[str, str | None], where: str) -> str:
-    """Resolves "{pad_token}" to that token's text. Any other name stands for itself."""
-    role = name.strip("{}")
-    if role == name:
-        return name
-    found = names[role]
-    if found is None:
-        raise UserError(f"{where}/{CONFIG_FILE}:{role}: expected a token, got none; try naming it there")
-    return found
-
-
-def _merges(ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Every pair of pieces that spells a third piece, ordered by the third's id."""
-    found = [
-        (number, cut, piece[:cut], piece[cut:])
-        for piece, number in ids.items()
-        for cut in range(1, len(piece))
-        if piece[:cut] in ids and piece[cut:] in ids
-    ]
-    return [(left, right) for *_, left, right in sorted(found)]
-
 
 # --- the pipeline ---
 
 
 def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> tokenizers.Tokenizer:
     """Builds model, normaliser, splitter and decoder. `mark` adds the marks once all tokens exist."""
+    if vocabulary.exact is not None:
+        return build_pieces(vocabulary.exact, {})
     library = tokenizers.Tokenizer(_model(vocabulary, kind, settings, where))
     normalizer, splits, joins = SPLITTING[kind.splitting](vocabulary, settings)
     if normalizer is not None:
@@ -269,6 +157,8 @@ def added_by(kind: TokenizerClass, vocabulary: Vocabulary, settings: Settings, w
         names = given if any(stem in name for name in given_names) else [*given, *own]
     else:
         names = [name for name in own if name not in given_names or name not in kind.extras]
+    if not vocabulary.is_json:
+        names = [*names, *(name for name in languages(kind, settings, where) if name not in given_names)]
     extras = [AddedToken(name, special=True) if isinstance(name, str) else name for name in names]
     return ByClass(kind.tokens, extras, kind.lstrip, kind.plain)
 
@@ -283,11 +173,11 @@ def mark(
 ) -> None:
     """Installs the class's marks around a text."""
     roles = {role: token_of(kind, settings, role) for role in (*kind.tokens, "bos_token", "eos_token")}
-    roles[LANGUAGE] = content_of(settings.get(LANGUAGE)) or kind.language
+    roles[LANGUAGE] = language(kind, content_of(settings.get(LANGUAGE)) or kind.language)
     if kind.language and flag(settings, OLDER_MARKS, False):
         raise UserError(f"{where}/{CONFIG_FILE}:{OLDER_MARKS}: expected false, got true; try saving it without")
     if kind.single == "joined":
-        last, first = (_filled(f"{{{role}}}", roles, where) for role in ("sep_token", "cls_token"))
+        last, first = (filled(f"{{{role}}}", roles, where) for role in ("sep_token", "cls_token"))
         ids = library.get_vocab(with_added_tokens=True)
         trims = flag(settings, "trim_offsets", True)
         prefix = _prefix(settings, False)
@@ -312,4 +202,4 @@ def mark(
 def _place(part: str, roles: Mapping[str, str | None], where: str) -> str:
     """One part of a template, such as {cls_token}:0."""
     name, colon, kind = part.partition(":")
-    return f"{_filled(name, roles, where)}{colon}{kind}"
+    return f"{filled(name, roles, where)}{colon}{kind}"
