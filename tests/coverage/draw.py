@@ -4,6 +4,7 @@ import dataclasses
 import random
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +79,7 @@ def known_fields(case: Case) -> dict[str, Any]:
     import transformers
 
     config_class = getattr(transformers, case.architecture).config_class
-    config = config_class(**case.config)
+    config = config_class(**deepcopy(case.config))
     found = {**config.to_dict(), **{name: getattr(config, name, None) for name in config.attribute_map}}
     return {name: value for name, value in found.items() if not LEFT_OUT.match(name)}
 

@@ -3,6 +3,7 @@
 import atexit
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -89,7 +90,7 @@ def reference(case: Case, *, seed: int = 0, dtype: torch.dtype = torch.float32) 
     import transformers
 
     architecture = getattr(transformers, case.architecture)
-    model = architecture(architecture.config_class(**case.config))
+    model = architecture(architecture.config_class(**deepcopy(case.config)))  # It writes into tables of the config.
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
