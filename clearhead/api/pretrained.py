@@ -83,7 +83,7 @@ def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> P
     _, head_map = family.read(document, where=where)
     if unknown := family.unknown(document, where=where):
         names = shown(", ".join(unknown))
-        _log.warning("%s: not read, as its library does not know them either: %s", where, names)
+        _log.warning("%s: %s: %s", where, family.of_unread, names)
     theirs = source.tensors(head_map, dtype)
     config = sized(place, family.read(document, where=where, tensors=theirs)[0])
     rules = family.table(config, head_map)
