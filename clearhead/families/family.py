@@ -84,6 +84,8 @@ class Family:
     """Fields whose numbers a checkpoint keeps in a tensor: field -> its names, of which the first one there counts."""
     without: str = ""
     """What its checkpoints hold besides this network, which is left out; empty for nothing."""
+    uncounted_padding: bool = False
+    """Whether its decoder counts no padding token as a position, so that texts cannot begin with one."""
     packings: tuple[str, ...] = ()
     """The methods of quantised checkpoints whose tensors its weight table restores."""
 
