@@ -15,6 +15,7 @@ from torch import Tensor
 from clearhead.api.folders import CONFIG
 from clearhead.api.sidecars import sized
 from clearhead.config import Head
+from clearhead.errors import UserError
 from clearhead.families import Family, family_for, family_of
 from clearhead.families.generation import SPECIAL, read_generation, write_generation
 from clearhead.families.prefixes import other_heads, respelled
@@ -30,6 +31,7 @@ from clearhead.storage.tensors import check_finite, model_tensors
 from clearhead.weights import mapping, safetensors
 from clearhead.weights.dequantize import count, dequantized
 from clearhead.weights.documents import AGAIN, INDEX, read_json, shown
+from clearhead.weights.fields import ANOTHER
 from clearhead.weights.mapping import Rule
 from clearhead.weights.quantization import Method, method_of
 
@@ -84,7 +86,7 @@ def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> P
     _, head_map = family.read(document, where=where)
     if unknown := family.unknown(document, where=where):
         names = shown(", ".join(unknown))
-        _log.warning("%s: not read, as its library does not know them either: %s", where, names)
+        _log.warning("%s: %s: %s", where, family.of_unread, names)
     theirs = respelled(family, head_map, document, source.tensors(dtype), where=where)
     config = sized(place, family.read(document, where=where, tensors=theirs)[0])
     rules = family.table(config, head_map)
@@ -103,6 +105,10 @@ def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> P
 
     network = assemble(config, tensors, where=str(place), called=called)
     settings = read_generation(document, source.generation, encoder_decoder=len(config.stacks) == 2, where=str(place))
+    padding = document.get("pad_token_id", settings.pad_id)
+    if family.uncounted_padding and settings.start_id is not None and settings.start_id == padding:
+        expected = f"expected another token than pad_token_id, to which its library gives no position, got {padding}"
+        raise UserError(f"{where}:decoder_start_token_id: {expected}; {ANOTHER}")
     return Pretrained(network, family, settings)
 
 

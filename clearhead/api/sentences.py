@@ -17,7 +17,7 @@ from clearhead.families import family_of
 from clearhead.families.shared import SENTENCE_SETTINGS
 from clearhead.json_text import JsonObject
 from clearhead.model import Layout
-from clearhead.model.sentences import Mode, Pooling, Step, Unit, vectors
+from clearhead.model.sentences import First, Mode, Pooling, Step, Unit, vectors
 from clearhead.storage.checkpoints import Checkpoint
 from clearhead.weights import modules
 from clearhead.weights.documents import MODEL, read_json, short, shown
@@ -46,6 +46,8 @@ class Sentences:
     cuts_left: bool = False
     """Whether the beginning of a text that is too long is cut off, instead of its end."""
     lowercase: bool = False
+    width: int | None = None
+    """The numbers of a vector that are kept, the first ones; None for all."""
     documents: Mapping[str, JsonObject] = field(default_factory=dict)
     """The settings of both files as they were read, which are written back."""
 
@@ -63,7 +65,8 @@ class Sentences:
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps that make a vector of the states."""
-        return tuple(module.step for module in self.modules) or (Pooling(),)
+        own = tuple(module.step for module in self.modules) or (Pooling(),)
+        return own if self.width is None else (*own, First(self.width))
 
     def vectors(self, result: Tensor, layout: Layout) -> Tensor:
         """b t d, the states of a network without logits, or b d, its vectors -> b d."""
@@ -77,10 +80,11 @@ class Sentences:
         """
         pools = [step for step in self.steps if not isinstance(step, Unit)]
         changes = {"do_lower_case": self.lowercase, "truncation_side": self.cuts_left}
+        changes["truncate_dim"] = self.width is not None
         if self.default_prompt is not None:
             changes["default_prompt_name"] = True
         found = [name for name, is_set in changes.items() if is_set]
-        found += [type(step).__name__ for step in pools[1:]]
+        found += [type(step).__name__ for step in pools[1:] if not isinstance(step, First)]
         if found or not isinstance(pools[0], Pooling) or len(pools[0].modes) > 1:
             got = ", ".join(found) or "several poolings"
             raise UserError(f"model: expected a sentence encoder that only pools, got {got}; try another model.start")
@@ -167,6 +171,9 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
         raise UserError(f"{folder / MODULES}: expected a Pooling after the {modules.NETWORK}, got {got}; {REMEDY}")
     check_widths(found, width, folder)
     prompts, default = _prompts(said, where=f"{folder}/{SETTINGS}")
+    if unread := said.keys() - {*OF_WHOLE}:
+        told = shown(", ".join(sorted(unread)))
+        _log.warning("%s/%s: not read, as %s does not either: %s", folder, SETTINGS, REFERENCE, told)
     kept = {SETTINGS: said} if said else {}
     return Sentences(
         found,
@@ -176,6 +183,7 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
         max_length=_shortest(tokenizer, document) if max_length is None else max_length,
         cuts_left=tokenizer.get("truncation_side") == "left",
         lowercase=lowercase,
+        width=_width(said, where=f"{folder}/{SETTINGS}"),
         documents=kept | ({path.name: texts} if path else {}),
     )
 
@@ -201,12 +209,29 @@ ONLY: dict[str, tuple[JsonValue, ...]] = {
     **dict.fromkeys(("tokenizer_args", "processor_kwargs"), ({}, None)),
 }
 """The supported values of settings of texts."""
-WITHOUT_EFFECT = ("modality_config", "unpad_inputs", "backend")
+WITHOUT_EFFECT = ("unpad_inputs", "backend")
+STATES = {"method": "forward", "method_output_name": "last_hidden_state"}
+"""What a modality_config says of texts whose states are pooled."""
+REFERENCE = "sentence-transformers 6.2.0"
+"""The library whose source tells which settings it reads."""
+OF_WHOLE = (
+    "prompts",
+    "default_prompt_name",
+    "truncate_dim",
+    "similarity_fn_name",
+    "model_type",
+    "requirements",
+    "__version__",
+)
+"""The settings of the whole that it reads. Only the first three change a vector."""
 
 
 def _texts(said: JsonObject, *, where: str) -> tuple[int | None, bool]:
     """max_seq_length and do_lower_case. Raises UserError for an unsupported setting."""
-    only_known(said, (*ONLY, *WITHOUT_EFFECT, "max_seq_length", "do_lower_case"), where)
+    only_known(said, (*ONLY, *WITHOUT_EFFECT, "modality_config", "max_seq_length", "do_lower_case"), where)
+    reads = said.get("modality_config", {"text": STATES})
+    if not isinstance(reads, dict) or reads.get("text") != STATES:
+        raise UserError(f"{where}:modality_config: expected {STATES!r} of text, got {short(reads)}; {REMEDY}")
     for name, value in said.items():
         if name in ONLY and value not in ONLY[name]:
             raise UserError(f"{where}:{name}: expected {ONLY[name][0]!r}, got {short(value)}; {REMEDY}")
@@ -216,6 +241,14 @@ def _texts(said: JsonObject, *, where: str) -> tuple[int | None, bool]:
     if not isinstance(lowercase, bool):
         raise UserError(f"{where}:do_lower_case: expected true or false, got {short(lowercase)}; {REMEDY}")
     return length, lowercase
+
+
+def _width(said: JsonObject, *, where: str) -> int | None:
+    """truncate_dim."""
+    width = said.get("truncate_dim")
+    if width is not None and (type(width) is not int or width < 1):
+        raise UserError(f"{where}:truncate_dim: expected a whole number from 1 on, got {short(width)}; {REMEDY}")
+    return width
 
 
 def _prompts(said: JsonObject, *, where: str) -> tuple[dict[str, str], str | None]:

@@ -1,7 +1,9 @@
 """Compares more than a network's values with the reference library: ids of texts, labels, greedy text and vectors."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import torch
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import Model
-from clearhead.commands import check_vectors
 from clearhead.config import ClassificationHead, Continuous, LanguageHead, TaggingHead
 from clearhead.generation import complete
 from clearhead.generation.settings import GREEDY, changed
@@ -72,17 +73,23 @@ def _labels(model: Model, _: Path, opened: Any) -> Answer:
     return Answer("labels", here == there, "" if here == there else f"{shown(str(here))}, there {shown(str(there))}")
 
 
-def _vectors(model: Model, folder: Path, opened: Any) -> Answer:
+def _vectors(model: Model, folder: Path, _: Any) -> Answer:
     """Vectors with the default prompt, and of one text with each named prompt."""
     if model.sentences.network is None:
         return Answer("vectors of texts", None, "the folder does not say how to make them")
     texts = [text for text in TEXTS if text]
     asked = [(text, None) for text in [*texts, " ".join(texts * 20)]]
     asked += [(texts[0], prompt) for prompt in model.sentences.prompts.values()]
-    by, vector = check_vectors.reference(folder, opened.base_model)
-    what = f"vectors of {len(asked)} texts by {by}"
+    try:
+        library: Any = import_module("sentence_transformers")
+    except ImportError:
+        why = "sentence-transformers is not installed; try pip install sentence-transformers"
+        return Answer("vectors of texts", None, why)
+    theirs = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True).float()
+    what = f"vectors of {len(asked)} texts by sentence-transformers {library.__version__}"
     for text, prompt in asked:
-        here, there = model.embed([text], unit=False, prompt=prompt)[0], vector(text, prompt)
+        here = model.embed([text], unit=False, prompt=prompt)[0]
+        there = theirs.encode(text, prompt=prompt, convert_to_tensor=True, show_progress_bar=False)
         if here.shape != there.shape:
             return Answer(what, False, f"a width of {len(here)}, there {len(there)}")
         gap = float((here - there).abs().max())
@@ -92,7 +99,7 @@ def _vectors(model: Model, folder: Path, opened: Any) -> Answer:
 
 
 def _text(model: Model, _: Path, opened: Any) -> Answer:
-    """Compares greedy tokens after the same input, with each library's settings."""
+    """Compares greedy tokens after the same input, with each library's settings and lengths."""
     config, what = model.config, f"greedy text of {N_WRITTEN} tokens"
     if config.decoder is None or not isinstance(config.head, LanguageHead):
         return Answer("greedy text", None, "this model writes none")
@@ -102,9 +109,13 @@ def _text(model: Model, _: Path, opened: Any) -> Answer:
     generator = torch.Generator().manual_seed(1)
     length = min(5, (stack.max_length or 64) // 2)
     source = torch.randint(reads.vocab_size, (1, length), generator=generator)
-    settings = changed(model.settings(), GREEDY | {"max_new_tokens": N_WRITTEN, "min_new_tokens": 0})
+    own = changed(model.settings(), GREEDY).after(1 if config.encoder is not None else length)
+    most = min(own.max_new_tokens, N_WRITTEN)
+    settings = own.model_copy(update={"max_new_tokens": most, "min_new_tokens": min(own.min_new_tokens, most)})
+    width = N_WRITTEN + (1 if config.encoder is not None else length)
     read: dict[str, Any] = {"prompts" if config.encoder is None else "source": source.tolist()}
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of lengths that a config leaves out
         ours = complete(model.network, **read, config=settings)[0][0].tokens
         found = opened.generate(
             source,
@@ -112,8 +123,8 @@ def _text(model: Model, _: Path, opened: Any) -> Answer:
             do_sample=False,
             num_beams=1,
             num_return_sequences=1,
-            min_new_tokens=0,
-            max_new_tokens=N_WRITTEN,
+            # Beside the library's own limits, which a length named here would replace.
+            stopping_criteria=[lambda ids, *_, **__: torch.full((len(ids),), ids.shape[1] >= width)],
         )[0].tolist()
     theirs = found[1 if config.encoder is not None else source.shape[1] :]
     ends = {*settings.end_ids, settings.pad_id}

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Document = Mapping[str, Any]
+REFERENCE = "transformers 5.23.0"
+"""The library whose source tells which fields change nothing there."""
 MOST_NUMBERS = 1 << 16
 """Upper limit on the length of a list that a tensor holds."""
 Rules = Callable[[ModelConfig], Sequence[Rule]]
@@ -82,6 +84,8 @@ class Family:
     """Fields whose numbers a checkpoint keeps in a tensor: field -> its names, of which the first one there counts."""
     without: str = ""
     """What its checkpoints hold besides this network, which is left out; empty for nothing."""
+    uncounted_padding: bool = False
+    """Whether its decoder counts no padding token as a position, so that texts cannot begin with one."""
     packings: tuple[str, ...] = ()
     """The methods of quantised checkpoints whose tensors its weight table restores."""
 
@@ -175,14 +179,22 @@ class Family:
         """The whole weight table of a model with this head."""
         return [*head.rules(config), *(prefixed(rule, head.prefix) for rule in self.rules(config))]
 
+    @property
+    def of_unread(self) -> str:
+        """What is told of a field without an entry."""
+        if self.read_only and not self.without:
+            return "not read here, though its own code may read it"
+        return f"not read, as it changes no number in {REFERENCE} either"
+
     def unknown(self, document: Document, *, where: str) -> list[str]:
-        """The fields of a config that have no effect because its own library does not know them either."""
+        """The fields of a config without an entry, which have no effect here: see `of_unread`."""
         return self.map_of(self.head_of(document, where=where)).unknown(self.modernize(dict(document)))
 
     def decisions(self, document: Document, *, where: str) -> list[Decision]:
         """The effect of each field of a config."""
         head = self.head_of(document, where=where)
-        return list(self.map_of(head).decisions(self.modernize(dict(document)), where=where))
+        fields = self.map_of(head)
+        return list(fields.decisions(self.modernize(dict(document)), where=where, unread=self.of_unread))
 
 
 def _said(document: Document, path: str) -> object:
@@ -287,6 +299,9 @@ COMMON: tuple[FieldRule, ...] = (
     Only("per_layer_config", None),
     Only("is_heterogeneous", False),
     Only("fusion_config", None),
+    # Which part of a config is that of its text: shared code finds it by these names, or by this prefix.
+    *(Only(name, None) for name in ("text_config", "text_encoder", "decoder", "generator")),
+    *(Only(f"decoder_{name}", None) for name in ("sliding_window", "layer_types", "attention_chunk_size")),
     Only("transformers_weights", None),
     # They say how the weights are stored, which `method_of` reads.
     ignored("quantization_config", "compression_config"),

@@ -141,8 +141,8 @@ def read_generation(
     """The settings of the folder `where`, from generation_config.json or otherwise the older fields of config.json.
 
     config.json supplies special tokens that the former does not name. max_length and min_length include the start
-    token of an encoder-decoder. For a decoder alone they include the prompt, which is unknown here, and are ignored.
-    Logs unsupported fields in one line. Raises UserError if a value has the wrong type.
+    token of an encoder-decoder, or the prompt of a decoder alone. Logs unsupported fields in one line. Raises
+    UserError if a value has the wrong type.
     """
     fields, place = generation_config, f"{where}/{FILE}"
     if fields is None:
@@ -188,13 +188,17 @@ def _is_unfollowed(name: str, value: JsonValue, document: GenerationFields) -> b
 
 def _lengths(said: GenerationFields, *, encoder_decoder: bool) -> dict[str, JsonValue]:
     most, least = said.max_new_tokens, said.min_new_tokens
-    if encoder_decoder and most is None and said.max_length is not None:
-        most = max(said.max_length - 1, 1)
-    if encoder_decoder and least is None and said.min_length is not None:
-        least = max(said.min_length - 1, 0)
+    longest = said.max_length if most is None else None
+    shortest = said.min_length if least is None else None
+    if encoder_decoder:
+        # They count the start token.
+        most = most if longest is None else max(longest - 1, 1)
+        least = least if shortest is None else max(shortest - 1, 0)
+        longest = shortest = None
     if most is None:
         most = max(GenerationConfig().max_new_tokens, least or 0)
-    return {"max_new_tokens": most, "min_new_tokens": min(least or 0, most)}
+    least = min(least or 0, most)
+    return {"max_new_tokens": most, "min_new_tokens": least, "max_length": longest, "min_length": shortest or None}
 
 
 def _choice(said: GenerationFields) -> dict[str, JsonValue]:
@@ -252,7 +256,9 @@ def write_generation(config: GenerationConfig, *, encoder_decoder: bool) -> dict
         "bad_words_ids": [[token] for token in banned] or None if not suppresses else None,
         "begin_suppress_tokens": list(config.first_banned_ids) or None,
         **write_speech(config.speech),
-        "max_new_tokens": config.max_new_tokens,
+        "max_new_tokens": None if config.max_length is not None else config.max_new_tokens,
+        "max_length": config.max_length,
+        "min_length": config.min_length,
         "do_sample": samples or None,
         "top_k": (config.top_k or 0) if samples else None,
         **{theirs: changed.get(ours) for theirs, ours in SAME.items()},

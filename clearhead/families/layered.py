@@ -56,7 +56,8 @@ def angles(every: int, thetas: Thetas) -> tuple[Field, ...]:
     """The angles of the layers of each kind, from the table that each has in rope_parameters."""
 
     def one(parameters: Values, values: Values, kind: str) -> dict[str, Any]:
-        return rotary.read(parameters.get(kind) or {}, values, theta=thetas[kind])
+        # What stands beside the tables of several kinds counts for none of them.
+        return rotary.read(parameters.get(kind) or {}, {**values, rotary.ORIGINAL: None}, theta=thetas[kind])
 
     def positions(parameters: Values, values: Values) -> dict[str, Any]:
         return one(parameters, values, FULL if FULL in _kinds(values, every) else LOCAL)
@@ -79,12 +80,15 @@ def angles(every: int, thetas: Thetas) -> tuple[Field, ...]:
 
 def modern(document: dict[str, Any], thetas: Thetas, *, older: Mapping[str, str]) -> dict[str, Any]:
     """Moves the older fields, `older` by kind, and rope_scaling of the full layers into rope_parameters."""
-    said = document.pop("rope_parameters", None) or {}
+    said = document.pop("rope_parameters", None)
+    # Only where the config has no rope_parameters, the default's rope_type comes before a `type` in rope_scaling.
+    first = {"rope_type": "default"} if said is None else {}
+    said = said or {}
     if not isinstance(said, dict):
         raise UserError(f"rope_parameters: expected a table, got {said!r}; try the config.json it was saved with")
     said = {kind: dict(said.get(kind) or {}) for kind in thetas} | {k: v for k, v in said.items() if k not in thetas}
     scaling, found = document.pop("rope_scaling", None), {name: document.pop(name, None) for name in older.values()}
-    said[FULL] |= scaling or {}
+    said[FULL] = first | said[FULL] | (scaling or {})
     for kind, name in older.items():
         if found[name] is not None:
             said[kind].setdefault("rope_theta", found[name])

@@ -150,4 +150,5 @@ M2M_100 = Family(
     ),
     rules=lambda config: (*rules(config), ignore(*(f"{s}.embed_positions.weights" for s in STACKS))),
     heads=heads("M2M100", ()),
+    uncounted_padding=True,
 )

@@ -1,6 +1,7 @@
 """Reads and writes rope_parameters, and reads the older rope_theta and rope_scaling."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from math import log, sqrt
 from typing import Any
@@ -42,6 +43,9 @@ Scalings = Mapping[str, tuple[str, Mapping[str, str]]]
 WITHOUT_EFFECT = {"truncate": True}
 """Further fields -> the value that has no effect, the only one that is supported except in yarn."""
 OLDER = ("rope_theta", "partial_rotary_factor")
+ORIGINAL = "original_max_position_embeddings"
+WITH_ORIGINAL = ("llama3", "yarn", "longrope")
+"""The scalings for which this field beside rope_parameters counts before the one in it."""
 
 
 def modern(document: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +78,7 @@ def rotary(
             default=max_length,
             like=max_length,
         ),
+        replace(computed(ORIGINAL, write=lambda *_: None, default=None, like=max_length), extra=True),
     )
 
 
@@ -110,6 +115,8 @@ def _scaling(said: dict[str, Any], values: Values, scalings: Scalings) -> dict[s
     found = {here: said.pop(there) for there, here in names.items() if there in said}
     if kind == "dynamic":  # counts from the longest text that the config claims
         said.pop("original_max_position_embeddings", None)
+    if kind in WITH_ORIGINAL and values.get(ORIGINAL) is not None:
+        found["original_length"] = values[ORIGINAL]
     if kind != "linear":
         found.setdefault("original_length", values["max_position_embeddings"])
     if kind == "yarn":
@@ -119,7 +126,7 @@ def _scaling(said: dict[str, Any], values: Values, scalings: Scalings) -> dict[s
             growth = 0.1 * log(max(found["factor"], 1.0))
             found.setdefault("attention_factor", (over * growth + 1.0) / (under * growth + 1.0))
     if kind == "longrope":
-        length = found["original_length"] = values.get("original_max_position_embeddings", found["original_length"])
+        length = found["original_length"]
         factor = said.pop("factor", values["max_position_embeddings"] / length)
         found.setdefault("attention_factor", sqrt(1 + log(factor) / log(length)) if factor > 1 else 1.0)
     return {"kind": ours, **found}

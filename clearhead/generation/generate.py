@@ -88,6 +88,7 @@ def generate(
     config = changed(config or GenerationConfig(), settings).with_ids(start_id=bos_id, end_id=eos_id, pad_id=pad_id)
     prompts = _prompts(network, prompts, source, config)
     b, width = prompts.grid
+    config = config.after(width)
     limit = network.decoder.config.max_length if network.decoder else None
     if limit is not None and width > limit:
         raise UserError(

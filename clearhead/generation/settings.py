@@ -14,6 +14,8 @@ BEAMS = 5
 
 NARROWING: dict[str, Any] = {"top_k": None, "top_p": None, "min_p": None}
 """The settings that narrow sampling, as they are without sampling."""
+IN_PLACE = {"max_new_tokens": "max_length", "min_new_tokens": "min_length"}
+"""Settings that replace the model's own length with the prompt."""
 GREEDY: dict[str, Any] = {"beams": 1, "n_best": 1, "temperature": 0.0, **NARROWING}
 
 
@@ -25,6 +27,7 @@ def changed(config: GenerationConfig, changes: Mapping[str, Any]) -> GenerationC
     if not changes:
         return config
     base = config.model_dump()
+    base |= {whole: None for new, whole in IN_PLACE.items() if changes.get(new) is not None}
     if changes.get("beams") not in (None, 1) or changes.get("temperature") == 0:
         base |= GREEDY
     elif changes.get("temperature") is not None:

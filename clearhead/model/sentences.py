@@ -61,7 +61,14 @@ class Unit:
     """The vector scaled to length 1."""
 
 
-Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit
+@dataclass(frozen=True)
+class First:
+    """The first n numbers of the vector (Kusupati et al. 2022)."""
+
+    n: int
+
+
+Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit | First
 
 
 def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prompt: int = 0) -> Tensor:
@@ -84,6 +91,8 @@ def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prom
                 x = nn.functional.layer_norm(x, x.shape[-1:], step.weight.to(x), step.bias.to(x))
             case Unit():
                 x = nn.functional.normalize(x, dim=-1)
+            case First():
+                x = x[..., : step.n]
     return x
 
 

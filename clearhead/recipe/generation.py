@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from clearhead.config import Config, Probability, Share
+from clearhead.errors import UserError
 from clearhead.recipe.speech import SpeechTokens, TokenId
 
 Several = Annotated[int, Field(gt=0, le=2**16)]
@@ -19,6 +20,10 @@ class GenerationConfig(Config):
     """Tokens written at most, the end token included; fewer where the model's positions end."""
     min_new_tokens: NonNegativeInt = 0
     """Tokens written before the end token is allowed."""
+    max_length: PositiveInt | None = None
+    """Tokens of the prompt and of what is written at most, in place of `max_new_tokens`."""
+    min_length: NonNegativeInt | None = None
+    """Tokens of the prompt and of what is written before the end token is allowed, in place of `min_new_tokens`."""
     n_best: Several = 1
     """Hypotheses returned for each input: the best of the beams, or as many samples."""
 
@@ -67,6 +72,18 @@ class GenerationConfig(Config):
     def width(self) -> int:
         """Hypotheses that grow side by side for each input."""
         return self.beams if self.temperature == 0 else self.n_best
+
+    def after(self, n_read: int) -> Self:
+        """The same settings for prompts of this length, without `max_length` and `min_length`."""
+        if self.max_length is None and self.min_length is None:
+            return self
+        most = self.max_new_tokens if self.max_length is None else self.max_length - n_read
+        if most < 1:
+            expected = f"expected more than the {n_read} tokens of the prompt, got {self.max_length}"
+            raise UserError(f"generation.max_length: {expected}; try max_new_tokens in its place")
+        least = self.min_new_tokens if self.min_length is None else max(self.min_length - n_read, 0)
+        lengths = {"max_new_tokens": most, "min_new_tokens": min(least, most), "max_length": None, "min_length": None}
+        return self.model_copy(update=lengths)
 
     def with_ids(self, *, start_id: int | None, end_id: int | None, pad_id: int | None) -> Self:
         """The same settings with these special tokens where they name none of their own."""

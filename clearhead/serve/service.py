@@ -226,14 +226,18 @@ class Service:
         drafts = self.drafts(asked, config) and not steering
         if n > 1 and config.temperature == 0:
             raise Wrong(f"n: expected 1 at temperature 0, where all texts are alike, got {n}", "n")
-        most = config.max_new_tokens if max_tokens is None else max_tokens
+        config = config if max_tokens is None else config.model_copy(update={"max_length": None})
+        try:
+            configs = [config.after(len(ids)) for ids in several]
+        except UserError as error:
+            raise Wrong(str(error), "prompt") from None
         return [
             Prompt(
                 ids=ids,
-                config=config,
+                config=own,
                 number=number,
                 n=n,
-                limit=min(most, self.max_length - len(ids) + 1),
+                limit=min(own.max_new_tokens if max_tokens is None else max_tokens, self.max_length - len(ids) + 1),
                 stop=asked.stops,
                 streams=bool(asked.stream),
                 likeliest=likeliest,
@@ -241,7 +245,7 @@ class Service:
                 steering=steering,
                 drafts=drafts,
             )
-            for number, ids in enumerate(several)
+            for number, (ids, own) in enumerate(zip(several, configs, strict=True))
         ]
 
     def steering(self, asked: Writes) -> tuple[Steering, ...]:

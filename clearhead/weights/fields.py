@@ -1,7 +1,7 @@
 """Maps config fields between another library ("theirs") and this one ("ours"), both ways. Imports no torch.
 
-A field that the other library knows must be mapped, ignored by name, or at its one supported value. Other fields raise
-UserError. Fields that the other library does not know change nothing there or here, and `unknown` lists them.
+A field that changes a number in the other library must be mapped, ignored by name, or at its one supported value. Other
+values raise UserError. Fields that change no number there have no effect here either, and `unknown` lists them.
 """
 
 import re
@@ -192,7 +192,7 @@ class FieldMap:
         return document
 
     def unknown(self, names: Iterable[str]) -> list[str]:
-        """The names without an entry, sorted. The other library does not know them either."""
+        """The names without an entry, sorted."""
         known = {entry.theirs for entry in self.entries if not isinstance(entry, Ignored)}
         patterns = [name for entry in self.entries if isinstance(entry, Ignored) for name in entry.theirs]
         return sorted(
@@ -221,13 +221,13 @@ class FieldMap:
                 theirs[field.theirs] = value
         return theirs
 
-    def decisions(self, document: Values, *, where: str) -> Iterator[Decision]:
-        """The effect of each field of a config, including those at their defaults."""
+    def decisions(self, document: Values, *, where: str, unread: str) -> Iterator[Decision]:
+        """The effect of each field of a config, including those at their defaults; `unread` if it has no entry."""
         values = self.values(document, where=where)
         for field in self.fields():
             note = "" if field.theirs in document else "absent: the default"
             yield Decision(field.theirs, values[field.theirs], field.ours, note)
-        notes = dict.fromkeys(self.unknown(document), "unknown to the reference too")
+        notes = dict.fromkeys(self.unknown(document), unread)
         for entry in self.entries:
             if isinstance(entry, Only):
                 notes[entry.theirs] = "the one supported value"

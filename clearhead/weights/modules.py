@@ -13,8 +13,9 @@ CONFIG = "config.json"
 LIBRARY = "sentence_transformers."
 NETWORK = "Transformer"
 CROSS_ENCODER = "CrossEncoder"
-TEXTS = "sentence_*_config.json"
-"""Settings files for reading texts. Their names depend on the network's family, which changes nothing."""
+FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+TEXTS = tuple(f"sentence_{family}_config.json" for family in FAMILIES)
+"""Settings files for reading texts. Which of the names one has changes nothing; under others its library reads none."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def settings(folder: Path) -> JsonObject:
 
 def texts_file(folder: Path) -> Path | None:
     """The file of settings for reading texts, in the network's folder. Raises UserError if there are several."""
-    found = sorted(folder.glob(TEXTS))
+    found = sorted(folder / name for name in TEXTS if (folder / name).is_file())
     if len(found) > 1:
         raise UserError(f"{found[1]}: expected one such file, got {found[0].name} too; try without one of them")
     return found[0] if found else None

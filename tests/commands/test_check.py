@@ -17,12 +17,12 @@ from torch import Tensor
 from clearhead.api import load, sentences
 from clearhead.api.sentence_modules import Module, read_module
 from clearhead.cli import main
-from clearhead.commands.check_vectors import LIBRARY
 from clearhead.model.sentences import Dense, Pooling, Step, Unit, VectorLayerNorm
-from clearhead.weights.modules import Listed
+from clearhead.weights.modules import Listed, network_folder
 from tests.later import later
 from tests.sidecars.models import MAKERS
-from tests.sidecars.tiny import network, put, tokenizer
+from tests.sidecars.tiny import change, network, put, tokenizer
+from tests.sidecars.vectors import of_files
 from tests.small_models import model_of
 
 later("transformers")
@@ -94,12 +94,15 @@ def test_what_the_reference_does_not_open_is_not_compared(tmp_path: Path, capsys
 # --- vectors of texts ------------------------------------------------------------------------------------------------
 
 
+WHAT = "vectors of 12 texts by sentence-transformers 6.2.0"
+
+
 @pytest.fixture
 def encoder(tmp_path: Path) -> Path:
     """A model of sentences whose network lies in a folder of its own: pooling, a dense layer, a norm and a length."""
     folder, kinds = tmp_path / "encoder", ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
     modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_{kind}", "type": f"{LIBRARY}.models.{kind}"}
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}", "type": f"sentence_transformers.models.{kind}"}
         for i, kind in enumerate(kinds)
     ]
     put(folder / "modules.json", modules)
@@ -114,12 +117,48 @@ def encoder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_vectors_of_texts_are_compared(encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for sentence-transformers that reads the same files without our code."""
+
+    class Encoder:
+        def __init__(self, name: str, *, device: str, local_files_only: bool) -> None:
+            from transformers import AutoModel
+
+            self.vector = of_files(Path(name), AutoModel.from_pretrained(network_folder(Path(name))).eval())
+
+        def float(self) -> "Encoder":
+            return self
+
+        def encode(self, text: str, *, prompt: str | None, convert_to_tensor: bool, show_progress_bar: bool) -> Tensor:
+            return self.vector(text, prompt)
+
+    stand_in = SimpleNamespace(SentenceTransformer=Encoder, __version__="6.2.0")
+    monkeypatch.setitem(sys.modules, "sentence_transformers", stand_in)
+
+
+def test_without_the_library_vectors_are_not_compared(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     lines, error = checked(encoder, capsys)
-    assert "  vectors of 12 texts by the module files: equal" in lines, error
+    why = "sentence-transformers is not installed; try pip install sentence-transformers"
+    assert f"  vectors of texts: not compared: {why}" in lines, error
+    assert lines[-1].endswith("Not compared: labels, greedy text, vectors of texts.")
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("width", [None, 5, 99])
+def test_vectors_of_texts_are_compared(width: int | None, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(encoder / "config_sentence_transformers.json", {"truncate_dim": width})
+    lines, error = checked(encoder, capsys)
+    assert f"  {WHAT}: equal" in lines, error
     assert "Files that are not read: none" in lines
+    vectors = load(encoder).embed(["ab"], unit=False)
+    assert vectors.shape == (1, min(width or 16, 16))
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("wrong", [Pooling, Dense, VectorLayerNorm, Unit])
 def test_a_wrong_module_is_one_line(
     wrong: type[Step], encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -141,25 +180,5 @@ def test_a_wrong_module_is_one_line(
     lines, error = checked(encoder, capsys)
     assert not [line for line in lines if line.startswith("Close")]
     (line,) = error.splitlines()
-    assert line.startswith(f"error: {encoder}: expected the vectors of 12 texts by the module files of the reference")
+    assert line.startswith(f"error: {encoder}: expected the {WHAT} of the reference")
     assert re.search(r"got a difference of \d\.\de[+-]\d\d for ", line)
-
-
-def test_the_library_itself_is_asked_where_it_is_installed(
-    encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Ours:
-        """As its `SentenceTransformer`, with our answers."""
-
-        def __init__(self, name: str, *, device: str, local_files_only: bool) -> None:
-            self.model = load(name)
-
-        def float(self) -> "Ours":
-            return self
-
-        def encode(self, text: str, *, prompt: str | None, convert_to_tensor: bool, show_progress_bar: bool) -> Tensor:
-            return self.model.embed([text], unit=False, prompt=prompt)[0]
-
-    monkeypatch.setitem(sys.modules, LIBRARY, SimpleNamespace(SentenceTransformer=Ours))
-    lines, _ = checked(encoder, capsys)
-    assert "  vectors of 12 texts by sentence-transformers: equal" in lines

@@ -4,10 +4,12 @@ import dataclasses
 import random
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from tests.parity.harness import Case
+from tests.reads import library as reads
 
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "swish", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu", "relu2")
 ACTIVATIONS += ("tanh", "relu6", "mish", "gelu_python", "sigmoid", "linear", "gelu_10", "laplace", "leaky_relu")
@@ -59,6 +61,14 @@ EXTRAS: Mapping[str, tuple[Any, ...]] = {
     "tie_encoder_decoder": (True,),
     "scale_embedding": (True, False),
     "pretraining_tp": (2,),
+    "original_max_position_embeddings": (2, 8, 64),
+    "mlp_layer_types": (["dense"] * 2, ["dense", "sparse"]),
+    "mtp_layer_types": (["full_attention"], ["sliding_attention"]),
+    "text_config": ({"model_type": "llama"}, None),
+    "vision_config": ({"patch_size": 2, "in_channels": 3},),
+    "attention_dropout": (0.5,),
+    "decoder_sliding_window": (2,),
+    "per_layer_attributes": (["sliding_window"],),
 }
 """Fields that many configs have, with values; also where the class does not name them but shared code reads them."""
 LEFT_OUT = re.compile(
@@ -69,6 +79,8 @@ LEFT_OUT = re.compile(
 """What decides no number, or which network it is at all."""
 
 
+ANY = (1, 2, 3, 8, 0.5, True, "x")
+"""Values of a field of which only its name is known."""
 LENGTH = re.compile(r"^(max_seq_len|max_.*position.*|n_positions|n_ctx|seq_length)$")
 """Lengths, of which none is below that of the texts: beyond its length a model is not defined."""
 
@@ -78,7 +90,7 @@ def known_fields(case: Case) -> dict[str, Any]:
     import transformers
 
     config_class = getattr(transformers, case.architecture).config_class
-    config = config_class(**case.config)
+    config = config_class(**deepcopy(case.config))
     found = {**config.to_dict(), **{name: getattr(config, name, None) for name in config.attribute_map}}
     return {name: value for name, value in found.items() if not LEFT_OUT.match(name)}
 
@@ -155,7 +167,7 @@ def angles(value: Any) -> list[Any]:
     """Tables of angles of every type that the reference has; one for each kind of layer where it has several."""
     if isinstance(value, dict) and value and all(isinstance(inner, dict) for inner in value.values()):
         return [{**value, kind: one} for kind in value for one in angles(value[kind])]
-    theta = {"rope_theta": 50.0}
+    theta = {"rope_theta": 10.0}
     scaled = {**theta, "factor": 2.5}
     length = {"original_max_position_embeddings": 8}
     found: list[dict[str, Any]] = [
@@ -187,13 +199,45 @@ def angles(value: Any) -> list[Any]:
     return [one for one in found if one != value]
 
 
+def spelled(table: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    """A table of angles as newer and as older configs have it: what belongs in it may stand beside it."""
+    table, beside = dict(table), dict[str, Any]()
+    if chance.random() < 0.5:
+        beside |= {name: table.pop(name) for name in ("rope_theta", "partial_rotary_factor") if name in table}
+    if chance.random() < 0.5:
+        beside["original_max_position_embeddings"] = chance.choice((2, 8, 64))
+        if chance.random() < 0.5:
+            table.pop("original_max_position_embeddings", None)
+    if "rope_type" in table and chance.random() < 0.3:
+        table["type"] = table.pop("rope_type")
+    return beside | {chance.choice(("rope_parameters", "rope_scaling")): table}
+
+
+def placed(case: Case, changes: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    """The changes of a config with another one within it: some there, some beside it."""
+    whole = changes.get("text_config", case.config.get("text_config"))
+    if not isinstance(whole, dict):
+        return changes
+    inner = {name: value for name, value in changes.items() if name != "text_config" and chance.random() < 0.6}
+    beside = {name: value for name, value in changes.items() if name not in inner}
+    return {**beside, "text_config": {**whole, **inner}}
+
+
 def drawn(case: Case, chance: random.Random) -> tuple[Case, dict[str, Any]]:
-    """A case with one to five fields changed, and the changes."""
+    """A case with one to five fields changed, and the changes: those of its class, and those that code reads."""
+    import transformers
+
     fields, types = known_fields(case), hints(case)
+    read = [name for name in reads.fields(getattr(transformers, case.architecture)) if "." not in name]
+    read = [name for name in read if not LEFT_OUT.match(name)]
     changes: dict[str, Any] = {}
+    if chance.random() < 0.25 and "rope_parameters" in {*fields, *read}:
+        changes |= spelled(chance.choice(angles(fields.get("rope_parameters"))), chance)
     for _ in range(chance.choice((1, 1, 2, 2, 3, 4, 5))):
-        name = chance.choice([*fields, *chance.sample([*EXTRAS], 3)])
+        name = chance.choice([*fields, *chance.sample([*EXTRAS], 3), *chance.sample(sorted(read), 6)])
         values = [*others(name, fields.get(name), types.get(name, "")), *(EXTRAS.get(name, ()))]
+        values += ANY if name not in fields and not values else ()
         if values:
             changes[name] = chance.choice(values)
+    changes = placed(case, changes, chance)
     return replace(case, config={**case.config, **changes}, variant="random"), changes

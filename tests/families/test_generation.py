@@ -85,7 +85,7 @@ KNOWN: dict[str, tuple[dict[str, Any], bool, dict[str, Any]]] = {
         {"start_id": 151643, "end_ids": (151645, 151643), "pad_id": 151643, "repetition_penalty": 1.05}
         | {"temperature": 0.7, "top_k": 20, "top_p": 0.8},
     ),
-    "a decoder's lengths": ({"max_length": 4096, "min_length": 10}, False, {}),
+    "a decoder's lengths": ({"max_length": 4096, "min_length": 10}, False, {"max_length": 4096, "min_length": 10}),
     "a decoder's new lengths": (
         {"max_length": 4096, "max_new_tokens": 9, "min_new_tokens": 3},
         False,

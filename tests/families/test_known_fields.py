@@ -1,69 +1,92 @@
-"""Every field that the reference library reads has an entry here: what has none is known to nobody."""
+"""Every field that the reference library reads, by its source, has an entry here: what has none changes nothing."""
 
-import inspect
-import re
-from collections.abc import Iterator
-from types import ModuleType
+import json
+from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 
 from clearhead.errors import UserError
-from clearhead.families import FAMILIES, Family, HeadMap, family_of
+from clearhead.families import FAMILIES, Family, bloom, family_of
+from clearhead.families.family import REFERENCE
+from clearhead.families.rotary import ORIGINAL
 from clearhead.weights.fields import FieldMap, Only, ignored, same
 from tests.later import later
 from tests.parity.cases import DERIVED_REPRESENTATIVES, REPRESENTATIVES
 from tests.parity.harness import Case
+from tests.reads import entries, library
 
 transformers = later("transformers")
 
-READS = re.compile(r"""\bconfig\.([a-z_0-9]+)\b(?!\()|(?:get|has)attr\((?:self\.)?config, "([a-z_0-9]+)\"""")
-NO_FIELDS = {
-    # What a config is or can do, and names in other libraries' files.
-    *("json", "sub_configs", "name_or_path", "default_theta", "nested_rope_parameter_keys", "convert_rope_params"),
-    # Heads for the prediction of several tokens, which no class here has.
-    # Of models with pictures, beside the text's; what moves into another field; a mark on a loaded object.
-    *("image_token_id", "mm_tokens_per_image", "text_config", "vision_config"),
-    *("partial_rotary_factor", "_is_quantized"),
-    *("chain_hidden_post_norm", "unpadded_vocab_size", "mtp_hidden_states_first", "logits_mup_width_multiplier"),
-}
-
-
-def shared_code() -> Iterator[ModuleType]:
-    from transformers import cache_utils, masking_utils, modeling_layers
-
-    yield from (cache_utils, masking_utils, modeling_layers)
-
-
-def reads(module: ModuleType) -> set[str]:
-    return {a or b for a, b in READS.findall(inspect.getsource(module))} - NO_FIELDS
-
-
 PUBLISHED = [family for family in FAMILIES if not family.read_only]
-CLASSES = [pytest.param(family, head, id=head.architecture) for family in PUBLISHED for head in family.heads]
+CLASSES = sorted({head.architecture for one in FAMILIES if one.without or not one.read_only for head in one.heads})
 
 
-@pytest.mark.parametrize(("family", "head"), CLASSES)
-def test_no_field_that_the_reference_knows_is_told_as_unknown(family: Family, head: HeadMap) -> None:
-    model: Any = getattr(transformers, head.architecture)
-    config = model.config_class()
+def read_by(architecture: str) -> dict[str, frozenset[str]]:
+    return library.fields(getattr(transformers, architecture))
+
+
+BY_NAME = ("text_config", "text_encoder", "decoder", "generator", "decoder_sliding_window", "decoder_layer_types")
+"""Fields that shared code finds by names that it computes."""
+
+
+@pytest.mark.parametrize("architecture", CLASSES)
+def test_each_field_that_the_reference_reads_has_an_entry(architecture: str) -> None:
+    config = getattr(transformers, architecture).config_class()
     names = {*config.to_dict(), *config.attribute_map} - {"_name_or_path"}
-    assert family.map_of(head).unknown(names) == []
-    module = inspect.getmodule(model)
-    assert module is not None
-    assert family.map_of(head).unknown(reads(module)) == []
+    for family, head in entries.published()[architecture]:
+        missing = [name for name, at in read_by(architecture).items() if entries.what(family, head, name, at) == "none"]
+        assert missing == []
+        assert family.map_of(head).unknown(BY_NAME) == []
+        if not family.without:
+            assert family.map_of(head).unknown(names) == []
 
 
-def test_no_field_that_shared_code_reads_is_told_as_unknown() -> None:
-    known = [family.map_of(head) for family in FAMILIES for head in family.heads]
-    # Fields of sizes are each family's own; those that any config may have are in what all families share.
-    sizes = {name for name in set().union(*map(reads, shared_code())) if any(not m.unknown([name]) for m in known)}
-    missing = {name for module in shared_code() for name in reads(module)} - sizes
-    assert missing == set()
-    causal = [m for m in known if not m.unknown(["rope_parameters"])]
-    names = ("is_causal", "sliding_window", "layer_types", "attention_chunk_size", "kv_sharing_modes")
-    assert all(m.unknown(names) == [] for m in known)
-    assert causal
+def test_what_is_read_is_found_in_the_source() -> None:
+    """By attribute and `getattr`, in a base class, in shared code and in tables; not what other classes read."""
+    llama, bert, neo = (read_by(name) for name in ("LlamaForCausalLM", "BertModel", "GPTNeoXModel"))
+    assert {"rms_norm_eps", "head_dim", "sliding_window", "is_causal", ORIGINAL, "rope_parameters.factor"} <= {*llama}
+    assert "layer_norm_eps" in bert
+    assert "rotary_pct" in neo
+    assert not {ORIGINAL, "rope_parameters.factor", "rms_norm_eps"} & {*bert}
+    assert llama[ORIGINAL] == {library.ROTARY}
+
+
+def test_a_field_that_is_read_and_has_no_entry_is_found() -> None:
+    (family, head), *_ = entries.published()["LlamaForCausalLM"]
+    fewer = replace(family, fields=tuple(one for one in family.fields if getattr(one, "theirs", "") != ORIGINAL))
+    own = frozenset({"transformers.models.llama.modeling_llama"})
+    assert entries.what(family, head, ORIGINAL, own) == "applied"
+    assert entries.what(fewer, head, ORIGINAL, own) == "none"
+    assert entries.what(family, head, "mtp_layer_types", own) == "none", "its own code reads it"
+    assert entries.what(family, head, "mtp_layer_types", frozenset({"transformers.cache_utils"})) == "unread"
+
+
+def test_what_is_listed_as_unread_is_read_by_some_class() -> None:
+    read = {name.partition(".")[0] for one in CLASSES for name in read_by(one)}
+    assert entries.listed("shared") | entries.listed("pictures") <= read
+    assert f"transformers {version('transformers')}" == REFERENCE
+
+
+@pytest.mark.parametrize("family", PUBLISHED, ids=lambda family: family.heads[0].architecture)
+def test_a_table_of_angles_has_no_field_that_is_not_known(family: Family) -> None:
+    """So each field of it that the reference reads is applied or refused."""
+    config_class: Any = getattr(transformers, family.heads[0].architecture).config_class
+    document = json.loads(config_class(**READABLE.get(family.heads[0].architecture, {})).to_json_string(use_diff=False))
+    document["architectures"] = [family.heads[0].architecture]
+    table = document.get("rope_parameters")
+    if not isinstance(table, dict) or family.map_of(family.heads[0]).unknown(["rope_parameters"]):
+        return
+    inner = {kind: {**one, "mystery": 1} for kind, one in table.items() if isinstance(one, dict)}
+    with pytest.raises(UserError, match="mystery"):
+        family.read({**document, "rope_parameters": inner or {**table, "mystery": 1}}, where="c")
+
+
+def test_each_field_of_attention_s_own_table_is_known() -> None:
+    within = {name.removeprefix("attn_config.") for name in read_by("MptModel") if name.startswith("attn_config.")}
+    assert within
+    assert within <= {*bloom.ATTENTION}
 
 
 def test_what_has_no_entry_is_unknown() -> None:

@@ -99,6 +99,8 @@ def _table(rows: list[dict[str, float]]) -> torch.Tensor:
 
 MODES = ["cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"]
 NEW = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+STATES = {"method": "forward", "method_output_name": "last_hidden_state"}
+READS = [STATES, STATES, {**STATES, "method_output_name": "pooler_output"}]
 TANH = "torch.nn.modules.activation.Tanh"
 
 
@@ -119,12 +121,20 @@ def sentences(draw: random.Random, folder: Path) -> Case:
     put(folder / MODULES, [_entry(i, *one) for i, one in enumerate(listed)])
     if draw.random() < 0.7:
         said = {"max_seq_length": draw.choice([None, 3, 6, 11, 40]), "do_lower_case": draw.random() < 0.4}
-        put(folder / place / TEXTS, dict(draw.sample(sorted(said.items()), draw.randint(1, 2))))
+        if draw.random() < 0.3:
+            said |= {"modality_config": {"text": draw.choice(READS)}, "module_output_name": "token_embeddings"}
+        name = draw.choice([TEXTS, TEXTS, "sentence_roberta_config.json", "sentence_mpnet_config.json"])
+        kept = dict(draw.sample(sorted(said.items(), key=str), draw.randint(1, 2)))
+        put(folder / place / name, said if "modality_config" in kept or "module_output_name" in kept else kept)
     if draw.random() < 0.7:
         names = {"query": "ab cd", "other": "A", "none": ""}
         prompts = dict(draw.sample(sorted(names.items()), draw.randint(0, 3)))
         default = draw.choice([None, *prompts, *(["missing"] if draw.random() < 0.2 else [])])
         put(folder / PROMPTS, {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"})
+        if draw.random() < 0.5:
+            change(
+                folder / PROMPTS, {draw.choice(["truncate_dim", "truncate_dim", "note"]): draw.choice([1, 7, 16, 99])}
+            )
     what = _spoiled(draw, folder, place) if draw.random() < 0.3 else "as it was made"
     case = Case(f"sentences: {what}", folder, "vectors", texts(draw), draw.choice([None, None, "ab ", "Q e"]))
     return case

@@ -1,22 +1,29 @@
 """What the reference libraries answer for a folder; what they refuse is an error."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from clearhead.commands import check_vectors
 from clearhead.weights.modules import network_folder
+from tests.sidecars.vectors import of_files
 
 
 def vectors(folder: Path, texts: list[str], *, prompt: str | None) -> Tensor:
-    """One vector a text, as sentence-transformers makes it, one text at a time."""
-    from transformers import AutoModel
+    """One vector a text, as sentence-transformers makes it, one text at a time; by its files where it is missing."""
+    try:
+        library: Any = import_module("sentence_transformers")
+    except ImportError:
+        from transformers import AutoModel
 
-    network = AutoModel.from_pretrained(network_folder(folder), dtype=torch.float32).eval()
-    _, vector = check_vectors.reference(folder, network)
-    return torch.stack([vector(text, prompt) for text in texts])
+        network = AutoModel.from_pretrained(network_folder(folder), dtype=torch.float32).eval()
+        vector = of_files(folder, network)
+        return torch.stack([vector(text, prompt) for text in texts])
+    opened = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True).float()
+    asked = {"prompt": prompt, "convert_to_tensor": True, "show_progress_bar": False}
+    return torch.stack([opened.encode(text, **asked) for text in texts])
 
 
 def scores(folder: Path, texts: list[str]) -> list[dict[str, float]]:

@@ -1,10 +1,10 @@
-"""Vectors of texts as sentence-transformers makes them of the module files of a folder.
+"""Vectors of texts as sentence-transformers 6.2.0 makes them of the module files of a folder.
 
-Shares no code with `Model.embed`, so that each checks the other.
+Shares no code with `Model.embed`, so that each checks the other. `python -m tests.sidecars` asks the library itself
+where it is installed.
 """
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,22 +16,6 @@ from clearhead.weights.modules import MODULES, SETTINGS
 
 Vector: TypeAlias = Callable[[str, str | None], Tensor]
 """The vector of a text after a prompt; None stands for the default prompt of the folder."""
-LIBRARY = "sentence_transformers"
-
-
-def reference(folder: Path, network: Any) -> tuple[str, Vector]:
-    """The name of the library that computes the vectors, and the computation. `network` is the reference's, in float32.
-
-    Uses sentence-transformers if it is installed, otherwise the module files as its documentation describes them.
-    """
-    try:
-        library: Any = import_module(LIBRARY)
-    except ImportError:
-        return "the module files", of_files(folder, network)
-    opened = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True).float()
-    return "sentence-transformers", lambda text, prompt: opened.encode(
-        text, prompt=prompt, convert_to_tensor=True, show_progress_bar=False
-    )
 
 
 def of_files(folder: Path, network: Any) -> Vector:
@@ -43,7 +27,8 @@ def of_files(folder: Path, network: Any) -> Vector:
     first, *modules = entries
     said = _read(folder / SETTINGS)
     place = folder / first["path"]
-    how = _read(next(iter(sorted(place.glob("sentence_*_config.json"))), place / "none"))
+    names = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+    how = next(filter(None, (_read(place / f"sentence_{name}_config.json") for name in names)), {})
     tokenizer: Any = AutoTokenizer.from_pretrained(str(place), local_files_only=True)
     if how.get("do_lower_case"):
         library = tokenizer.backend_tokenizer
@@ -64,7 +49,7 @@ def of_files(folder: Path, network: Any) -> Vector:
             for module in modules:
                 kind = module["type"].rpartition(".")[2]
                 x = _applied(kind, folder / module["path"], states=states, x=x, n_prompt=n_prompt)
-        return x
+        return x[: said.get("truncate_dim")]
 
     return vector
 
