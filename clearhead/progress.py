@@ -1,4 +1,4 @@
-"""Reports the progress of long loops to a watcher. Imports no torch."""
+"""Reports the progress of long loops to a watcher, and pauses between their turns. Imports no torch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ Watch = Callable[[str, int, int], None]
 """Called with the name of a loop, the number of turns done, and the number of all turns."""
 T = TypeVar("T")
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+_PAUSE: ContextVar[Callable[[], None] | None] = ContextVar("pause", default=None)
 
 
 @contextmanager
@@ -25,12 +26,31 @@ def counted(turns: Iterable[T], what: str, n: int | None = None) -> Iterator[T]:
     """Yields `turns`, of which there are `n` (default: their length), and reports each to the watcher."""
     watch = _WATCH.get()
     if watch is None:
-        yield from turns
+        yield from pieces(turns)
         return
     if n is None:
         turns = turns if isinstance(turns, Sequence) else [*turns]
         n = len(turns)
     watch(what, 0, n)
-    for done, turn in enumerate(turns, start=1):
+    for done, turn in enumerate(pieces(turns), start=1):
         yield turn
         watch(what, min(done, n), n)
+
+
+@contextmanager
+def pausing(pause: Callable[[], None]) -> Iterator[None]:
+    """Loops inside that are `counted` or in `pieces` call `pause` between two turns. It may raise, which ends them."""
+    token = _PAUSE.set(pause)
+    try:
+        yield
+    finally:
+        _PAUSE.reset(token)
+
+
+def pieces(turns: Iterable[T]) -> Iterator[T]:
+    """Yields `turns`, with a pause after each."""
+    pause = _PAUSE.get()
+    for turn in turns:
+        yield turn
+        if pause is not None:
+            pause()

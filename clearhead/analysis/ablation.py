@@ -19,6 +19,7 @@ from clearhead.model.linear import LinearMap, refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.reach import Reach
 from clearhead.model.transformer import Stack
+from clearhead.progress import pieces
 from clearhead.trace import Address, Edit, Trace, trace, zero
 
 How = Literal["zero", "mean"]
@@ -112,8 +113,9 @@ class Ablations:
         """The output without each part, block by block: n v, log probabilities; or the metric, b."""
         parts = sorted((part_at(self._network, site) for site in sites), key=Part.place)
         for _, group in itertools.groupby(parts, key=Part.place):
-            rest = iter(group)
-            while some := list(itertools.islice(rest, max(1, budget // self._length))):
+            several, at_once = list(group), max(1, budget // self._length)
+            for start in pieces(range(0, len(several), at_once)):
+                some = several[start : start + at_once]
                 with Evaluating(self._network), torch.no_grad():
                     actual = self._edited(some) if self._edit else self._without(some)
                 yield from zip((part.site for part in some), actual.chunk(len(some)), strict=True)

@@ -13,6 +13,7 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.linear import effective_weight
+from clearhead.progress import pieces
 
 HeadKind = Literal["previous", "same", "next", "first", "uniform", "other"]
 
@@ -57,7 +58,7 @@ def head_statistics(network: Transformer, inputs: Sequence[Tokens | Tensor], see
     """The statistics of every head by address (`….attn.weights[h=2]`), from a trace of these inputs in one pass."""
     found: dict[str, HeadStatistics] = {}
     layout = layouts(network, by_stack(network, inputs))
-    for path, (queries, keys) in _attentions(network, layout).items():
+    for path, (queries, keys) in pieces(_attentions(network, layout).items()):
         each = statistics(seen[f"{path}.weights"], queries, keys)
         found |= {f"{path}.weights[h={h}]": one for h, one in enumerate(each)}
     return found

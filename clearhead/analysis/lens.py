@@ -12,6 +12,7 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
 from clearhead.model.heads import OutputHead
 from clearhead.model.mode import Evaluating
+from clearhead.progress import pieces
 
 LOGITS = 1 << 24
 """About how many logits are computed at a time."""
@@ -49,7 +50,7 @@ def logit_lens(network: Transformer, seen: Seen, *, k: int = 5) -> Lens:
     with torch.no_grad():
         # One layer after another, and some positions at a time, because all logits would take much memory.
         step = max(1, LOGITS // network.head.output.out_features) if isinstance(network.head, OutputHead) else None
-        for address in addresses:
+        for address in pieces(addresses):
             residual = seen[address]
             some = [_top(read(network, rows).float(), k) for rows in residual.split(step or residual.shape[1], 1)]
             ids, probabilities, totals = (torch.cat(rows, 1) for rows in zip(*some, strict=True))

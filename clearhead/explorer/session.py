@@ -1,6 +1,7 @@
 """`Session`: a model opened in a page, and the handlers of the page's questions (ui/src/core/protocol.ts)."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -45,6 +46,8 @@ from clearhead.explorer.answering.steering import DirectionQuestion, direction
 from clearhead.explorer.answering.values import ValuesQuestion, WeightsQuestion, check, run, values, weights
 from clearhead.explorer.answering.words import TokenizeQuestion, tokenize
 from clearhead.explorer.export.page import ExportQuestion, export
+from clearhead.explorer.turns import sweeping
+from clearhead.progress import pausing
 
 Q = TypeVar("Q", bound=Asked)
 
@@ -55,8 +58,10 @@ class Handler(Generic[Q]):
 
     question: type[Q]
     answer: Callable[[Opened, Q], Reply]
+    sweeps: bool = False
+    """Whether it waits for all other questions, before it begins and between two pieces of its work."""
     locks: bool = True
-    """Whether to hold the lock from beginning to end. Otherwise the function takes it, for a while at a time."""
+    """Whether to hold the lock from beginning to end, but for pauses. Otherwise the function takes it."""
 
 
 HANDLERS: dict[str, Handler[Any]] = {
@@ -66,25 +71,25 @@ HANDLERS: dict[str, Handler[Any]] = {
     "weights": Handler(WeightsQuestion, weights),
     "qk": Handler(QKQuestion, qk),
     "ov": Handler(OVQuestion, ov),
-    "patching": Handler(PatchingQuestion, patching),
+    "patching": Handler(PatchingQuestion, patching, sweeps=True),
     "check": Handler(OfRun, check),
     "texts": Handler(TextsQuestion, texts),
     "tokenize": Handler(TokenizeQuestion, tokenize),
-    "effects": Handler(EffectsQuestion, effects, locks=False),
-    "statistics": Handler(StatisticsQuestion, statistics),
-    "lens": Handler(LensQuestion, lens),
+    "effects": Handler(EffectsQuestion, effects, sweeps=True),
+    "statistics": Handler(StatisticsQuestion, statistics, sweeps=True),
+    "lens": Handler(LensQuestion, lens, sweeps=True),
     "attribution": Handler(AttributionQuestion, attribution),
     "circuits": Handler(CircuitsQuestion, circuits),
     "edges": Handler(EdgesQuestion, edges),
     "faithfulness": Handler(FaithfulnessQuestion, faithfulness),
     "edge": Handler(EdgeQuestion, edge),
-    "difference": Handler(DifferenceQuestion, difference, locks=False),
-    "examples": Handler(ExamplesQuestion, examples, locks=False),
+    "difference": Handler(DifferenceQuestion, difference, sweeps=True),
+    "examples": Handler(ExamplesQuestion, examples, sweeps=True),
     "neighbours": Handler(NeighboursQuestion, neighbours),
     "features": Handler(FeaturesQuestion, features),
     "direction": Handler(DirectionQuestion, direction),
     "generate": Handler(GenerateQuestion, generate),
-    "export": Handler(ExportQuestion, export, locks=False),
+    "export": Handler(ExportQuestion, export, sweeps=True, locks=False),
 }
 """By the `ask` of a question."""
 
@@ -106,8 +111,8 @@ class Session(Opened):
             raise UserError(f"ask: expected one of {', '.join(HANDLERS)}, got {str(ask)[:40]!r}; try about")
         handler = HANDLERS[ask]
         asked = checked(handler.question, fields)
-        if not handler.locks:
-            return handler.answer(self, asked).encode()
-        with LOCK:
+        turn = LOCK if handler.locks else nullcontext()
+        waits = handler.sweeps or (isinstance(asked, OfRun) and asked.later)
+        with sweeping() if waits else nullcontext(), pausing(LOCK.give_way), turn:
             reply = handler.answer(self, asked)
         return reply.encode()

@@ -1,6 +1,5 @@
 """Answers with what clearhead.analysis measures in a pass."""
 
-import time
 from dataclasses import asdict
 from typing import Annotated
 
@@ -17,15 +16,11 @@ from clearhead.analysis.metrics import LogitDifference
 from clearhead.config import StackName
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Addresses, AddressText, Asked, Natural, OfRun, SmallCount, Whole
 from clearhead.explorer.recording.recording import refuse_long
 from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
-
-AT_A_TIME = 0.1
-"""About how many seconds effects are measured before other questions have their turn."""
 
 
 class EffectsQuestion(OfRun):
@@ -38,34 +33,20 @@ class EffectsQuestion(OfRun):
 
 
 def effects(opened: Opened, question: EffectsQuestion) -> Reply:
-    """KL(plain || without), in nats, for each part; or how much the logit falls; or 1 - cosine of the model's vectors.
-
-    Answers other questions in between.
-    """
-    with LOCK:
-        found = opened.passes.get(question.run)
-        metric = None if question.logit is None else LogitDifference(question.logit, position=question.position)
-        if metric is not None and "head.logits" not in found:
-            raise UserError("logit: expected none, because this model has no logits; leave it out")
-        ablations = Ablations(
-            found.model.network,
-            found.reading.inputs,
-            position=question.position,
-            edit=found.edit,
-            metric=metric,
-            vectors=found.model.sentences.vectors,
-        )
-    waiting, several = list(dict.fromkeys(question.at)), 1
-    result: dict[str, float] = {}
-    while waiting:
-        some, waiting = waiting[:several], waiting[several:]
-        with LOCK:
-            began = time.perf_counter()
-            result |= ablations.effects(some)
-            took = time.perf_counter() - began
-        several = max(1, min(2 * len(some), int(len(some) * AT_A_TIME / max(took, 1e-6))))
-        time.sleep(0.001)  # So that a waiting thread gets the lock.
-    return Reply({"effects": {at: result[at] for at in question.at}})
+    """KL(plain || without), in nats, for each part; how much the logit falls; or 1 - cosine of the model's vectors."""
+    found = opened.passes.get(question.run)
+    metric = None if question.logit is None else LogitDifference(question.logit, position=question.position)
+    if metric is not None and "head.logits" not in found:
+        raise UserError("logit: expected none, because this model has no logits; leave it out")
+    ablations = Ablations(
+        found.model.network,
+        found.reading.inputs,
+        position=question.position,
+        edit=found.edit,
+        metric=metric,
+        vectors=found.model.sentences.vectors,
+    )
+    return Reply({"effects": ablations.effects(question.at)})
 
 
 class StatisticsQuestion(OfRun):

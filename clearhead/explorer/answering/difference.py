@@ -1,8 +1,5 @@
 """Answers what changed from the model that is open to another checkpoint, or to the model that it is compared with."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
@@ -13,11 +10,9 @@ from clearhead.capture import Difference, difference, drawn
 from clearhead.capture.difference import over_texts
 from clearhead.explorer.answering.examples import DataSet, has_data
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import COMPARED, Asked, Step
 from clearhead.explorer.lru_cache import LRUCache
-from clearhead.progress import watching
 
 SHOWN = 20
 """Tensors, heads, neurons and texts of a reply, at the most."""
@@ -45,36 +40,20 @@ def differs(opened: Opened) -> bool:
 
 
 def answer(opened: Opened, question: DifferenceQuestion) -> Reply:
-    """The largest changes. Answers other questions in between."""
-    with LOCK, _pausing():
-        first, second = _models(opened, question)
-        kept = opened.kept(Kept, lambda: Kept(8))
-        plain = question.model_copy(update={"texts": 0})
-        found = kept.get(plain.model_dump_json(), lambda: difference(first, second))
-        texts = opened.kept(DataSet, lambda: DataSet(opened)).texts()[0] if question.texts and has_data(opened) else []
-        if texts:
-            some = [text for _, text in drawn(texts, question.texts)]
-            found = kept.get(
-                question.model_dump_json(), lambda: over_texts(found, first, second, some, length=LONGEST, top=SHOWN)
-            )
+    """The largest changes."""
+    first, second = _models(opened, question)
+    kept = opened.kept(Kept, lambda: Kept(8))
+    plain = question.model_copy(update={"texts": 0})
+    found = kept.get(plain.model_dump_json(), lambda: difference(first, second))
+    texts = opened.kept(DataSet, lambda: DataSet(opened)).texts()[0] if question.texts and has_data(opened) else []
+    if texts:
+        some = [text for _, text in drawn(texts, question.texts)]
+        found = kept.get(
+            question.model_dump_json(), lambda: over_texts(found, first, second, some, length=LONGEST, top=SHOWN)
+        )
     shown = asdict(found)
     return Reply({**shown, "tensors": shown["tensors"][:SHOWN], "differing": len(found.tensors)})
 
 
 def _models(opened: Opened, question: DifferenceQuestion) -> tuple[Model, Model]:
     return opened.passes.checkpoint(question.step), opened.passes.checkpoint(question.other)
-
-
-@contextmanager
-def _pausing() -> Iterator[None]:
-    """Between two turns of a loop inside, another question has its turn."""
-
-    def pause(*_: object) -> None:
-        LOCK.release()
-        try:
-            time.sleep(0.001)
-        finally:
-            LOCK.acquire()
-
-    with watching(pause):
-        yield

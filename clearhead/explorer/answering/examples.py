@@ -18,10 +18,10 @@ from clearhead.data.tables import read_rows
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import AddressText, Asked, RunRequest, SmallCount
 from clearhead.explorer.lru_cache import LRUCache
+from clearhead.progress import pieces
 from clearhead.recipe.data import Languages, ParallelFiles, Source, Table, TextFiles
 from clearhead.tasks.registry import validate
 from clearhead.trace import Address
@@ -82,18 +82,14 @@ class DataSet:
 
 
 def examples(opened: Opened, question: ExamplesQuestion) -> Reply:
-    """The strongest texts so far, each with the strength of its tokens; answers other questions in between."""
-    with LOCK:
-        data = opened.kept(DataSet, lambda: DataSet(opened))
-        texts, name = data.texts()
-        scan = data.scans.get(question.model_dump_json(), lambda: _scan(opened, question, texts))
+    """The strongest texts so far, each with the strength of its tokens."""
+    data = opened.kept(DataSet, lambda: DataSet(opened))
+    texts, name = data.texts()
+    scan = data.scans.get(question.model_dump_json(), lambda: _scan(opened, question, texts))
     until = time.monotonic() + AT_A_TIME
-    while not scan.is_done and time.monotonic() < until:
-        with LOCK:
-            scan.is_done = next(scan.reading, None) is None
-        time.sleep(0.001)  # So that a waiting thread gets the lock.
-    with LOCK:
-        rows = [_row(one) for one in scan.found.best]
+    for _ in pieces(iter(lambda: scan.is_done or time.monotonic() >= until, True)):
+        scan.is_done = next(scan.reading, None) is None
+    rows = [_row(one) for one in scan.found.best]
     about = {"measure": _measure(scan.found, question), "read": scan.found.n_read, "of": len(texts), "from": name}
     return Reply({**about, "done": scan.is_done, "rows": rows})
 

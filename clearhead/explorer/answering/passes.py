@@ -1,6 +1,5 @@
 """Computes the forward passes that a page asks for, each once, and keeps them while there is room."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -34,6 +33,7 @@ from clearhead.explorer.answering.writing import EditedGeneration, greedy
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import Recording, observe, observe_by_block
 from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
+from clearhead.explorer.turns import Turns
 from clearhead.machine.precision import Arithmetic, quickest
 from clearhead.model.linear import shapes
 from clearhead.trace import Edit
@@ -41,7 +41,7 @@ from clearhead.trace import Edit
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
 
-LOCK = threading.RLock()
+LOCK = Turns()
 """Held during every computation, because all threads share the kept passes, the modes of networks and the precision of
 products.
 """

@@ -94,6 +94,8 @@ class OfRun(Asked):
     """Asks about one forward pass."""
 
     run: RunRequest
+    later: bool = False
+    """Whether it waits for all other questions."""
 
 
 Q = TypeVar("Q", bound=Asked)

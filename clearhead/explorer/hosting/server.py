@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.static_files import FILES, static_file
+from clearhead.explorer.turns import LEFT
 from clearhead.web import Bodies, parsed
 from clearhead.web.guard import HEADERS, TokenGuard, failure, refused
 
@@ -27,8 +29,10 @@ BODY_LIMIT = 12_000_000
 """Bytes of a question: an image is the largest thing in one."""
 BODY_SECONDS = 20.0
 """Seconds within which a question must arrive."""
-AT_ONCE = 4
-"""Questions in worker threads."""
+AT_ONCE = 8
+"""Questions in worker threads: more than a browser sends at once, so that sweeps leave some of them."""
+LOOK = 0.1
+"""Seconds after which a page is asked again whether it still waits."""
 MAX_WAITING = 256
 """Questions in all, those in threads included."""
 
@@ -83,22 +87,39 @@ class Desk:
                     async with self.turns:
                         if not self.is_open or await request.is_disconnected():
                             return failure(503, "the explorer has ended")
-                        return await run_in_threadpool(self.reply, question)
+                        left = threading.Event()
+                        watch = asyncio.create_task(self._watch(request, left))
+                        try:
+                            return await run_in_threadpool(self.reply, question, left)
+                        finally:
+                            watch.cancel()
                 finally:
                     self.n_under_way -= 1
         except ClientDisconnect:
             return failure(400, "the question ended early")
 
-    def reply(self, question: Mapping[str, JsonValue]) -> Response:
+    async def _watch(self, request: Request, left: threading.Event) -> None:
+        """Sets `left` once the page no longer waits, or the explorer has ended."""
+        while self.is_open and not await request.is_disconnected():
+            await asyncio.sleep(LOOK)
+        left.set()
+
+    def reply(self, question: Mapping[str, JsonValue], left: threading.Event) -> Response:
         """The answer of the session, or an error."""
-        status, said = answered(self.session, question, log="the terminal that runs clearhead")
+        status, said = answered(self.session, question, left, log="the terminal that runs clearhead")
         if isinstance(said, str):
             return failure(status, said)
         return Response(said, media_type="application/octet-stream")
 
 
-def answered(session: Answers, question: Mapping[str, JsonValue], *, log: str) -> tuple[int, bytes | str]:
-    """200 and the answer of the session, or the status and the message of an error. `log` shows internal ones."""
+def answered(
+    session: Answers, question: Mapping[str, JsonValue], left: threading.Event, *, log: str
+) -> tuple[int, bytes | str]:
+    """200 and the answer of the session, or the status and the message of an error. `log` shows internal ones.
+
+    The answer is given up between two pieces of its work if `left` is set.
+    """
+    token = LEFT.set(left)
     try:
         return 200, session.answer(question)
     except (OutOfMemory, MemoryError) as error:
@@ -108,6 +129,8 @@ def answered(session: Answers, question: Mapping[str, JsonValue], *, log: str) -
     except Exception:
         _log.exception("The explorer could not answer %.60r", question.get("ask"))
         return 500, f"internal error; {log} shows where"
+    finally:
+        LEFT.reset(token)
 
 
 def question_in(body: bytearray) -> Mapping[str, JsonValue]:

@@ -87,29 +87,35 @@ class Messages:
     def __init__(self, session: Answers, send: Send) -> None:
         """`send` is called from several threads."""
         self._session, self._send = session, send
-        self._waiting: set[int] = set()
+        self._waiting: dict[int, threading.Event] = {}
+        """By number, what is set once the page no longer waits."""
 
     def receive(self, _widget: object, message: Mapping[str, JsonValue], _buffers: object) -> None:
         """Handles a message of a page. Logs a message of another form and does not answer it."""
         match message:
             case {"id": int(number), "question": dict(question)}:
-                self._waiting.add(number)
-                POOL.submit(self._answer, number, question)
+                left = self._waiting[number] = threading.Event()
+                POOL.submit(self._answer, number, question, left)
             case {"id": int(number), "cancel": True}:
-                self._waiting.discard(number)
+                self._cancel(number)
             case _:
                 _log.warning("The explorer got a message that it does not know: %.60r", message)
 
     def close(self) -> None:
         """Stops answering."""
-        self._waiting.clear()
+        for number in list(self._waiting):
+            self._cancel(number)
 
-    def _answer(self, number: int, question: Mapping[str, JsonValue]) -> None:
-        if number not in self._waiting:
+    def _cancel(self, number: int) -> None:
+        left = self._waiting.pop(number, None)
+        if left is not None:
+            left.set()
+
+    def _answer(self, number: int, question: Mapping[str, JsonValue], left: threading.Event) -> None:
+        if left.is_set():
             return
-        _, said = answered(self._session, question, log="the notebook's output or log")
-        if number in self._waiting:
-            self._waiting.discard(number)
+        _, said = answered(self._session, question, left, log="the notebook's output or log")
+        if self._waiting.pop(number, None) is not None:
             if isinstance(said, bytes):
                 self._send({"id": number}, [said])
             else:

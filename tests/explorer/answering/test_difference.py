@@ -81,7 +81,7 @@ def test_another_question_has_its_turn_in_between(monkeypatch: pytest.MonkeyPatc
     asked, had = threading.Event(), threading.Event()
 
     def slow(*_args: Any, **_given: Any) -> None:
-        for _turn in counted(range(1000), "slow"):
+        for _turn in counted(range(10**6), "slow"):
             asked.set()
             if had.is_set():
                 raise UserError("slow: had its turn")

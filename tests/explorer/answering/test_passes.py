@@ -1,8 +1,5 @@
 """Passes are made once, kept while there is room, and refused where they would be too large."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +9,8 @@ from clearhead import config as c
 from clearhead.api import Model
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.explorer.answering import analyses, passes
-from clearhead.explorer.answering.analyses import EffectsQuestion
-from clearhead.explorer.answering.passes import LOCK, Passes
+from clearhead.explorer.answering import passes
+from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import observe, recompute
@@ -73,24 +69,6 @@ def test_runs_patched_from_runs_end_somewhere() -> None:
     with pytest.raises(UserError, match="patched from at most 8 others in a row"):
         ask(session_of("decoder_pre_learned"), "run", run=run)
     ask(session_of("decoder_pre_learned"), "run", run=run["edits"][0]["from"])
-
-
-def test_effects_let_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[bool] = []
-
-    def sleep(_: float) -> None:
-        with ThreadPoolExecutor(1) as other:
-            turns.append(other.submit(LOCK.acquire, blocking=False).result())
-            if turns[-1]:
-                other.submit(LOCK.release).result()
-
-    monkeypatch.setattr(analyses, "AT_A_TIME", 0.0)
-    monkeypatch.setattr(analyses, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=sleep))
-    sites = [f"decoder.blocks.{i}.ffn.post[f={f}]" for i in range(2) for f in range(24)]
-    question = EffectsQuestion(run=RunRequest(text="one two"), at=sites)
-    found = analyses.effects(session_of("decoder_pre_learned"), question)
-    assert turns == [True] * len(sites)
-    assert set(found.json["effects"]) == set(sites)
 
 
 def test_a_pass_as_a_trace_is_the_trace() -> None:

@@ -1,0 +1,118 @@
+"""One computation at a time: what a reader looks at comes first; a sweep gives way and ends when its reader leaves."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from pydantic import JsonValue
+
+from clearhead.explorer.answering.passes import LOCK
+from clearhead.explorer.turns import LEFT, GivenUp, Turns, sweeping
+from tests.explorer.asking import session_of
+
+RUN: dict[str, JsonValue] = {"text": "one two three", "target": None, "edits": []}
+OTHER = {**RUN, "text": "one four three"}
+HEADS: list[JsonValue] = [f"decoder.blocks.{i}.attn.z[h={h}]" for i in range(2) for h in range(2)]
+SWEEPS: dict[str, dict[str, JsonValue]] = {
+    "effects": {"run": RUN, "at": HEADS},
+    "statistics": {"run": RUN, "at": []},
+    "lens": {"run": RUN},
+    "patching": {"clean": RUN, "corrupt": OTHER, "answer": 1, "minus": 2, "at": ["decoder.blocks.0.attn.z"]},
+}
+
+
+def waits(turns: Turns, n: int = 1) -> None:
+    """Returns once n threads wait."""
+    until = time.monotonic() + 10
+    while len(turns._waiting) < n:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def started(of: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=of)
+    thread.start()
+    return thread
+
+
+def test_sweeps_come_last_and_each_queue_is_served_in_order() -> None:
+    turns, order = Turns(), list[str]()
+
+    def take(name: str, sweeps: bool) -> Callable[[], None]:
+        def taken() -> None:
+            if sweeps:
+                with sweeping(), turns:
+                    order.append(name)
+            else:
+                with turns, turns:
+                    order.append(name)
+
+        return taken
+
+    with turns:
+        threads = list[threading.Thread]()
+        for name, sweeps in (("sweep 1", True), ("sweep 2", True), ("look 1", False), ("look 2", False)):
+            threads.append(started(take(name, sweeps)))
+            waits(turns, len(threads))
+    for thread in threads:
+        thread.join()
+    assert order == ["look 1", "look 2", "sweep 1", "sweep 2"]
+
+
+def test_who_has_left_gets_no_turn_and_leaves_the_lock_free() -> None:
+    turns, left = Turns(), threading.Event()
+    token = LEFT.set(left)
+    try:
+        with turns:
+            left.set()
+            with pytest.raises(GivenUp):
+                turns.give_way()
+        with pytest.raises(GivenUp), turns:
+            pass
+    finally:
+        LEFT.reset(token)
+    with turns:
+        pass
+
+
+@pytest.mark.parametrize("ask", SWEEPS)
+def test_a_sweep_gives_way_to_what_the_reader_looks_at(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, give_way, order, looks = session_of("decoder_pre_learned"), LOCK.give_way, [], list[threading.Thread]()
+
+    def look() -> None:
+        with LOCK:
+            order.append("look")
+
+    def way() -> None:
+        if not looks:
+            looks.append(started(look))
+            waits(LOCK)
+        give_way()
+
+    monkeypatch.setattr(LOCK, "give_way", way)
+    session.answer({"ask": ask, **SWEEPS[ask]})
+    order.append(ask)
+    looks[0].join()
+    assert order == ["look", ask]
+
+
+@pytest.mark.parametrize("ask", SWEEPS)
+def test_a_sweep_is_given_up_between_two_pieces(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, give_way, left, n = session_of("decoder_pre_learned"), LOCK.give_way, threading.Event(), 0
+
+    def way() -> None:
+        nonlocal n
+        n += 1
+        left.set()
+        give_way()
+
+    monkeypatch.setattr(LOCK, "give_way", way)
+    token = LEFT.set(left)
+    try:
+        with pytest.raises(GivenUp):
+            session.answer({"ask": ask, **SWEEPS[ask]})
+    finally:
+        LEFT.reset(token)
+    assert n == 1
+    assert session.answer({"ask": "run", "run": RUN}), "the lock is free"
