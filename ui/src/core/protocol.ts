@@ -88,7 +88,8 @@ export interface Moment { step: number; loss: number | null; score: number | nul
 /** Every question by its name, with its arguments and its reply. `host.ask` takes its types from here. */
 export interface Questions {
   about(asked: object): About;
-  run(asked: { run: RunRequest }): RunReply;
+  /** `later`: after all other questions. */
+  run(asked: { run: RunRequest; later?: boolean }): RunReply;
   /** A tensor for each address, named as it was asked. Cells that an edit closed (masked) are NaN. */
   values(asked: { run: RunRequest; at: string[]; dtype: "float32" | "float16" }): ShapesReply;
   /** Parameters, whole (`encoder.blocks.0.attn.q.bias`) or one row of them (`encoder.blocks.0.attn.q.weight[i=3]`). */
@@ -169,6 +170,8 @@ export interface About {
   losses: [step: number, loss: number][];
   /** The name of the model that this one is compared with. */
   compared?: string | null;
+  /** Of the repository that `name` is, if it is not its main one. */
+  revision?: string | null;
   /** In an exported file: the text against which it holds circuits. */
   corrupt?: string;
   /** The run that the page opens with. */
@@ -207,6 +210,9 @@ export interface QKReply {
 }
 
 export interface OVReply { shares: Record<string, number>; contribution: number }
+
+/** The smallest difference of two runs, in logits, of which parts are shares: as clearhead/analysis/metrics.py has it. */
+export const LEAST = 0.1;
 
 export interface PatchingReply {
   /** The aligned positions of each stack. */
