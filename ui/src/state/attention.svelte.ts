@@ -43,6 +43,12 @@ export function attention(state: Explorer): AttentionPlace {
   return place;
 }
 
+/** Whether the weights of a row are shares of one: an edit may have written others. */
+export function areShares(row: ArrayLike<number>): boolean {
+  const all = Array.from(row);
+  return all.every((x) => x >= 0) && Math.abs(all.reduce((sum, x) => sum + x, 0) - 1) <= 0.01;
+}
+
 /** The tokens of a sequence. Patches of an image are numbered; the class token is “[class]”. */
 export function tokensOf(state: Explorer, stack: "encoder" | "decoder", value: string): Token[] {
   const run = state.shown;

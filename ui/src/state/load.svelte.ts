@@ -1,28 +1,64 @@
-/** A promise as state: the last answer stays until the next one arrives, and an outdated answer is dropped. */
+/** A promise as state: the last answer stays until the next one arrives, and an outdated answer is given up. */
 
+import { getContext, setContext, untrack } from "svelte";
 import { messageOf } from "../core/errors";
+
+/** How many answers the components of a place wait for, and why some did not come. */
+export class Waiting {
+  count = $state(0);
+  reasons = $state.raw<string[]>([]);
+
+  refuse(reason: string): () => void {
+    this.reasons = [...this.reasons, reason];
+    return () => void (this.reasons = this.reasons.filter((one) => one !== reason));
+  }
+}
+
+const KEY = Symbol("waiting");
+
+export function provideWaiting(): Waiting {
+  return setContext(KEY, new Waiting());
+}
 
 export interface Loaded<T> { readonly value: T | null; readonly error: string | null }
 
-export function load<T>(make: () => Promise<T> | null): Loaded<T> {
+/** `make` gets a signal that tells when nobody waits for its answer any more. */
+export function load<T>(make: (signal: AbortSignal) => Promise<T> | null): Loaded<T> {
+  const waiting = getContext<Waiting | undefined>(KEY);
   let value = $state.raw<T | null>(null);
   let error = $state<string | null>(null);
   $effect(() => {
-    const promise = started(make);
+    const left = new AbortController();
+    let forget: (() => void) | undefined;
+    const promise = started(() => make(left.signal));
     if (!promise) {
       [value, error] = [null, null];
       return;
     }
-    let current = true;
+    let isOpen = true;
+    const close = (): void => {
+      if (isOpen && waiting) untrack(() => (waiting.count -= 1));
+      isOpen = false;
+    };
+    if (waiting) untrack(() => (waiting.count += 1));
     promise.then(
       (answer) => {
-        if (current) [value, error] = [answer, null];
+        if (isOpen) [value, error] = [answer, null];
+        close();
       },
       (reason: unknown) => {
-        if (current) [value, error] = [null, messageOf(reason)];
+        if (isOpen) {
+          [value, error] = [null, messageOf(reason)];
+          forget = waiting?.refuse(error);
+        }
+        close();
       },
     );
-    return () => void (current = false);
+    return () => {
+      close();
+      untrack(() => forget?.());
+      left.abort();
+    };
   });
   return {
     get value() { return value; },

@@ -60,7 +60,7 @@ export class Moments {
     this.runs = new Map();
     this.filling = true;
     for (const { step } of this.all) {
-      const run = await Run.of(this.app.host, { ...asked, step }, plan).catch(() => null);
+      const run = await Run.of(this.app.host, { ...asked, step }, plan, undefined, true).catch(() => null);
       if (this.#input !== input) return;
       if (run) this.runs = new Map(this.runs).set(step, run);
     }

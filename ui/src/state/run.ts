@@ -26,8 +26,8 @@ export class Run implements Source {
     this.numbers = numbersOf(plan.config, reply.tokens, NO_PIXELS);
   }
 
-  static async of(host: Host, request: RunRequest, plan: Plan, signal?: AbortSignal): Promise<Run> {
-    const { json, tensors } = await host.ask("run", { run: request }, signal);
+  static async of(host: Host, request: RunRequest, plan: Plan, signal?: AbortSignal, later = false): Promise<Run> {
+    const { json, tensors } = await host.ask("run", { run: request, ...(later && { later }) }, signal);
     return new Run(host, request, json, tensors, json.plan ?? plan);
   }
 

@@ -1,4 +1,4 @@
-/** Measures the heads of a run, once, one attention after another, while the page is in use. */
+/** Measures the heads of a run, once, one attention after another, while a component wants it. */
 
 import { messageOf } from "../../core/errors";
 import type { HeadFacts } from "../../core/protocol";
@@ -12,9 +12,9 @@ export class HeadMeasures {
   error = $state<string | null>(null);
   readonly heads: Head[];
   #thumbs = new Map<string, Pixels | null>();
-  #measuring = false;
-  #asked = false;
   #wanted = 0;
+  /** Of the questions under way; null while no component wants them. */
+  #asking: AbortController | null = null;
 
   constructor(readonly run: Run, readonly logit: number | null) {
     this.heads = headsOf(run);
@@ -23,9 +23,16 @@ export class HeadMeasures {
   /** Measures what is missing, for as long as a component wants it. */
   follow(): () => void {
     this.#wanted += 1;
-    void this.#describe();
-    void this.#measure();
-    return () => void (this.#wanted -= 1);
+    if (!this.#asking) void this.#measure((this.#asking = new AbortController()).signal);
+    return () => {
+      this.#wanted -= 1;
+      // A change of what is drawn leaves and comes back at once.
+      queueMicrotask(() => {
+        if (this.#wanted > 0) return;
+        this.#asking?.abort();
+        this.#asking = null;
+      });
+    };
   }
 
   /** One head's attention, small. */
@@ -38,38 +45,19 @@ export class HeadMeasures {
     return found;
   }
 
-  async #describe(): Promise<void> {
-    if (this.#asked) return;
-    this.#asked = true;
+  async #measure(signal: AbortSignal): Promise<void> {
+    const { host, request: run } = this.run;
     try {
-      const { json } = await this.run.host.ask("statistics", { run: this.run.request, at: [] });
-      this.facts = json.heads;
-    } catch (error) {
-      this.#failed(error);
-    }
-  }
-
-  async #measure(): Promise<void> {
-    if (this.#measuring) return;
-    this.#measuring = true;
-    try {
+      if (Object.keys(this.facts).length === 0) this.facts = (await host.ask("statistics", { run, at: [] }, signal)).json.heads;
       for (const module of new Set(this.heads.map((head) => head.module))) {
-        const own = this.heads.filter((head) => head.module === module).map((head) => head.z);
-        const at = own.filter((z) => !this.effects.has(z));
+        const at = this.heads.filter((head) => head.module === module && !this.effects.has(head.z)).map((head) => head.z);
         if (at.length === 0) continue;
-        if (this.#wanted === 0) return;
-        const { json } = await this.run.host.ask("effects", { run: this.run.request, at, ...(this.logit !== null && { logit: this.logit }) });
+        const { json } = await host.ask("effects", { run, at, ...(this.logit !== null && { logit: this.logit }) }, signal);
         this.effects = new Map([...this.effects, ...Object.entries(json.effects)]);
       }
     } catch (error) {
-      this.#failed(error);
-    } finally {
-      this.#measuring = false;
+      if (!signal.aborted) this.error = messageOf(error);
     }
-  }
-
-  #failed(error: unknown): void {
-    this.error = messageOf(error);
   }
 }
 

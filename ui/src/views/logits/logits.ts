@@ -13,12 +13,14 @@ export interface Shares {
   afterP: Float64Array;
 }
 
-/** One step's shares of every answer, as a column; signed: differences. */
+/** One step's shares of every answer, as a column whose full bars are 1; signed: differences. */
 export interface Column {
   title: string;
   note: string;
   shares: Float64Array;
   signed?: boolean;
+  /** Whether a share of 0 was cut. */
+  cuts?: boolean;
 }
 
 /** As the model is sampled: temperature, then top-k, then top-p. A temperature of 0 takes the likeliest. */
