@@ -34,6 +34,21 @@ function mountedOnly(): Plugin {
   };
 }
 
+/** Svelte's code for `await` in components, which none has: what waits for it goes. */
+function withoutAwait(): Plugin {
+  const SETTLED = "if (async.length === 0 && pending.length === 0)";
+  return {
+    name: "without-await",
+    apply: "build",
+    enforce: "pre",
+    transform(code, id) {
+      if (!id.endsWith("svelte/src/internal/client/reactivity/async.js")) return;
+      if (!code.includes(SETTLED)) throw new Error(`${id}: expected "${SETTLED}"; adapt without-await to this svelte`);
+      return { code: code.replace(SETTLED, "if (true)"), map: null };
+    },
+  };
+}
+
 /** webgpu.js: a script that a worker of an exported file runs after the module, if the file holds a large model. */
 function webgpu(): Plugin {
   return {
@@ -50,7 +65,7 @@ function webgpu(): Plugin {
 /** One module and one style sheet for every host: the page loads them, a widget carries them, an exported file
  *  inlines them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
 export default defineConfig({
-  plugins: [mountedOnly(), svelte(), texts(), webgpu()],
+  plugins: [mountedOnly(), withoutAwait(), svelte(), texts(), webgpu()],
   base: "./",
   build: {
     outDir: "../clearhead/explorer/static",
@@ -64,6 +79,8 @@ export default defineConfig({
     rolldownOptions: {
       input: "src/entry/index.ts",
       preserveEntrySignatures: "strict",
+      treeshake: { propertyReadSideEffects: false },
+      optimization: { inlineConst: { mode: "all", pass: 3 } },
       output: {
         entryFileNames: "explorer.js",
         assetFileNames: "explorer[extname]",

@@ -19,6 +19,8 @@ Vectors = Callable[[Tensor, Layout], Tensor]
 """The states of a network without logits, b t d, or its vectors, b d, and the layout -> b d."""
 Ids = int | Sequence[int]
 """An id, or one for each row of the batch."""
+LEAST = 0.1
+"""The smallest difference of two runs, in logits, of which parts are shares: the odds change by a tenth."""
 
 
 @dataclass(frozen=True)

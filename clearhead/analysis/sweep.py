@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.ablation import by_stack, layouts, onward, repeated
+from clearhead.analysis.metrics import LEAST
 from clearhead.brief import brief
 from clearhead.config import ClassificationHead, SpanHead
 from clearhead.errors import UserError
@@ -104,11 +105,13 @@ class PatchingSweep:
         position: int = -1,
         values: tuple[Values, Values] | None = None,
         budget: int = 1024,
+        least: float = LEAST,
     ) -> None:
         """`position` is that of the answer in the clean text; a head that pools has none. `values` are those of both
         runs, if they were made already. A forward pass has at most about `budget` positions.
 
-        Raises UserError for several texts or padding, without a head, or if both texts have the same difference.
+        Raises UserError for several texts or padding, without a head, or if the differences of both texts are at
+        most `least` apart, or as much as rounding is.
         """
         self._network, self._answers, self._budget = network, (answer, minus), budget
         self._clean, self._corrupt = by_stack(network, clean), by_stack(network, corrupt)
@@ -128,10 +131,11 @@ class PatchingSweep:
         self._values = values or (self._traced(self._clean), self._traced(self._corrupt))
         self.clean, self.corrupt = (self._recorded(of, i) for of, i in zip(self._values, self.position, strict=True))
         """The difference of logits in each run."""
-        if abs(self.clean - self.corrupt) <= 1e-6 * max(1.0, abs(self.clean)):
+        rounding = 2 * torch.finfo(next(network.parameters()).dtype).eps * max(abs(self.clean), abs(self.corrupt))
+        if abs(self.clean - self.corrupt) <= (least := max(least, rounding)):
             raise UserError(
-                f"patching: expected texts that answer differently, got a difference of {self.clean:.4g} in both; "
-                "choose another text, or other answers"
+                f"patching: expected texts that answer differently here, got {self.clean:.4g} and {self.corrupt:.4g}, "
+                f"at most {least:.2g} apart, and shares of that mean little; choose another text, position or answers"
             )
 
     def sites(self, part: Part) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clearhead.analysis.circuits import Edge, Edges, Nodes, Point, curve, refined_edges, refined_nodes
+from clearhead.analysis.metrics import LEAST
 from clearhead.api import Model, load
 from clearhead.api.answers import answer_id
 from clearhead.api.circuits import Explained, circuits_of
@@ -61,6 +62,8 @@ def circuits_command(
     begin, end = circuits.ends
     metric = named(model, explained)
     tell(f"{metric}: {begin:.3f} on the clean text, {end:.3f} on the corrupt one")
+    if explained.answer is not None and abs(begin - end) <= LEAST:
+        tell(f"These are at most {LEAST} apart: shares of so little, as faithfulness is one, mean little.")
     document: dict[str, Any] = {"metric": metric, "clean": begin, "corrupt": end, "method": method}
     steps = steps if method == "ig" else 0
     nodes = refined_nodes(circuits, exact=exact) if method == "refined" else circuits.nodes(steps=steps)

@@ -13,6 +13,7 @@ from clearhead.commands.ending import leave_unless
 from clearhead.commands.use import check_file
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import checkpoint_named
+from clearhead.explorer.answering.opened import UNNAMED
 from clearhead.explorer.export.page import Format, rounded_model, write
 from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
@@ -105,8 +106,8 @@ def opened(
     if image is not None and not image.is_file():
         raise UserError(f"{image}: expected an image file, as this model reads images, found none; try another path")
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
-    called = str(folder.resolve()) if folder and folder.name in ("", "..") else name
-    given: dict[str, Any] = {"text": text, "target": target, "image": image, "data": data}
+    called = str(folder.resolve()) if folder and folder.name in ("", "..", UNNAMED) else name
+    given: dict[str, Any] = {"text": text, "target": target, "image": image, "data": data, "revision": revision}
     if compare is not None:
         given |= {"compared": load(checkpoint_named(compare), device=device), "compared_name": compare}
     if live is not None:

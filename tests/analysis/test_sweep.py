@@ -56,7 +56,7 @@ def test_a_cell_is_what_the_patched_network_answers(name: str):
     network = shaken(CONFIGS[name])
     clean = inputs(network)
     corrupt = other(network, clean, cut=0)
-    sweep = PatchingSweep(network, clean, corrupt, 0, minus=1, position=2, budget=30)
+    sweep = PatchingSweep(network, clean, corrupt, 0, minus=1, position=2, budget=30, least=0.0)
     with torch.no_grad(), trace(network) as seen:
         network(*clean)
 
@@ -110,8 +110,13 @@ def test_other_lengths():
 def test_what_is_refused():
     network = small.decoder()
     one, two = small.ids(1, 4), small.ids(1, 4, seed=1)
-    with pytest.raises(UserError, match="expected texts that answer differently, got a difference of"):
-        PatchingSweep(network, [one], [one], 0)
+    with pytest.raises(UserError, match=r"expected texts that answer differently here, got .* at most"):
+        PatchingSweep(network, [one], [one], 0, least=0.0)
+    every = [PatchingSweep(network, [one], [two], answer, least=0.0) for answer in range(small.VOCAB)]
+    answer, near = next((i, sweep) for i, sweep in enumerate(every) if abs(sweep.clean - sweep.corrupt) < 0.1)
+    with pytest.raises(UserError, match=r"at most 0\.1 apart, and shares of that mean little; choose another text"):
+        PatchingSweep(network, [one], [two], answer)
+    assert near.row("decoder.blocks.0.resid_pre").restored.isfinite().all(), "whoever asks for it gets it"
     with pytest.raises(UserError, match="answer 99: expected a number below 13"):
         PatchingSweep(network, [one], [two], 99)
     with pytest.raises(UserError, match="position 4: expected a position of the clean text, whose length is 4"):

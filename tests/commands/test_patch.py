@@ -20,7 +20,7 @@ def patched(folder: Path, *flags: str, **changed: str) -> list[str]:
 
 
 def test_a_row_for_each_block(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(patched(folder, answer=" five"))
+    main(patched(folder, answer=" five", minus="three"))
     printed, told = capsys.readouterr()
     title, names, *rows = printed.splitlines()
     assert title == "decoder resid_pre"
@@ -31,7 +31,7 @@ def test_a_row_for_each_block(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_other_lengths_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(patched(folder, "--json", of="all", corrupt="one four five three"))
+    main(patched(folder, "--json", of="all", corrupt="one four one three", answer="five", minus="three"))
     found = json.loads(capsys.readouterr().out)
     assert found["alignment"] == {"decoder": [[0, 0], [1, 2], [2, 3]]}
     assert found["restored"]["decoder.blocks.0.resid_pre"][1] is None
@@ -43,6 +43,7 @@ def test_mistakes_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str])
     for changed, expected in (
         ({"answer": "five six"}, "error: --answer: expected one token, got five six, which is"),
         ({"corrupt": "one two three"}, "error: patching: expected texts that answer differently"),
+        ({}, "at most 0.1 apart, and shares of that mean little; choose another text, position or answers"),
         ({"position": "7"}, "error: position 7: expected a position of the clean text, whose length is 3"),
     ):
         with pytest.raises(SystemExit):

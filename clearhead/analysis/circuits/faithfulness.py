@@ -28,7 +28,7 @@ class Point:
     n_edges: int
     metric: float
     faithfulness: float
-    """(metric - corrupt) / (clean - corrupt): 1 if the circuit does what the network does."""
+    """(metric - corrupt) / (clean - corrupt): 1 if the circuit does what the network does; NaN without a difference."""
 
 
 def curve(circuits: Circuits, edges: Edges, sizes: Sequence[float] = SIZES) -> Iterator[Point]:
@@ -38,7 +38,7 @@ def curve(circuits: Circuits, edges: Edges, sizes: Sequence[float] = SIZES) -> I
     for share in sizes:
         n = round(share * total)
         metric = patched_but(circuits, edges.kept(n))
-        yield Point(share, n, metric, (metric - corrupt) / (clean - corrupt) if clean != corrupt else 1.0)
+        yield Point(share, n, metric, (metric - corrupt) / (clean - corrupt) if clean != corrupt else float("nan"))
 
 
 def patched_but(circuits: Circuits, keep: Tensor) -> float:

@@ -39,6 +39,7 @@ def about(opened: Opened) -> dict[str, Any]:
         "history": passes.moments.history(),
         "losses": passes.moments.losses(),
         "compared": opened.compared_name,
+        "revision": opened.revision,
         "start": stated(opened.start),
         "examples": [stated(example) for example in opened.examples],
         "languages": list(catalogues()) or ["en"],

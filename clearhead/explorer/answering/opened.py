@@ -39,6 +39,7 @@ class Opened:
         matrices: Mapping[str, RoundedMatrix] | None = None,
         compared: Model | None = None,
         compared_name: str | None = None,
+        revision: str | None = None,
     ) -> None:
         """`folder` is the folder of the model: that of a run has a history. `walks` lead along this model
         (ui/src/core/walk.ts). `data` are texts in which the page looks for examples; None: those of the run. `matrices`
@@ -46,7 +47,7 @@ class Opened:
         it differs. The rest is what the page begins with. Raises UserError for one of another architecture.
         """
         self.name, self.model, self.walks, self.folder, self.data = name, model, walks, folder, data
-        self.matrices = matrices or {}
+        self.matrices, self.revision = matrices or {}, revision
         if compared is not None:
             check_comparable(model, compared)
         self.compared, self.compared_name = compared, compared_name or (None if compared is None else UNNAMED)

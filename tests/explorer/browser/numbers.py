@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from clearhead.analysis.scores import OVAttribution, QKAttribution
 
 SLACK = 1e-5
-NUMBER = re.compile(r"(?P<below><\s*)?(?P<digits>−?(?:\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?)(?P<percent>\s*%)?")
+NUMBER = re.compile(r"(?P<beyond>[<>]\s*)?(?P<digits>−?(?:\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?)(?P<percent>\s*%)?")
 
 
 def read(text: str) -> tuple[float, float]:
@@ -19,7 +19,9 @@ def read(text: str) -> tuple[float, float]:
     value, half = float(digits), 0.5 * 10.0 ** (int(power or 0) - decimals)
     if found["percent"]:
         value, half = value / 100, half / 100
-    return (value / 2, value / 2) if found["below"] else (value, half)
+    if found["beyond"]:
+        return (value / 2, value / 2) if text.strip()[0] == "<" else ((1 + value) / 2, (1 - value) / 2)
+    return value, half
 
 
 def agrees(text: str, value: float) -> bool:

@@ -305,6 +305,7 @@ def test_a_file_patches_between_its_two_texts(
     minus = next(int(i) for i in other if int(i) != answer)
     sweep = PatchingSweep(model.network, given[0], given[1], answer, minus=minus)
     expected = [sweep.row(f"decoder.blocks.{i}.resid_pre").restored.tolist() for i in (1, 0)]
+    opened.page.get_by_label("minus that of").select_option(str(minus))
 
     def is_right() -> None:
         table = opened.figures()["decoder resid_pre"]

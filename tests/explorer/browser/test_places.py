@@ -206,7 +206,7 @@ def test_who_wrote_a_logit_of_a_post_norm_model(serve: Serve, open_page: Open) -
 
 @pytest.mark.parametrize("name", ["translator", "writer", "filler"])  # The seer has no words.
 def test_the_lens(see, name: str) -> None:
-    """After the last block it says what the model says."""
+    """It opens at the first position, unless the reader chose another."""
     spot = spot_of(see, name)
     page = spot.seen.opened
     show(page, "lens")
@@ -216,19 +216,13 @@ def test_the_lens(see, name: str) -> None:
         found = re.search(r"After block (\d+)", caption)
         assert found is not None, caption
         rows = page.rows("After block")
-        position = page.fragment().get("position", answer_position(spot))
+        position = page.fragment().get("position", 0)
         lens = logit_lens(spot, int(found[1]))[int(position)].softmax(-1)
         names = spot.model.tokenizer.tokens(range(len(lens)))
         for word, *cells in rows:
             right(cells[-1], lens[names.index(word)])
 
     eventually(is_right)
-
-
-def answer_position(spot: Spot) -> int:
-    """What the page begins with: a decoder's last position, an encoder's first mask or first position."""
-    assert "MASK" not in str(spot.seen.given)
-    return 0 if spot.model.config.decoder is None else len(spot.seen.logits) - 1
 
 
 def logit_lens(spot: Spot, block: int) -> Tensor:

@@ -56,6 +56,9 @@ def test_a_sweep(open_page: Open) -> None:
         sweep = PatchingSweep(network, given[0], given[1], answer, minus=minus)
         expected = {at: sweep.row(at).restored for part in ("resid", "heads") for at in sweep.sites(part)}
 
+    opened.page.get_by_text("Both texts answer").wait_for()
+    opened.page.get_by_label("minus that of").select_option(str(minus))
+
     def are_rows(value: str) -> None:
         table = opened.figures().get(f"decoder {value}")
         assert table

@@ -170,6 +170,8 @@ export interface About {
   losses: [step: number, loss: number][];
   /** The name of the model that this one is compared with. */
   compared?: string | null;
+  /** Of the repository that `name` is, if it is not its main one. */
+  revision?: string | null;
   /** In an exported file: the text against which it holds circuits. */
   corrupt?: string;
   /** The run that the page opens with. */
@@ -208,6 +210,9 @@ export interface QKReply {
 }
 
 export interface OVReply { shares: Record<string, number>; contribution: number }
+
+/** The smallest difference of two runs, in logits, of which parts are shares: as clearhead/analysis/metrics.py has it. */
+export const LEAST = 0.1;
 
 export interface PatchingReply {
   /** The aligned positions of each stack. */

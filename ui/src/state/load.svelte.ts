@@ -3,9 +3,15 @@
 import { getContext, setContext, untrack } from "svelte";
 import { messageOf } from "../core/errors";
 
-/** How many answers the components of a place wait for. */
+/** How many answers the components of a place wait for, and why some did not come. */
 export class Waiting {
   count = $state(0);
+  reasons = $state.raw<string[]>([]);
+
+  refuse(reason: string): () => void {
+    this.reasons = [...this.reasons, reason];
+    return () => void (this.reasons = this.reasons.filter((one) => one !== reason));
+  }
 }
 
 const KEY = Symbol("waiting");
@@ -23,6 +29,7 @@ export function load<T>(make: (signal: AbortSignal) => Promise<T> | null): Loade
   let error = $state<string | null>(null);
   $effect(() => {
     const left = new AbortController();
+    let forget: (() => void) | undefined;
     const promise = started(() => make(left.signal));
     if (!promise) {
       [value, error] = [null, null];
@@ -40,12 +47,16 @@ export function load<T>(make: (signal: AbortSignal) => Promise<T> | null): Loade
         close();
       },
       (reason: unknown) => {
-        if (isOpen) [value, error] = [null, messageOf(reason)];
+        if (isOpen) {
+          [value, error] = [null, messageOf(reason)];
+          forget = waiting?.refuse(error);
+        }
         close();
       },
     );
     return () => {
       close();
+      untrack(() => forget?.());
       left.abort();
     };
   });

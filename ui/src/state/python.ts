@@ -5,32 +5,79 @@ import type { About, Edit, RunRequest } from "../core/protocol";
 import type { Run } from "./run";
 
 const IMAGE = "image.png";
+/** The name of a model that was opened from Python (clearhead/explorer/answering/opened.py). */
+const UNNAMED = "model";
 
-export function asPython(about: About, run: Run, position: number): string {
-  const { request } = run;
-  const names = new Set<string>();
-  const before: string[] = [];
-  const edits = request.edits.map((edit, i) => `    ${text(edit.at)}: ${value(edit, i, about, run, names, before)},`);
-  const changed = request.change && (request.change.scale === false || request.change.positions);
-  const lines = ["import clearhead"];
-  if (request.edits.some((edit) => Array.isArray(edit.value))) lines.unshift("import torch");
-  if (names.size) lines.push(`from clearhead.trace import ${[...names].sort().join(", ")}`);
-  lines.push("", `model = clearhead.load(${text(opened(about, request))})`);
-  if (names.has("add")) lines.splice(lines.indexOf(""), 0, "from clearhead.api.steering import direction");
+/** What the page shows of a run: the position and temperature of its answer, and the number that is looked at. */
+export interface Shown { position: number; temperature: number; number: string | null }
+
+export function asPython(about: About, run: Run, { position, temperature, number: at }: Shown): string {
+  const { request, reply } = run, imports = new Set(["import clearhead"]), names = new Set<string>();
+  const patched: string[] = [], directed: string[] = [];
+  const edits = request.edits.map((edit, i) => `    ${text(edit.at)}: ${value(edit, i, run, names, directed)},`);
+  if (request.edits.some((edit) => Array.isArray(edit.value))) imports.add("import torch");
+  if (directed.length) imports.add("from clearhead.api.steering import direction");
+  const lines = opening("model", about, request);
+  if (about.dtype.startsWith("int")) {
+    imports.add("from clearhead.explorer.export.page import rounded_model");
+    lines.push(`model, _ = rounded_model(model, ${text(about.dtype)})`);
+  }
   const attached = (about.features ?? []).filter((one) => one.source && request.edits.some((edit) => edit.at.startsWith(one.address)));
   if (attached.length) {
-    lines.splice(lines.indexOf(""), 0, "from clearhead.api.features import attach, load_features");
+    imports.add("from clearhead.api.features import attach, load_features");
     lines.push(`attach(model.network, ${attached.map((one) => `load_features(${one.source})`).join(", ")})`);
   }
-  lines.push(...before);
-  if (changed) lines.push(`model = model.changed(${change(request)})`);
+  const path = at === null ? "" : parseAddress(at).path, number = path in reply.facts ? `trace[${text(at!)}]` : null;
+  request.edits.forEach((edit, i) => edit.from && patched.push(...before(i, edit.from, about, request, imports)));
+  lines.push(...patched);
+  if (isChanged(request)) lines.push(`model = model.changed(${change(request)})`);
+  lines.push(...directed);
   if (edits.length) lines.push("edit = {", ...edits, "}");
-  const target = run.reply.target === null ? "" : `, ${text(run.reply.target)}`;
   if (about.kind === "image") lines.push(`# ${IMAGE}: the image of the page`);
-  lines.push(`trace, logits = model.trace(${input(about, request)}${target}${edits.length ? ", edit=edit" : ""})`);
-  const pools = about.plan.config.head.kind === "classification";
-  lines.push(`print(logits${pools ? "" : `[${position}]`}.softmax(-1).topk(${Math.min(5, about.labels?.length ?? 5)}))`);
-  return `${lines.join("\n")}\n`;
+  lines.push(...traced("trace, logits", "model", about, { ...request, target: reply.target }, wroteItself(run), edits.length ? "edit" : "", imports));
+  const { kind } = about.plan.config.head, width = reply.facts["head.logits"]?.shape.at(-1) ?? 0;
+  if (/^(language|classification|tagging)$/.test(kind)) {
+    const row = `logits${kind === "classification" ? "" : `[${position}]`}`;
+    lines.push(`print(${temperature === 1 ? row : `(${row} / ${temperature})`}.softmax(-1).topk(${Math.min(5, width)}))`);
+  }
+  if (number) lines.push(`print(${number}.item())  # ${at}`);
+  if (names.size) imports.add(`from clearhead.trace import ${[...names].sort().join(", ")}`);
+  const order = [...imports].sort((one, other) => Number(one.startsWith("from")) - Number(other.startsWith("from")) || (one < other ? -1 : 1));
+  return `${[...order, "", ...lines].join("\n")}\n`;
+}
+
+/** The tokens that the model wrote without a text of the reader's: they may not be those of their text. */
+function wroteItself({ request, writtenTokens, reply }: Run): number[] | null {
+  return request.written ?? (request.target === null && reply.tokens.encoder && reply.tokens.decoder ? writtenTokens : null);
+}
+
+/** Opens a model; one that was opened from Python has no name. */
+function opening(name: string, about: About, request: RunRequest): string[] {
+  const from = opened(about, request);
+  if (from === UNNAMED) return [`# ${name}: the one whose explore() opened this page`];
+  const revision = about.revision && request.step == null ? `, revision=${text(about.revision)}` : "";
+  return [`${name} = clearhead.load(${text(from)}${revision})`];
+}
+
+/** The pass that a patch is taken from, with its own change: of the same weights, or of another checkpoint. */
+function before(i: number, from: RunRequest, about: About, request: RunRequest, imports: Set<string>): string[] {
+  const isSame = (from.step ?? null) === (request.step ?? null), own = isSame ? "model" : `model_${i}`;
+  const name = isChanged(from) ? `${own}.changed(${change(from)})` : own;
+  return [...(isSame ? [] : opening(own, about, from)), ...traced(`other_${i}, _`, name, about, from, from.written ?? null, "", imports)];
+}
+
+/** A traced pass: by the text where that says all, else by the tokens that were read. */
+function traced(made: string, model: string, about: About, request: RunRequest, written: number[] | null, edit: string, imports: Set<string>): string[] {
+  const { target } = request, edits = edit ? `, edit=${edit}` : "";
+  if (written === null && (about.has_tokenizer || about.kind === "image")) {
+    return [`${made} = ${model}.trace(${input(about, request)}${target === null ? "" : `, ${text(target)}`}${edits})`];
+  }
+  for (const line of ["import torch", "from clearhead.explorer.recording.tokens import read"]) imports.add(line);
+  const other = written ? `"", written=[${written.join(", ")}]` : target === null ? "None" : text(target), [seen, logits] = made.split(", ");
+  return [
+    `with torch.no_grad(), ${model}.tracing(${edit}) as ${seen}:`,
+    `    ${logits} = ${model}.network(*read(${model}, ${input(about, request)}, ${other}).inputs)[0]`,
+  ];
 }
 
 /** The folder of a checkpoint: beside the one that was opened, or inside the run's folder. */
@@ -43,6 +90,10 @@ function input(about: About, request: RunRequest): string {
   return text(about.kind === "image" ? IMAGE : request.text);
 }
 
+function isChanged({ change: made }: RunRequest): boolean {
+  return made?.scale === false || Boolean(made?.positions);
+}
+
 function change({ change: made }: RunRequest): string {
   const parts: string[] = [];
   if (made?.scale === false) parts.push("scale=False");
@@ -50,7 +101,7 @@ function change({ change: made }: RunRequest): string {
   return parts.join(", ");
 }
 
-function value(edit: Edit, i: number, about: About, run: Run, names: Set<string>, before: string[]): string {
+function value(edit: Edit, i: number, run: Run, names: Set<string>, directed: string[]): string {
   switch (edit.do) {
     case "zero":
       names.add("zero");
@@ -64,25 +115,16 @@ function value(edit: Edit, i: number, about: About, run: Run, names: Set<string>
       return 'float("-inf")';
     case "mean":
       return `lambda value: value.mean(${positionAxis(edit, run)}, keepdim=True)`;
-    case "patch": {
+    case "patch":
       names.add("patch");
-      const from = edit.from;
-      if (from) before.push(`other_${i}, _ = ${other(about, run.request, from)}`);
       return `patch(other_${i}, ${text(edit.at)})`;
-    }
     case "add": {
       const { positive = [], negative = [] } = edit.of ?? {}, list = (texts: string[]): string => `[${texts.map(text).join(", ")}]`;
       names.add("add");
-      before.push(`direction_${i} = direction(model, ${list(positive)}, ${list(negative)}, at=${text(edit.at)})`);
+      directed.push(`direction_${i} = direction(model, ${list(positive)}, ${list(negative)}, at=${text(edit.at)})`);
       return `add(${number(Number(edit.value))} * direction_${i}.vector)`;
     }
   }
-}
-
-/** The pass that a patch is taken from: of the same weights, or of another checkpoint. */
-function other(about: About, request: RunRequest, from: RunRequest): string {
-  const model = (from.step ?? null) === (request.step ?? null) ? "model" : `clearhead.load(${text(opened(about, from))})`;
-  return `${model}.trace(${input(about, from)}${from.target === null ? "" : `, ${text(from.target)}`})`;
 }
 
 /** The axis of positions, counted from the end, after indexing with the address. */

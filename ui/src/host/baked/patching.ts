@@ -1,9 +1,11 @@
 /** Activation patching by forward passes of the page's engine, as clearhead/analysis/sweep.py does it. */
 
 import { common } from "../../core/align";
-import type { Answered, Asked, Edit, StackName } from "../../core/protocol";
+import { LEAST, type Answered, type Asked, type Edit, type StackName } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
+import { num } from "../../draw/format";
 import { rerun, type Options, type Pass } from "../../engine/forward";
+import { t } from "../../i18n/index.svelte";
 
 type Pairs = [clean: number, corrupt: number][];
 
@@ -22,9 +24,7 @@ export async function patching(clean: Pass, corrupt: Pass, asked: Asked<"patchin
     return data[answer]! - (minus === undefined ? 0 : data[minus]!);
   };
   const ours = difference(clean, position[0]), theirs = difference(corrupt, position[1]);
-  if (Math.abs(ours - theirs) <= 1e-6 * Math.max(1, Math.abs(ours))) {
-    throw new Error(`patching: expected texts that answer differently, got a difference of ${ours.toPrecision(4)} in both; choose another text, or other answers`);
-  }
+  if (Math.abs(ours - theirs) <= LEAST) throw new Error(t("patching.equal", { clean: num(ours, 3), corrupt: num(theirs, 3), least: LEAST }));
   const sitesOf = (values: readonly string[]): string[] => [...stacks].reverse().flatMap((stack) =>
     Array.from({ length: config[stack]!.n_layers }, (_, i) => i).reverse().flatMap((i) => values.map((value) => `${stack}.blocks.${i}.${value}`))).filter((at) => clean.values.has(at));
   const sites = Object.fromEntries(Object.entries(VALUES).map(([part, values]) => [part, sitesOf(values)])) as Answered<"patching">["json"]["sites"];
