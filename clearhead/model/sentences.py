@@ -61,7 +61,14 @@ class Unit:
     """The vector scaled to length 1."""
 
 
-Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit
+@dataclass(frozen=True)
+class Dropped:
+    """Dropout of the vector, which does nothing but in training."""
+
+    share: float
+
+
+Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit | Dropped
 
 
 def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prompt: int = 0) -> Tensor:
@@ -82,6 +89,8 @@ def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prom
                 x = _dense(step, x)
             case VectorLayerNorm():
                 x = nn.functional.layer_norm(x, x.shape[-1:], step.weight.to(x), step.bias.to(x))
+            case Dropped():
+                pass
             case Unit():
                 x = nn.functional.normalize(x, dim=-1)
     return x
