@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
-from clearhead.model.sentences import ACTIVATIONS, Dense, Dropped, Mode, Pooling, Step, Unit, VectorLayerNorm
+from clearhead.model.sentences import ACTIVATIONS, Dense, Dropout, Mode, Pooling, Step, Unit, VectorLayerNorm
 from clearhead.storage.tensors import check_finite
 from clearhead.weights import safetensors
 from clearhead.weights.documents import AGAIN, read_json, short, shown
@@ -137,7 +137,7 @@ def _dropout(config: JsonObject, place: Path) -> Step:
     share = config.get("dropout", 0.2)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise UserError(f"{where}:dropout: expected a share from 0 to 1, got {short(share)}; {REMEDY}")
-    return Dropped(share)
+    return Dropout(share)
 
 
 KINDS: dict[str, Callable[[JsonObject, Path], Step]] = {

@@ -62,13 +62,13 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class Dropout:
     """Dropout of the vector, which does nothing but in training."""
 
     share: float
 
 
-Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit | Dropped
+Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit | Dropout
 
 
 def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prompt: int = 0) -> Tensor:
@@ -89,7 +89,7 @@ def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prom
                 x = _dense(step, x)
             case VectorLayerNorm():
                 x = nn.functional.layer_norm(x, x.shape[-1:], step.weight.to(x), step.bias.to(x))
-            case Dropped():
+            case Dropout():
                 pass
             case Unit():
                 x = nn.functional.normalize(x, dim=-1)
