@@ -9,13 +9,12 @@ from clearhead.api import load
 from clearhead.cli.program import run
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.recipe.tokenizers import TokenizerConfig
+from clearhead.recipe.tokenizers import Words
 from tests.small_models import model_of
 
 DAMAGED = {
     "tokenizer.json": "{",
-    "tokenizer_config.json": json.dumps({"tokenizer_class": "XLNetTokenizer"}),
-    "vocab.txt": "x\nx\n",
+    "vocab.json": json.dumps({"a": 0, "b": 0}),
 }
 
 
@@ -30,11 +29,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_tokenizer_that_does_not_open_stops_no_network(name: str, folder: Path) -> None:
     (folder / name).write_text(DAMAGED[name])
+    (folder / "merges.txt").write_text("")
     with pytest.raises(UserError, match=r"load\(…, tokenizer=None\), --no-tokenizer$"):
         load(folder)
     model = load(folder, tokenizer=None)
     assert not model.has_tokenizer
-    other = Tokenizer.train(["a b c"], TokenizerConfig(kind="word", vocab_size=8))
+    other = Tokenizer.train(["a b c"], Words())
     assert load(folder, tokenizer=other).tokenizer is other
 
 
