@@ -172,3 +172,94 @@ def test_an_adapter_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> 
         path.write_text(json.dumps({**said, field: value}))
         with pytest.raises(UserError, match=f"adapter_config.json:{field}: expected"):
             clearhead.load(tmp_path / "adapter")
+
+
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 40}
+LAYOUTS: dict[str, tuple[dict[str, Any], Any]] = {
+    # Matrices of theirs that hold several of ours, or have their rows in another order.
+    "Phi3ForCausalLM": ({**TINY, "num_key_value_heads": 2, "pad_token_id": 0}, "all-linear"),
+    "GPTJForCausalLM": ({"n_embd": 16, "n_layer": 2, "n_head": 2, "rotary_dim": 4, "vocab_size": 40}, "all-linear"),
+    "GPTNeoXForCausalLM": ({**TINY, "rotary_pct": 0.5}, ["query_key_value", "dense_h_to_4h"]),
+    "FalconForCausalLM": ({**TINY, "new_decoder_architecture": True, "num_kv_heads": 2}, "all-linear"),
+    "GlmForCausalLM": ({**TINY, "num_key_value_heads": 2, "head_dim": 4, "pad_token_id": 0}, "all-linear"),
+    "CohereForCausalLM": ({**TINY, "num_key_value_heads": 2}, ["q_proj", "k_proj"]),
+    "CodeGenForCausalLM": ({"n_embd": 16, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "vocab_size": 40}, ["qkv_proj"]),
+    "BloomForCausalLM": ({"hidden_size": 16, "n_layer": 2, "n_head": 2, "vocab_size": 40}, "all-linear"),
+    "AlbertForMaskedLM": ({**TINY, "embedding_size": 8}, "all-linear"),
+    # Token tables and heads, tied and not.
+    "LlamaForCausalLM": ({**TINY, "num_key_value_heads": 2, "tie_word_embeddings": True}, ["embed_tokens", "q_proj"]),
+    "Qwen2ForCausalLM": ({**TINY, "num_key_value_heads": 2, "tie_word_embeddings": True}, ["lm_head", "k_proj"]),
+    "MistralForCausalLM": ({**TINY, "num_key_value_heads": 2}, ["lm_head", "embed_tokens", "v_proj"]),
+    "GPT2LMHeadModel": ({"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 40}, ["wte", "c_attn"]),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "dora": {"use_dora": True},
+    "patterns": {
+        "use_rslora": True,
+        "rank_pattern": {"q_proj": 5, "query_key_value": 2, "qkv_proj": 6},
+        "alpha_pattern": {r".*\.0\..*": 3},
+    },
+    "whole": {"modules_to_save": ["lm_head"]},
+    "biases": {"bias": "all"},
+}
+QUICK = {
+    "plain": ("Phi3ForCausalLM", "GPTJForCausalLM", "FalconForCausalLM", "AlbertForMaskedLM", "LlamaForCausalLM"),
+    "dora": ("MistralForCausalLM",),
+    "patterns": ("GPTNeoXForCausalLM",),
+    "whole": ("GlmForCausalLM",),
+    "biases": ("GPT2LMHeadModel",),
+}
+CLOSE = 1e-6
+"""Rotations are computed in float32 there."""
+
+
+def ways() -> list[Any]:
+    """Every layout in every way; the quick ones of each kind in every run."""
+    return [
+        pytest.param(name, way, marks=[] if name in QUICK[way] else [pytest.mark.slow])
+        for name in LAYOUTS
+        for way in WAYS
+        if not (way == "whole" and ("lm_head" in LAYOUTS[name][1] or name.startswith("Albert")))
+    ]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "way"), ways())
+def test_adapters_of_other_layouts_are_read_and_written(name: str, way: str, tmp_path: Path) -> None:
+    config, targets = LAYOUTS[name]
+    torch.manual_seed(0)
+    cls = getattr(transformers, name)
+    base = cls(cls.config_class(**config)).double().eval()
+    base.save_pretrained(tmp_path / "base")
+    lora = peft.LoraConfig(r=3, lora_alpha=6, target_modules=targets, **WAYS[way])
+    model = peft.get_peft_model(base, lora, autocast_adapter_dtype=False).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.1 * torch.randn_like(parameter)
+    model.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    model.save_pretrained(tmp_path / "adapter")
+    expected = model(input_ids=IDS).logits
+    ours = clearhead.load(tmp_path / "adapter")
+    torch.testing.assert_close(ours.network(IDS), expected, rtol=CLOSE, atol=CLOSE)
+    torch.testing.assert_close(ours.merge().network(IDS), expected, rtol=CLOSE, atol=CLOSE)
+    ours.save(tmp_path / "again", adapter=True)
+    plain = cls.from_pretrained(tmp_path / "base", dtype=torch.float64)
+    back = peft.PeftModel.from_pretrained(plain, tmp_path / "again", autocast_adapter_dtype=False).double().eval()
+    torch.testing.assert_close(back(input_ids=IDS).logits, expected, rtol=CLOSE, atol=CLOSE)
+    torch.testing.assert_close(clearhead.load(tmp_path / "again").network(IDS), expected, rtol=CLOSE, atol=CLOSE)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_other_numbers_below_an_adapter_are_refused(tmp_path: Path) -> None:
+    config, _ = LAYOUTS["LlamaForCausalLM"]
+    base = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    base.save_pretrained(tmp_path / "base")
+    model = peft.get_peft_model(base, peft.LoraConfig(r=3, target_modules=["embed_tokens"]))
+    model.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    with torch.no_grad():
+        base.get_input_embeddings().base_layer.weight += 1
+    model.save_pretrained(tmp_path / "adapter")
+    with pytest.raises(UserError, match=r"embed_tokens\.weight: expected the numbers of .*base, got others; merge"):
+        clearhead.load(tmp_path / "adapter")

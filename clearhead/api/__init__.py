@@ -26,6 +26,7 @@ from clearhead.api.model import Model
 from clearhead.api.pretrained import converted, read
 from clearhead.api.room import check_load
 from clearhead.api.sidecars import images_of, sounds_of
+from clearhead.api.tokenizing import OwnTokenizer, chosen_tokenizer
 from clearhead.api.towers import TwoTowerModel, load_towers
 from clearhead.config import Config, Head
 from clearhead.data import formats
@@ -81,6 +82,7 @@ def load(
     int8: bool = False,
     int4: bool = False,
     compile: bool = False,  # noqa: A002
+    tokenizer: OwnTokenizer = "own",
 ) -> Model:
     """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
     or another library wrote, or from a GGUF file. A folder of PEFT with an adapter is loaded with the model that it is
@@ -91,6 +93,7 @@ def load(
     random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only, and
     `int4` to four, which is smaller, less accurate, and quickest for one text on a CPU.
     `compile` generates a text in compiled steps, of which the first takes long (docs/inference.md).
+    `tokenizer` replaces that of the folder, whose files are then not read; None opens the network alone.
 
     Raises UserError for a model that is missing, damaged or not supported, for a device that this machine does not
     have, and, before any weight is read, for weights that do not fit into memory.
@@ -107,11 +110,11 @@ def load(
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     top = locate(name, revision=revision)
     if (top / ADAPTER).is_file():
-        model = _adapted(top, base, kind, head)
+        model = _adapted(top, base, kind, head, tokenizer)
     elif base is not None:
         raise UserError(f"base: expected it with the folder of an adapter, got {top}; leave it out")
     else:
-        model = _whole(top, kind, head, place, rounds=bool(rounds))
+        model = _whole(top, kind, head, place, tokenizer, rounds=bool(rounds))
         if head is not None:
             _log.warning("%s: a new head (%s), its weights drawn at random: train before use", top, head.kind)
     if rounds and not is_rounded(model.network):
@@ -131,24 +134,33 @@ def _round(network: Transformer, rounded: Callable[[Transformer], object]) -> No
     hand_back_freed_memory()
 
 
-def _whole(top: Path, dtype: torch.dtype | None, head: Head | None, place: torch.device, *, rounds: bool) -> Model:
+def _whole(
+    top: Path,
+    dtype: torch.dtype | None,
+    head: Head | None,
+    place: torch.device,
+    tokenizer: OwnTokenizer,
+    *,
+    rounds: bool,
+) -> Model:
     """The model of a folder with all weights, or of a GGUF file."""
     if (file := gguf_in(top)) is not None:
-        found, tokenizer = gguf.read(file, dtype=dtype, head=head)
-        return Model(found.network, tokenizer, found.generation, family=found.family.model_type)
+        found = gguf.read(file, dtype=dtype, head=head)
+        own = chosen_tokenizer(tokenizer, lambda: gguf.tokenizer_of(file))
+        return Model(found.network, own, found.generation, family=found.family.model_type)
     folder = network_folder(top)
 
     def opened(folder: Path) -> Model:
         document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
         check_load(folder, dtype=dtype, device=place, int8=rounds)
         if "clearhead" in document:
-            return _own(folder, dtype, head)
+            return _own(folder, dtype, head, tokenizer)
         if (towers := towers_of(document)) is not None:
             kind = towers.model_type
             raise UserError(
                 f"{folder / CONFIG}: expected a model of one network, got the two of {kind}; try clearhead.load_towers"
             )
-        model = _pretrained(folder, document, dtype, head)
+        model = _pretrained(folder, document, dtype, head, tokenizer)
         model.sentences = sentences.read(top, document, width=model.config.output.d_model)
         return model
 
@@ -172,7 +184,7 @@ def _of_run(run: Path, opened: Callable[[Path], Model]) -> Model:
                 raise
 
 
-def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
+def _own(folder: Path, dtype: torch.dtype | None, head: Head | None, tokenizer: OwnTokenizer) -> Model:
     saved = checkpoints.load(folder)
     for file in (CONFIG, WEIGHTS):
         if file not in saved.json and file not in saved.tensors:
@@ -187,33 +199,47 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None) -> Model:
     config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
     empty = unallocated(config) if adapter is None else adapt(unallocated(config), adapter)
     network = filled(empty, tensors, where=f"{folder}/{file}")
-    tokenizer = Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None
+    found = chosen_tokenizer(
+        tokenizer,
+        lambda: Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None,
+    )
     pooled = sentences.of_run(folder, width=config.output.d_model)
     beside = {"images": images_of(folder, config), "sounds": sounds_of(folder, config), "sentences": pooled}
     recipe, contract = saved.json.get(RECIPE), Contract()
     if head is None and recipe is not None:
-        n_marks = len(source_marks(tokenizer)) if tokenizer is not None and len(config.stacks) == 2 else 0
+        n_marks = len(source_marks(found)) if found is not None and len(config.stacks) == 2 else 0
         contract = Contract.of_recipe(recipe, n_marks, where=folder / RECIPE)
     elif head is None:
         contract = Contract.read(saved.json.get(CONTRACT, {}), folder / CONTRACT)
     given = {"about": training_facts(saved), "recipe": recipe, "base": base, "contract": contract}
-    return Model(network, tokenizer, generation, **beside, **given)
+    return Model(network, found, generation, **beside, **given)
 
 
-def _pretrained(folder: Path, document: Mapping[str, Any], dtype: torch.dtype | None, head: Head | None) -> Model:
-    found, tokenizer = read(folder, document, dtype=dtype, head=head), Tokenizer.find(folder)
+def _pretrained(
+    folder: Path,
+    document: Mapping[str, Any],
+    dtype: torch.dtype | None,
+    head: Head | None,
+    tokenizer: OwnTokenizer,
+) -> Model:
+    found, own = (
+        read(folder, document, dtype=dtype, head=head),
+        chosen_tokenizer(tokenizer, lambda: Tokenizer.find(folder)),
+    )
     return Model(
         found.network,
-        tokenizer,
+        own,
         found.generation,
-        contract=contract_in(folder, tokenizer) if head is None else None,
+        contract=contract_in(folder, own) if head is None else None,
         images=images_of(folder, found.network.config),
         sounds=sounds_of(folder, found.network.config),
         family=found.family.model_type,
     )
 
 
-def _adapted(folder: Path, base: str | Path | None, dtype: torch.dtype | None, head: Head | None) -> Model:
+def _adapted(
+    folder: Path, base: str | Path | None, dtype: torch.dtype | None, head: Head | None, tokenizer: OwnTokenizer
+) -> Model:
     """The model that an adapter is of, with the adapter on it, in the wider type of the two."""
     saved = adapters.SavedAdapter.read(folder)
     try:
@@ -225,7 +251,7 @@ def _adapted(folder: Path, base: str | Path | None, dtype: torch.dtype | None, h
     if (place / ADAPTER).is_file():
         raise UserError(f"{place}: expected a whole model below {folder}, got an adapter; merge() and save() it first")
     head = head or saved.head(named_config(str(place)))
-    model = _whole(place, dtype, head, torch.device("cpu"), rounds=False).merge()
+    model = _whole(place, dtype, head, torch.device("cpu"), tokenizer, rounds=False).merge()
     model.network.eval()
     if dtype is None:
         model.network.to(_dtype(saved.contract.base_dtype) or _wider(model.network, saved.dtype))

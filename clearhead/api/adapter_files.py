@@ -49,7 +49,8 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
             if part in one:
                 tensors[f"{TOP}{module}.{end}"] = one[part]
     trained = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
-    others = mapping.save(rules, {name: p for name, p in trained.items() if name.rpartition(".")[0] not in ours})
+    own = {f"{name}.{part}" for name in ours for part in PARTS.values()}
+    others = mapping.save(rules, {name: p for name, p in trained.items() if name not in own})
     adapted = {pair.theirs.removesuffix(".weight") for pair, _ in written}
     biases = [name for name in others if name.endswith(".bias") and f"{name[:-4]}weight" not in others]
     for name, tensor in others.items():

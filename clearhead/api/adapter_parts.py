@@ -37,20 +37,20 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
     loaded = mapping.load(rules, {name: t.clone() for name, t in saved.others.items()}, where=str(saved.where))
     untie(network, saved, loaded.tensors)
     there = dict(network.named_parameters())
+    whole = {*loaded.tensors}
+    for module, (pair, maps) in chosen.items():
+        try:
+            if module in saved.tables:
+                whole.add(_add(saved, module, pair, maps))
+            else:
+                _put(network, saved, module, pair, maps)
+        except UserError as error:
+            raise UserError(f"{saved.where}:{shown(module)}: {error}; {another}") from None
     for name, tensor in loaded.tensors.items():
         if name not in there or there[name].shape != tensor.shape:
             got = f"shape {list(tensor.shape)}"
             raise UserError(f"{saved.where}:{loaded.origin[name]}: expected a weight of {base}, got {got}; {another}")
         there[name].data = tensor.to(there[name].dtype)
-    whole = {*loaded.tensors}
-    for module, (pair, maps) in chosen.items():
-        try:
-            if module in saved.tables:
-                whole.add(_add(network, saved, module, pair, maps))
-            else:
-                _put(network, saved, module, pair, maps)
-        except UserError as error:
-            raise UserError(f"{saved.where}:{shown(module)}: {error}; {another}") from None
     freeze(network)
     for name, parameter in there.items():
         if name.startswith("head.") or name in whole:
@@ -96,7 +96,15 @@ def _check_below(network: Transformer, saved: SavedAdapter, known: Mapping[str, 
 
 
 def untie(network: Transformer, saved: SavedAdapter, tensors: Mapping[str, Tensor]) -> None:
-    """Gives the head a matrix of its own, in place, if the adapter changes it or the table that it is tied to."""
+    """Gives the head a matrix of its own, in place, if the adapter changes it or the table that it is tied to.
+
+    Raises UserError for another table of a network whose encoder and decoder share theirs.
+    """
+    if network.config.share_embeddings and (saved.tables or any(".embed.tokens." in name for name in tensors)):
+        raise UserError(
+            f"{saved.where}: expected adapters on matrices, got one on the table that encoder and decoder share;"
+            " merge it where it was made"
+        )
     head = network.config.head
     if not isinstance(head, LanguageHead) or not head.tied:
         return
@@ -109,10 +117,8 @@ def untie(network: Transformer, saved: SavedAdapter, tensors: Mapping[str, Tenso
     network.config = network.config.model_copy(update={"head": head.model_copy(update={"tied": False})})
 
 
-def _add(network: Transformer, saved: SavedAdapter, module: str, pair: Pair, tables: Mapping[str, nn.Module]) -> str:
+def _add(saved: SavedAdapter, module: str, pair: Pair, tables: Mapping[str, nn.Module]) -> str:
     """Adds the change of a token table to it, in place; returns the name of its weight.   W + s (B A)^T"""
-    if network.config.share_embeddings:
-        raise UserError("expected adapters on matrices, got one on the table that encoder and decoder share")
     down, up = saved.tensors[f"{module}.table_down"], saved.tensors.get(f"{module}.table_up")
     (table,) = tables.values()
     assert isinstance(table, nn.Embedding)

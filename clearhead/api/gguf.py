@@ -18,22 +18,21 @@ from clearhead.weights.gguf_file import GgufFile
 from clearhead.weights.mapping import Rule
 
 
-def read(path: Path, *, dtype: torch.dtype | None, head: Head | None) -> tuple[Pretrained, Tokenizer | None]:
-    """The model of a file, with another head if one is given, and its tokenizer."""
+def read(path: Path, *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:
+    """The network of a file, with another head if one is given."""
     file = GgufFile.open(path)
     document, rules = described(content_of(file))
-    tokenizer = tokenizer_of(file)
     _check_room(file, dtype)
 
     def tensors(dtype: torch.dtype | None) -> dict[str, Tensor]:
         return _renamed(file, rules, dtype or _most_common(file))
 
-    return opened(Source(path, document, str(path), tensors, None), dtype=dtype, head=head), tokenizer
+    return opened(Source(path, document, str(path), tensors, None), dtype=dtype, head=head)
 
 
-def tokenizer_of(file: GgufFile) -> Tokenizer | None:
+def tokenizer_of(path: Path) -> Tokenizer | None:
     """The tokenizer of a file; None if it has none."""
-    found = open_metadata(file.metadata, where=str(file.path))
+    found = open_metadata(GgufFile.open(path).metadata, where=str(path))
     return None if found is None else Tokenizer(found.library, found.settings)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
-from clearhead.model.sentences import ACTIVATIONS, Dense, Mode, Pooling, Step, Unit, VectorLayerNorm
+from clearhead.model.sentences import ACTIVATIONS, Dense, Dropout, Mode, Pooling, Step, Unit, VectorLayerNorm
 from clearhead.storage.tensors import check_finite
 from clearhead.weights import safetensors
 from clearhead.weights.documents import AGAIN, read_json, short, shown
@@ -131,11 +131,21 @@ def _unit(config: JsonObject, place: Path) -> Step:
     return Unit()
 
 
+def _dropout(config: JsonObject, place: Path) -> Step:
+    where = str(place / CONFIG)
+    only_known(config, ("dropout",), where)
+    share = config.get("dropout", 0.2)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(f"{where}:dropout: expected a share from 0 to 1, got {short(share)}; {REMEDY}")
+    return Dropout(share)
+
+
 KINDS: dict[str, Callable[[JsonObject, Path], Step]] = {
     "Pooling": _pooling,
     "Dense": _dense,
     "LayerNorm": _norm,
     "Normalize": _unit,
+    "Dropout": _dropout,
 }
 
 

@@ -40,6 +40,10 @@ __all__ = [
 ]
 
 
+ALONE = "--no-tokenizer"
+"""The option of every command that opens models without their tokenizers."""
+
+
 def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda: False) -> int:
     """Run a command; returns its exit code. An error that is a bug of ours is raised.
 
@@ -47,13 +51,19 @@ def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda
     """
     n_options = arguments.index("--") if "--" in arguments else len(arguments)
     options, rest = arguments[:n_options], arguments[n_options:]
-    words = [word for word in options if word != "--debug"] + [*rest]
+    words = [word for word in options if word not in ("--debug", ALONE)] + [*rest]
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # Which is for those that fork; no command does.
     try:
         if not {"--help", "-h", "--version"} & {*options}:
             Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
         _check_words(words)
-        app(words, exit_on_error=False, print_error=False)
+        if ALONE in options:
+            from clearhead.api.tokenizing import without_tokenizers
+
+            with without_tokenizers():
+                app(words, exit_on_error=False, print_error=False)
+        else:
+            app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as raised:
         error = KeyboardInterrupt() if is_interrupted() and not isinstance(raised, Interrupted) else raised

@@ -20,6 +20,7 @@ from clearhead.families.gguf_angles import Content
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
 from clearhead.weights import mapping
+from clearhead.weights.documents import short
 from clearhead.weights.gguf_file import AT_ONCE
 from clearhead.weights.gguf_header import library
 
@@ -51,7 +52,7 @@ def described_model(model: Model, name: str) -> tuple[Written, dict[str, Tensor]
     """The metadata of a model, and its tensors by the format's names."""
     if not isinstance(model.config.head, LanguageHead) or model.config.encoder is not None:
         raise UserError(f"{name}: expected a decoder that writes texts, got another model; try --to hf")
-    names = [model.family] if model.family in known() else known()
+    names, lacking = [model.family] if model.family in known() else known(), ""
     for family in FAMILIES:
         found = family.write(model.config) if family.model_type in names else None
         if found is None:
@@ -61,22 +62,34 @@ def described_model(model: Model, name: str) -> tuple[Written, dict[str, Tensor]
         made = written({**family.fallback, **document})
         tensors = mapping.save(made.rules, theirs)
         tensors |= {key: torch.tensor(values) for key, values in made.vectors.items()}
-        if _reads_back(made, tensors, model):
+        lost = _lost(made, tensors, model)
+        if lost is None:
             return made, tensors
-    raise UserError(
-        f"{name}: expected a model of {', '.join(known())} with what GGUF can hold, got another; try --to hf"
-    )
+        field = family.map_of(head).field_of(lost.split(".")) or lost
+        lacking = lacking or f"{family.model_type} with {field}={short(document.get(field))}"
+    got = lacking or "another"
+    raise UserError(f"{name}: expected a model of {', '.join(known())} with what GGUF can hold, got {got}; try --to hf")
 
 
-def _reads_back(made: Written, tensors: Mapping[str, Tensor], model: Model) -> bool:
-    """Whether the metadata say all about the network."""
+def _lost(made: Written, tensors: Mapping[str, Tensor], model: Model) -> str | None:
+    """The path of the first setting of the network that the metadata do not say; None if they say all."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     try:
         document, _ = described(Content("gguf", made.metadata, shapes, made.vectors.get))
         config, _ = family_of(document, where="gguf").read(document, where="gguf")
     except UserError:
-        return False
-    return canonical(config) == canonical(model.config)
+        return "model_type"
+    here, there = (canonical(one).model_dump(mode="json") for one in (model.config, config))
+    return None if here == there else _difference(here, there)
+
+
+def _difference(here: Any, there: Any, path: str = "") -> str:
+    """The path of the first value that differs."""
+    if isinstance(here, dict) and isinstance(there, dict):
+        for name, value in here.items():
+            if value != there.get(name):
+                return _difference(value, there.get(name), f"{path}.{name}" if path else name)
+    return path
 
 
 def _tokenizer(model: Model, n_rows: int, name: str) -> dict[str, Any]:
@@ -159,7 +172,7 @@ def _stored(lib: Any, tensor: Tensor, kind: Any) -> Any:
 
 def difference(model: Model, path: Path) -> float:
     """max |file - ours| / max |ours| of logits on a random batch. The model becomes float32."""
-    found, _ = gguf.read(path, dtype=torch.float32, head=None)
+    found = gguf.read(path, dtype=torch.float32, head=None)
     generator = torch.Generator().manual_seed(0)
     length = min(9, model.config.output.max_length or 9)
     _, tokens = comparison.sample(model.network, lengths=[length, max(1, length // 2)], generator=generator)

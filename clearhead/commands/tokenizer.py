@@ -14,7 +14,7 @@ from clearhead.errors import UserError, pasted
 from clearhead.recipe import explain
 from clearhead.recipe.data import TextFiles
 from clearhead.recipe.tokenizers import TokenizerConfig
-from clearhead.weights.gguf_file import GgufFile, gguf_in
+from clearhead.weights.gguf_file import gguf_in
 from clearhead.weights.hub import locate
 
 _config: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
@@ -42,7 +42,7 @@ def show_tokenizer_command(name: str, texts: Sequence[str]) -> None:
     """Print a tokenizer's size and special tokens, and the tokens of the texts."""
     folder = locate(name)
     file = gguf_in(folder)
-    own = gguf.tokenizer_of(GgufFile.open(file)) if file else Tokenizer.find(folder)
+    own = gguf.tokenizer_of(file) if file else Tokenizer.find(folder)
     found = own or Tokenizer.load(model_folder(folder))
     special = ", ".join(f"{token} {found.library.token_to_id(token)}" for token in found.special_tokens.values())
     print(f"{found.vocab_size:,} tokens; special tokens: {special or 'none'}")

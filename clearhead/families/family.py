@@ -1,6 +1,7 @@
 """A family as data: the model type in its configs, a field map, and a weight table for each head."""
 
 import json
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -130,8 +131,11 @@ class Family:
         except ValidationError as error:
             path = [str(part) for part in error.errors()[0]["loc"]]
             theirs = fields.field_of(path)
-            told = explain(error, where if theirs is None else f"{where}:{theirs}")
-            raise UserError(f"{fields.translated(told, path)}; {ANOTHER}") from None
+            told = re.sub(r"^:? ?((decoder|encoder|head|init)[\w.]*: )?", "", explain(error, ""))
+            told = fields.translated(told, path)
+            mentioned = (name for name in re.findall(r"[a-z_]+(?==)", told) if name in document)
+            place = theirs or next(mentioned, None)
+            raise UserError(f"{where}{f':{place}' if place else ''}: {told}; {ANOTHER}") from None
         _check_causality(document, config, where)
         return config, head
 

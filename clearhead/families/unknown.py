@@ -16,6 +16,8 @@ CANDIDATES = 6
 """So many families with the most fields in common are looked at."""
 SHOWN = 6
 """At most so many fields are listed in a message."""
+TEXTS = "tokens"
+"""The kind of input of a family that reads texts."""
 UNKNOWN = "which has no table here"
 _COMMON = FieldMap(COMMON)
 
@@ -101,8 +103,13 @@ def _having(names: Collection[str], families: Sequence[Family], sets: Sequence[s
 
 
 def _nearest(document: Document, families: Sequence[Family], sets: Sequence[set[str]]) -> Family | None:
-    """The family that uses the most fields of a config. Fields that it does not know count against it."""
-    counts = [len(own & document.keys()) for own in sets]
+    """The family that uses the most fields of a config. Fields that it does not know count against it.
+
+    A config with a vocabulary is that of a family that reads texts.
+    """
+    texts = [TEXTS in {*family.constants.values(), *family.heads[0].constants.values()} for family in families]
+    fits = [reads or "vocab_size" not in document for reads in texts]
+    counts = [len(own & document.keys()) if fit else 0 for own, fit in zip(sets, fits, strict=True)]
     order = sorted(range(len(families)), key=lambda i: -counts[i])
     near = [i for i in order[:CANDIDATES] if counts[i] >= NEAR]
     scores = {i: counts[i] - 0.5 * len(_unread(families[i], document)) for i in near}

@@ -68,7 +68,14 @@ class First:
     n: int
 
 
-Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit | First
+@dataclass(frozen=True)
+class Dropout:
+    """Dropout of the vector, which does nothing but in training."""
+
+    share: float
+
+
+Step: TypeAlias = Pooling | Dense | VectorLayerNorm | Unit | First | Dropout
 
 
 def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prompt: int = 0) -> Tensor:
@@ -89,6 +96,8 @@ def vectors(steps: Sequence[Step], states: Tensor, valid: Tensor | None, *, prom
                 x = _dense(step, x)
             case VectorLayerNorm():
                 x = nn.functional.layer_norm(x, x.shape[-1:], step.weight.to(x), step.bias.to(x))
+            case Dropout():
+                pass
             case Unit():
                 x = nn.functional.normalize(x, dim=-1)
             case First():

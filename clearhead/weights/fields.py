@@ -252,13 +252,23 @@ class FieldMap:
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
     def translated(self, message: str, path: Sequence[str]) -> str:
-        """A message about this path of ours, with `field=value` in their names."""
+        """A message about this path of ours with `field=value` in their names, without what they have no name for."""
         theirs = {ours: field.theirs for field in self.fields() for ours in field.ours}
+        stack = path[0] if path else ""
 
-        def name(match: re.Match[str]) -> str:
-            return theirs.get(".".join([*path, match[0]]), match[0])
+        def named(word: str) -> str | None:
+            near = (name for ours, name in theirs.items() if ours.startswith(f"{stack}.") and ours.endswith(f".{word}"))
+            return theirs.get(".".join([*path, word])) or next(near, None)
 
-        return re.sub(r"[a-z_.]+(?==)", name, message)
+        if (width := named("d_head")) is None:
+            width = (
+                f"{named('d_model')} / {named('n_heads')}" if named("d_model") and named("n_heads") else "head width"
+            )
+            message = message.replace("; or give d_head", "").replace("d_head=", f"{width}=")
+        message = message.replace("or give d_head", f"or give {width}")
+        if not (named("fraction") or "").endswith(("factor", "pct")):  # A width there is no share.
+            message = re.sub(r" \* fraction=[\d.]+", "", message)
+        return re.sub(r"[a-z_]+(?==)", lambda match: named(match[0]) or match[0], message)
 
 
 def _guarded(field: Field, values: Values, where: str) -> Any:

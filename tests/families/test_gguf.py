@@ -144,7 +144,8 @@ def test_what_the_format_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(CASES, "windowed", ("Mistral", COMMON | {"sliding_window": 4}))
     reference("windowed", tmp_path / "model")
     with pytest.raises(
-        UserError, match=r"^x: expected a model of llama, .* with what GGUF can hold, got another; try --to"
+        UserError,
+        match=r"^x: expected a model of llama, .* with what GGUF can hold, got mistral with sliding_window=4; try --to",
     ):
         write(load(tmp_path / "model"), tmp_path / "x.gguf", "float32", name="x")
 

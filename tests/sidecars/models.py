@@ -114,7 +114,7 @@ def sentences(draw: random.Random, folder: Path) -> Case:
     width = _pooling(draw, folder / (name := draw.choice(["1_Pooling", "pool", "x/y"])))
     listed.append(("1", name, "Pooling"))
     for i in range(2, 2 + draw.randint(0, 3)):
-        kind = draw.choice(["Dense", "Dense", "Normalize", "LayerNorm"])
+        kind = draw.choice(["Dense", "Dense", "Normalize", "LayerNorm", "Dropout"])
         path = f"{i}_{draw.choice([kind, 'any'])}"
         width = MAKERS[kind](draw, folder / path, width)
         listed.append((str(i), path, kind))
@@ -187,7 +187,12 @@ def _unit(draw: random.Random, place: Path, width: int) -> int:
     return width
 
 
-MAKERS = {"Dense": _dense, "LayerNorm": _norm, "Normalize": _unit}
+def _dropout(draw: random.Random, place: Path, width: int) -> int:
+    put(place / CONFIG, {"dropout": draw.choice([0.1, 0.5])})
+    return width
+
+
+MAKERS = {"Dense": _dense, "LayerNorm": _norm, "Normalize": _unit, "Dropout": _dropout}
 
 
 def _noise(draw: random.Random, *shape: int) -> torch.Tensor:

@@ -72,6 +72,8 @@ def _applied(kind: str, place: Path, *, states: Tensor, x: Tensor, n_prompt: int
             return nn.functional.layer_norm(x, x.shape, weights["norm.weight"], weights["norm.bias"])
         case "Normalize":
             return x / x.norm()
+        case "Dropout":
+            return x
     raise ValueError(f"{place}: {kind}")
 
 

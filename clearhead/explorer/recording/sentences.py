@@ -6,7 +6,7 @@ from clearhead.api.sentences import Sentences
 from clearhead.config import ModelConfig, NoHead, VectorHead
 from clearhead.model.ops import Op, Steps
 from clearhead.model.record import ops_of
-from clearhead.model.sentences import Dense, Mode, Pooling, Step, Unit, VectorLayerNorm
+from clearhead.model.sentences import Dense, Dropout, Mode, Pooling, Step, Unit, VectorLayerNorm
 
 POOLS: dict[Mode, str] = {"mean": "mean", "cls": "first", "lasttoken": "last"}
 """The ways to pool that are one op."""
@@ -55,7 +55,7 @@ def _listed(to: Steps, i: int, step: Step, x: str) -> str | None:
             rstd = to.do(f"{path}.norm.rstd", "rstd", x, mean, by={"eps": 1e-5})
             weights = (f"{path}.norm.weight", f"{path}.norm.bias")
             return to.do(f"{path}.norm.out", "norm", x, mean, rstd, weights=weights)
-        case Unit():
+        case Unit() | Dropout():
             return x  # The last op makes it of length 1.
         case _:
             return None
