@@ -1,5 +1,6 @@
 """A screened token is the one that the whole product gives, in any order of summation, or it is not given at all."""
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,15 +148,14 @@ def test_what_the_worst_sums_could_exchange_is_not_proven(kind: str) -> None:
 
 def test_a_run_beyond_those_that_are_computed_is_not_forgotten() -> None:
     """The likeliest token looks the least likely in eight bits, and just one run of others more is looked at."""
-    weight, x = worst_of_the_matrix(1.0)
-    n = screening.RUN * screening.RUNS
+    (weight, x), n = worst_of_the_matrix(1.0), screening.RUN * screening.RUNS
     for rows in (n + 4, n + 40):
         linear = matrix(rows=rows)
         linear.weight[:] = -1.0
         others = torch.arange(n)
         # Of the same sum in eight bits: rounded down, all others up.
         linear.weight[:n] = weight[0].floor() + 0.55
-        linear.weight[:n, 1] -= 1e-3 * others
+        linear.weight[:n, 1] -= 0.3 * others  # so that the sums of two of them are told apart
         linear.weight[n + 1] = weight[0].floor() + 0.449
         linear.weight[n + 1, 1] += 10.5
         linear.weight[:, 0] = LEVELS
@@ -170,10 +170,10 @@ def test_every_row_is_found(rows: int, chunk: int, monkeypatch: pytest.MonkeyPat
     """The first and the last of a chunk, of a run and of the matrix, also where all logits are negative."""
     monkeypatch.setattr(screening, "CHUNK", chunk)
     x = torch.ones(D)
-    for best in (0, 3, 4, 500, 501, 1001, rows - 2, rows - 1):
+    for best, least in itertools.product((0, 3, 4, 500, 501, 1001, rows - 2, rows - 1), (-2.0, 1.0)):
         linear = matrix(rows=rows)
-        linear.weight[:] = -1.0 - 0.1 * torch.rand(rows, 1)
-        linear.weight[best] = -0.5
+        linear.weight[:] = least + 0.1 * torch.rand(rows, 1)
+        linear.weight[best] = least + 0.5
         assert found(Screen(linear), x) == best
 
 

@@ -69,7 +69,7 @@ def models() -> dict[str, Model]:
     for i, model in enumerate(made.values()):
         for attn in [part for part in model.network.modules() if isinstance(part, Attention)]:
             if i % 2 and isinstance(attn.out, nn.Linear):
-                attn.out = Dropped(attn.out)
+                attn.set_submodule("out", Dropped(attn.out))
         model.network.train()
     return made
 
