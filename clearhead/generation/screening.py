@@ -75,11 +75,7 @@ class Screen:
 
     def __call__(self, x: Tensor, never: Sequence[int] = ()) -> tuple[Tensor, Tensor] | None:
         """1 d -> 1 and 1: the token with the largest logit, leaving out `never`, and this logit; None if not proven."""
-        near, size, lost = self._near(x)
-        out = torch.tensor([*self.beyond, *(token for token in never if token < len(self.weight))], dtype=torch.long)
-        near.index_fill_(1, out, -torch.inf)
-        runs = near.view(-1, RUN)
-        bounds = runs.amax(1).add_(self.error, alpha=size + lost).add_(self.norm, alpha=lost + self.rounding * size)
+        runs, bounds, size = self._bounds(x, never)
         top = bounds.topk(min(RUNS + 1, len(bounds)))
         among, rest = top.indices[:RUNS], top.values[RUNS:]
         tokens = (among[:, None] * RUN + self.neighbours).flatten().clamp_(max=len(self.weight) - 1)
@@ -94,6 +90,14 @@ class Screen:
             return tokens[found.indices[:1]], found.values[:1]
         self.n_missed += 1
         return None
+
+    def _bounds(self, x: Tensor, never: Sequence[int]) -> tuple[Tensor, Tensor, float]:
+        """1 d -> logits by eight bits in runs, what no float32 sum of a run's logits exceeds, and the norm of x."""
+        near, size, lost = self._near(x)
+        out = torch.tensor([*self.beyond, *(token for token in never if token < len(self.weight))], dtype=torch.long)
+        runs = near.index_fill_(1, out, -torch.inf).view(-1, RUN)
+        bounds = runs.amax(1).add_(self.error, alpha=size + lost).add_(self.norm, alpha=lost + self.rounding * size)
+        return runs, bounds, size
 
     def _near(self, x: Tensor) -> tuple[Tensor, float, float]:
         """1 d -> 1 v: logits by eight bits; the norms of x and of what was rounded away of it, at most.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock, local
 
 import torch
 from torch import nn
@@ -14,13 +15,18 @@ from clearhead.model.quickest import Run, answered, quickest
 LARGEST = 1 << 26
 """Numbers of the largest matrix that is timed."""
 
+_open: list[int] = []
+"""The number before the first block of `using` that is open, once for each open block."""
+_inside = local()
+_lock = Lock()
+
 
 def threads_of(network: Transformer, rows: int, *, measure: bool) -> int:
     """The threads for a step of so many rows: PyTorch's own number, or 1 where its products are quicker alone.
 
     Without `measure`, only what was measured before counts.
     """
-    own = torch.get_num_threads()
+    own = _own_number()
     maps = {
         (type(module).__name__, module.out_features, module.in_features): module
         for module in network.modules()
@@ -50,13 +56,29 @@ def threads_of(network: Transformer, rows: int, *, measure: bool) -> int:
 
 @contextmanager
 def using(n: int) -> Iterator[None]:
-    """PyTorch computes with n threads."""
-    before = torch.get_num_threads()
-    if n == before:
+    """PyTorch computes with n threads in this thread.
+
+    PyTorch gives a new thread the number that was set last. So a thread that starts while another one is in a block
+    takes the number before that block for its own.
+    """
+    before, depth = _own_number(), getattr(_inside, "depth", 0)
+    if n == before == torch.get_num_threads():
         yield
         return
+    with _lock:
+        _open.append(_open[0] if _open else before)
+    _inside.depth = depth + 1
     torch.set_num_threads(n)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        _inside.depth = depth
+        with _lock:
+            _open.pop()
+
+
+def _own_number() -> int:
+    """The threads of PyTorch in this thread, as if no other thread were in a block."""
+    with _lock:
+        return _open[0] if _open and not getattr(_inside, "depth", 0) else torch.get_num_threads()

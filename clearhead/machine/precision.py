@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 
@@ -12,6 +13,9 @@ from clearhead.recipe.training import MatmulPrecision
 
 ROUNDING = 1e-6
 """A product counts as float32's up to this relative error, or up to twice the default's if that is larger."""
+_precisions: list[list[str]] = []
+"""The precision before all open blocks of `Arithmetic.products`, and theirs."""
+_lock = Lock()
 ROWS = 256
 COLUMNS = 1024
 
@@ -34,13 +38,25 @@ class Arithmetic:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Set the precision of float32 products in the whole process, and restore it at exit."""
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(self.matmul)
+        """Set the precision of float32 products in the whole process.
+
+        Of blocks that several threads are in, the last that was entered counts, and the last that is left restores
+        what was before the first.
+        """
+        own: list[str] = [self.matmul]
+        with _lock:
+            if not _precisions:
+                _precisions.append([torch.get_float32_matmul_precision()])
+            _precisions.append(own)
+            torch.set_float32_matmul_precision(self.matmul)
         try:
             yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            with _lock:
+                _precisions[:] = [one for one in _precisions if one is not own]
+                torch.set_float32_matmul_precision(_precisions[-1][0])
+                if len(_precisions) == 1:
+                    _precisions.clear()
 
 
 def accurate(shapes: Iterable[torch.Size], device: torch.device, why: list[str]) -> list[MatmulPrecision]:

@@ -18,7 +18,7 @@ class Part(nn.Module):
     """A part of a network. In a block of `Evaluating`, its mode is evaluation for the thread of the block alone."""
 
     @property
-    def training(self) -> bool:  # pyrefly: ignore[bad-override]
+    def training(self) -> bool:
         """The module's own mode, or False while this thread is evaluating."""
         return self.__dict__["training"] and not _depth.get()
 

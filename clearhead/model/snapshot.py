@@ -72,7 +72,7 @@ def _is_sharding(x: object) -> bool:
 def _calls(kind: type[nn.Module]) -> Iterator[object]:
     yield kind.forward
     yield kind.__call__
-    yield kind._call_impl  # pyrefly: ignore[missing-attribute]
+    yield kind._call_impl
 
 
 def _name(namespace: Mapping[str, Any] | None) -> str:
@@ -138,7 +138,7 @@ class Snapshot:
             if isinstance(value, Tensor):
                 self.tensors.append(value)
                 continue
-            inner = value if isinstance(value, dict | list) else None
+            inner: Any = value if type(value) in (dict, list) else None
             if type(value).__module__.startswith("clearhead.") and not isinstance(value, type | nn.Module):
                 inner = getattr(value, "__dict__", None)
             if inner and id(inner) not in live:

@@ -1,5 +1,6 @@
 """A screened token is the one that the whole product gives, in any order of summation, or it is not given at all."""
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,15 +79,38 @@ def test_the_largest_logit_of_exact_arithmetic_and_of_float32(bias: bool) -> Non
         assert [tokens[i] for i in proven] == shuffled[proven].argmax(-1).tolist()
 
 
-def test_the_bounds_hold_for_every_row() -> None:
-    linear, xs = matrix(bias=True), states(300, seed=5)
+def worst_of_the_matrix(scale: float) -> tuple[Tensor, Tensor]:
+    """Rows whose every number is rounded by as much, in the direction of a state that is not rounded at all."""
+    rows = torch.arange(12)[:, None]
+    weight = torch.full((12, D), 0.45) + (torch.arange(D) * 7 + rows * 5) % 60
+    x = torch.where(rows % 2 == 0, 1.0, -1.0).expand(12, D).clone()
+    weight, weight[:, 0], x[:, 0] = scale * weight, scale * LEVELS, 0.0
+    return weight, x
+
+
+def worst_of_the_state(scale: float) -> tuple[Tensor, Tensor]:
+    """Rows that are not rounded, in the direction of what is rounded away of a state."""
+    step = 1 / (2 * LEVELS**2)
+    x = (torch.arange(D) % 90) / LEVELS + (torch.arange(D) % 40) * step + 0.45 * step
+    x[0] = 1.0
+    signs = torch.tensor([[1.0], [-1.0]]).repeat(6, D)
+    return scale * LEVELS * signs, x.expand(12, D)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("case", ["random", "worst of the matrix", "worst of the state"])
+def test_the_bounds_hold_for_every_row(case: str, bias: bool) -> None:
+    """Those of exact arithmetic, and of a float32 sum in the worst order (Higham 2002, section 3.1)."""
+    linear, xs = matrix(bias=bias, rows=12), states(100, seed=5)
+    if case != "random":
+        linear.weight[:], xs = (worst_of_the_matrix if "matrix" in case else worst_of_the_state)(3e-3)
     screen = Screen(linear)
     for x in xs:
-        near, size, lost = screen._near(x[None])
-        bound = screen.error * (size + lost) + screen.norm * lost
-        exact = linear.weight.double() @ x.double() + linear.bias.double()
-        gap = (near[0, :V].double() - exact).abs() - screen.rounding * (screen.norm.amax() * size + screen.largest_bias)
-        assert (gap <= bound.double().repeat_interleave(screening.RUN)[:V]).all()
+        _, bounds, _ = screen._bounds(x[None], ())
+        weight, state = linear.weight.double(), x.double()
+        exact = weight @ state + (0 if linear.bias is None else linear.bias.double())
+        sums = exact + 1.01 * D * 2.0**-24 * weight.norm(dim=1) * state.norm()
+        assert (bounds.double().repeat_interleave(screening.RUN) >= sums).all()
 
 
 def test_what_float32_cannot_tell_apart_is_not_proven() -> None:
@@ -103,6 +127,83 @@ def test_what_float32_cannot_tell_apart_is_not_proven() -> None:
     everything = matrix()
     everything.weight[:] = everything.weight[best]
     assert found(Screen(everything), x) is None
+
+
+@pytest.mark.parametrize("kind", ["norm", "bias", "negative bias", "other norm"])
+def test_what_the_worst_sums_could_exchange_is_not_proven(kind: str) -> None:
+    """Two sums of two tokens, each off by 1.01 d 2^-24 of the norms or the bias: closer tokens are not told apart."""
+    worst, x = 4 * 1.01 * D * 2.0**-24, torch.ones(D)
+    x[D // 2 :] = 0.0
+    for gap, is_proven in ((0.95 * worst, False), (8 * worst, True)):
+        linear = matrix(bias="bias" in kind)
+        linear.weight[:] *= 1e-9
+        values = linear.bias if "bias" in kind else linear.weight[:, : D // 2]
+        best, rest = (-1.0, -1.5) if kind == "negative bias" else (1.0, 0.0)
+        values[:], values[V - 1], values[5] = rest, best, best - gap
+        if kind == "other norm":  # The state does not show it, but a sum may round by it.
+            linear.weight[5, D // 2 :] = 100.0
+            values[5] = best - 50 * gap
+        assert found(Screen(linear), x) == (V - 1 if is_proven else None), gap
+
+
+def test_a_run_beyond_those_that_are_computed_is_not_forgotten() -> None:
+    """The likeliest token looks the least likely in eight bits, and just one run of others more is looked at."""
+    (weight, x), n = worst_of_the_matrix(1.0), screening.RUN * screening.RUNS
+    for rows in (n + 4, n + 40):
+        linear = matrix(rows=rows)
+        linear.weight[:] = -1.0
+        others = torch.arange(n)
+        # Of the same sum in eight bits: rounded down, all others up.
+        linear.weight[:n] = weight[0].floor() + 0.55
+        linear.weight[:n, 1] -= 0.3 * others  # so that the sums of two of them are told apart
+        linear.weight[n + 1] = weight[0].floor() + 0.449
+        linear.weight[n + 1, 1] += 10.5
+        linear.weight[:, 0] = LEVELS
+        exact = linear.weight.double() @ x[0].double()
+        assert int(exact.argmax()) == n + 1
+        assert found(Screen(linear), x[0]) in (n + 1, None)
+
+
+@pytest.mark.parametrize("chunk", [D, 501 * D, 2000 * D])
+@pytest.mark.parametrize("rows", [V - 1, V, V + 1, V + 2])
+def test_every_row_is_found(rows: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and the last of a chunk, of a run and of the matrix, also where all logits are negative."""
+    monkeypatch.setattr(screening, "CHUNK", chunk)
+    x = torch.ones(D)
+    for best, least in itertools.product((0, 3, 4, 500, 501, 1001, rows - 2, rows - 1), (-2.0, 1.0)):
+        linear = matrix(rows=rows)
+        linear.weight[:] = least + 0.1 * torch.rand(rows, 1)
+        linear.weight[best] = least + 0.5
+        assert found(Screen(linear), x) == best
+
+
+def test_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screening, "WORTH_SCREENING", 1)
+
+    def applies(changed: Transformer) -> bool:
+        return screening._screenable(changed) is not None
+
+    assert applies(network().float())
+    assert not applies(network())  # float64
+    assert not applies(network().bfloat16())
+    for name, value in (("soft_cap", 3.0), ("output", Unlike())):
+        other = network().float()
+        setattr(other.head, name, value)
+        assert not applies(other)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not applies(network().float())
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert not applies(network().float())
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+class Unlike(nn.Linear):
+    """A linear map with code of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(16, 19)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, 1e38])
