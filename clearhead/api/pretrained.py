@@ -105,8 +105,8 @@ def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> P
 
     network = assemble(config, tensors, where=str(place), called=called)
     settings = read_generation(document, source.generation, encoder_decoder=len(config.stacks) == 2, where=str(place))
-    padding = document.get("pad_token_id", settings.pad_id)
-    if family.uncounted_padding and settings.start_id is not None and settings.start_id == padding:
+    padding = family.map_of(head_map).values(document, where=where)["pad_token_id"] if family.uncounted_padding else -1
+    if settings.start_id == padding:
         expected = f"expected another token than pad_token_id, to which its library gives no position, got {padding}"
         raise UserError(f"{where}:decoder_start_token_id: {expected}; {ANOTHER}")
     return Pretrained(network, family, settings)

@@ -14,7 +14,7 @@ from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widt
 from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.families import family_of
-from clearhead.families.shared import SENTENCE_SETTINGS
+from clearhead.families.shared import SENTENCE_FILES, SENTENCE_SETTINGS
 from clearhead.json_text import JsonObject
 from clearhead.model import Layout
 from clearhead.model.sentences import First, Mode, Pooling, Step, Unit, vectors
@@ -161,7 +161,7 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
             _log.warning("%s: not read, as there is no %s: embed takes the mean", folder / POOLING, MODULES)
         return Sentences()
     network = folder / listed[0].path
-    path = modules.texts_file(network)
+    path = modules.texts_file(network, SENTENCE_FILES)
     texts = {} if path is None else read_json(path)
     max_length, lowercase = _texts(texts, where=str(path))
     tokenizer = read_json(network / TOKENIZER) if (network / TOKENIZER).is_file() else {}

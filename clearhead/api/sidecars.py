@@ -8,6 +8,7 @@ from clearhead.api.folders import CONFIG
 from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid, WaveInput
 from clearhead.data import formats
 from clearhead.families.generation import FILE as GENERATION
+from clearhead.families.shared import SENTENCE_FILES
 from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.weights import modules
 from clearhead.weights.documents import INDEX, MODEL, Index, read_json
@@ -98,7 +99,7 @@ def _read_by_load(folder: Path) -> set[str]:
     names = {CONFIG, GENERATION, PREPROCESSOR, *weights_files(network), *formats.read_folder(network)}
     read = {(within / name).as_posix() for name in names}
     if listed:
-        texts = modules.texts_file(network)
+        texts = modules.texts_file(network, SENTENCE_FILES)
         read |= {modules.MODULES, modules.SETTINGS}
         read |= {texts.relative_to(folder).as_posix()} if texts else set()
         for module in listed[1:]:

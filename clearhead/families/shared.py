@@ -32,6 +32,11 @@ ACTIVATIONS = {
 
 SENTENCE_SETTINGS = "sentence_bert_config.json"
 """The file of settings for reading texts that sentence-transformers writes, whatever the family."""
+SENTENCE_FILES = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""The names under which it reads such a file. Which one it has changes nothing."""
 
 
 def labels(default: int = 2) -> tuple[Field, ...]:

@@ -130,7 +130,7 @@ def scaled_frequencies(w: Tensor, config: c.Rotary) -> tuple[Tensor, float]:
             ends = pair_with(s.beta_fast), pair_with(s.beta_slow)
             low, high = (math.floor(ends[0]), math.ceil(ends[1])) if s.truncate else ends
             low, high = max(low, 0), min(high, width - 1)
-            ramp = ((torch.arange(len(w), dtype=w.dtype, device=w.device) - low) / max(high - low, 1e-3)).clamp(0, 1)
+            ramp = ((torch.arange(len(w), dtype=w.dtype, device=w.device) - low) / ((high - low) or 1e-3)).clamp(0, 1)
             return w * (1 - ramp) + w / s.factor * ramp, s.magnitude
 
 

@@ -19,7 +19,7 @@ DOCUMENTS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
     *("vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "*.tiktoken"),
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model", "*.spm"),
-    *("preprocessor_config.json", MODULES, SETTINGS, *TEXTS, ADAPTER, ADAPTER_WEIGHTS, ADAPTER_HEAD),
+    *("preprocessor_config.json", MODULES, SETTINGS, TEXTS, ADAPTER, ADAPTER_WEIGHTS, ADAPTER_HEAD),
 )
 WEIGHTS = (MODEL, INDEX, BIN, BIN_INDEX)
 

@@ -1,5 +1,6 @@
 """Reads modules.json, in which sentence-transformers lists the parts of a sentence encoder. Imports no torch."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,8 @@ CONFIG = "config.json"
 LIBRARY = "sentence_transformers."
 NETWORK = "Transformer"
 CROSS_ENCODER = "CrossEncoder"
-FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-TEXTS = tuple(f"sentence_{family}_config.json" for family in FAMILIES)
-"""Settings files for reading texts. Which of the names one has changes nothing; under others its library reads none."""
+TEXTS = "sentence_*_config.json"
+"""Settings files for reading texts."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def settings(folder: Path) -> JsonObject:
     return read_json(path) if path.is_file() else {}
 
 
-def texts_file(folder: Path) -> Path | None:
+def texts_file(folder: Path, names: Collection[str]) -> Path | None:
     """The file of settings for reading texts, in the network's folder. Raises UserError if there are several."""
-    found = sorted(folder / name for name in TEXTS if (folder / name).is_file())
+    found = sorted(folder / name for name in names if (folder / name).is_file())
     if len(found) > 1:
         raise UserError(f"{found[1]}: expected one such file, got {found[0].name} too; try without one of them")
     return found[0] if found else None

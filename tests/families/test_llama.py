@@ -187,3 +187,25 @@ def test_a_tied_table_may_be_stored_twice_if_it_is_the_same() -> None:
     only_copy = {name: tensor for name, tensor in theirs.items() if name != "model.embed_tokens.weight"}
     found = loaded(hub.LLAMA_3_2, only_copy | {"lm_head.weight": table})
     assert torch.equal(found.tensors["decoder.embed.tokens.weight"], table)
+
+
+BANDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize("spelling", ["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize("scaling", [{"rope_type": "yarn"}, {"rope_type": "llama3", **BANDS}])
+def test_a_length_beside_the_angles_counts_before_the_one_in_them(spelling: str, scaling: dict[str, object]) -> None:
+    """As in the reference, of the kinds that know one; of others, and of tables by kind of layer, it does not."""
+
+    def length(**fields: object) -> int | None:
+        config, _ = family_of({"model_type": "llama"}, where="c").read(fields, where="c")
+        assert config.decoder is not None
+        return config.decoder.positions.model_dump()["scaling"].get("original_length")
+
+    table = {**scaling, "factor": 4.0}
+    assert length(**{spelling: table}) == 2048
+    assert length(**{spelling: table}, original_max_position_embeddings=8) == 8
+    within = {**table, "original_max_position_embeddings": 16}
+    assert length(**{spelling: within}) == 16
+    assert length(**{spelling: within}, original_max_position_embeddings=8) == 8
+    assert length(**{spelling: {"type": "dynamic", "factor": 4.0}}, original_max_position_embeddings=8) == 2048
