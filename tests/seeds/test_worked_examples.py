@@ -22,7 +22,9 @@ VERDICTS = {
 # How exact: the documents' own inputs are rounded, or they add 1e-4 to a deviation where LayerNorm adds to a variance.
 TOLERANCE = {"s3-06": 1e-4, "s2-12": 3e-3, "s3-07": 1e-4, "s4-20b": 2e-4, "s4-26b": 2e-4, "s4-27": 1e-3}
 # What the records hold beside our numbers: other inputs, an error, a part of the answer that is not printed.
-APART = {"s1-28", "s3-04", "s3-14", "s3-21", "s4-17", "s4-33"}
+APART = {"s0-42", "s1-28", "s3-04", "s3-14", "s3-21", "s4-17", "s4-33"}
+# Statements that the reviewed list does not have, and half of s0-42, which nothing computes.
+ADDED = {"s0-42b", "s0-61", "s0-62", "s0-63", "s1-37", "s2-19"}
 
 
 @cache
@@ -38,11 +40,11 @@ def test_record(name: str) -> None:
 
 def test_every_record_is_computed_once() -> None:
     assert set(COMPUTED) == set(records())
-    assert len(records()) == 227
+    assert len(records()) == 227 + len(ADDED)
 
 
 def test_records_are_the_reviewed_ones(worked_examples: dict[str, dict[str, Any]]) -> None:
-    assert [*worked_examples] == [*records()]
+    assert [*worked_examples] == [name for name in records() if name not in ADDED]
     for name, theirs in worked_examples.items():
         ours = records()[name]
         assert ours.verdict == VERDICTS.get(theirs["verdict"], theirs["verdict"]), name
@@ -50,7 +52,8 @@ def test_records_are_the_reviewed_ones(worked_examples: dict[str, dict[str, Any]
         assert ours.follows == tuple(theirs.get("propagated_from", ()))
         assert bool(ours.cause) == (theirs["verdict"] == "WRONG")
         if isinstance(ours.printed, list) and isinstance(theirs["printed"], list):
-            assert list(numbers(ours.printed)) == list(numbers(theirs["printed"])), name
+            printed = [*ours.printed, records()["s0-42b"].printed] if name == "s0-42" else ours.printed
+            assert list(numbers(printed)) == list(numbers(theirs["printed"])), name
 
 
 def test_our_values_are_the_reviewed_ones(worked_examples: dict[str, dict[str, Any]]) -> None:
@@ -76,8 +79,10 @@ def test_errata_page_is_up_to_date() -> None:
 
 def test_errata_page_has_every_wrong_record_once(worked_examples: dict[str, dict[str, Any]]) -> None:
     rows = [line.split(" | ") for line in ERRATA.read_text(encoding="utf-8").splitlines() if line.startswith("| s")]
-    wrong = [name for name, record in worked_examples.items() if record["verdict"] == "WRONG"]
-    assert [row[0].removeprefix("| ") for row in rows] == wrong
+    reviewed = [name for name, record in worked_examples.items() if record["verdict"] == "WRONG"]
+    wrong = [row[0].removeprefix("| ") for row in rows]
+    assert [name for name in wrong if name not in ADDED] == reviewed
+    assert {*wrong} & ADDED == ADDED - {"s0-42b"}
     assert all(len(row) == 7 and row[5].strip() for row in rows)
     assert all(row[6] == f"`test_record[{name}]` |" for row, name in zip(rows, wrong, strict=True))
 

@@ -12,6 +12,7 @@ from clearhead.lab.examples.parts import Compute, Statement, encoding, f64, freq
 from clearhead.lab.examples.records import Inputs
 from clearhead.lab.naive import normalised
 from clearhead.model import Transformer
+from clearhead.model.positions import RotaryEncoding
 from clearhead.trace import trace
 
 
@@ -46,10 +47,24 @@ def _s0_33(i: Inputs) -> Any:
     return [period(dim, i["d_model"]) for dim in (0, 1, 2, 3, 500, 501)]
 
 
-def _s1_31(_: Inputs) -> Statement:
-    seen, new = encoding(range(512), 512), encoding(range(512, 1024), 512)
-    outside = ((new < seen.amin(0)) | (new > seen.amax(0))).any(0).double().mean().item()
-    return Statement(outside == 0, f"{outside:.0%} of 512 dimensions leave the range of the first 512 positions")
+def _beyond(rows: Tensor) -> tuple[float, str]:
+    """The share of dimensions that leave their range of the first half of the positions by a tenth in the second."""
+    seen, new = rows.chunk(2)
+    by = torch.maximum(seen.amin(0) - new.amin(0), new.amax(0) - seen.amax(0))
+    shares = {limit: (by > limit).double().mean().item() for limit in (0.01, 0.1, 0.5)}
+    told = ", ".join(f"{share:.0%} by more than {limit:g}" for limit, share in shares.items())
+    return shares[0.1], f"{told}, where -1 to 1 is the most"
+
+
+def _s1_31(i: Inputs) -> Statement:
+    outside, told = _beyond(encoding(range(2 * i["n"]), i["d"]))
+    return Statement(outside == 0, f"dimensions that leave the range of the first {i['n']} positions: {told}")
+
+
+def _s0_63(i: Inputs) -> Statement:
+    rotary = RotaryEncoding(c.Rotary(), i["d_head"]).rotation(torch.arange(2 * i["n"])[None])
+    outside, told = _beyond(rotary(torch.ones(1, 1, 2 * i["n"], i["d_head"]))[0, 0])
+    return Statement(outside == 0, f"turned vectors that no distance below {i['n']} gives: dimensions {told}")
 
 
 def _s1_35(i: Inputs) -> Statement:
@@ -107,6 +122,7 @@ COMPUTED: dict[str, Compute] = {
     "s0-31": lambda i: encoding([i["p"]], 512)[0, [0, 1, 2, 3, 510, 511]],
     "s0-33": _s0_33,
     "s0-34": lambda i: encoding(i["p"], 512)[:, 0],
+    "s0-63": _s0_63,
     "s0-59": lambda i: encoding([0, 1, 2], i["d"])[:, :10],
     "s1-14a": lambda i: [period(0, i["d"]), encoding([0], i["d"])[0, ::2].numel()],
     "s1-14b": lambda i: period(510, i["d"]),

@@ -10,6 +10,7 @@ from clearhead import config as c
 from clearhead.families import preset
 from clearhead.lab.examples.parts import (
     Compute,
+    Statement,
     attend,
     count,
     encoding,
@@ -167,9 +168,8 @@ def in_block(*kinds: str, **changes: Any) -> list[int]:
 
 
 def _s0_42(i: Inputs) -> Any:
-    """Heads of presets; of published models that are none, the width over that of a head."""
-    ours = [(network.encoder or network.decoder) for network in map(preset, i["presets"])]
-    return [*(one.n_heads for one in ours if one), *(a / b for a, b in zip(i["d_model"], i["d_head"], strict=True))]
+    """Heads of presets."""
+    return [preset(name).output.n_heads for name in i["presets"]]
 
 
 def _s0_51(_: Inputs) -> Any:
@@ -222,6 +222,7 @@ COMPUTED: dict[str, Compute] = {
     "s0-37": lambda i: [(s := stack(i["d_model"], n_heads=i["h"])).head_width, s.n_heads * s.head_width],
     "s0-38": _s0_38,
     "s0-42": _s0_42,
+    "s0-42b": lambda _: Statement(False, "no configuration of either"),
     "s0-50": lambda i: [count(feed_forward(i)), count(base_attention())],
     "s0-51": _s0_51,
     "s0-53": _s0_53,

@@ -72,7 +72,7 @@ def compare(printed: Sequence[float], ours: Sequence[float], *, decimals: int | 
 
 
 def tally(results: Sequence[Judged]) -> str:
-    """`227 records: 123 reproduced, 8 off by rounding, ...`"""
+    """`233 records: 123 reproduced, 8 off by rounding, ...`"""
     n = Counter(one.verdict for one in results)
     told: dict[Verdict, str] = {
         "reproduces": "reproduced",

@@ -17,6 +17,7 @@ from clearhead.lab.examples.parts import (
     on_meta,
     residual,
     scores_of,
+    set_weight,
     small_decoder,
     stack,
     weights_of,
@@ -132,6 +133,13 @@ def _s2_17(i: Inputs) -> Statement:
     return Statement(words[order[0]] == "phones", told)
 
 
+def _s2_19(i: Inputs) -> Statement:
+    scores = scores_of([i["q"]] * 2, i["k"])[0]
+    cosines = torch.cosine_similarity(f64([i["q"]]), f64(i["k"]))
+    told = "; ".join(f"cosine {a:.2f}, score {b:.2f}" for a, b in zip(cosines, scores, strict=True))
+    return Statement(bool((cosines.argsort() == scores.argsort()).all()), told)
+
+
 def _s2_18(i: Inputs) -> Any:
     """Standard deviation of a product of independent vectors, and +500 in units of it."""
     deviation = 1 / stack(i["d"], n_heads=1).score_scale
@@ -212,6 +220,18 @@ def _s0_49(_: Inputs) -> Statement:
     return Statement(found["post"] == "x + f(Norm(x))", f"post-norm is {found['post']}, pre-norm {found['pre']}")
 
 
+def _s0_61(i: Inputs) -> Statement:
+    places = {name: preset(name).output.norm_place for name in i["presets"]}
+    told = ", ".join(f"{name} is {place}-norm" for name, place in places.items())
+    return Statement(all(place == "pre" for place in places.values()), told)
+
+
+def _s0_62(i: Inputs) -> Statement:
+    kinds = {name: preset(name).output.positions.kind for name in i["presets"]}
+    told = ", ".join(f"the positions of {name} are {kind}" for name, kind in kinds.items())
+    return Statement(all(kind == "sinusoidal" for kind in kinds.values()), told)
+
+
 def _s0_56(_: Inputs) -> Statement:
     corpus = Tokens.pad([[1] * 40, [1] * 25, [1] * 60])
     highest, total = int(Layout.of(corpus).positions.max()), 125
@@ -260,6 +280,24 @@ def _activated(x: Tensor, activation: str) -> float:
     return ffn(x[None, None]).item()
 
 
+def _s1_37(i: Inputs) -> Statement:
+    """Whether a unit follows one row of the d x d_ff matrix W_1, or one column."""
+    x, w = torch.randn(i["d"], dtype=torch.float64), torch.randn(i["d"], i["d_ff"], dtype=torch.float64)
+
+    def moved(changed: Tensor) -> int:
+        ffn = FeedForward(stack(i["d"], d_ff=i["d_ff"])).double()
+        outputs: list[Tensor] = []
+        for weight in (w, changed):
+            set_weight(ffn.up, weight)
+            outputs.append(ffn.up(x))
+        return int((outputs[0] != outputs[1]).sum())
+
+    row, column = w.clone(), w.clone()
+    row[0], column[:, 0] = 0.0, 0.0
+    by_row, by_column = moved(row), moved(column)
+    return Statement(by_row == 1, f"a row of W_1 moves {by_row} of {i['d_ff']} units, a column {by_column}")
+
+
 def _s4_30(i: Inputs) -> Statement:
     config = preset(i["preset"])
     return Statement(config.decoder is None, "an encoder" if config.decoder is None else "a decoder without an encoder")
@@ -277,13 +315,17 @@ COMPUTED: dict[str, Compute] = {
     "s0-55": bottleneck,
     "s0-56": _s0_56,
     "s0-60": _s0_60,
+    "s0-61": _s0_61,
+    "s0-62": _s0_62,
     "s1-25": _s1_25,
     "s1-28": _s1_28,
     "s1-29": _s1_29,
     "s1-30": _s1_30,
     "s1-32": bottleneck,
+    "s1-37": _s1_37,
     "s2-17": _s2_17,
     "s2-18": _s2_18,
+    "s2-19": _s2_19,
     "s3-03": _s3_03,
     "s3-09b": _s3_09b,
     "s3-28": _s3_28,
