@@ -40,6 +40,14 @@ TEXT = "text: expected text that is valid Unicode"
 VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
 
+def longest_first(lengths: Sequence[int], room: int) -> list[int]:
+    """What two texts keep of their tokens in a room for both, as the library `tokenizers` shares it out."""
+    short, room = min(lengths), max(room, 0)
+    half = room // 2 if short + max(short, room - short) > room else short
+    kept = [min(half, short), min(max(lengths), room - half)]
+    return kept if lengths[0] <= lengths[1] else kept[::-1]
+
+
 class Tokenizer:
     """A `tokenizers.Tokenizer` with explicit special tokens. Encoding adds none unless asked.
 
@@ -229,14 +237,21 @@ class Tokenizer:
         encodings = guarded(lambda: iter(self.library.encode_batch_fast(rest, add_special_tokens=marks)), TEXT)
         return [first + (next(encodings).ids if ids is None else ids) + last for ids in found]
 
-    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+    def encode_pair(self, first: str, second: str, *, limit: int | None = None) -> tuple[list[int], list[int]]:
         """The ids of two texts in the tokenizer's template, and which text each id belongs to.
 
-        [CLS] first [SEP] second [SEP] gives 0 up to the first [SEP], then 1. Some templates give 0 throughout.
+        [CLS] first [SEP] second [SEP] gives 0 up to the first [SEP], then 1. Some templates give 0 throughout. Of more
+        than `limit` ids the longer text loses its last ones, until both are as long.
         """
         if self._sides is not None or not self.library.num_special_tokens_to_add(is_pair=True):
             raise UserError("tokenizer: expected a template for two texts, got none; try one with [CLS] and [SEP]")
         encoding = guarded(lambda: self.library.encode(first, second), TEXT)
+        if limit is not None and (n := len(encoding.ids)) > limit:
+            both = [self.library.encode(text, add_special_tokens=False) for text in (first, second)]
+            lengths = [len(one.ids) for one in both]
+            for one, kept in zip(both, longest_first(lengths, limit - n + sum(lengths)), strict=True):
+                one.truncate(kept)
+            encoding = self.library.post_process(*both)
         return encoding.ids, encoding.type_ids
 
     def _pieces(self, text: str) -> Pieces:
