@@ -146,5 +146,5 @@ def test_pairs_are_cut_as_the_library_cuts_them(limit: int) -> None:
     found = Inputs.of(pairs, tokenizer, limit)
     assert found.types is not None
     for pair, ids, types in zip(pairs, found.ids, found.types, strict=True):
-        expected = library.encode(*pair)
+        expected = library.encode(pair[0], pair[1])
         assert (ids, types) == (expected.ids, expected.type_ids)
