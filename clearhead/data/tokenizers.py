@@ -227,10 +227,8 @@ class Tokenizer:
         return [first + (next(encodings).ids if ids is None else ids) + last for ids in found]
 
     def encode_pair(self, first: str, second: str, *, limit: int | None = None) -> tuple[list[int], list[int]]:
-        """The ids of two texts in the tokenizer's template, and which text each id belongs to.
-
-        [CLS] first [SEP] second [SEP] gives 0 up to the first [SEP], then 1. Some templates give 0 throughout. Of more
-        than `limit` ids the longer text loses its last ones, until both are as long.
+        """The ids of two texts in the tokenizer's template, at most `limit`, and which text each id belongs to: 0 up to
+        the first [SEP], then 1, or 0 throughout.
         """
         if self._sides is not None or not self.library.num_special_tokens_to_add(is_pair=True):
             raise UserError("tokenizer: expected a template for two texts, got none; try one with [CLS] and [SEP]")
