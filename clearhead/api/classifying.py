@@ -89,7 +89,7 @@ def entailed(model: "Model", texts: Sequence[Input], asked: ZeroShot) -> Rows:
     entailment, contradiction = _relations(head_of(model))
     known = [text for text in map(_text, texts) if text.strip()]
     pairs = [(text, hypothesis) for text in known for hypothesis in asked.sentences(TEMPLATE)]
-    found = read_logits(model, pairs).view(len(known), len(asked.labels), -1)
+    found = read_logits(model, pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
     if asked.several or len(asked.labels) == 1:
         shares = found[..., [contradiction, entailment]].softmax(-1)[..., 1]
     else:

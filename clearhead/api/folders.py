@@ -9,14 +9,14 @@ from pydantic import JsonValue, ValidationError
 
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
-from clearhead.data.tokenizers import LONGEST, Tokenizer
+from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import family_of, preset
 from clearhead.families.gguf import content_of, described
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe.contract import FILE as CONTRACT
-from clearhead.recipe.contract import Contract
+from clearhead.recipe.contract import LONGEST, Contract
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST

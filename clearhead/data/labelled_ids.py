@@ -49,10 +49,10 @@ class Inputs:
         if 2 in sizes:
             pairs = [tokenizer.encode_pair(*both) for both in texts]
             cut = [
-                pair if len(pair[0]) <= limit else tokenizer.encode_pair(*_shortened(both, pair[0], tokenizer, limit))
+                pair if len(pair[0]) <= limit else tokenizer.encode_pair(*both, limit=limit)
                 for both, pair in zip(texts, pairs, strict=True)
             ]
-            ids, types = ([list(side[:limit]) for side in sides] for sides in zip(*cut, strict=True))
+            ids, types = (list(side) for side in zip(*cut, strict=True))
             return cls(ids, types, [len(ids) for ids, _ in pairs])
         marks, nothing = template_marks(tokenizer), [tokenizer.unk_id or 0]
         bare = tokenizer.encode_batch([text for (text,) in texts])
@@ -63,18 +63,6 @@ class Inputs:
         """The inputs with these numbers."""
         types = None if self.types is None else [self.types[i] for i in rows]
         return type(self)([self.ids[i] for i in rows], types, [self.lengths[i] for i in rows])
-
-
-def _shortened(both: tuple[str, ...], ids: Sequence[int], tokenizer: Tokenizer, limit: int) -> tuple[str, str]:
-    """The beginnings of two texts that have at most `limit` tokens together with their marks."""
-    first, second = ([end for _, end in tokenizer.offsets(text)] for text in both)
-    room = limit - (len(ids) - len(first) - len(second))
-
-    def cut(text: str, ends: Sequence[int], other: Sequence[int]) -> str:
-        n = max(1, room - min(len(other), (room + 1) // 2))
-        return text[: ends[n - 1]] if n < len(ends) else text
-
-    return cut(both[0], first, second), cut(both[1], second, first)
 
 
 @dataclass(frozen=True)

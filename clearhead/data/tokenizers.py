@@ -19,7 +19,9 @@ from clearhead.data.formats.two_sided import Pieces, Sides
 from clearhead.data.formats.visible_bytes import readable, word_around
 from clearhead.data.quick_bytes import QuickBytes
 from clearhead.data.schemes import BOS, EOS, PAD, SPACE, UNK, fit, quiet
+from clearhead.data.sequences import cut_together
 from clearhead.errors import UserError
+from clearhead.recipe.contract import LONGEST
 from clearhead.recipe.tokenizers import TokenizerConfig
 
 Role = Literal["pad", "unk", "bos", "eos", "mask"]
@@ -34,8 +36,6 @@ ROLES: dict[Role, tuple[str, ...]] = {
     "mask": ("mask_token",),
 }
 
-LONGEST = "model_max_length"
-"""The setting of the most tokens that other libraries keep of a text."""
 TEXT = "text: expected text that is valid Unicode"
 VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
@@ -139,14 +139,11 @@ class Tokenizer:
         return cls(opened.library, opened.settings, sides=opened.sides, beside=beside, is_kept=opened.is_kept)
 
     def to_files(self, *, max_length: int | None = None) -> dict[str, bytes]:
-        """File names and contents for a checkpoint: tokenizer.json, or both sides' original files.
-
-        `max_length` is the most tokens of a text that other libraries keep where they cut.
-        """
+        """File names and contents for a checkpoint: tokenizer.json, or both sides' original files, and `LONGEST`."""
         if self._sides is not None or self._is_kept:
             return dict(self._beside)
-        own: dict[str, object] = {} if max_length is None else {LONGEST: max_length}
-        settings = json.dumps(self.settings | own, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        told = self.settings if max_length is None else {**self.settings, LONGEST: max_length}
+        settings = json.dumps(told, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         model = self.library.to_str(pretty=True).encode()
         return {formats.MODEL_FILE: model, CONFIG_FILE: settings.encode(), **self._beside}
 
@@ -229,14 +226,17 @@ class Tokenizer:
         encodings = guarded(lambda: iter(self.library.encode_batch_fast(rest, add_special_tokens=marks)), TEXT)
         return [first + (next(encodings).ids if ids is None else ids) + last for ids in found]
 
-    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
-        """The ids of two texts in the tokenizer's template, and which text each id belongs to.
-
-        [CLS] first [SEP] second [SEP] gives 0 up to the first [SEP], then 1. Some templates give 0 throughout.
+    def encode_pair(self, first: str, second: str, *, limit: int | None = None) -> tuple[list[int], list[int]]:
+        """The ids of two texts in the tokenizer's template, at most `limit`, and which text each id belongs to: 0 up to
+        the first [SEP], then 1, or 0 throughout.
         """
         if self._sides is not None or not self.library.num_special_tokens_to_add(is_pair=True):
             raise UserError("tokenizer: expected a template for two texts, got none; try one with [CLS] and [SEP]")
         encoding = guarded(lambda: self.library.encode(first, second), TEXT)
+        if limit is not None and len(encoding.ids) > limit:
+            one, other = (self.library.encode(text, add_special_tokens=False) for text in (first, second))
+            cut_together(one, other, limit - len(encoding.ids))
+            encoding = self.library.post_process(one, other)
         return encoding.ids, encoding.type_ids
 
     def _pieces(self, text: str) -> Pieces:

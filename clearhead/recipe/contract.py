@@ -16,6 +16,8 @@ from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 
 FILE = "clearhead_contract.json"
+LONGEST = "model_max_length"
+"""The setting of a tokenizer for the most tokens that other libraries keep of a text."""
 REMEDY = "try the folder as it was saved"
 
 

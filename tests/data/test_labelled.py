@@ -1,9 +1,11 @@
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from clearhead.data.label_report import labelled_split
 from clearhead.data.labelled import LabelledText, Labelling, hold_out, names_of
@@ -141,3 +143,18 @@ def test_the_longer_text_of_a_pair_is_cut_first():
     assert found.lengths == [8, 8, 9]
     with pytest.raises(UserError, match=r"^texts: expected all single or all pairs, got both"):
         Inputs.of([("a",), ("a", "b")], tokenizer, 5)
+
+
+@pytest.mark.parametrize("limit", [3, 4, 7, 8, 11, 12, 40])
+def test_pairs_are_cut_as_the_library_cuts_them(limit: int) -> None:
+    rng = random.Random(limit)
+    words = "a b c d e".split()
+    tokenizer = Tokenizer.train([" ".join(words)], Words()).templated("$A {end}", "$A {end} $B:1 {end}:1")
+    pairs = [tuple(" ".join(rng.choices(words, k=rng.randint(1, 16))) for _ in range(2)) for _ in range(60)]
+    library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
+    library.enable_truncation(limit, strategy="longest_first")
+    found = Inputs.of(pairs, tokenizer, limit)
+    assert found.types is not None
+    for pair, ids, types in zip(pairs, found.ids, found.types, strict=True):
+        expected = library.encode(pair[0], pair[1])
+        assert (ids, types) == (expected.ids, expected.type_ids)
