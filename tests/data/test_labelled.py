@@ -135,6 +135,13 @@ def test_a_pair_fills_the_limit_and_keeps_its_marks(limit: int):
         assert (ids[-1], ids.count(end)) == (end, 2)
 
 
+@pytest.mark.parametrize("texts", [[("a b", "c"), ("a", "b c d"), ("e f g", "h")], [("a",), ("b c",), ("d e f",)]])
+def test_chosen_inputs_are_those_of_the_chosen_texts(texts: list[tuple[str, ...]]):
+    tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1")
+    found = Inputs.of(texts, tokenizer, 9).taken([2, 0])
+    assert found == Inputs.of([texts[2], texts[0]], tokenizer, 9)
+
+
 def test_the_longer_text_of_a_pair_is_cut_first():
     tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1")
     found = Inputs.of([("a b c d e f", "g"), ("a", "b c d e f g"), ("a b c d", "e f g h")], tokenizer, 5)

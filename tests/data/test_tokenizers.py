@@ -6,6 +6,7 @@ import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -179,8 +180,8 @@ def test_merges_with_marks_inside_and_at_the_end_of_a_word(prefix: str | None, s
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from tokenizers.trainers import BpeTrainer
 
-    marks = {"continuing_subword_prefix": prefix, "end_of_word_suffix": suffix}
-    marks = {name: mark for name, mark in marks.items() if mark}
+    both = {"continuing_subword_prefix": prefix, "end_of_word_suffix": suffix}
+    marks: dict[str, Any] = {name: mark for name, mark in both.items() if mark}
     library = Library(Model(**marks))
     library.pre_tokenizer = WhitespaceSplit()
     library.train_from_iterator(TEXTS, BpeTrainer(vocab_size=200, show_progress=False, **marks))
