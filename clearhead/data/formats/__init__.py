@@ -11,6 +11,8 @@ from pathlib import Path
 
 import tokenizers
 
+from clearhead.data.formats.apart import check
+from clearhead.data.formats.bounds import unbounded
 from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
 from clearhead.data.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
 from clearhead.data.formats.classes import TokenizerClass, class_of
@@ -138,7 +140,10 @@ def _opened(
 ) -> tokenizers.Tokenizer:
     """The library's tokenizer with every token that the files name, and the marks around a text."""
     if name == MODEL_FILE:
-        library = tokenizers.Tokenizer.from_str(files[MODEL_FILE].decode("utf-8"))
+        document = files[MODEL_FILE].decode("utf-8")
+        if unbounded(json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")):
+            check(document)
+        library = tokenizers.Tokenizer.from_str(document)
         present = sorted(library.get_added_tokens_decoder().items())
         if kind is None:
             name_customary(library, settings)
