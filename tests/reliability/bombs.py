@@ -19,7 +19,6 @@ from tests.serve.tiny import writer_model
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60.0
 """After which a request counts as not answered."""
-REPLACE, SPLIT = "Replace", "Split"
 
 
 def replaced(pattern: dict[str, str], by: str, times: int) -> dict[str, Any]:
@@ -77,7 +76,7 @@ def templates() -> list[str]:
         "{% set ns = namespace(a='a') %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a }}",
         "{{ 9 ** 9 ** 9 }}",
         "{{ messages | map('tojson') | join('a' * 99999999) }}",
-        "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}",
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}" + "{% endfor %}" * 3,
         "{{ 'a'.ljust(10**10) }}",
         "{{ '{:>9999999999}'.format('a') }}",
         "{{ [[]] * 10**9 }}",

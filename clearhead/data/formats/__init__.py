@@ -5,6 +5,7 @@ marks surround it, as in the programs that wrote them.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -34,6 +35,7 @@ from clearhead.data.formats.two_sided import IDS, SOURCE, TARGET, TARGET_IDS, Si
 from clearhead.data.formats.wire import parse, parse_scores
 from clearhead.data.formats.word_pieces import numbers, open_list
 from clearhead.errors import UserError
+from clearhead.json_text import NotJson
 
 MODEL_FILE = "tokenizer.json"
 TEMPLATE_FILE = "chat_template.jinja"
@@ -141,8 +143,9 @@ def _opened(
     """The library's tokenizer with every token that the files name, and the marks around a text."""
     if name == MODEL_FILE:
         document = files[MODEL_FILE].decode("utf-8")
-        if unbounded(json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")):
-            check(document)
+        with suppress(NotJson):  # The library's own words say what is wrong.
+            if unbounded(json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")):
+                check(document)
         library = tokenizers.Tokenizer.from_str(document)
         present = sorted(library.get_added_tokens_decoder().items())
         if kind is None:

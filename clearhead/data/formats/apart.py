@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +20,7 @@ import tokenizers
 
 from clearhead.data.formats.bounds import LONGEST_PIECE, parts_of, unbounded
 from clearhead.errors import UserError, reason
+from clearhead.json_text import parse
 
 MEMORY, MEMORY_PER_CHARACTER = 1 << 30, 1 << 10
 """Bytes that a call may take, and bytes for each character of its texts or of the tokenizer."""
@@ -131,7 +133,7 @@ class Child:
             env=environment,
             start_new_session=True,  # Ctrl-C is its parent's.
         )
-        weakref.finalize(self, process.kill)
+        weakref.finalize(self, end, process)
         self.send([(memory, SECONDS + len(self.document) // CHARACTERS_PER_SECOND), [], "load", self.document])
 
     def send(self, message: object) -> Any:
@@ -146,10 +148,18 @@ class Child:
             return None
         line = self.process.stdout.readline()
         if not line.endswith(b"\n"):
-            self.process.kill()
-            self.process.wait()
+            end(self.process)
             return None
-        return json.loads(line)
+        return parse(line, "tokenizer")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process, whatever it computes."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):
+            pipe.close() if pipe else None
+    process.wait()
 
 
 # --- the process ---------------------------------------------------------------------------------------------------
@@ -159,9 +169,10 @@ def main() -> None:
     """Answers questions until its parent ends."""
     library: Any = None
     for line in sys.stdin.buffer:
-        (memory, seconds), texts, what, *more = json.loads(line)
-        limit(memory, seconds)
         try:
+            question: Any = parse(line, "text")
+            (memory, seconds), texts, what, *more = question
+            limit(memory, seconds)
             match what:
                 case "load":
                     library = tokenizers.Tokenizer.from_str(more[0])

@@ -6,7 +6,6 @@ and a regular expression may backtrack for hours. What is not known to be harmle
 """
 
 import base64
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -16,6 +15,7 @@ from typing import Any
 import tokenizers
 
 from clearhead.data.formats.byte_pairs import PATTERNS
+from clearhead.data.formats.checked import json_object
 from clearhead.data.schemes import patterns
 
 MOST_GROWTH = 100
@@ -28,7 +28,7 @@ LONGEST_WORD = 1000
 LONGEST_PIECE = 1 << 13
 """Characters that one id may decode to."""
 HARMLESS = frozenset(
-    "NFC NFD NFKC NFKD Lowercase Strip StripAccents Nmt BertNormalizer BertPreTokenizer Whitespace WhitespaceSplit "
+    "NFC NFD NFKC NFKD Lowercase Strip StripAccents Nmt Whitespace WhitespaceSplit "
     "Punctuation Digits Metaspace CharDelimiterSplit UnicodeScripts FixedLength ByteFallback Fuse CTC".split()
 )
 OWN = ("^ +| +$",)
@@ -56,7 +56,7 @@ def parts_of(library: tokenizers.Tokenizer) -> dict[str, Any]:
     found = {name: getattr(library, name) for name in PARTS}
     names = ("max_input_chars_per_word", "continuing_subword_prefix", "end_of_word_suffix")
     model = {name: getattr(library.model, name, None) for name in names}
-    return {name: None if part is None else json.loads(part.__getstate__()) for name, part in found.items()} | {
+    return {name: None if part is None else json_object(part.__getstate__(), name) for name, part in found.items()} | {
         "model": model
     }
 
@@ -92,7 +92,7 @@ def _growth(step: Mapping[str, Any]) -> float:
             return 2.0
         case {"type": "Prepend" | "WordPiece" | "BPEDecoder"}:
             return 1.0 if all(len(value) <= LONGEST for value in step.values() if isinstance(value, str)) else inf
-        case {"type": str(kind)} if kind in HARMLESS:
+        case {"type": str(kind)} if kind in HARMLESS or kind.endswith(("Normalizer", "PreTokenizer")):
             return 1.0
         case _:
             return inf
@@ -107,7 +107,7 @@ def _repeats(steps: list[Mapping[str, Any]]) -> bool:
             texts = [[piece for piece in step[name] if "Sequence" in piece] for name in ("single", "pair")]
             if len(texts[0]) > 1 or len(texts[1]) > 2 or max(len(step["single"]), len(step["pair"])) > LONGEST:
                 return True
-        elif step["type"] not in ("BertProcessing", "RobertaProcessing", "ByteLevel"):
+        elif step["type"] != "ByteLevel" and not step["type"].endswith("Processing"):
             return True
     return n_templates > 1
 
