@@ -14,6 +14,7 @@ from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.config import VectorHead
 from clearhead.data import formats
+from clearhead.data.formats.apart import bounded
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -96,5 +97,5 @@ def lowercased(tokenizer: Tokenizer) -> Tokenizer:
     before = [] if library.normalizer is None else [library.normalizer]
     library.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *before])
     changed = copy(tokenizer)
-    changed.library = library
+    changed.library = bounded(library)
     return changed

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, assert_never
 
 import tokenizers
@@ -135,10 +136,13 @@ def _word_pieces(config: WordPiece) -> tokenizers.Tokenizer:
 
 
 def _words(config: WordPiece) -> list[pre_tokenizers.PreTokenizer]:
-    number = r"\p{N}" if config.split_digits else r"\p{N}+"
+    return [pre_tokenizers.WhitespaceSplit(), _splitter(_word_pattern(split_digits=config.split_digits))]
+
+
+def _word_pattern(*, split_digits: bool) -> str:
+    number = r"\p{N}" if split_digits else r"\p{N}+"
     ideograph = r"\p{Han}"
-    pattern = rf"{ideograph}|[\p{{L}}\p{{M}}&&[^{ideograph}]]+|{number}|[^\p{{L}}\p{{M}}\p{{N}}]"
-    return [pre_tokenizers.WhitespaceSplit(), _splitter(pattern)]
+    return rf"{ideograph}|[\p{{L}}\p{{M}}&&[^{ideograph}]]+|{number}|[^\p{{L}}\p{{M}}\p{{N}}]"
 
 
 def _from_marked_starts(trained: tokenizers.Tokenizer, config: WordPiece) -> tokenizers.Tokenizer:
@@ -200,6 +204,14 @@ def _pattern(space: str, *, split_digits: bool, mark_run: bool) -> str:
             space,
         ]
     )
+
+
+@cache
+def patterns() -> frozenset[str]:
+    """All that split a text here."""
+    spaced = (_pattern(SPACE, split_digits=split, mark_run=False) for split in (False, True))
+    words = (_word_pattern(split_digits=split) for split in (False, True))
+    return frozenset((*byte_patterns(), *spaced, *words))
 
 
 def byte_patterns() -> tuple[str, str]:

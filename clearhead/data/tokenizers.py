@@ -13,6 +13,7 @@ from typing import Literal, Self
 import tokenizers
 
 from clearhead.data import formats
+from clearhead.data.formats.apart import bounded
 from clearhead.data.formats.checked import guarded, json_object
 from clearhead.data.formats.special import CONFIG_FILE, cleaned, cleans, content_of
 from clearhead.data.formats.two_sided import Pieces, Sides
@@ -66,7 +67,7 @@ class Tokenizer:
         splits = bool(settings.get("split_special_tokens", False))
         for part in (library, sides.source.segmenter, sides.target.segmenter) if sides else (library,):
             part.encode_special_tokens = splits
-        self.library = library
+        self.library = library = bounded(library)
         self.quick = QuickBytes(library)
         """Makes the ids of many texts quicker where it can, and says where not."""
         self._sides, self._is_kept = sides, is_kept

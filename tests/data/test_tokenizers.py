@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearhead.data.formats import apart
 from clearhead.data.merges import BytePairModel, Merge
 from clearhead.data.schemes import LONGEST_WORD
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 from tests import processes
+from tests.reliability.bombs import replaced, split
 
 TEXTS = [
     "A man in an orange hat, starring at something (a dog?).",
@@ -251,6 +253,35 @@ def test_a_panic_of_the_library_is_one_line_and_shows_nothing_else(
     assert capfd.readouterr() == ("", "")
     os.write(2, b"as before")
     assert capfd.readouterr().err == "as before"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
+@pytest.mark.parametrize(
+    "rules", [replaced({"Regex": "."}, "a" * 1000, 3), replaced({"String": "a"}, "aa", 40)], ids=["regex", "doublings"]
+)
+def test_rules_that_multiply_a_text_end_no_process(rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "MEMORY", 1 << 28)
+    document = json.loads(Tokenizer.train(["a a"], Words()).to_files()["tokenizer.json"])
+    tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps({**document, **rules}).encode()}, where="t")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"^tokenizer: expected rules that need at most "):
+            tokenizer.encode("aaaaaaa")
+    assert tokenizer.encode("") == []
+    assert tokenizer.decode([tokenizer.library.token_to_id("▁a")]) == "a"
+
+
+def test_what_works_apart_gives_what_the_library_gives() -> None:
+    files = Tokenizer.train(["the man sees the dog"] * 3, BPE(vocab_size=60)).to_files()
+    rules = split(r"▁?[a-z]+(?= ?)|x*y|[\s\S]")
+    document = {**json.loads(files["tokenizer.json"]), **rules}
+    tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps(document).encode()}, where="t")
+    assert isinstance(tokenizer.library, apart.TokenizerApart)
+    text, library = "the dog sees", tokenizer.library.library
+    expected = library.encode(text)
+    found = tokenizer.library.encode(text)
+    assert (found.ids, found.tokens, found.offsets) == (expected.ids, expected.tokens, expected.offsets)
+    assert tokenizer.decode(found.ids) == library.decode(expected.ids)
+    assert tokenizer.offsets(text)
 
 
 def test_a_folder_without_a_tokenizer_is_one_line(tmp_path: Path) -> None:

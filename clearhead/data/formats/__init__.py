@@ -5,12 +5,15 @@ marks surround it, as in the programs that wrote them.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import tokenizers
 
+from clearhead.data.formats.apart import check
+from clearhead.data.formats.bounds import unbounded
 from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
 from clearhead.data.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
 from clearhead.data.formats.classes import TokenizerClass, class_of
@@ -33,6 +36,7 @@ from clearhead.data.formats.vocabularies import Vocabulary, from_json, from_piec
 from clearhead.data.formats.wire import parse, parse_scores
 from clearhead.data.formats.word_pieces import numbers, open_list
 from clearhead.errors import UserError
+from clearhead.json_text import NotJson
 
 MODEL_FILE = "tokenizer.json"
 TEMPLATE_FILE = "chat_template.jinja"
@@ -142,7 +146,11 @@ def _opened(
 ) -> tokenizers.Tokenizer:
     """The library's tokenizer with every token that the files name, and the marks around a text."""
     if name == MODEL_FILE:
-        library = tokenizers.Tokenizer.from_str(files[MODEL_FILE].decode("utf-8"))
+        document = files[MODEL_FILE].decode("utf-8")
+        with suppress(NotJson):  # The library's own words say what is wrong.
+            if unbounded(json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")):
+                check(document)
+        library = tokenizers.Tokenizer.from_str(document)
         present = sorted(library.get_added_tokens_decoder().items())
         if kind is None:
             name_customary(library, settings)

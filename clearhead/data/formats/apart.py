@@ -1,0 +1,220 @@
+"""A tokenizer whose rules have no known bound, in a process of its own with limits of memory and time.
+
+The library's code ends its process where memory runs out, and a regular expression cannot be interrupted. Both then
+happen to the other process alone, and the caller gets a UserError. As a program this module is that process: it reads
+and writes lines of JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import tokenizers
+
+from clearhead.data.formats.bounds import LONGEST_PIECE, parts_of, unbounded
+from clearhead.errors import UserError, reason
+from clearhead.json_text import parse
+
+MEMORY, MEMORY_PER_CHARACTER = 1 << 30, 1 << 10
+"""Bytes that a call may take, and bytes for each character of its texts or of the tokenizer."""
+SECONDS, CHARACTERS_PER_SECOND = 2, 100_000
+"""Seconds of CPU time that a call may take, and characters for each second more."""
+
+
+class Encoding(NamedTuple):
+    """What the library's encoding of a text says."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    type_ids: list[int]
+    word_ids: list[int | None]
+
+
+def bounded(library: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizer itself where its rules are known to be harmless, else one that works apart."""
+    if isinstance(library, TokenizerApart):
+        return library
+    longest = max(map(len, library.get_vocab(with_added_tokens=True)), default=0)
+    if longest <= LONGEST_PIECE and not unbounded(parts_of(library)):
+        return library
+    return cast("tokenizers.Tokenizer", TokenizerApart(library))
+
+
+def check(document: str) -> None:
+    """Raises UserError if a tokenizer.json cannot even be opened within the limits."""
+    Child(document).ask([], "open")
+
+
+class TokenizerApart:
+    """A tokenizer that asks its child for all that depends on a text, and the library for the rest."""
+
+    def __init__(self, library: tokenizers.Tokenizer) -> None:
+        self.__dict__.update(library=library, child=Child(library.to_str()))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["library"], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.library, name, value)
+        if name != "encode_special_tokens":  # A rule, which the child must know.
+            self.__dict__["child"] = Child(self.library.to_str())
+
+    def encode(self, sequence: Any, pair: str | None = None, **options: bool) -> Encoding:
+        """As the library."""
+        texts = [sequence if pair is None else [sequence, pair]]
+        return self.encode_batch(texts, **options)[0]
+
+    def encode_batch(self, texts: Sequence[Any], **options: bool) -> list[Encoding]:
+        """As the library."""
+        found = self.child.ask(list(texts), "encode", self.library.encode_special_tokens, options)
+        return [
+            Encoding(ids, tokens, [(start, end) for start, end in offsets], types, words)
+            for ids, tokens, offsets, types, words in found
+        ]
+
+    encode_batch_fast = encode_batch
+
+    def decode(self, ids: Sequence[int], **options: bool) -> str:
+        """As the library."""
+        return self.decode_batch([ids], **options)[0]
+
+    def decode_batch(self, batch: Sequence[Sequence[int]], **options: bool) -> list[str]:
+        """As the library."""
+        return self.child.ask([list(ids) for ids in batch], "decode", options)
+
+
+class Child:
+    """A process that holds one tokenizer. It starts with the first question, and again after its end."""
+
+    def __init__(self, document: str) -> None:
+        self.document = document
+        self.process: subprocess.Popen[bytes] | None = None
+        self.lock = threading.Lock()
+
+    def ask(self, texts: list[Any], *question: object) -> Any:
+        """The answer to a question about texts. Raises UserError beyond the limits, and for the library's errors."""
+        n = sum(len(json.dumps(text)) for text in texts)
+        limits = MEMORY + MEMORY_PER_CHARACTER * (n + len(self.document)), SECONDS + n // CHARACTERS_PER_SECOND
+        with self.lock:
+            try:
+                if self.process is None:
+                    self.start(limits[0])
+                found = self.send([limits, texts, *question])
+            except OSError as error:
+                found = {"wrong": reason(error)}
+            if found is None:
+                self.process = None
+                raise UserError(
+                    f"tokenizer: expected rules that need at most {limits[0] >> 20} MB and {limits[1]} s for a text of"
+                    f" {n} characters, got more; try another tokenizer"
+                )
+        if "wrong" in found:
+            raise UserError(f"tokenizer: expected rules that can read the text, got {found['wrong']}; try another")
+        return found["right"]
+
+    def start(self, memory: int) -> None:
+        """Starts the process and gives it the tokenizer."""
+        # -P and this package's own path: nothing from the current folder is imported.
+        package = str(Path(__file__).resolve().parents[3])
+        environment = {**os.environ, "PYTHONPATH": package, "TOKENIZERS_PARALLELISM": "false"}
+        self.process = process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __spec__.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is its parent's.
+        )
+        weakref.finalize(self, end, process)
+        self.send([(memory, SECONDS + len(self.document) // CHARACTERS_PER_SECOND), [], "load", self.document])
+
+    def send(self, message: object) -> Any:
+        """The answer of the process; None if it has ended."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        line = self.process.stdout.readline()
+        if not line.endswith(b"\n"):
+            end(self.process)
+            return None
+        return parse(line, "tokenizer")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process, whatever it computes."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):
+            pipe.close() if pipe else None
+    process.wait()
+
+
+# --- the process ---------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Answers questions until its parent ends."""
+    library: Any = None
+    for line in sys.stdin.buffer:
+        try:
+            question: Any = parse(line, "text")
+            (memory, seconds), texts, what, *more = question
+            limit(memory, seconds)
+            match what:
+                case "load":
+                    library = tokenizers.Tokenizer.from_str(more[0])
+                    library.no_padding()
+                    library.no_truncation()
+                    found = None
+                case "encode":
+                    library.encode_special_tokens = more[0]
+                    several = [tuple(text) if isinstance(text, list) and not more[1].get("is_pretokenized") else text
+                               for text in texts]  # fmt: skip
+                    found = [_told(one) for one in library.encode_batch(several, **more[1])]
+                case "decode":
+                    found = library.decode_batch(texts, **more[0])
+                case _:
+                    found = None
+            answer = {"right": found}
+        except MemoryError:
+            os._exit(3)
+        except BaseException as error:  # A panic of the library derives from it.
+            answer = {"wrong": f"{type(error).__name__}: {reason(error)}"}
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _told(one: Any) -> Encoding:
+    return Encoding(one.ids, one.tokens, one.offsets, one.type_ids, one.word_ids)
+
+
+def limit(memory: int, seconds: int) -> None:
+    """Bounds what this process may take from now on, where the system can."""
+    try:
+        import resource
+    except ImportError:
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    for kind, most in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + seconds + 1),
+    ):
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+if __name__ == "__main__":
+    main()
