@@ -1,13 +1,14 @@
 """Compares more than a network's values with the reference library: ids of texts, labels, greedy text and vectors."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import Model
@@ -124,9 +125,18 @@ def _text(model: Model, _: Path, opened: Any) -> Answer:
             num_beams=1,
             num_return_sequences=1,
             # Beside the library's own limits, which a length named here would replace.
-            stopping_criteria=[lambda ids, *_, **__: torch.full((len(ids),), ids.shape[1] >= width)],
+            stopping_criteria=[_ends_at(width)],
         )[0].tolist()
     theirs = found[1 if config.encoder is not None else source.shape[1] :]
     ends = {*settings.end_ids, settings.pad_id}
     here, there = ([token for token in row if token not in ends] for row in (ours, theirs))
     return Answer(what, here == there, "" if here == there else f"{here} after {source[0].tolist()}, there {there}")
+
+
+def _ends_at(length: int) -> Callable[..., Tensor]:
+    """A criterion of the library's generation that ends texts at a length in tokens."""
+
+    def has_ended(ids: Tensor, *_: Any, **__: Any) -> Tensor:
+        return torch.full((len(ids),), ids.shape[1] >= length)
+
+    return has_ended

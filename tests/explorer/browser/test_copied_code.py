@@ -62,7 +62,7 @@ def test_the_code_prints_what_the_page_shows(
     open_page: Open, serve: Serve, tmp_path: Path, case: str, place: str
 ) -> None:
     served = serve("translator")
-    state = {
+    state: dict[str, Any] = {
         **CROSS,
         "position": 2,
         **PLACES[place],
