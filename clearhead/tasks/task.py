@@ -222,8 +222,7 @@ class Prediction:
     """For a program, such as {"label": "good", "probability": 0.98}."""
 
 
-NOTHING = Prediction("", {})
-"""The prediction for a blank text."""
+NOTHING = Prediction("", {})  # For a blank text.
 
 
 class Trained(Protocol):
