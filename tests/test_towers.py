@@ -192,7 +192,7 @@ def test_refused(clip: tuple[Any, Path, TwoTowerModel], tmp_path: Path) -> None:
         ({"is_decoder": True}, "is_decoder: expected False"),
         ({"text_config": [1]}, r"text_config: expected a table, got \[1\]"),
         ({"projection_dim": "wide"}, "projection_dim: expected a whole number, got"),
-        ({"vision_config": {"hidden_size": -1}}, "vision_config:hidden_size:encoder.d_model: expected greater than 0"),
+        ({"vision_config": {"hidden_size": -1}}, "vision_config:hidden_size: expected greater than 0"),
     ):
         document = json.loads((folder / "config.json").read_text()) | change
         (tmp_path / "config.json").write_text(json.dumps(document))

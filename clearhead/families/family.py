@@ -122,7 +122,8 @@ class Family:
         numbers = self._numbers(head, tensors, where) if isinstance(tensors, Mapping) else {}
         fields, document = self.map_of(head), self.modernize({**document, **numbers})
         ours = fields.read(document, where=where)
-        present = {path: tensors is None or name in tensors for path, name in head.presence.items()}
+        said = set[str]() if tensors is not None else {path for field in fields.fields() for path in field.ours}
+        present = {path: tensors is None or name in tensors for path, name in head.presence.items() if path not in said}
         for path, value in {**self.constants, **head.constants, **present}.items():
             put(ours, path, value)
         try:
@@ -135,6 +136,15 @@ class Family:
             told = fields.translated(told, path)
             mentioned = (name for name in re.findall(r"[a-z_]+(?==)", told) if name in document)
             place = theirs or next(mentioned, None)
+            if theirs in ANGLES:
+                leaf = OF_ANGLES.get(path[-1], path[-1])
+                place = (
+                    leaf
+                    if leaf in document
+                    else f"{theirs}.{leaf}"
+                    if isinstance(document.get(theirs), dict)
+                    else theirs
+                )
             raise UserError(f"{where}{f':{place}' if place else ''}: {told}; {ANOTHER}") from None
         _check_causality(document, config, where)
         return config, head
@@ -275,6 +285,10 @@ def _unlimited(positions: Positions) -> Positions:
 
 
 # Fields of any config that change no computed number, or that support only their usual value.
+ANGLES = ("rope_parameters", "rope_scaling")
+"""Fields whose value is a table of settings."""
+OF_ANGLES = {"base": "rope_theta", "original_length": "original_max_position_embeddings"}
+"""Our settings that stand under these names in the table of rotary angles, or beside it."""
 COMMON: tuple[FieldRule, ...] = (
     ignored("architectures", "auto_map", "dtype", "id2label", "is_encoder_decoder", "label2id", "model_type"),
     ignored("name_or_path", "_name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class"),

@@ -53,9 +53,9 @@ class Towers:
             if not isinstance(document.get(part) or {}, Mapping):
                 raise UserError(f"{where}:{part}: expected a table, got {short(document[part])}; {ANOTHER}")
         own = [same(name, default=self.defaults[name]) for name in self.shared]
-        numbers = ignored("logit_scale_init_value", "initializer_factor", "initializer_range", "text_config*")
-        known = FieldMap((*own, numbers, ignored("vision_config*"), *COMMON))
-        known.values(document, where=where)
+        numbers = ignored("logit_scale_init_value", "initializer_factor", "initializer_range")
+        rest = {name: said for name, said in document.items() if not name.startswith(("text_config", "vision_config"))}
+        FieldMap((*own, numbers, *COMMON)).values(rest, where=where)
 
     def towers(self, document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The configs of the two towers: of texts and of pictures."""

@@ -5,6 +5,7 @@ from contextvars import ContextVar
 from threading import Lock
 from types import TracebackType
 
+import torch
 from torch import nn
 
 _depth: ContextVar[int] = ContextVar("evaluating", default=0)
@@ -19,8 +20,8 @@ class Part(nn.Module):
 
     @property
     def training(self) -> bool:
-        """The module's own mode, or False while this thread is evaluating."""
-        return self.__dict__["training"] and not _depth.get()
+        """The module's own mode, or False while this thread is evaluating. Compiled code knows the own mode alone."""
+        return self.__dict__["training"] and (torch.compiler.is_compiling() or not _depth.get())
 
     @training.setter
     def training(self, mode: bool) -> None:
@@ -30,9 +31,9 @@ class Part(nn.Module):
 class Evaluating:
     """A `with` block in which this thread computes in evaluation mode: without dropout.
 
-    The parts of a network keep their modes, which other threads see and may set. Modules of other packages have one
-    mode for all threads: it is restored when the last thread leaves its block. Blocks may be nested, and one object
-    may be entered many times.
+    The parts of a network keep their modes, which other threads see and may set. Modules of other packages and of
+    compiled networks have one mode for all threads: it is restored when the last thread leaves its block. Blocks may be
+    nested, and one object may be entered many times.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -41,9 +42,10 @@ class Evaluating:
 
     def __enter__(self) -> None:
         _depth.set(_depth.get() + 1)
-        others = [module for module in _modules(self._network) if not isinstance(module, Part)]
+        every = _is_compiled(self._network)
+        others = [module for module in _modules(self._network) if every or not isinstance(module, Part)]
         with _lock:
-            switched = [module for module in others if module.training or module in _held]
+            switched = [module for module in others if module.__dict__["training"] or module in _held]
             for module in switched:
                 _held[module] = _held.get(module, 0) + 1
                 module.training = False
@@ -59,6 +61,11 @@ class Evaluating:
                 if not _held[module]:
                     del _held[module]
                     module.training = True
+
+
+def _is_compiled(network: nn.Module) -> bool:
+    """Whether PyTorch's compiler reads the modes of the parts."""
+    return network._compiled_call_impl is not None or getattr(network, "compiles_steps", False)
 
 
 def _modules(network: nn.Module) -> Iterator[nn.Module]:

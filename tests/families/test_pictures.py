@@ -66,7 +66,10 @@ def test_the_published_sizes() -> None:
         ({"model_type": "dinov2", "layerscale_value": 0.0}, "layerscale_value"),
         ({"model_type": "dinov2", "image_size": 225}, "patch_size=14 must divide image_size=225"),
         ({"model_type": "dinov3_vit", "value_bias": False}, "value_bias: expected query_bias=True"),
-        ({"model_type": "dinov3_vit", "num_attention_heads": 64}, "d_head=6 must be a multiple of 4"),
+        (
+            {"model_type": "dinov3_vit", "num_attention_heads": 64},
+            "num_attention_heads: hidden_size / num_attention_heads=6 must be a multiple of 4",
+        ),
         ({"model_type": "deit", "pooler_act": "gelu", "architectures": ["DeiTModel"]}, "pooler_act: expected 'tanh'"),
     ],
 )

@@ -12,7 +12,7 @@ from clearhead import config as c
 from clearhead.families import preset
 from clearhead.model import Transformer, attention
 from clearhead.model.heads import LanguageHead
-from clearhead.model.recomputed import _pack, recomputed
+from clearhead.model.recomputed import _Kept, _pack, recomputed
 from clearhead.planning import memory
 from clearhead.planning.memory import Activations, Network, Setting, divided, divides, memory_of
 from clearhead.planning.shape import Shape
@@ -68,7 +68,7 @@ def saved_bytes(network: Transformer, shape: Shape, *, mixed: bool, again: bool 
 
     def pack(x: Tensor) -> object:
         kept = _pack(x) if again else x
-        if isinstance(kept, Tensor) and kept.is_floating_point():
+        if isinstance(kept, Tensor | _Kept) and x.is_floating_point():
             saved[x.untyped_storage().data_ptr()] = x
         return kept
 
