@@ -156,4 +156,5 @@ def _print_edges(edges: Edges, points: list[Point]) -> None:
         print(f"{edge.score:9.4f}  {edge.writer:<{width}}  {edge.reader}")
     print(f"\n{'edges':>7}  {'share':>6}  {'metric':>8}  faithfulness")
     for point in points:
-        print(f"{point.n_edges:7,}  {point.share:6.1%}  {point.metric:8.3f}  {point.faithfulness:8.1%}")
+        share = "-" if point.faithfulness is None else f"{point.faithfulness:.1%}"
+        print(f"{point.n_edges:7,}  {point.share:6.1%}  {point.metric:8.3f}  {share:>8}")

@@ -27,8 +27,8 @@ class Point:
     """Of the edges, those with the largest scores."""
     n_edges: int
     metric: float
-    faithfulness: float
-    """(metric - corrupt) / (clean - corrupt): 1 if the circuit does what the network does; NaN without a difference."""
+    faithfulness: float | None
+    """(metric - corrupt) / (clean - corrupt): 1 if the circuit does what the network does; None without a difference."""
 
 
 def curve(circuits: Circuits, edges: Edges, sizes: Sequence[float] = SIZES) -> Iterator[Point]:
@@ -38,7 +38,7 @@ def curve(circuits: Circuits, edges: Edges, sizes: Sequence[float] = SIZES) -> I
     for share in sizes:
         n = round(share * total)
         metric = patched_but(circuits, edges.kept(n))
-        yield Point(share, n, metric, (metric - corrupt) / (clean - corrupt) if clean != corrupt else float("nan"))
+        yield Point(share, n, metric, (metric - corrupt) / (clean - corrupt) if clean != corrupt else None)
 
 
 def patched_but(circuits: Circuits, keep: Tensor) -> float:

@@ -260,7 +260,7 @@ export interface CircuitsReply {
 }
 /** Of the graph: `writer` such as `encoder.blocks.0.attn.heads[h=2]`, `reader` such as `….attn.q[h=0]`. */
 export interface Edge { writer: string; reader: string; score: number }
-export interface FaithfulnessReply { share: number; n_edges: number; metric: number; faithfulness: number }
+export interface FaithfulnessReply { share: number; n_edges: number; metric: number; faithfulness: number | null }
 export interface EdgeReply {
   score: number; exact: number; positions: number[];
   terms: { t: number; d: number; change: number; gradient: number; product: number }[];
