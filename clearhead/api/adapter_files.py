@@ -56,9 +56,9 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
     for name, tensor in others.items():
         module, _, last = name.rpartition(".")
         tensors[f"{TOP}{module}{WRAPPED if module in adapted else '.'}{last}"] = tensor
-    config = _config(network.config, written, ranks, [pair.theirs for pair, _ in found]) | {
-        "bias": "all" if biases else "none"
-    }
+    own_only = all(name.rpartition(".")[0] in adapted for name in biases)
+    config = _config(network.config, written, ranks, [pair.theirs for pair, _ in found])
+    config["bias"] = ("lora_only" if own_only else "all") if biases else "none"
     whole: list[JsonValue] = [*dict.fromkeys(name.rpartition(".")[0] for name in others if name not in biases)]
     config |= {"base_model_name_or_path": base, "modules_to_save": whole or None}
     is_new = not isinstance(network.config.head, LanguageHead) and "head.output.weight" in trained

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.families import family_for
 from clearhead.model import Transformer
-from clearhead.model.adapter import Adapter, freeze, round_blocks
+from clearhead.model.adapter import Adapter, adapters, freeze, round_blocks
 from clearhead.model.grouped import GroupedLinear
 from clearhead.weights import mapping
 from clearhead.weights.documents import shown
@@ -31,17 +31,20 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
     known = {pair.theirs: pair for pair in mapping.pairs(rules, [f"{name}.weight" for name in names])}
     another = f"give the model that it was made from: load(…, base=FOLDER); {base} is another"
     _check_below(network, saved, known, base)
-    _make_base(network, saved, base)
+    if (bits := saved.contract.base_bits) is not None:
+        round_blocks(network, bits)
     plain = {name: network.get_submodule(name) for name in names}
     chosen = _chosen(saved, rules, known, plain, f"{base}, got none; {another}")
     loaded = mapping.load(rules, {name: t.clone() for name, t in saved.others.items()}, where=str(saved.where))
+    tables = {name for module in saved.tables if module in chosen for name in chosen[module][0].ours}
+    whole = {*loaded.tensors, *tables}
+    _check_base(network, saved, whole, base)
     untie(network, saved, loaded.tensors)
     there = dict(network.named_parameters())
-    whole = {*loaded.tensors}
     for module, (pair, maps) in chosen.items():
         try:
             if module in saved.tables:
-                whole.add(_add(saved, module, pair, maps))
+                _add(saved, module, pair, maps)
             else:
                 _put(network, saved, module, pair, maps)
         except UserError as error:
@@ -57,13 +60,12 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
             parameter.requires_grad_(name in whole)
 
 
-def _make_base(network: Transformer, saved: SavedAdapter, base: str) -> None:
-    """Rounds the network, in place, as the adapter was trained beside it; warns if its vectors are others."""
+def _check_base(network: Transformer, saved: SavedAdapter, trained: Collection[str], base: str) -> None:
+    """Warns if the weights below the adapters are others than in training. Types that round otherwise tell nothing."""
     known, kind = saved.contract, str(next(network.parameters()).dtype).removeprefix("torch.")
-    if kind == known.base_dtype and fingerprint(network) != known.base_sha256:
-        _log.warning("%s: made from another model than %s, whose vectors differ; check its base", saved.where, base)
-    if known.base_bits is not None:
-        round_blocks(network, known.base_bits)
+    is_alike = kind == known.base_dtype or (known.base_bits is None and "float16" not in (kind, known.base_dtype))
+    if known.base_sha256 is not None and is_alike and fingerprint(network, trained) != known.base_sha256:
+        _log.warning("%s: made from another model than %s, whose weights differ; check its base", saved.where, base)
 
 
 def _chosen(
@@ -117,8 +119,8 @@ def untie(network: Transformer, saved: SavedAdapter, tensors: Mapping[str, Tenso
     network.config = network.config.model_copy(update={"head": head.model_copy(update={"tied": False})})
 
 
-def _add(saved: SavedAdapter, module: str, pair: Pair, tables: Mapping[str, nn.Module]) -> str:
-    """Adds the change of a token table to it, in place; returns the name of its weight.   W + s (B A)^T"""
+def _add(saved: SavedAdapter, module: str, pair: Pair, tables: Mapping[str, nn.Module]) -> None:
+    """Adds the change of a token table to it, in place.   W + s (B A)^T"""
     down, up = saved.tensors[f"{module}.table_down"], saved.tensors.get(f"{module}.table_up")
     (table,) = tables.values()
     assert isinstance(table, nn.Embedding)
@@ -131,7 +133,6 @@ def _add(saved: SavedAdapter, module: str, pair: Pair, tables: Mapping[str, nn.M
     if (length := saved.tensors.get(f"{module}.magnitude")) is not None:
         weight = weight * (length.flatten().to(weight) / weight.norm(dim=0))
     table.weight.data = weight
-    return pair.ours[0]
 
 
 def _put(network: Transformer, saved: SavedAdapter, module: str, pair: Pair, linears: Mapping[str, nn.Module]) -> None:
@@ -193,12 +194,14 @@ def _is_blocks(saved: SavedAdapter, module: str, ups: Sequence[Tensor]) -> bool:
     return not any(blocks[i][j].any() for i in range(n) for j in range(n) if i != j)
 
 
-def fingerprint(network: Transformer) -> str:
-    """Hash of the vectors of norms and biases below adapters, in the type that holds all of them exactly."""
+def fingerprint(network: Transformer, trained: Collection[str]) -> str:
+    """Hash of the weights below adapters and head but for these: vectors, and three rows of a matrix, in bfloat16."""
+    own = {f"{name}.{part}" for name, _ in adapters(network) for part in PARTS.values()} | {*trained}
+    weights = {n.replace(".base.", "."): one for n, one in network.state_dict().items() if n not in own}
     digest = hashlib.sha256()
-    for name, parameter in sorted(network.named_parameters()):
-        if parameter.ndim == 1 and not name.startswith("head.") and not name.endswith(".magnitude"):
-            digest.update(parameter.detach().double().cpu().numpy().tobytes())
+    for _, one in sorted((n, one) for n, one in weights.items() if not n.startswith("head.")):
+        rows = one[[0, len(one) // 2, -1]] if one.ndim > 1 else one
+        digest.update(rows.reshape(-1).to(torch.bfloat16).view(torch.uint8).cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

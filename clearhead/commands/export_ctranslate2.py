@@ -59,7 +59,8 @@ def convert(model: Model, folder: Path, weights: str, *, name: str) -> float:
                 f"{name}: expected a model that CTranslate2 {ctranslate2.__version__} with transformers"
                 f" {transformers.__version__} converts, got {type(error).__name__}: {why}; try --to onnx"
             ) from error
-    for file, content in model.tokenizer_files().items():
+    contract = {name: json.dumps(one).encode() for name, one in model.contract.files().items()}
+    for file, content in (model.tokenizer_files() | contract).items():
         (folder / file).write_bytes(content)
     return gap
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.analysis import comparison
-from clearhead.api import CONFIG, Model
+from clearhead.api import CONFIG, Model, model_json
 from clearhead.api.pretrained import GENERATION, export
 from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.commands import tell
@@ -124,7 +124,8 @@ def beside(model: Model) -> dict[str, bytes]:
     """Config, settings and tokenizer, as other libraries keep them, by file name."""
     found: dict[str, bytes] = model.tokenizer_files() if model.has_tokenizer else {}
     exported = export(merged(model.network), model.settings(), prefer=model.family, shard_bytes=1 << 62)
-    documents = {} if exported is None else {n: exported.files.json.get(n) for n in (CONFIG, GENERATION)}
+    own = {CONFIG: model_json(model.config, model.settings())}
+    documents = own if exported is None else {n: exported.files.json.get(n) for n in (CONFIG, GENERATION)}
     documents[PREPROCESSOR] = model.reader.processor.config.to_document() if model.reader.processor else None
     documents |= model.contract.files()
     written = {n: json.dumps(document, indent=2).encode() for n, document in documents.items() if document}

@@ -102,13 +102,19 @@ def translate_lines(
     """
     encoder = model.config.encoder
     limit = encoder.max_length if encoder else None
-    lengths = [len(ids) for ids in model.reader.ids(lines)]
+    whole = [len(ids) for ids in replace(model.reader, max_length=None).ids(lines)]
+    most = model.reader.max_length
+    lengths = [n if most is None else min(n, most) for n in whole]
     long = next((i for i, n in enumerate(lengths) if limit is not None and n > limit), len(lines))
     known = [i for i in range(long) if lines[i].strip()]
     found = dict(zip(known, model.hypotheses([lines[i] for i in known], config), strict=True))
     for i in range(long):
         if unknown := model.tokenizer.unknown(lines[i]):
             tell(f"note: line {after + i + 1}: the model has never seen {', '.join(unknown)}")
+        if whole[i] > lengths[i]:
+            tell(
+                f"note: line {after + i + 1}: read {most} of its {whole[i]} tokens, the most in training; try less text"
+            )
         for hypothesis in found.get(i, [None]):
             text = "" if hypothesis is None else model.tokenizer.decode(hypothesis.tokens)
             score = "" if hypothesis is None else f"{hypothesis.score:.4f}"

@@ -103,11 +103,8 @@ class Windows:
 def _windows(
     i: int, pair: tuple[str, str], tokenizer: Tokenizer, marks: PairMarks, limit: int, overlap: int
 ) -> Iterator[Window]:
-    nothing = [tokenizer.unk_id or 0]
-    question = tokenizer.encode(pair[0])[: max(1, (limit - len(marks)) // 2)] or nothing
+    question = tokenizer.encode(pair[0])[: max(1, (limit - len(marks)) // 2)]
     ids, places = tokenizer.encode(pair[1]), tokenizer.offsets(pair[1])
-    if not ids:
-        ids, places = nothing, [(0, len(pair[1]))]
     room = max(1, limit - len(marks) - len(question))
     step = max(1, room - min(overlap, room // 2))
     head = [*marks.before.ids, *question, *marks.between.ids]

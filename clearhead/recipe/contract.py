@@ -37,7 +37,7 @@ class Contract(Config):
     base_dtype: str | None = None
     """The type of number of the model below adapters."""
     base_sha256: str | None = None
-    """Hash of the vectors of the model below adapters, which neither adapters nor rounding change."""
+    """Hash of some numbers of every weight of the model below adapters."""
 
     @classmethod
     def of_recipe(cls, recipe: Mapping[str, JsonValue], n_marks: int, *, where: Path) -> Self:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from clearhead.data.marks import template_marks
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -17,25 +18,26 @@ def fill(
 ) -> list[list[list[tuple[str, float]]]]:
     """For each mask token of each text, the likeliest tokens in its place with their probabilities, best first.
 
-    Raises UserError for a text without the tokenizer's mask token, and for one of more than `limit` tokens.
+    A text of more than `limit` tokens is read in pieces, as in training and evaluation. Raises UserError for a text
+    without the tokenizer's mask token.
     """
-    mask = tokenizer.need("mask")
-    word = tokenizer.library.id_to_token(mask)
+    mask, marks = tokenizer.need("mask"), template_marks(tokenizer)
+    room = max(limit - len(marks), 1)
     found: list[list[list[tuple[str, float]]]] = []
     with Evaluating(network), torch.inference_mode():
-        for number, ids in enumerate(tokenizer.encode_batch(texts, marks=True), start=1):
-            places = [i for i, token in enumerate(ids) if token == mask]
-            if not places:
+        for number, ids in enumerate(tokenizer.encode_batch(texts), start=1):
+            if mask not in ids:
+                word = tokenizer.library.id_to_token(mask)
                 raise UserError(
                     f"text {number}: expected {word} where a word is to be filled in, got none; write {word}"
                 )
-            if len(ids) > limit:
-                raise UserError(
-                    f"text {number}: expected at most {limit} tokens, which this model reads, got {len(ids)}; cut it"
-                )
-            inputs = Tokens(torch.tensor([ids], device=next(network.parameters()).device))
-            best = network(inputs)[0, places].float().softmax(-1).topk(min(n_best, tokenizer.vocab_size))
-            rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            rows: list[tuple[list[int], list[float]]] = []
+            for start in range(0, len(ids), room):
+                piece = marks.around(ids[start : start + room])
+                if places := [i for i, token in enumerate(piece) if token == mask]:
+                    inputs = Tokens(torch.tensor([piece], device=next(network.parameters()).device))
+                    best = network(inputs)[0, places].float().softmax(-1).topk(min(n_best, tokenizer.vocab_size))
+                    rows += zip(best.indices.tolist(), best.values.tolist(), strict=True)
             found.append([[*zip(words_of(tokenizer, some), shares, strict=True)] for some, shares in rows])
     return found
 

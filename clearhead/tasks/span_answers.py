@@ -88,9 +88,8 @@ def best_of(data: Windows, logits: Sequence[np.ndarray]) -> list[Found]:
     none = [Found(0, 0, np.inf, 0.0)] * data.n_questions
     for window, rows in zip(data.windows, logits, strict=True):
         q = window.question
-        found, nothing = _best(window, rows), _none(rows)
-        best = spans[q]
-        if best is None or found.score > best.score:
+        found, nothing, best = _best(window, rows), _none(rows), spans[q]
+        if found is not None and (best is None or found.score > best.score):
             spans[q] = found
         none[q] = min(none[q], nothing, key=lambda one: one.score)
     return [
@@ -103,9 +102,10 @@ def _none(rows: np.ndarray) -> Found:
     return Found(0, 0, float(rows[NO_ANSWER].sum()), _share(rows, NO_ANSWER, NO_ANSWER))
 
 
-def _best(window: Window, rows: np.ndarray) -> Found:
-    cells = rows[window.start : window.start + len(window.places)]
-    n = len(cells)
+def _best(window: Window, rows: np.ndarray) -> Found | None:
+    if not (n := len(window.places)):
+        return None
+    cells = rows[window.start : window.start + n]
     sums = cells[:, :1] + cells[None, :, 1]
     sums[np.tril_indices(n, -1)] = -np.inf
     sums[np.triu_indices(n, MOST_TOKENS)] = -np.inf

@@ -22,6 +22,7 @@ from clearhead.runs import start
 from clearhead.tasks.registry import validate
 from clearhead.training.train import train
 from tests.reliability import Counted
+from tests.reliability.asking_elsewhere import by_peft, elsewhere
 from tests.serve.tiny import client_of
 
 Row = str | tuple[str, str]
@@ -46,8 +47,10 @@ class Kind:
     route: str | None = "predict"
     """What the server does with it; None if it refuses such a model."""
     pairs: bool = False
-    exports: Sequence[str] = ()
-    """The ways to ask that another library is."""
+    exports: Sequence[str] = ("hf", "onnx")
+    """The formats in which other libraries answer the same; `clearhead export` refuses all others."""
+    form: str = ""
+    """How they are asked, if not by the verb."""
 
     @property
     def adapts(self) -> bool:
@@ -114,11 +117,11 @@ def kinds() -> dict[str, Kind]:
     text |= {"documents": "line"}
     tagged = {"kind": "tagged", "paths": "tags.conll"}
     squad = {"train": {"kind": "squad", "paths": "squad.jsonl"}, "max_length": 32, "overlap": 4}
-    both = ("transformers", "onnx")
+    pairs_too, alone = ("hf", "onnx", "ctranslate2"), ("onnx",)
     adapted: dict[str, Any] = {"task": "classification", "data": labels("labels.jsonl"), "training": TRAINING}
     adapted |= {"model": {"start": "base"}}
     return {
-        "classification": Kind(recipe("classification", labels("labels.jsonl"), **encoder), "classify", exports=both),
+        "classification": Kind(recipe("classification", labels("labels.jsonl"), **encoder), "classify"),
         "pictures": Kind(
             {
                 "task": "image_classification",
@@ -130,15 +133,18 @@ def kinds() -> dict[str, Kind]:
             },
             "classify",
             None,
+            form="pictures",
         ),
         "adapter": Kind({**adapted, "adapter": {"rank": 2}}, "classify", exports=("peft",)),
         "adapter over four bits": Kind({**adapted, "adapter": {"rank": 2, "bits": 4}}, "classify", exports=("peft",)),
         "classification of bytes": Kind(
-            recipe("classification", labels("labels.jsonl"), preset="nano", tokenizer="byte_bpe"), "classify"
+            recipe("classification", labels("labels.jsonl"), preset="nano", tokenizer="byte_bpe"),
+            "classify",
+            exports=alone,
         ),
-        "several labels": Kind(recipe("classification", several, **encoder), "classify", exports=both),
-        "regression": Kind(recipe("classification", number, **encoder), "classify", exports=both),
-        "pairs": Kind(recipe("classification", two, **encoder), "classify", pairs=True, exports=both),
+        "several labels": Kind(recipe("classification", several, **encoder), "classify"),
+        "regression": Kind(recipe("classification", number, **encoder), "classify"),
+        "pairs": Kind(recipe("classification", two, **encoder), "classify", pairs=True),
         "spans": Kind(recipe("tagging", {"train": tagged, "max_length": 24}, **encoder), "tag"),
         "tags": Kind(
             recipe("tagging", {"train": {**tagged, "paths": "words.conll"}, "max_length": 24}, **encoder), "tag"
@@ -148,6 +154,7 @@ def kinds() -> dict[str, Kind]:
             recipe("translation", {"train": pairs, "held_out": 0.1, **cut}, **writer, generation=short),
             "translate",
             "translate",
+            exports=pairs_too,
         ),
         "text to text": Kind(
             recipe(
@@ -157,10 +164,14 @@ def kinds() -> dict[str, Kind]:
                 generation=short,
             ),
             "summarize",
+            exports=pairs_too,
+            form="translate",
         ),
         "denoising": Kind(
             recipe("denoising", {"train": text, "held_out": 6, "length": 16}, **writer, generation=short),
             "predict",
+            exports=pairs_too,
+            form="translate",
         ),
         "language model": Kind(
             recipe(
@@ -172,6 +183,8 @@ def kinds() -> dict[str, Kind]:
             ),
             "predict",
             "complete",
+            exports=pairs_too,
+            form="complete",
         ),
         "masked language model": Kind(
             recipe("masked_lm", {"train": text, "held_out": 6, "length": 64}, **encoder), "fill"
@@ -180,7 +193,6 @@ def kinds() -> dict[str, Kind]:
             recipe("embedding", {"train": pairs, "held_out": 8, "max_length": 24}, **encoder),
             "embed",
             "embed",
-            exports=("transformers",),
         ),
     }
 
@@ -476,92 +488,6 @@ def by_verbs(model: Model, kind: Kind) -> Way:
     return ask
 
 
-def by_transformers(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]:
-    """The reference library on the saved folder, told to cut."""
-    import transformers
-
-    cls = transformers.AutoModel if kind.route == "embed" else transformers.AutoModelForSequenceClassification
-    network = cls.from_pretrained(folder).eval()
-    return by_network(network, folder, kind, network.config.id2label)
-
-
-def by_network(
-    network: Any, folder: Path, kind: Kind, names: Mapping[int, str]
-) -> Callable[[Sequence[Row]], list[Answer]]:
-    """A network of the reference library, with the tokenizer of a folder."""
-    import torch
-    import transformers
-
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
-
-    def ask(rows: Sequence[Row]) -> list[Answer]:
-        found: list[Answer] = []
-        for row in rows:
-            texts = ([row],) if isinstance(row, str) else ([row[0]], [row[1]])
-            given = tokenizer(*texts, truncation=True, return_tensors="pt")
-            with torch.inference_mode():
-                if kind.route == "embed":
-                    vector = network(**given).last_hidden_state[0].mean(0)
-                    found.append({"vector": (vector / vector.norm()).tolist()})
-                else:
-                    found.append(scored(network(**given).logits[0].numpy(), kind, names))
-        return found
-
-    return ask
-
-
-def by_peft(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]] | Refusal:
-    """PEFT on the saved adapter, or its warning of a field that it does not know."""
-    import warnings
-
-    import peft
-    import transformers
-
-    names = json.loads((folder / "clearhead_head.json").read_text(encoding="utf-8"))["labels"]
-    base = transformers.AutoModelForSequenceClassification.from_pretrained("base", num_labels=len(names))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        network = peft.PeftModel.from_pretrained(base, folder).eval()
-    unknown = [str(one.message) for one in told if "clearhead_base_bits" in str(one.message)]
-    return Refusal(unknown[0]) if unknown else by_network(network, folder, kind, dict(enumerate(names)))
-
-
-def by_onnx(folder: Path, kind: Kind) -> Callable[[Sequence[Row]], list[Answer]]:
-    """onnxruntime on the exported graph, with the tokenizer beside it."""
-    import onnxruntime
-    import transformers
-
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
-    names = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
-    wanted = [one.name for one in session.get_inputs()]
-
-    def ask(rows: Sequence[Row]) -> list[Answer]:
-        found: list[Answer] = []
-        for row in rows:
-            texts = ([row],) if isinstance(row, str) else ([row[0]], [row[1]])
-            given = tokenizer(*texts, truncation=True, return_tensors="np")
-            types = np.zeros_like(given["input_ids"])
-            logits: Any = session.run(None, {name: given.get(name, types) for name in wanted})[0]
-            found.append(scored(logits[0], kind, {int(i): name for i, name in names.items()}))
-        return found
-
-    return ask
-
-
-def scored(logits: np.ndarray, kind: Kind, names: Mapping[int, str]) -> Answer:
-    """The values of logits, by the kind of labels."""
-    match kind.tables["data"].get("problem_type"):
-        case "regression":
-            return {"values": [float(value) for value in logits]}
-        case "multi_label_classification":
-            shares = 1 / (1 + np.exp(-logits))
-        case _:
-            shares = np.exp(logits - logits.max())
-            shares /= shares.sum()
-    return {"probabilities": {names[i]: float(share) for i, share in enumerate(shares)}}
-
-
 # --- all of them --------------------------------------------------------------------------------------------------
 
 
@@ -653,21 +579,45 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
     if n_lines != len(known):
         tally.broken.append(f"plain: {n_lines} lines for {len(known)} inputs")
     answered = [(row, own) for row, own in known if own]
-    for export in kind.exports if exports else ():
+    if exports:
+        ask_elsewhere(tally, folder, kind, model, [row for row, _ in answered], [own for _, own in answered])
+    return tally
+
+
+def ask_elsewhere(
+    tally: Tally, folder: Path, kind: Kind, model: Model, rows: Sequence[Row], known: Sequence[Answer]
+) -> None:
+    """Asks the exports of a model in their own libraries; the formats that cannot hold it are refused in one line."""
+    form = kind.form or kind.verb
+    if form in ("translate", "complete"):  # Exports are asked without beams.
+        texts: Any = rows
+        said = model.translate(texts, beams=1) if form == "translate" else [*map(model.generate, texts)]
+        known = [{"text": text} for text in said]
+    by_row = dict(zip(rows, known, strict=True))
+    for export in ("peft",) if kind.adapts else ("hf", "onnx", "ctranslate2", "gguf"):
+        place = Path(f"{folder}-{export}")
+        told = command("export", str(folder), "--to", export, "--out", str(place))
+        if isinstance(told, Refusal) or export not in kind.exports:
+            if export in kind.exports:
+                tally.broken.append(f"{export}: {told}")
+            else:
+                tally.refuse(export, "the model", told)
+            continue
         if export == "peft":
-            asked = by_peft(Path(f"{folder}-saved"), kind)
-            if isinstance(asked, Refusal):
+            asked = by_peft(place)
+            if isinstance(asked, str):
                 tally.counts["refused"] += 1
                 continue
-        elif export == "onnx":
-            command("export", str(folder), "--to", "onnx", "--out", f"{folder}-onnx")
-            asked = by_onnx(Path(f"{folder}-onnx"), kind)
         else:
-            asked = by_transformers(Path(f"{folder}-saved"), kind)
-        tally.compare(
-            export, [row for row, _ in answered], asked([row for row, _ in answered]), [o for _, o in answered]
-        )
-    return tally
+
+            def words_of(row: str) -> Any:
+                return by_row[row]["words"]  # pyrefly: ignore[bad-index, unsupported-operation]
+
+            asked = elsewhere(export, place, form, data=kind.tables["data"], words_of=words_of)
+        found, own = asked(rows), known
+        if form == "fill":  # The shares alone: other libraries spell the tokens in other ways.
+            own = [{"masks": [[one["probability"] for one in mask] for mask in row["masks"]]} for row in known]
+        tally.compare(export, rows, found, own)
 
 
 def plain_of(said: str | Refusal, rows: Sequence[Row]) -> list[Answer] | Refusal:
