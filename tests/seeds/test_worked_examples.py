@@ -95,6 +95,7 @@ def test_errata_page_has_every_wrong_record_once(worked_examples: dict[str, dict
         ([1.18], [1.191], 2, "wrong"),
         ([12], [13], None, "wrong"),
         ([12], [12], None, "reproduces"),
+        ([15_360_000], [15_360_001], None, "wrong"),
         ([1, 2], [1], None, "wrong"),
     ],
 )

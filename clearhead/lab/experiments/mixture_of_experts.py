@@ -34,6 +34,17 @@ class Languages:
         return rows[:, :-1], labels
 
 
+def used(network: Transformer) -> int:
+    """The weights that a word goes through: all but the matrices of feed-forwards that have no gradient from a row."""
+    silent = 0
+    for block in network.last_stack.blocks:
+        network.zero_grad()
+        feed_forward = block.get_submodule("ffn")
+        feed_forward(torch.ones(1, 1, network.last_stack.config.d_model)).sum().backward()
+        silent += sum(p.numel() for p in feed_forward.parameters() if p.grad is None or not p.grad.any())
+    return size(network.last_stack.blocks) - silent
+
+
 @torch.no_grad()
 def sorted_by_language(network: Transformer, languages: Languages) -> float:
     """The share of words that go through the expert that takes most of their language, the mean over blocks."""
@@ -52,10 +63,8 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
     languages = Languages(seed)
     for kind, units in KINDS.items():
         network = decoder(WORDS + LANGUAGES, d_model=32, d_ff=units, positions=c.Learned(max_length=LENGTH))
-        unused = 0
         if kind == "eight experts":
             with_experts(network, EXPERTS)
-            unused = sum(size(expert) for mixture in mixtures(network) for expert in mixture.experts[1:])
         weights, steps = size(network.last_stack.blocks), 300 if quick else 800
         begun = process_time()
         learn(network, lambda: languages.batch(32), steps=steps)
@@ -63,7 +72,7 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
         with torch.no_grad():
             excess = mean_loss(network, *languages.batch(512)).item() - languages.chains[0].entropy
         values = {"loss over entropy": excess, "weights": float(weights), "ms a step": ms}
-        values["used"] = float(weights - unused)
+        values["used"] = float(used(network))
         if kind == "eight experts":
             values["words with their language's expert"] = sorted_by_language(network, languages)
         yield Row({"feed-forward": kind}, values)

@@ -117,7 +117,7 @@ EXPERIMENT = Experiment(
             lambda f: max(f.all("weights of the blocks")) / min(f.all("weights of the blocks")),
             at_least=1.0,
             at_most=1.0,
-            otherwise="The blocks differ in size.",
+            role="control",
         ),
         Check(
             "words: accuracy",

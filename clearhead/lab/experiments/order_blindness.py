@@ -68,7 +68,7 @@ EXPERIMENT = Experiment(
             at_most=0.6,
             role="limit",
             otherwise="Under a causal mask a network sees the order even without positions, because each place"
-            " reads another number of symbols.",
+            " reads only what stands before it.",
         ),
     ),
     plot=Plot(x="network", y="accuracy"),

@@ -65,8 +65,8 @@ def right() -> Sequence[Json]:
         stop(
             "scores",
             "attention",
-            "“{query}” and “{key}” have the score {score}: every number here is positive, so that all scores "
-            "are large.",
+            "“{query}” and “{key}” have the score {score}: the numbers of queries and keys are all positive, so "
+            "that no product takes anything away.",
             step="scores",
             numbers={"score": {"at": "{at}.scores.product[h={head},t={t},s={s}]"}},
             **WORD,
@@ -83,7 +83,7 @@ def right() -> Sequence[Json]:
         stop(
             "softmax",
             "attention",
-            "Scores that large leave softmax little choice: “{query}” gives itself {share}.",
+            "Scores that far apart leave softmax little choice: “{query}” gives itself {share}.",
             step="softmax",
             numbers={"share": {"at": "{at}.weights[h={head},t={t},s={t}]", "as": "percent"}},
             **WORD,
@@ -91,7 +91,7 @@ def right() -> Sequence[Json]:
         stop(
             "weighted",
             "attention",
-            "So the output of every row is close to one and the same value.",
+            "Every row gives most of its attention to the first word, so that all outputs are close to its value.",
             step="weighted",
             printed=[printed("s4-16c", f"{ATTENTION}.z[h=0]")],
             **WORD,

@@ -96,8 +96,8 @@ def stops() -> Sequence[Json]:
         stop(
             "without",
             "attention",
-            "Without positions the output of “bank” has length {length} in either order, because its "
-            "neighbour still counts and only the order does not.",
+            "Without positions the output of “bank” has length {length} in either order: its "
+            "neighbour still counts, only the order does not.",
             step="weighted",
             title="Without positions",
             numbers={"length": length},

@@ -21,6 +21,25 @@ SLOW = pytest.mark.slow
 OF_MODELS = ["translator", *(pytest.param(name, marks=SLOW) for name in ("writer", "filler"))]
 
 
+# --- numbers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("locale", "written"), [("de-DE", "0,5"), ("fr-FR", "0,5"), ("en-GB", "0.5")])
+def test_a_setting_is_read_as_its_language_writes_it(open_page: Open, locale: str, written: str) -> None:
+    """A number with either mark is taken and shown with the language's; what is none stays, and changes nothing."""
+    page = open_page("writer", fragment("two three", view="generation"), locale=locale).page
+    fields = page.locator("form.settings input")
+    fields.first.wait_for()
+    temperature = fields.nth(2)
+    for typed, shown, is_wrong in (("0,5", written, "false"), ("0.5", written, "false"), ("warm", "warm", "true")):
+        temperature.fill(typed)
+        temperature.press("Tab")
+        assert (temperature.input_value(), temperature.get_attribute("aria-invalid")) == (shown, is_wrong)
+    fields.first.fill("4,7")
+    fields.first.press("ArrowUp")
+    assert fields.first.input_value() == "5"
+
+
 # --- texts ------------------------------------------------------------------------------------------------------
 
 

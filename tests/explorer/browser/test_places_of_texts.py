@@ -150,7 +150,9 @@ class Continued:
 
 
 def field(opened: Opened, label: str, value: int) -> None:
-    opened.page.locator(".settings label", has_text=label).locator("input").fill(str(value))
+    one = opened.page.locator(".settings label", has_text=label).locator("input")
+    one.fill(str(value))
+    one.press("Tab")
 
 
 @pytest.mark.parametrize("name", ["translator", "writer"])

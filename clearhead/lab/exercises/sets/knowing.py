@@ -33,7 +33,7 @@ def _which_unit() -> Exercise:
         "which-unit", "Find the unit that knows Rome",
         "After `rome` the model says `italy`. Which unit of the feed-forward holds this fact, and no other?",
         "facts", {**ROME, **OTHERS}, ["and", _of_rome(FORGETS), others],
-        "Unit 1. It fires at `rome` (its key, a row of W_1) and writes `italy` (its value, a column of W_2). Remove it, and only "
+        "Unit 1. It fires at `rome` (its key, a column of W_1 in x W_1) and writes `italy` (its value, a row of W_2). Remove it, and only "
         "this fact is gone.",
         chosen(1),
         (
@@ -65,7 +65,7 @@ def _forget() -> Exercise:
                   pick(lambda _: edits(edit(f"{FFN}.out", "zero")), lambda _: edits(edit(f"{FFN}.post", "zero")))),
             Wrong("one-place", ["and", FORGETS, kept], "Forgotten where `rome` stands at t = 2, but not elsewhere. Leave t out of the address.",
                   lambda _: edits(edit(f"{FFN}.post[t=2,f=1]", "zero"))),
-            Wrong("attention", ["<=", ["abs", value("decoder.blocks.0.attn.out")], 1e-6], "Attention is off, and the fact is still there: it is not kept in attention.",
+            Wrong("attention", ["and", KNOWS, ["<=", ["abs", value("decoder.blocks.0.attn.out")], 1e-6]], "Attention is off, and the fact is still there: it is not kept in attention.",
                   lambda _: edits(edit("decoder.blocks.0.attn.out", "zero"))),
             Wrong("other-unit", ["and", KNOWS, changed(f"{FFN}.post")], "You changed a unit that this answer does not need.",
                   lambda random: edits(edit(f"{FFN}.post[f={random.choice([4, 5])}]", "zero"))),
@@ -110,8 +110,8 @@ def _where() -> Exercise:
         "where-knowledge-is", "Attention or feed-forward?",
         "Which edit makes the model lose the countries of all four cities?",
         "facts", inputs, lost,
-        "Switching off the feed-forward. Attention moves what is there from word to word; what a model knows about the world sits "
-        "mostly in the feed-forward's weights.",
+        "Switching off the feed-forward. In this model the units of the feed-forward hold the facts, and attention adds none. Where "
+        "a trained model keeps a fact has to be tested fact by fact.",
         chosen(1),
         (
             Wrong("attention", ["and", KNOWS, changed("decoder.blocks.0.attn.out")], "Without attention the model repeats less, and knows every country.", chosen(0)),
@@ -132,7 +132,7 @@ def _active() -> Exercise:
         "Which share of the six units fires at `rome` (is above 0 after the ReLU)?",
         "facts", {"shown": ROME["shown"]}, answered(active, by=0.01),
         "2 of 6, or 0.333: the unit of Rome and the one that fires at every word. ReLU leaves most units of a trained model silent "
-        "at most words, so a few of them can be read.",
+        "at most words.",
         says(1 / 3, by=0.005),
         (
             Wrong("silent", answered(["-", 1, active], by=0.01), "That is the share of the silent ones.", says(2 / 3, by=0.005)),

@@ -101,8 +101,7 @@ def _first() -> Exercise:
         "Make head 0 look at the first word from everywhere: at least 0.9 of each word's attention.",
         "copier", {"shown": SHOWN, **texts(COPIER, 4, LENGTH, 2)},
         ["and", every(["and", [">=", column, 0.9], _are_shares(0)]), _others_stay(0)],
-        "Such a column is common in trained models: a head rests on the first token where it has nothing to add. Head 2 of "
-        "this model does so.",
+        "Such a column is common in trained models. Head 2 of this model has one, and without that head no answer changes.",
         pick(rows(FIRST, 0), scores(FIRST, 0), closing(FIRST, 0)),
         (
             Wrong("other-head", _other_head(0), OTHER_HEAD.format(0), pick(rows(FIRST, 1), scores(FIRST, 3))),
@@ -244,7 +243,7 @@ def _which_adds_nothing() -> Exercise:
     return Exercise(
         "attention-is-not-effect", "Attention is not importance",
         "Every head but head 0 gives some word nearly all of its attention. Which head can you remove without changing any "
-        "answer?",
+        "logit?",
         "copier", {"shown": SHOWN, **texts(COPIER, 4, LENGTH, 7)},
         every(["and", off, [">=", ["max", value("@")], 0.9]]),
         "Head 2 stares at the first word, but W_O makes nothing of what it reads. A sharp attention map says where a head "
@@ -252,7 +251,7 @@ def _which_adds_nothing() -> Exercise:
         chosen(2),
         (
             Wrong("names", ["not", ["=", word(value("head.logits")), word(plain("head.logits")), 0.5]],
-                  "Without this head the model names other words: it is the one that the answer comes from.", chosen(1)),
+                  "Without this head the model names other words: the answer needs what it adds.", chosen(1)),
             Wrong("average", ["and", changed("head.logits"), same(["at", value("@"), 5], 1 / 6, 0.01)],
                   "Without this head the logits change. It averages, so no single weight is large, and still it matters.", chosen(0)),
             Wrong("quiet", changed("head.logits"), "Without this head the same words win, but every logit of the word itself changes.",

@@ -152,8 +152,8 @@ def _unnoticed() -> Exercise:
         "unnoticed", "A change that the norm hides",
         "Change the vector of the third word (t = 2) by at least 0.5 somewhere, so that no output of the norm before attention changes.",
         "normed", {"shown": SHOWN, **texts(ANIMALS, 4, 5, 1)}, every(["and", changed(at, 0.5), quiet]),
-        "Make it longer: LayerNorm divides by the deviation, so a positive factor disappears. That is why activations may grow in the "
-        "stream without harm to the layers that read it.",
+        "Make it longer: LayerNorm divides by the deviation, so a positive factor disappears. So a layer behind a norm reads "
+        "the same from a vector that has grown.",
         lambda random: edits(edit(at, "scale", random.uniform(1.6, 6))),
         (
             Wrong("turned", ["<=", ["cosine", value(f"{NORM}.out[t=2]"), plain(f"{NORM}.out[t=2]")], -0.99],
@@ -177,7 +177,7 @@ def _alone() -> Exercise:
         "The first word is replaced. Which of these values of the LayerNorm changes?",
         "normed", inputs, every(moved),
         "Only those of the first word. Statistics of a LayerNorm belong to one vector, so it does not matter what else is in the text or "
-        "in the batch, nor how long they are: that is why Transformers use it.",
+        "in the batch, nor how long they are. A BatchNorm in training lets later words change earlier ones.",
         chosen(0),
         (
             Wrong("second", ["and", ["not", moved], option_is(1)], "The second word has its own mean and deviation.", chosen(1)),
@@ -196,8 +196,7 @@ def _bounded() -> Exercise:
         "kept-in-range", "What a norm is good for",
         "All embeddings are multiplied by 100. Which of these values grows 100 times as well?",
         "normed", {"shown": SHOWN, **texts(ANIMALS, 3, 5, 3)}, every(["and", same(value("@"), ["*", 100, plain("@")], 0.5), changed("@", 5)]),
-        "Only the stream itself. The norm brings every vector back to the same size, so scores and everything after them stay in the range "
-        "where softmax and gradients work.",
+        "Only the stream itself. The norm brings every vector back to the same size, so the scores stay as they were.",
         chosen(1),
         (
             Wrong("output", ["and", same(value("@"), plain("@"), 0.05), option_is(0)], "The norm takes the factor away: its output has variance 1 as before.", chosen(0)),

@@ -154,7 +154,7 @@ def _leaves() -> Exercise:
         "what-scaling-is-for", "What scaling is not for",
         "Which of these edits makes rows of weights that do not add up to 1?",
         "wide", _inputs(3), every(["not", shares]),
-        "Only the edit after softmax. Softmax makes shares of any scores, scaled or not: the scale is there for numerical stability, not "
+        "Only the edit after softmax. Softmax makes shares of any scores, scaled or not: the scale keeps them from saturating, and is not there "
         "to bring weights between 0 and 1. (So answer d of the quiz is right, and c is wrong.)",
         chosen(3),
         (

@@ -52,8 +52,8 @@ def _collapse() -> Exercise:
         "Attention here averages all words. Without residual connections the next layer would read one of these values, in which all words "
         "have become the same vector. Which one?",
         "mixer", {"shown": SHOWN, **texts(ANIMALS, 3, 5, 2)}, every(alike),
-        "What attention adds. Only the residual path keeps the words apart; and it gives gradients a way back that no layer can close. "
-        "Without it, deep stacks of attention collapse to one vector.",
+        "What attention adds: the same average for all words. The residual path keeps them apart, and gives gradients a way back through no "
+        "matrix.",
         chosen(1),
         (
             Wrong("embedding", ["and", ["not", alike], option_is(0)], "Each word has its own embedding.", chosen(0)),
