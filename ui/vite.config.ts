@@ -2,17 +2,18 @@ import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { build, defineConfig, type Plugin, type Rolldown } from "vite";
 
-/** texts.json: every language. The module has the little that the page says before it has read it. */
+/** texts.json: every language, and with it the walks that every page has. The module has the little that the page says before it has read it. */
 function texts(): Plugin {
   const folder = new URL("src/i18n/", import.meta.url);
   const read = (name: string): Record<string, string> => JSON.parse(readFileSync(new URL(name, folder), "utf8"));
+  const walks = JSON.stringify(readdirSync(new URL("../walks/", folder)).map((name) => read(`../walks/${name}`)));
   return {
     name: "texts",
     generateBundle() {
       const languages: Record<string, Record<string, string>> = {};
       for (const name of readdirSync(folder).filter((file) => file.endsWith(".json"))) {
         const language = name.split(".")[0]!;
-        languages[language] = { ...languages[language], ...read(name) };
+        languages[language] = { ...languages[language], ...read(name), "walk.all": walks };
       }
       this.emitFile({ type: "asset", fileName: "texts.json", source: JSON.stringify(languages) });
     },
