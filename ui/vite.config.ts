@@ -35,6 +35,23 @@ function mountedOnly(): Plugin {
   };
 }
 
+/** Svelte's code for `<svelte:boundary>`, which no component has: a page is mounted in one that only shows its children. */
+function withoutBoundary(): Plugin {
+  return {
+    name: "without-boundary",
+    apply: "build",
+    enforce: "pre",
+    transform(_, id) {
+      if (!id.endsWith("svelte/src/internal/client/dom/blocks/boundary.js")) return;
+      return { code: `
+        import { EFFECT_PRESERVED, EFFECT_TRANSPARENT } from "#client/constants";
+        import { block, branch } from "../../reactivity/effects.js";
+        export function boundary(node, props, children) { block(() => void branch(() => children(node)), EFFECT_TRANSPARENT | EFFECT_PRESERVED); }
+        export function pending() {}`, map: null };
+    },
+  };
+}
+
 /** Svelte's code for `await` in components, which none has: what waits for it goes. */
 function withoutAwait(): Plugin {
   const SETTLED = "if (async.length === 0 && pending.length === 0)";
@@ -66,7 +83,7 @@ function webgpu(): Plugin {
 /** One module and one style sheet for every host: the page loads them, a widget carries them, an exported file
  *  inlines them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
 export default defineConfig({
-  plugins: [mountedOnly(), withoutAwait(), svelte(), texts(), webgpu()],
+  plugins: [mountedOnly(), withoutBoundary(), withoutAwait(), svelte(), texts(), webgpu()],
   base: "./",
   build: {
     outDir: "../clearhead/explorer/static",
