@@ -2,17 +2,18 @@ import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { build, defineConfig, type Plugin, type Rolldown } from "vite";
 
-/** texts.json: every language. The module has the little that the page says before it has read it. */
+/** texts.json: every language, and with it the walks that every page has. The module has the little that the page says before it has read it. */
 function texts(): Plugin {
   const folder = new URL("src/i18n/", import.meta.url);
   const read = (name: string): Record<string, string> => JSON.parse(readFileSync(new URL(name, folder), "utf8"));
+  const walks = JSON.stringify(readdirSync(new URL("../walks/", folder)).map((name) => read(`../walks/${name}`)));
   return {
     name: "texts",
     generateBundle() {
       const languages: Record<string, Record<string, string>> = {};
       for (const name of readdirSync(folder).filter((file) => file.endsWith(".json"))) {
         const language = name.split(".")[0]!;
-        languages[language] = { ...languages[language], ...read(name) };
+        languages[language] = { ...languages[language], ...read(name), "walk.all": walks };
       }
       this.emitFile({ type: "asset", fileName: "texts.json", source: JSON.stringify(languages) });
     },
@@ -30,6 +31,23 @@ function mountedOnly(): Plugin {
       if (!id.endsWith("svelte/src/internal/client/dom/hydration.js")) return;
       const functions = FUNCTIONS.map((name) => `export function ${name}() {}`);
       return { code: ["export const hydrating = false, hydrate_node = undefined;", ...functions].join("\n"), map: null };
+    },
+  };
+}
+
+/** Svelte's code for `<svelte:boundary>`, which no component has: a page is mounted in one that only shows its children. */
+function withoutBoundary(): Plugin {
+  return {
+    name: "without-boundary",
+    apply: "build",
+    enforce: "pre",
+    transform(_, id) {
+      if (!id.endsWith("svelte/src/internal/client/dom/blocks/boundary.js")) return;
+      return { code: `
+        import { EFFECT_PRESERVED, EFFECT_TRANSPARENT } from "#client/constants";
+        import { block, branch } from "../../reactivity/effects.js";
+        export function boundary(node, props, children) { block(() => void branch(() => children(node)), EFFECT_TRANSPARENT | EFFECT_PRESERVED); }
+        export function pending() {}`, map: null };
     },
   };
 }
@@ -65,7 +83,7 @@ function webgpu(): Plugin {
 /** One module and one style sheet for every host: the page loads them, a widget carries them, an exported file
  *  inlines them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
 export default defineConfig({
-  plugins: [mountedOnly(), withoutAwait(), svelte(), texts(), webgpu()],
+  plugins: [mountedOnly(), withoutBoundary(), withoutAwait(), svelte(), texts(), webgpu()],
   base: "./",
   build: {
     outDir: "../clearhead/explorer/static",

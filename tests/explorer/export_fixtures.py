@@ -16,6 +16,7 @@ from torch import Tensor
 from clearhead.analysis.features import Features, Site
 from clearhead.api import Model
 from clearhead.api.features import attach
+from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.export import contents as baking
@@ -164,14 +165,27 @@ def patching_questions(name: str, session: Session) -> list[Json]:
     if (other := other_of(session)) is None:
         return []
     run, at = plain(session), f"{last(name)}.blocks"
-    asked = {"ask": "patching", "clean": run, "corrupt": {**run, "text": other.text}, "answer": 1, "minus": 0}
+    asked = {"ask": "patching", "clean": run, "corrupt": {**run, "text": other.text}, "minus": 0}
     stack = "encoder" if session.model.is_encoder_decoder else last(name)
     rows = [f"{at}.1.resid_pre", f"{at}.0.attn.out", f"{at}.0.ffn.out", f"{at}.0.attn.z", f"{stack}.blocks.0.resid_pre"]
     rows += [f"{at}.0.cross.z"] * session.model.is_encoder_decoder
+    positions = {-1: rows, 1 if session.model.is_encoder_decoder else 4: list[str]()}
     return [
-        {**asked, "position": -1, "at": rows},
-        {**asked, "position": 1 if session.model.is_encoder_decoder else 4, "at": []},
+        {**asked, "position": i, "answer": answer, "at": at}
+        for i, at in positions.items()
+        if (answer := told_apart(session, {**asked, "position": i})) is not None
     ]
+
+
+def told_apart(session: Session, asked: Json) -> int | None:
+    """The first answer whose logits differ enough between the two texts; some random models have none."""
+    for answer in range(1, session.model.network.head.output.out_features):
+        try:
+            session.answer({**asked, "answer": answer})
+        except UserError:
+            continue
+        return answer
+    return None
 
 
 def _rounded(folder: Path, name: str, live: Format) -> str:

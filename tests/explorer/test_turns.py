@@ -18,6 +18,11 @@ SWEEPS: dict[str, dict[str, JsonValue]] = {
     "effects": {"run": RUN, "at": HEADS},
     "statistics": {"run": RUN, "at": []},
     "lens": {"run": RUN},
+    "generate": {"run": RUN, "settings": {"max_new_tokens": 4}},
+    "circuits": {"run": RUN, "corrupt": OTHER},
+    "edges": {"run": RUN, "corrupt": OTHER, "steps": 2},
+    "faithfulness": {"run": RUN, "corrupt": OTHER, "share": 0.5},
+    "edge": {"run": RUN, "corrupt": OTHER, "writer": "decoder.embed.tokens", "reader": "head.logits"},
     "patching": {"clean": RUN, "corrupt": OTHER, "answer": 1, "minus": 2, "at": ["decoder.blocks.0.attn.z"]},
 }
 
@@ -99,7 +104,7 @@ def test_a_sweep_gives_way_to_what_the_reader_looks_at(ask: str, monkeypatch: py
 
 @pytest.mark.parametrize("ask", SWEEPS)
 def test_a_sweep_is_given_up_between_two_pieces(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, give_way, left, n = session_of("decoder_pre_learned"), LOCK.give_way, threading.Event(), 0
+    session, give_way, left, n = session_of.__wrapped__("decoder_pre_learned"), LOCK.give_way, threading.Event(), 0
 
     def way() -> None:
         nonlocal n

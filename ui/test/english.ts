@@ -3,4 +3,5 @@
 import { know } from "../src/i18n/index.svelte";
 
 const parts = import.meta.glob<Record<string, string>>("../src/i18n/en*.json", { eager: true, import: "default" });
-know("en", Object.assign({}, ...Object.values(parts)) as Record<string, string>);
+const walks = Object.values(import.meta.glob("../src/walks/*.json", { eager: true, import: "default" }));
+know("en", { ...(Object.assign({}, ...Object.values(parts)) as Record<string, string>), "walk.all": JSON.stringify(walks) });

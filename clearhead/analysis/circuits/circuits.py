@@ -20,6 +20,7 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
+from clearhead.progress import pieces
 from clearhead.trace import trace
 
 Baseline = Sequence[Tokens | Tensor] | Literal["zero", "mean"]
@@ -137,7 +138,7 @@ class Circuits:
             change = self.lost_by(self.parts.embedded(name, self.seen))
             if embed.norm is not None or embed.project is not None:
                 change = self.parts.start(name, whole) - self.parts.start(name, whole - change)
-            for i, branch in enumerate([*some, None]):
+            for i, branch in enumerate(pieces([*some, None])):
                 for group in self.parts.reading(name, i):
                     yield group, change
                 if branch is not None:

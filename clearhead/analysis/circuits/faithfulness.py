@@ -13,6 +13,7 @@ from clearhead.analysis.circuits.parts import Copies, Group
 from clearhead.analysis.circuits.patching import metric_of, other_side, read_again
 from clearhead.model.attention import Attention
 from clearhead.model.mode import Evaluating
+from clearhead.progress import pieces
 from clearhead.trace import Edit
 
 SIZES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -51,7 +52,7 @@ def patched_but(circuits: Circuits, keep: Tensor) -> float:
         run = _Run(circuits, keep)
         for name, some in circuits.parts.branches.items():
             run.start(name)
-            for i, branch in enumerate([*some, None]):
+            for i, branch in enumerate(pieces([*some, None])):
                 run.read(circuits.parts.reading(name, i))
                 if branch is not None:
                     run.onward(branch)

@@ -13,6 +13,7 @@ from clearhead.brief import brief
 from clearhead.model import Layout, Tokens
 from clearhead.model.attention import Attention
 from clearhead.model.mode import Evaluating
+from clearhead.progress import pieces
 from clearhead.trace import Edit, Trace, trace
 
 
@@ -40,7 +41,7 @@ def gradients(
     """The mean over `points`, each the embeddings by address, of the gradients of the metric's sum over the batch."""
     writers: dict[str, Tensor] = {}
     groups: list[Tensor] = []
-    for point in points:
+    for point in pieces(points):
         edit: dict[str, Edit] = {at: value.clone().requires_grad_() for at, value in point.items()}
         with Evaluating(parts.network), torch.enable_grad(), trace(parts.network, edit) as seen:
             value = metric(parts.network(*tokens.values()), layout).sum()
@@ -51,7 +52,7 @@ def gradients(
         known = dict(zip(at, found, strict=True))
         writers = {path: known[path] / len(points) + writers.get(path, 0) for path in paths}
         if readers:
-            some = [_through(seen, group, known, value) / len(points) for group in parts.groups]
+            some = [_through(seen, group, known, value) / len(points) for group in pieces(parts.groups)]
             groups = [new + old for new, old in zip(some, groups, strict=True)] if groups else some
     return Gradients(writers, tuple(groups))
 

@@ -10,6 +10,7 @@ from clearhead.analysis.circuits.circuits import Circuits
 from clearhead.analysis.circuits.parts import Copies, Group
 from clearhead.errors import UserError
 from clearhead.model.mode import Evaluating
+from clearhead.progress import pieces
 from clearhead.trace import Edit, nearest, trace
 
 Patched = tuple[str, int | None, Tensor]
@@ -100,7 +101,7 @@ def _losses(circuits: Circuits, each: Sequence[Patched], budget: int) -> list[fl
     """What the metric loses by each patch alone."""
     found: list[float] = []
     several = at_once(circuits, budget)
-    for some in (each[i : i + several] for i in range(0, len(each), several)):
+    for some in pieces(each[i : i + several] for i in range(0, len(each), several)):
         copies = Copies(circuits.parts, circuits.tokens, len(some))
         edit: dict[str, Edit] = {path: _patch(some, path) for path in dict.fromkeys(path for path, _, _ in some)}
         with Evaluating(circuits.network), torch.no_grad(), trace(circuits.network, edit, without=("heads",)):

@@ -18,6 +18,7 @@ from clearhead.explorer.recording.tokens import texts_of
 from clearhead.generation import Hypothesis, Step
 from clearhead.generation.sampling import NEVER
 from clearhead.generation.settings import NARROWING, changed
+from clearhead.progress import pieces
 from clearhead.recipe.generation import GenerationConfig
 
 MOST_NODES = 4096
@@ -113,7 +114,7 @@ def generate(opened: Opened, question: GenerateQuestion) -> Reply:
     config = configured(model.settings(), question.settings)
     tree = Tree(config.length_penalty)
     ends = [0, *[-1] * (config.width - 1)]  # All beams begin as one.
-    for step in writer.steps(config):
+    for step in pieces(writer.steps(config)):
         ends = tree.grow(ends, step)
     paths = [tree.path(found) for found in writer.best]
     best = paths[0] if paths else []

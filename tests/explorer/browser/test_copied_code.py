@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask
 from tests.explorer.browser.conftest import Open, Serve
-from tests.explorer.browser.numbers import agrees
+from tests.explorer.browser.numbers import NUMBER, agrees
 from tests.explorer.browser.page import becomes, fragment
 from tests.explorer.browser.seeing import INPUTS
 from tests.explorer.browser.test_acting import in_python, topk
@@ -59,7 +60,7 @@ PLACES: dict[str, dict[str, Any]] = {
     [*((case, "weights") for case in CASES), *(("zero", place) for place in PLACES), ("another position", "scores")],
 )
 def test_the_code_prints_what_the_page_shows(
-    open_page: Open, serve: Serve, tmp_path: Path, case: str, place: str
+    shared_page: Open, serve: Serve, tmp_path: Path, case: str, place: str
 ) -> None:
     served = serve("translator")
     state: dict[str, Any] = {
@@ -73,7 +74,7 @@ def test_the_code_prints_what_the_page_shows(
     if case == "row":
         n = served.trace(TEXT, TARGET)[0]["decoder.blocks.1.cross.weights"].shape[-1]
         state["edits"] = [{**EDITS["row"][0], "value": [1.0, *[0.0] * (n - 1)]}]
-    opened = open_page(served, fragment(TEXT, state.pop("target", TARGET), **state))
+    opened = shared_page("translator", fragment(TEXT, state.pop("target", TARGET), **state))
     becomes(lambda: ".item()" in opened.code(), True)
     becomes(lambda: f"logits[{state['position']}]" in opened.code().replace("(", ""), True)
     printed = in_python(opened.code(), tmp_path)
@@ -92,3 +93,68 @@ def test_the_page_knows_which_version_of_a_model_it_shows(serve: Serve) -> None:
     assert about["revision"] is None
     named = Session(serve("translator").model, name="some/name", text=TEXT, revision="v2")
     assert ask(named, "about")[0]["revision"] == "v2"
+
+
+COMPUTED: dict[str, dict[str, Any]] = {
+    "lens": {},
+    "heads": {},
+    "generation": {},
+    "logits": {"temperature": 2, "position": 1},
+    "patching": {"other": {"text": OTHER, "target": TARGET}, "position": 1},
+    "circuits": {"other": {"text": OTHER, "target": TARGET}},
+}
+"""Places that compute more than the pass, each with what the reader set."""
+
+
+@pytest.mark.parametrize("view", COMPUTED)
+def test_the_code_computes_what_the_place_shows(shared_page: Open, tmp_path: Path, view: str) -> None:
+    """Every number that it prints last stands in the place, as the page writes it."""
+    opened = shared_page("translator", fragment(TEXT, TARGET, view=view, mode="research", **COMPUTED[view]))
+    main = opened.page.locator("main")
+    if view == "generation":
+        for label, value in {"Temperature": "1.5", "top-k": "6", "seed": "4"}.items():
+            main.locator("form label", has_text=label).locator("input").fill(value)
+        opened.button("Write").click()
+    elif view == "logits":
+        main.locator("input[type=number]").first.fill("3")
+    elif view == "circuits":
+        opened.button("Find the circuit").click()
+    opened.quiet()
+    calls = {"generation": "translate(", "logits": "top_k(", "patching": "Sweep(", "circuits": "circuits_of("}
+    becomes(lambda: calls.get(view, "clearhead.analysis") in opened.code(), True)
+    opened.quiet()
+    lines = in_python(opened.code(), tmp_path).strip()
+    if view == "generation":
+        written = main.locator(".texts .text.A button").all_inner_texts()
+        assert lines.splitlines()[-1] == str(["".join(written).replace("▁", " ").removesuffix("<eos>").strip()])
+        return
+    printed = {
+        "lens": lambda: lines.split("tensor([[[")[-2].rsplit("]]])")[0].split("[[")[-1].split("]")[0],
+        "heads": lambda: ", ".join(re.findall(r"'[^']+': ([-+.e\d]+)", lines)),
+        "logits": lambda: lines.split("values=tensor([")[2].split("]")[0],
+        "patching": lambda: lines.split("torch.return_types")[0].replace("tensor", ""),
+        "circuits": lambda: lines.split(", [Edge")[0].split(")")[0],
+    }[view]()
+    numbers = [float(x) for x in re.findall(r"-?\d[\d.]*(?:e[-+]?\d+)?|nan", printed)]
+    assert len(numbers) >= 2, lines
+    shown = [one[0].strip() for one in NUMBER.finditer(main.inner_text())]
+    missing = [x for x in numbers if not any(agrees(text, x) for text in shown)]
+    assert missing == [], (missing, shown, opened.code())
+
+
+def test_the_code_of_a_difference_prints_both_sides(shared_page: Open, tmp_path: Path) -> None:
+    state = {**CROSS, "part": "attn", "layer": 1, "edits": [{"at": "decoder.blocks.0.attn.z[h=0]", "do": "zero"}]}
+    opened = shared_page("translator", fragment(TEXT, TARGET, view="attention", side="diff", mode="research", **state))
+    becomes(lambda: "other_a[" in opened.code(), True)
+    printed = in_python(opened.code(), tmp_path)
+    words = opened.served.model.tokenizer.tokens
+    shown = opened.chances()
+    for side, part in zip((1, 2), printed.split("torch.return_types.topk(")[1:], strict=True):
+        p, ids = topk(part)
+        seen = [
+            (row[side], share) for word, share in zip(words(ids), p, strict=True) for row in shown if row[0] == word
+        ]
+        assert len(seen) >= 3
+        assert [agrees(text or "", share) for text, share in seen] == [True] * len(seen), (seen, opened.code())
+    cell = opened.page.locator('main td[aria-selected="true"]').first.inner_text()
+    assert agrees(cell, float(printed.strip().splitlines()[-1])), (cell, printed)

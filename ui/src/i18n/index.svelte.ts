@@ -17,9 +17,14 @@ export function language(): string {
   return current.language;
 }
 
+/** What the host sent for a key. */
+export function sent(key: string): string | undefined {
+  return catalogues.get(current.language)?.[key];
+}
+
 /** The text of a key, with `{name}` replaced by its value. Falls back to the built-in English, then to the key. */
 export function t(key: string, values: Record<string, string | number> = {}): string {
-  const text = catalogues.get(current.language)?.[key] ?? first[key] ?? key;
+  const text = sent(key) ?? first[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in values ? String(values[name]) : whole));
 }
 

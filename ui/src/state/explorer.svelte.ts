@@ -9,6 +9,7 @@ import { fieldOf, startOf, walkIn } from "./own";
 import { attentionAt, limit, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
 import { fromFragment, toFragment } from "./permalink";
 import type { PlaceName } from "./places";
+import type { Told } from "./python";
 import { Run } from "./run";
 import { mostTelling } from "./telling";
 
@@ -33,6 +34,7 @@ export class Explorer {
   /** The last sentence that a screen reader is told. */
   said = $state("");
   #focus = $state.raw<(Focus & { view: PlaceName }) | null>(null);
+  #told = $state.raw<(Told & { view: PlaceName }) | null>(null);
   #past: Page[] = $state.raw([]);
   #future: Page[] = $state.raw([]);
   #runs = new Map<string, Run>();
@@ -95,6 +97,15 @@ export class Explorer {
 
   set focus(focus: Focus | null) {
     this.#focus = focus && { ...focus, view: untrack(() => this.page.view) };
+  }
+
+  /** What this place computes beside the pass, for As Python. */
+  get told(): Told | null {
+    return this.#told?.view === this.page.view ? this.#told : null;
+  }
+
+  set told(told: Told | null) {
+    this.#told = told && { ...told, view: untrack(() => this.page.view) };
   }
 
   /** A value of the chosen side: A's, B's, or B's minus A's. */

@@ -5,13 +5,18 @@ import type { About, Edit, RunRequest } from "../core/protocol";
 import type { Run } from "./run";
 
 const IMAGE = "image.png";
+export const READ = "from clearhead.explorer.recording.tokens import read";
 /** The name of a model that was opened from Python (clearhead/explorer/answering/opened.py). */
 const UNNAMED = "model";
 
 /** What the page shows of a run: the position and temperature of its answer, and the number that is looked at. */
-export interface Shown { position: number; temperature: number; number: string | null }
+export interface Shown { position: number; temperature: number; number: string | null; told: Told | null; against: Run | null }
 
-export function asPython(about: About, run: Run, { position, temperature, number: at }: Shown): string {
+/** What a place computes beside the pass: imports and lines, of the model as it was opened or of the shown run. */
+export interface Told { imports: string[]; lines: string[]; plain?: boolean }
+
+/** The code of a run. `against`: what it is compared with, where the page shows the difference. */
+export function asPython(about: About, run: Run, { position, temperature, number: at, told, against }: Shown): string {
   const { request, reply } = run, imports = new Set(["import clearhead"]), names = new Set<string>();
   const patched: string[] = [], directed: string[] = [];
   const edits = request.edits.map((edit, i) => `    ${text(edit.at)}: ${value(edit, i, run, names, directed)},`);
@@ -28,8 +33,11 @@ export function asPython(about: About, run: Run, { position, temperature, number
     lines.push(`attach(model.network, ${attached.map((one) => `load_features(${one.source})`).join(", ")})`);
   }
   const path = at === null ? "" : parseAddress(at).path, number = path in reply.facts ? `trace[${text(at!)}]` : null;
-  request.edits.forEach((edit, i) => edit.from && patched.push(...before(i, edit.from, about, request, imports)));
+  request.edits.forEach((edit, i) => edit.from && patched.push(...before(`${i}`, edit.from, about, request, imports)));
   lines.push(...patched);
+  told?.imports.forEach((one) => imports.add(one));
+  if (told?.plain) lines.push(...told.lines);
+  if (against) lines.push(...before("a", readBy(against), about, request, imports));
   if (isChanged(request)) lines.push(`model = model.changed(${change(request)})`);
   lines.push(...directed);
   if (edits.length) lines.push("edit = {", ...edits, "}");
@@ -37,10 +45,13 @@ export function asPython(about: About, run: Run, { position, temperature, number
   lines.push(...traced("trace, logits", "model", about, { ...request, target: reply.target }, wroteItself(run), edits.length ? "edit" : "", imports));
   const { kind } = about.plan.config.head, width = reply.facts["head.logits"]?.shape.at(-1) ?? 0;
   if (/^(language|classification|tagging)$/.test(kind)) {
-    const row = `logits${kind === "classification" ? "" : `[${position}]`}`;
-    lines.push(`print(${temperature === 1 ? row : `(${row} / ${temperature})`}.softmax(-1).topk(${Math.min(5, width)}))`);
+    for (const logits of against ? ["logits_a", "logits"] : ["logits"]) {
+      const row = `${logits}${kind === "classification" ? "" : `[${position}]`}`;
+      lines.push(`print(${temperature === 1 ? row : `(${row} / ${temperature})`}.softmax(-1).topk(${Math.min(5, width)}))`);
+    }
   }
-  if (number) lines.push(`print(${number}.item())  # ${at}`);
+  if (told && !told.plain) lines.push(...told.lines);
+  if (number) lines.push(`print(${against ? `(${number} - other_a[${text(at!)}])` : number}.item())  # ${at}`);
   if (names.size) imports.add(`from clearhead.trace import ${[...names].sort().join(", ")}`);
   const order = [...imports].sort((one, other) => Number(one.startsWith("from")) - Number(other.startsWith("from")) || (one < other ? -1 : 1));
   return `${[...order, "", ...lines].join("\n")}\n`;
@@ -60,10 +71,10 @@ function opening(name: string, about: About, request: RunRequest): string[] {
 }
 
 /** The pass that a patch is taken from, with its own change: of the same weights, or of another checkpoint. */
-function before(i: number, from: RunRequest, about: About, request: RunRequest, imports: Set<string>): string[] {
+function before(i: string, from: RunRequest, about: About, request: RunRequest, imports: Set<string>): string[] {
   const isSame = (from.step ?? null) === (request.step ?? null), own = isSame ? "model" : `model_${i}`;
   const name = isChanged(from) ? `${own}.changed(${change(from)})` : own;
-  return [...(isSame ? [] : opening(own, about, from)), ...traced(`other_${i}, _`, name, about, from, from.written ?? null, "", imports)];
+  return [...(isSame ? [] : opening(own, about, from)), ...traced(`other_${i}, logits_${i}`, name, about, from, from.written ?? null, "", imports)];
 }
 
 /** A traced pass: by the text where that says all, else by the tokens that were read. */
@@ -72,12 +83,24 @@ function traced(made: string, model: string, about: About, request: RunRequest, 
   if (written === null && (about.has_tokenizer || about.kind === "image")) {
     return [`${made} = ${model}.trace(${input(about, request)}${target === null ? "" : `, ${text(target)}`}${edits})`];
   }
-  for (const line of ["import torch", "from clearhead.explorer.recording.tokens import read"]) imports.add(line);
-  const other = written ? `"", written=[${written.join(", ")}]` : target === null ? "None" : text(target), [seen, logits] = made.split(", ");
+  for (const line of ["import torch", READ]) imports.add(line);
+  const [seen, logits] = made.split(", ");
   return [
     `with torch.no_grad(), ${model}.tracing(${edit}) as ${seen}:`,
-    `    ${logits} = ${model}.network(*read(${model}, ${input(about, request)}, ${other}).inputs)[0]`,
+    `    ${logits} = ${model}.network(*${inputsOf(about, { ...request, written: written ?? undefined }, model)})[0]`,
   ];
+}
+
+/** What the stacks read; its code imports READ. */
+export function inputsOf(about: About, request: RunRequest, model = "model"): string {
+  const { target, written } = request;
+  const other = written ? `"", written=[${written.join(", ")}]` : target === null ? "None" : text(target);
+  return `read(${model}, ${input(about, request)}, ${other}).inputs`;
+}
+
+/** The request of a run with the tokens that it read. */
+export function readBy(run: Run): RunRequest {
+  return { ...run.request, target: run.reply.target, written: wroteItself(run) ?? undefined };
 }
 
 /** The folder of a checkpoint: beside the one that was opened, or inside the run's folder. */
@@ -141,6 +164,6 @@ function number(x: number): string {
 }
 
 /** A Python string literal: JSON's, except for the one character that Python escapes. */
-function text(value: string): string {
+export function text(value: string): string {
   return JSON.stringify(value).replaceAll("\u007f", "\\x7f");
 }

@@ -7,14 +7,17 @@ import type { Reading, Stop, StopPlace, Walk, When } from "../core/walk";
 import { num, percent } from "../draw/format";
 import { isOpen } from "../engine/functions";
 import { kindOf } from "../engine/ops";
+import { sent } from "../i18n/index.svelte";
 import { answerOf, softmax } from "./answer.svelte";
 import { attentionAt, limit, NOTHING, plainPage, requestA, requestB, type Page, type Reads } from "./page";
 import { fromFragment } from "./permalink";
 import { hasPlace, placeOf } from "./places";
 import type { Run } from "./run";
 
-/** The walks that every page has: the files of src/walks/. */
-export const WALKS: readonly Walk[] = Object.values(import.meta.glob<Walk>("../walks/*.json", { eager: true, import: "default" }));
+/** The walks that every page has: the files of src/walks/, which come with the texts. */
+export function walks(): Walk[] {
+  return JSON.parse(sent("walk.all") ?? "[]") as Walk[];
+}
 
 /** The part of a page's state that a stop sets. */
 export type Placement = Pick<Page,

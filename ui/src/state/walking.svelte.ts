@@ -11,7 +11,7 @@ import { STEPS, type PlaceName, type Step } from "./places";
 import type { Run } from "./run";
 import { EMPTY, named } from "./own";
 import {
-  filled, FREE, isBare, namesOf, piecesOf, placeIn, placementOf, readableBy, requestOf, stopsOf, valueOf, WALKS, type Passes, type Piece, type Placement, type Read,
+  filled, FREE, isBare, namesOf, piecesOf, placeIn, placementOf, readableBy, requestOf, stopsOf, valueOf, walks, type Passes, type Piece, type Placement, type Read,
 } from "./walk";
 
 /** A sentence with its numbers, by their names. */
@@ -25,7 +25,7 @@ const MOST_CHOICES = 5;
 export class Walking {
   /** The one that was recorded first, then those that came with the model. */
   walks: Walk[] = $derived.by(() => {
-    const { about, own } = this.app, given = [...(about.walks ?? []), ...WALKS].filter(({ name }) => name !== own?.name);
+    const { about, own } = this.app, given = [...(about.walks ?? []), ...walks()].filter(({ name }) => name !== own?.name);
     return [...(own ? [own] : []), ...given].filter((walk) => stopsOf(walk, about).length > 0);
   });
   /** Whether the recorded walk is being edited. */

@@ -6,7 +6,7 @@ import { differs, linkTo, rowsOf, wordOf } from "../../src/parts/walk";
 import { Explorer } from "../../src/state/explorer.svelte";
 import { fromFragment, toFragment } from "../../src/state/permalink";
 import { placeOf } from "../../src/state/places";
-import { filled, isBare, piecesOf, placeIn, WALKS } from "../../src/state/walk";
+import { filled, isBare, piecesOf, placeIn, walks } from "../../src/state/walk";
 import { largestOf, walking, type Walking } from "../../src/state/walking.svelte";
 import { fileOf, hostOf, names } from "../host/files";
 
@@ -203,6 +203,7 @@ describe("the parts of a stop", () => {
   });
 
   test("every walk is named once, and begins at its first stop", () => {
-    expect(new Set(WALKS.map((walk) => walk.name)).size).toBe(WALKS.length);
+    expect(walks().length).toBeGreaterThan(0);
+    expect(new Set(walks().map((walk) => walk.name)).size).toBe(walks().length);
   });
 });

@@ -3,6 +3,7 @@
 import { messageOf } from "../../core/errors";
 import type { GenerateReply, GenerateSettings, RunRequest } from "../../core/protocol";
 import type { Explorer } from "../../state/explorer.svelte";
+import { text as literal, type Told } from "../../state/python";
 import { requestA, requestB } from "../../state/page";
 import { prefixOf } from "./tree";
 
@@ -23,6 +24,7 @@ export class Generation {
   error = $state<string | null>(null);
   /** The text, edits and settings that `a` and `b` were written with. */
   #made = "";
+  #writing = new AbortController();
 
   constructor(readonly app: Explorer) {}
 
@@ -36,21 +38,38 @@ export class Generation {
     return this.a !== null && this.#made !== this.#wanted;
   }
 
+  /** What Python writes with the same settings; null for edits, which are made at their own positions here. */
+  get code(): Told | null {
+    const { app, settings: { max_new_tokens, beams, temperature, top_k, top_p, seed } } = this, cuts = temperature > 0 && beams === 1;
+    if (app.side !== "a" && app.b?.request.edits.length) return null;
+    const given = Object.entries({ max_new_tokens, beams, temperature: beams > 1 ? 0 : temperature, top_k: cuts ? top_k : null, top_p: cuts ? top_p : null, min_p: null, seed });
+    const fields = given.map(([name, value]) => `${name}=${value ?? "None"}`).join(", ");
+    const reads = literal((app.shown ?? app.a)!.request.text);
+    return { imports: [], lines: [`print(model.${app.about.kind === "encoder-decoder" ? `translate([${reads}]` : `generate(${reads}`}, ${fields}))`] };
+  }
+
+  /** Nobody waits for what is being written any more. */
+  stop(): void {
+    this.#writing.abort();
+  }
+
   /** Writes with the page as it is now. */
   async write(): Promise<void> {
+    this.stop();
+    const { signal } = (this.#writing = new AbortController());
     const { host, page } = this.app;
     const wanted = this.#wanted;
     const second = requestB(page);
     [this.busy, this.error] = [true, null];
     try {
       const ask = (run: RunRequest): Promise<GenerateReply> =>
-        host.ask("generate", { run: this.#start(run), settings: $state.snapshot(this.settings) }).then(({ json }) => json);
+        host.ask("generate", { run: this.#start(run), settings: $state.snapshot(this.settings) }, signal).then(({ json }) => json);
       const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
       [this.a, this.b, this.at, this.#made] = [a, b, 0, wanted];
     } catch (error) {
-      this.error = messageOf(error);
+      if (!signal.aborted) this.error = messageOf(error);
     } finally {
-      this.busy = false;
+      if (signal === this.#writing.signal) this.busy = false;
     }
   }
 
