@@ -38,6 +38,7 @@ ROLES: dict[Role, tuple[str, ...]] = {
 }
 
 TEXT = "text: expected text that is valid Unicode"
+IDS = "ids: expected tokens that the tokenizer's rules can join"
 VISIBLE = str.maketrans({" ": SPACE, "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
 
@@ -251,7 +252,8 @@ class Tokenizer:
         return self.decode_batch([ids])[0]
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        texts = self.library.decode_batch([list(ids) for ids in batch], skip_special_tokens=True)
+        rows = [list(ids) for ids in batch]
+        texts = guarded(lambda: self.library.decode_batch(rows, skip_special_tokens=True), IDS)
         return [cleaned(text) for text in texts] if self._cleans else texts
 
     @cached_property

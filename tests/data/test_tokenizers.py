@@ -248,7 +248,7 @@ def test_a_panic_of_the_library_is_one_line_and_shows_nothing_else(
     document["pre_tokenizer"] = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
     tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps(document).encode()}, where="t")
     for read in (tokenizer.encode, tokenizer.offsets):
-        with pytest.raises(UserError, match="PanicException: Onig"):
+        with pytest.raises(UserError, match="got a failure of the library: Onig"):
             read("a" * 200 + "!")
     assert capfd.readouterr() == ("", "")
     os.write(2, b"as before")
@@ -270,6 +270,39 @@ def test_rules_that_multiply_a_text_end_no_process(rules: dict[str, Any], monkey
     known = tokenizer.library.token_to_id("▁a")
     assert known is not None
     assert tokenizer.decode([known]) == "a"
+
+
+def test_a_text_that_takes_all_its_time_does_not_hold_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "SECONDS", 1)
+    rules = replaced({"Regex": " +$"}, "", 1)
+    document = {**json.loads(Tokenizer.train(["a a"], Words()).to_files()["tokenizer.json"]), **rules}
+    tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps(document).encode()}, where="t")
+    said: list[str] = []
+
+    def bomb() -> None:
+        with pytest.raises(UserError, match="expected rules that need at most") as error:
+            tokenizer.encode("a" + " " * 90_000 + "x")
+        said.append(str(error.value))
+
+    thread = threading.Thread(target=bomb)
+    thread.start()
+    assert tokenizer.encode("") == []
+    assert not said, "the other text waited"
+    thread.join()
+    assert said
+
+
+def test_a_decoder_that_fails_is_one_line() -> None:
+    files = Tokenizer.train(["a a"], Words()).to_files()
+    steps = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": ""},
+        {"type": "Strip", "content": "a", "start": 0, "stop": 9},  # Panics where nothing is left.
+    ]
+    decoder = {"type": "Sequence", "decoders": steps}
+    document = {**json.loads(files["tokenizer.json"]), "decoder": decoder}
+    tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps(document).encode()}, where="t")
+    with pytest.raises(UserError, match=r"^ids: expected tokens that the tokenizer's rules can join, got a failure of"):
+        tokenizer.decode(tokenizer.encode("a a"))
 
 
 def test_what_works_apart_gives_what_the_library_gives() -> None:

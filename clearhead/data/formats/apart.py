@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 import tokenizers
 
 from clearhead.data.formats.bounds import LONGEST_PIECE, parts_of, unbounded
+from clearhead.data.formats.checked import failure
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 
@@ -26,6 +27,8 @@ MEMORY, MEMORY_PER_CHARACTER = 1 << 30, 1 << 10
 """Bytes that a call may take, and bytes for each character of its texts or of the tokenizer."""
 SECONDS, CHARACTERS_PER_SECOND = 2, 100_000
 """Seconds of CPU time that a call may take, and characters for each second more."""
+AT_ONCE = 4
+"""Processes of a tokenizer: a text that takes all its time does not hold the others."""
 
 
 class Encoding(NamedTuple):
@@ -92,40 +95,46 @@ class TokenizerApart:
 
 
 class Child:
-    """A process that holds one tokenizer. It starts with the first question, and again after its end."""
+    """Processes that hold one tokenizer, one for each question at a time. They start with a question, and again after
+    their end.
+    """
 
     def __init__(self, document: str) -> None:
         self.document = document
-        self.process: subprocess.Popen[bytes] | None = None
-        self.lock = threading.Lock()
+        self.idle: list[subprocess.Popen[bytes]] = []
+        self.turns = threading.BoundedSemaphore(AT_ONCE)
 
     def ask(self, texts: list[Any], *question: object) -> Any:
         """The answer to a question about texts. Raises UserError beyond the limits, and for the library's errors."""
         n = sum(len(json.dumps(text)) for text in texts)
         limits = MEMORY + MEMORY_PER_CHARACTER * (n + len(self.document)), SECONDS + n // CHARACTERS_PER_SECOND
-        with self.lock:
+        with self.turns:
             try:
-                if self.process is None:
-                    self.start(limits[0])
-                found = self.send([limits, texts, *question])
+                try:
+                    process = self.idle.pop()
+                except IndexError:
+                    process = self.start(limits[0])
+                found = send(process, [limits, texts, *question])
             except OSError as error:
                 found = {"wrong": reason(error)}
-            if found is None:
-                self.process = None
-                raise UserError(
-                    f"tokenizer: expected rules that need at most {limits[0] >> 20} MB and {limits[1]} s for a text of"
-                    f" {n} characters, got more; try another tokenizer"
-                )
+            else:
+                if found is not None:
+                    self.idle.append(process)
+        if found is None:
+            raise UserError(
+                f"tokenizer: expected rules that need at most {limits[0] >> 20} MB and {limits[1]} s for a text of"
+                f" {n} characters, got more; try another tokenizer"
+            )
         if "wrong" in found:
             raise UserError(f"tokenizer: expected rules that can read the text, got {found['wrong']}; try another")
         return found["right"]
 
-    def start(self, memory: int) -> None:
-        """Starts the process and gives it the tokenizer."""
+    def start(self, memory: int) -> subprocess.Popen[bytes]:
+        """A new process, which has been given the tokenizer."""
         # -P and this package's own path: nothing from the current folder is imported.
         package = str(Path(__file__).resolve().parents[3])
         environment = {**os.environ, "PYTHONPATH": package, "TOKENIZERS_PARALLELISM": "false"}
-        self.process = process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", __spec__.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -134,23 +143,24 @@ class Child:
             start_new_session=True,  # Ctrl-C is its parent's.
         )
         weakref.finalize(self, end, process)
-        self.send([(memory, SECONDS + len(self.document) // CHARACTERS_PER_SECOND), [], "load", self.document])
+        send(process, [(memory, SECONDS + len(self.document) // CHARACTERS_PER_SECOND), [], "load", self.document])
+        return process
 
-    def send(self, message: object) -> Any:
-        """The answer of the process; None if it has ended."""
-        assert self.process is not None
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            return None
-        line = self.process.stdout.readline()
-        if not line.endswith(b"\n"):
-            end(self.process)
-            return None
-        return parse(line, "tokenizer")
+
+def send(process: subprocess.Popen[bytes], message: object) -> Any:
+    """The answer of a process; None if it has ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        return None
+    line = process.stdout.readline()
+    if not line.endswith(b"\n"):
+        end(process)
+        return None
+    return parse(line, "tokenizer")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -191,8 +201,8 @@ def main() -> None:
             answer = {"right": found}
         except MemoryError:
             os._exit(3)
-        except BaseException as error:  # A panic of the library derives from it.
-            answer = {"wrong": f"{type(error).__name__}: {reason(error)}"}
+        except BaseException as error:
+            answer = {"wrong": failure(error)}
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
         sys.stdout.buffer.flush()
 

@@ -9,12 +9,12 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import dropwhile
 from math import inf, prod
 from typing import Any
 
 import tokenizers
 
-from clearhead.data.formats.byte_pairs import PATTERNS
 from clearhead.data.formats.checked import json_object
 from clearhead.data.schemes import patterns
 
@@ -31,13 +31,17 @@ HARMLESS = frozenset(
     "NFC NFD NFKC NFKD Lowercase Strip StripAccents Nmt Whitespace WhitespaceSplit "
     "Punctuation Digits Metaspace CharDelimiterSplit UnicodeScripts FixedLength ByteFallback Fuse CTC".split()
 )
-OWN = ("^ +| +$",)
-"""Regular expressions of SentencePiece's converters."""
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-_ATOM = re.compile(r"\\[pP]\{\^?\w+\}|\\[^\dgk]|\[(?:[^\[\]\\]|\\.)*\]|[^()|?*+{}\\\[\]]")
-_COUNT = re.compile(r"\{\d{1,2}(?:,\d{0,2})?\}")
-_GROUP = re.compile(r"\(\?[x|]*\)")
-MOST_OPTIONAL = 4
+LONGEST_PATTERN = 2000
+MOST_WAYS = 64
+"""Ways to read the optional parts of an alternative."""
+_ATOM = r"\\[pP]\{\^?\w+\}|\\(?:[dDsSwWnrtfv]|[^\w\s])|[^()|?*+{}\\\[\]]"
+_CLASS = r"\[(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])+\]"
+_ITEM = re.compile(
+    rf"(?P<atom>(?P<group>\((?:\?(?:i?:|<?[=!]|>))?(?:{_ATOM}|{_CLASS}|\|)*\))|{_ATOM}|{_CLASS})"
+    r"(?P<times>[?*+]\+?|\{\d{1,2}(?:,\d{0,2})?\})?"
+)
+_OPTIONAL, _LONG = ("?", "*"), ("*", "+", "{")
 
 
 def unbounded(parts: Mapping[str, Any]) -> bool:
@@ -122,17 +126,46 @@ def _is_plain(model: Mapping[str, Any]) -> bool:
 
 @cache
 def is_linear(pattern: str) -> bool:
-    """Whether a regular expression is known to read each character a few times at most.
+    """Whether a regular expression reads each character of any text a few times at most.
 
-    A published one is. So is any whose alternatives repeat nothing but their last character, because nothing follows at
-    which they could fail and try again.
+    Nothing that repeats is repeated. An alternative that may fail after a run of characters has only one such run, and
+    a later alternative takes the same run whole, or the run must not follow a character of its own kind: no run is
+    searched again from each of its characters.
     """
-    if pattern in (*OWN, *PATTERNS, *patterns()):
+    if pattern in patterns():
         return True
-    if "(?~" in pattern:  # Repeats what does not look like a repetition.
+    ways = _alternatives(pattern)
+    return ways is not None and all(_is_searched_once(one, ways[i + 1 :]) for i, one in enumerate(ways))
+
+
+def _alternatives(pattern: str) -> list[list[tuple[str, str]]] | None:
+    """What each alternative reads, one after another, and how often; None if that is not simple."""
+    found: list[list[tuple[str, str]]] = [[]]
+    at = 0
+    while at < len(pattern) <= LONGEST_PATTERN:
+        if pattern[at] == "|":
+            found.append([])
+            at += 1
+        elif (item := _ITEM.match(pattern, at)) and not (item["group"] and (item["times"] or "?")[0] in "+*{"):
+            found[-1].append((item["atom"], item["times"] or ""))
+            at = item.end()
+        else:
+            return None
+    return found if len(pattern) <= LONGEST_PATTERN else None
+
+
+def _is_searched_once(items: list[tuple[str, str]], later: list[list[tuple[str, str]]]) -> bool:
+    """Whether one alternative, with those after it, takes a run that it has read."""
+    if prod((1 + (atom[0] == "(") * atom.count("|")) * (1 + (times[:1] == "?")) for atom, times in items) > MOST_WAYS:
         return False
-    for part in _GROUP.sub("x", _ATOM.sub("x", _COUNT.sub("+", pattern))).split("|"):
-        atoms = part[:-1] if part.endswith(("x+", "x*")) else part
-        if not set(atoms) <= {"x", "?"} or "??" in atoms or atoms.startswith("?") or atoms.count("?") > MOST_OPTIONAL:
+    needed = max((i for i, (_, times) in enumerate(items) if times[:1] not in _OPTIONAL), default=0)
+    runs = [atom for atom, times in items[:needed] if times[:1] in _LONG]
+    if len(runs) == 1 and items[0] == (f"(?<!{runs[0]})", "") and items[1][0] == runs[0]:
+        return True
+    for other in later if len(runs) == 1 else ():
+        first, *rest = [*dropwhile(lambda item: item[1][:1] == "?", other), ("", "")]
+        if first[0] != runs[0] or first[1][:1] not in ("*", "+"):
             return False
-    return True
+        if first[1][:1] == "+" and all(times[:1] in _OPTIONAL for _, times in rest[:-1]):
+            return True
+    return not runs

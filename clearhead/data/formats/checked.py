@@ -88,7 +88,7 @@ def flag(settings: Mapping[str, object], key: str, default: bool) -> bool:
 def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
     """Returns the action's result, and turns any exception of the library into a one-line UserError.
 
-    A panic of the library derives from BaseException, not from Exception. Its report on standard error is dropped.
+    The report of a panic on standard error is dropped.
     """
     try:
         with _without_reports():
@@ -96,8 +96,13 @@ def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
     except (KeyboardInterrupt, SystemExit, GeneratorExit, UserError):
         raise
     except BaseException as error:
-        got = f"{type(error).__name__}: {reason(error)}"
-        raise UserError(f"{message}, got {got}{remedy and f'; {remedy}'}") from None
+        raise UserError(f"{message}, got {failure(error)}{remedy and f'; {remedy}'}") from None
+
+
+def failure(error: BaseException) -> str:
+    """What a library raised, in one line. A panic of the library derives from BaseException, not from Exception."""
+    kind = type(error).__name__ if isinstance(error, Exception) else "a failure of the library"
+    return f"{kind}: {reason(error)}"
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def _normalizers(model: PieceModel) -> list[normalizers.Normalizer]:
             steps.append(normalizers.NFC())
         steps.append(table)
     if model.remove_extra_whitespaces:
-        steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
     return steps
 
 

@@ -79,7 +79,7 @@ def open_sides(
     names = tokenizers.Tokenizer(models.WordLevel(dict(target_ids), unk_token=_mark(settings, "unk_token")))
     names.add_special_tokens(_present(settings, target_ids))
     names.decoder = decoders.Sequence(
-        [decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Replace(Regex("^ +| +$"), "")]
+        [decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Replace(Regex("^ +|(?<! ) +$"), "")]
     )
     return names, Sides(source, target)
 
