@@ -20,7 +20,7 @@ from clearhead.generation.drafting import Drafter, Guess, NetworkDrafter
 from clearhead.generation.pace import Pace
 from clearhead.generation.sampling import History
 from clearhead.model import Tokens, Transformer
-from clearhead.model.snapshot import Snapshot, obstacle, watching
+from clearhead.model.snapshot import Snapshot, watching
 from clearhead.trace import watched
 
 MOST = 16
@@ -122,8 +122,7 @@ class Speculation:
         self.reader.cut(self.n_read)
         began = time.perf_counter()
         looks = self.snapshot is None and self.obstacle is None and not watched()
-        rests = watched() or self.snapshot is None
-        guesses = [] if rests else list(self._guesses(history))
+        guesses = [] if watched() or self.snapshot is None else list(self._guesses(history))
         drafted = time.perf_counter()
         read = Tokens(torch.cat([token, token.new_tensor([guess.token for guess in guesses])])[None])
         was_fast = self.reader.is_fast
@@ -146,10 +145,9 @@ class Speculation:
     def _looked_at(self, read: Tokens) -> Tensor:
         """A pass that finds out whether the code of the network may run less often than tokens are written."""
         network = self.reader.network
-        why = obstacle(network)
-        with watching() as code:
+        with watching(network) as code:
             logits = self.reader.logits(read, read.grid[1])
-        self.obstacle = why or code.unknown
+        self.obstacle = code.obstacle
         if self.obstacle is None:
             self.snapshot = Snapshot(network, network.parameters(), code.namespaces)
         return logits
