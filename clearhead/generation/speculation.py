@@ -74,9 +74,16 @@ class Speculation:
     """
 
     def __init__(
-        self, reader: Reader, drafter: Drafter, *, limit: int, repeats: bool, pace: Pace | None = None
+        self,
+        reader: Reader,
+        drafter: Drafter,
+        *,
+        limit: int,
+        repeats: bool,
+        pace: Pace | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
-        """Begins after the prompt. The text has at most `limit` new tokens.
+        """Begins after the prompt. The text has at most `limit` new tokens. `snapshot` is of code that is known.
 
         With `repeats` the guesses depend on no clock: where a drafted sample is settled depends on where guesses are.
         """
@@ -86,7 +93,7 @@ class Speculation:
         """Cells of the cache that hold the text; guesses follow."""
         self.waiting: deque[tuple[Guess, Tensor]] = deque()
         """Guesses that the cache holds, each with the logits after it."""
-        self.snapshot: Snapshot | None = None
+        self.snapshot = snapshot
         """What the waiting logits were computed with. There are no guesses before the first pass has shown it."""
         self.obstacle: str | None = None
         self.usual: tuple[float, float] | None = None

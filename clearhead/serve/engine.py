@@ -17,7 +17,7 @@ from clearhead.generation import Draft
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.model.packing import packed
-from clearhead.model.snapshot import Snapshot, watching
+from clearhead.model.snapshot import Snapshot, obstacle, watching
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.drafting import Drafting
 from clearhead.serve.edits import steered
@@ -70,18 +70,21 @@ class Engine(Worker[Prompt, Update]):
         self.reads_oldest = False
         self.rows: list[Writing] = []
         self.look()
-        self.drafting = None if draft is None else Drafting(self.network, together, draft)
+        self.drafting = None if draft is None else Drafting(self.network, together, draft, self.snapshot)
 
     def look(self) -> None:
         """Goes on with the network as it is now, by packed matrices and prefixes only if its code may be skipped."""
         # Packing is a choice by time, which another start may decide otherwise.
         self.network = self.given if self.is_deterministic else packed(self.given, rows=self.slots.most_rows)
-        first = Tokens(torch.zeros(1, 1, dtype=torch.long, device=self.device))
-        with self.evaluating, torch.inference_mode(), watching(self.given) as code:
-            self.network.decode(first, None, self.network.new_cache())
         self.prefixes.clear()
-        self.prefixes.most_bytes = 0 if code.obstacle else self.prefix_bytes
-        self.snapshot = None if code.obstacle else Snapshot(self.given, self.given.parameters(), code.namespaces)
+        self.prefixes.most_bytes, self.snapshot = 0, None
+        if obstacle(self.given) is None:
+            first = Tokens(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+            with self.evaluating, torch.inference_mode(), watching(self.given) as code:
+                self.network.decode(first, None, self.network.new_cache())
+            if code.obstacle is None:
+                self.prefixes.most_bytes = self.prefix_bytes
+                self.snapshot = Snapshot(self.given, self.given.parameters(), code.namespaces)
 
     def change(self) -> None:
         """Looks again, for the network is no longer what matrices and prefixes were made of."""
@@ -89,7 +92,7 @@ class Engine(Worker[Prompt, Update]):
         for reading in self.reading:
             reading.network = self.network
         if self.drafting is not None:
-            self.drafting.reader.network = self.network
+            self.drafting.reader.network, self.drafting.snapshot = self.network, self.snapshot
         for row in self.rows:
             row.ahead = None
 
