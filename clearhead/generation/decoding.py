@@ -1,7 +1,9 @@
 """Reads tokens after those that a cache holds: the network's side of generation."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -55,6 +57,34 @@ class Paths:
         text = f"{self.steps} steps: {', '.join(counts)}"
         text += f"; {self.changes} changes of the network" if self.changes else ""
         return text + (f"; kept from fast paths by {self.obstacle}" if self.obstacle else "")
+
+
+_noted: ContextVar[list[Paths] | None] = ContextVar("noted", default=None)
+
+
+def new_paths() -> Paths:
+    """Those of a text, which the block of `explaining` around it notes."""
+    paths = Paths()
+    if (noted := _noted.get()) is not None:
+        noted.append(paths)
+    return paths
+
+
+@contextmanager
+def explaining(tell: Callable[[str], object]) -> Iterator[None]:
+    """Tells after the block how all texts that were written in it were computed."""
+    token = _noted.set(each := [])
+    try:
+        yield
+    finally:
+        _noted.reset(token)
+    counts = {
+        name: sum(getattr(one, name) for one in each)
+        for name in (field.name for field in fields(Paths))
+        if name != "obstacle"
+    }
+    total = Paths(**counts, obstacle=next((one.obstacle for one in each if one.obstacle), None))
+    tell(f"note: {total}" if each else "note: no text was written")
 
 
 class Decoding:
@@ -208,10 +238,9 @@ class Decoding:
 
     def watched_logits(self, tokens: Tokens, last: int) -> Tensor:
         """The same, and whether a recording may skip the code that runs."""
-        why = obstacle(self.network)
-        with watching() as self.code:
+        with watching(self.network) as self.code:
             logits = self.plain_logits(tokens, last)
-        self.paths.obstacle = why or self.code.unknown
+        self.paths.obstacle = self.code.obstacle
         self.records = self.paths.obstacle is None
         self.look()
         return logits

@@ -9,7 +9,7 @@ import torch
 from clearhead.brief import brief
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.generation.decoding import Decoding, Paths, forget, no_gradients
+from clearhead.generation.decoding import Decoding, Paths, forget, new_paths, no_gradients
 from clearhead.generation.drafting import Drafter, LookupDrafter, NetworkDrafter
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
@@ -114,7 +114,7 @@ def generate(
             if isinstance(draft, str)
             else NetworkDrafter(draft, search.sampler, search.names[0], vocab_size=size)
         )
-    paths = Paths()
+    paths = new_paths()
     return Events(_events(network, prompts, source, search, drafter, paths), paths)
 
 
