@@ -29,7 +29,7 @@ class Point:
     n_edges: int
     metric: float
     faithfulness: float | None
-    """(metric - corrupt) / (clean - corrupt): 1 if the circuit does what the network does; None without a difference."""
+    """(metric - corrupt) / (clean - corrupt): 1 if the circuit does what the network does. None if both are equal."""
 
 
 def curve(circuits: Circuits, edges: Edges, sizes: Sequence[float] = SIZES) -> Iterator[Point]:
