@@ -104,6 +104,11 @@ def size(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
+def steps_to(limit: float, losses: Sequence[float]) -> float:
+    """The first step whose loss is below the limit; all steps if none is."""
+    return float(next((i for i, loss in enumerate(losses, start=1) if loss < limit), len(losses)))
+
+
 def final(values: Sequence[float]) -> float:
     """The end of a curve: the mean of its last tenth."""
     last = values[-max(1, len(values) // 10) :]

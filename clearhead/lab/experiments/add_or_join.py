@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
-from clearhead.lab.learning import accuracy, copying, learn, published, size
+from clearhead.lab.learning import accuracy, copying, learn, published, size, steps_to
 from clearhead.lab.naive import fix_positions
 from clearhead.model import Transformer
 from clearhead.model.positions import SinusoidalEncoding
@@ -50,8 +50,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     for kind, widths in KINDS.items():
         made = network(*widths)
         losses = learn(made, lambda: copying(SYMBOLS, 32, LENGTH, BACK), steps=300 if quick else 600)
-        needed = next((i for i, loss in enumerate(losses, start=1) if loss < LEARNED), len(losses))
-        values = {"weights": float(size(made.last_stack.blocks)), "steps to learn": float(needed)}
+        values = {"weights": float(size(made.last_stack.blocks)), "steps to learn": steps_to(LEARNED, losses)}
         yield Row({"vectors": kind}, values | {"accuracy": accuracy(made, *copying(SYMBOLS, 128, LENGTH, BACK))})
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
-from clearhead.lab.learning import accuracy, copying, final, learn, published
+from clearhead.lab.learning import accuracy, copying, final, learn, published, steps_to
 from clearhead.lab.naive import counted, fix_positions, normalised
 from clearhead.model.positions import SinusoidalEncoding
 
@@ -41,8 +41,7 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             losses = learn(
                 network, lambda n=n, length=length: copying(SYMBOLS, n, length, BACK), steps=400 if quick else 600
             )
-            needed = next((i for i, loss in enumerate(losses, start=1) if loss < LEARNED), len(losses))
-            values = {"loss": final(losses), "steps to learn": float(needed)}
+            values = {"loss": final(losses), "steps to learn": steps_to(LEARNED, losses)}
             for name, tried in (("accuracy", length), ("accuracy at half the length", length // 2)):
                 fix_positions(network, table(kind, tried))
                 values[name] = accuracy(network, *copying(SYMBOLS, 4 * n, tried, BACK))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.lab.baselines import Recurrent, Translator
 from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
-from clearhead.lab.learning import accuracy, decoder, learn
+from clearhead.lab.learning import accuracy, decoder, learn, steps_to
 
 SYMBOLS, WIDTH, BATCH = 16, 64, 32
 FAR = 64
@@ -71,11 +71,11 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             begun = process_time()
             losses = learn(network, lambda length=length: batch(BATCH, length), steps=steps)
             seconds = process_time() - begun
-            needed = next((i for i, loss in enumerate(losses, start=1) if loss < LEARNED), steps)
+            needed = steps_to(LEARNED, losses)
             values = {
                 "accuracy": accuracy(network, *batch(256, length)),
                 "gradient at the first symbol over the last": first / last,
-                "steps to learn": float(needed),
+                "steps to learn": needed,
                 "ms a step": 1000 * seconds / len(losses),
                 "seconds to learn": seconds * needed / len(losses),
             }
