@@ -42,7 +42,7 @@ class Screen:
 
     For a row w of the matrix, a state x, and w' and x' rounded to eight bits (x to twice eight),
 
-        |w x - w' x'|  <=  |w - w'| |x'|  +  |w| |x - x'|     (Cauchy and Schwarz)
+        |w x - w' x'|  =  |(w - w') x + w' (x - x')|  <=  |w - w'| |x|  +  |w'| |x - x'|     (Cauchy and Schwarz)
 
     and a float32 sum of the d products, in any order, differs from w x by at most 1.01 d 2^-24 |w| |x| (Higham 2002,
     section 3.1). The token is proven if its logit exceeds all others by more than that: then the whole float32 product
@@ -62,8 +62,8 @@ class Screen:
             scale = (some.abs().amax(1, keepdim=True) / LEVELS).clamp_min_(TINY)
             rounded = (some / scale).round_()
             integers[to], self.scale[to] = rounded, scale[:, 0]
-            error[to] = rounded.mul_(scale).sub_(some).norm(dim=1)
-            norm[to] = some.norm(dim=1)
+            norm[to] = torch.maximum(some.norm(dim=1), rounded.mul_(scale).norm(dim=1))
+            error[to] = rounded.sub_(some).norm(dim=1)
         self.packed = prepacked(integers)
         self.offset = torch.zeros(cells, dtype=torch.long)
         self.rounding = 1.01 * (d + SPARE) * ROUNDING
@@ -96,7 +96,7 @@ class Screen:
         near, size, lost = self._near(x)
         out = torch.tensor([*self.beyond, *(token for token in never if token < len(self.weight))], dtype=torch.long)
         runs = near.index_fill_(1, out, -torch.inf).view(-1, RUN)
-        bounds = runs.amax(1).add_(self.error, alpha=size + lost).add_(self.norm, alpha=lost + self.rounding * size)
+        bounds = runs.amax(1).add_(self.error, alpha=size).add_(self.norm, alpha=lost + self.rounding * size)
         return runs, bounds, size
 
     def _near(self, x: Tensor) -> tuple[Tensor, float, float]:

@@ -20,6 +20,7 @@ from clearhead.model.int8 import LEVELS, sums_are_exact
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, network
+from tests.model.eight_bits import defined_product
 
 V, D = 1003, 96
 
@@ -29,18 +30,11 @@ def _kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """The eight-bit product: in integers, on every processor, and by oneDNN, where its sums are exact."""
     if request.param == "arithmetic":
         monkeypatch.setattr(screening, "sums_are_exact", lambda: True)
-        monkeypatch.setattr(screening, "prepacked", lambda integers: integers)
-        monkeypatch.setattr(screening, "product", in_integers)
+        monkeypatch.setattr(screening, "product", defined_product)
     elif not torch.backends.mkldnn.is_available() or not sums_are_exact():
         pytest.skip("oneDNN's eight-bit sums are not exact here")
     with torch.inference_mode():
         yield
-
-
-def in_integers(levels: Tensor, integers: Tensor, scale: Tensor, _: Tensor) -> Tensor:
-    """`int8.product` without a kernel: exact sums of integers, rounded to float32 as the kernel rounds them."""
-    sums = (levels.long() - (LEVELS + 1)) @ integers.long().T
-    return sums.float() * (1 / LEVELS) * scale
 
 
 def matrix(*, bias: bool = False, seed: int = 0, rows: int = V) -> nn.Linear:
@@ -111,6 +105,17 @@ def test_the_bounds_hold_for_every_row(case: str, bias: bool) -> None:
         exact = weight @ state + (0 if linear.bias is None else linear.bias.double())
         sums = exact + 1.01 * D * 2.0**-24 * weight.norm(dim=1) * state.norm()
         assert (bounds.double().repeat_interleave(screening.RUN) >= sums).all()
+
+
+def test_the_norms_of_the_proof_are_none_too_small() -> None:
+    """In exact arithmetic, although they were added up in float32."""
+    linear, xs = matrix(rows=1000), states(100)
+    screen, weight = Screen(linear), linear.weight.double()
+    rounded = (weight.float() / screen.scale[:, None]).round().double() * screen.scale[:, None].double()
+    norms, errors = torch.maximum(weight.norm(dim=1), rounded.norm(dim=1)), (weight - rounded).norm(dim=1)
+    assert (screen.norm >= norms.view(-1, screening.RUN).amax(1)).all()
+    assert (screen.error >= errors.view(-1, screening.RUN).amax(1)).all()
+    assert all(screen._near(x[None])[1] >= x.double().norm() for x in xs)
 
 
 def test_what_float32_cannot_tell_apart_is_not_proven() -> None:
