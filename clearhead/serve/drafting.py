@@ -13,6 +13,7 @@ from clearhead.generation.pace import Pace
 from clearhead.generation.speculation import Speculation
 from clearhead.model import Tokens, Transformer
 from clearhead.model.packing import packed
+from clearhead.model.snapshot import Snapshot
 from clearhead.serve.slots import Slots
 from clearhead.serve.writing import Writing
 
@@ -45,11 +46,11 @@ class FirstRow:
 class Drafting:
     """Writes a text that is alone in its batch with the guesses of a draft."""
 
-    def __init__(self, network: Transformer, slots: Slots, draft: Draft) -> None:
+    def __init__(self, network: Transformer, slots: Slots, draft: Draft, snapshot: Snapshot | None) -> None:
         assert network.decoder is not None
         decoder = network.decoder
         self.reader, self.vocab_size = FirstRow(network, slots), decoder.lookup.num_embeddings
-        self.device = decoder.device
+        self.device, self.snapshot = decoder.device, snapshot
         self.draft: Draft = draft if isinstance(draft, str) else packed(draft)
         self.pace = Pace()
         """How long passes and guesses take, and how often guesses are right: learned from one text for the next."""
@@ -64,7 +65,9 @@ class Drafting:
             return None
         if row.ahead is None:
             limit = row.prompt.limit
-            row.ahead = Speculation(self.reader, self.drafter(row), limit=limit, repeats=False, pace=self.pace)
+            row.ahead = Speculation(
+                self.reader, self.drafter(row), limit=limit, repeats=False, pace=self.pace, snapshot=self.snapshot
+            )
         row.ahead.n_read = self.reader.n_read  # Other steps may have read on.
         logits = row.ahead.feed(row.history(self.device))
         self.reader.cut(row.ahead.n_read)  # So that cells of guesses count only once they are known to be right.

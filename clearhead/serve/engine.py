@@ -17,6 +17,7 @@ from clearhead.generation import Draft
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.model.packing import packed
+from clearhead.model.snapshot import Snapshot, obstacle, watching
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.drafting import Drafting
 from clearhead.serve.edits import steered
@@ -56,21 +57,44 @@ class Engine(Worker[Prompt, Update]):
         assert network.decoder is not None
         assert network.encoder is None
         assert draft is None or not is_deterministic
-        # Packing is a choice by time, which another start may decide otherwise.
-        self.network, self.tokenizer = network if is_deterministic else packed(network, rows=slots), tokenizer
-        self.is_deterministic = is_deterministic
-        self.evaluating = Evaluating(self.network)
+        self.given, self.tokenizer, self.is_deterministic = network, tokenizer, is_deterministic
+        self.evaluating = Evaluating(network)
         self.device = network.decoder.device
         together = Slots(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
         apart = SlotsApart(len(network.decoder.blocks), most_rows=slots, most_cells=most_cells)
         self.slots = apart if is_deterministic else together
-        self.drafting = None if draft is None else Drafting(self.network, together, draft)
-        self.prefixes = Prefixes(prefix_bytes, block=FIXED_PIECE if is_deterministic else BLOCK)
+        self.prefix_bytes, self.prefixes = prefix_bytes, Prefixes(0, block=FIXED_PIECE if is_deterministic else BLOCK)
         self.piece = FIXED_PIECE if is_deterministic else None
         self.reading: list[Prefill] = []
         """In the order of their coming."""
         self.reads_oldest = False
         self.rows: list[Writing] = []
+        self.look()
+        self.drafting = None if draft is None else Drafting(self.network, together, draft, self.snapshot)
+
+    def look(self) -> None:
+        """Goes on with the network as it is now, by packed matrices and prefixes only if its code may be skipped."""
+        # Packing is a choice by time, which another start may decide otherwise.
+        self.network = self.given if self.is_deterministic else packed(self.given, rows=self.slots.most_rows)
+        self.prefixes.clear()
+        self.prefixes.most_bytes, self.snapshot = 0, None
+        if obstacle(self.given) is None:
+            first = Tokens(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+            with self.evaluating, torch.inference_mode(), watching(self.given) as code:
+                self.network.decode(first, None, self.network.new_cache())
+            if code.obstacle is None:
+                self.prefixes.most_bytes = self.prefix_bytes
+                self.snapshot = Snapshot(self.given, self.given.parameters(), code.namespaces)
+
+    def change(self) -> None:
+        """Looks again, for the network is no longer what matrices and prefixes were made of."""
+        self.look()
+        for reading in self.reading:
+            reading.network = self.network
+        if self.drafting is not None:
+            self.drafting.reader.network, self.drafting.snapshot = self.network, self.snapshot
+        for row in self.rows:
+            row.ahead = None
 
     @property
     def under_way(self) -> Sequence[Ticket[Update]]:
@@ -83,6 +107,8 @@ class Engine(Worker[Prompt, Update]):
         Of the prompts that are being read, those with the fewest tokens left and those that came first take turns, so
         that short ones wait little and long ones not for ever.
         """
+        if self.snapshot is not None and not self.snapshot.holds():
+            self.change()
         with self.evaluating:
             self.drop([i for i, row in enumerate(self.rows) if row.ticket.is_gone])
             self.reading = [one for one in self.reading if not one.is_gone]

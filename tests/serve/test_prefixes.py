@@ -1,8 +1,10 @@
 """Keys and values of earlier texts: a prompt that begins alike reads only the rest, and says the same."""
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -11,8 +13,11 @@ from clearhead import config as c
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.model import Tokens, Transformer
-from clearhead.serve.edits import Steering
-from clearhead.serve.engine import Engine
+from clearhead.model.attention import Attention
+from clearhead.model.layout import Layout
+from clearhead.serve import engine as engine_module
+from clearhead.serve import prefill as prefill_module
+from clearhead.serve.edits import Steering, steered
 from clearhead.serve.prefill import Prefill
 from clearhead.serve.prefixes import BLOCK, Prefixes, begin
 from clearhead.serve.slots import Slots
@@ -107,25 +112,23 @@ def begins_alike(net: Transformer) -> None:
 
 
 @contextmanager
-def counted(engine: Engine) -> Iterator[list[int]]:
+def counted() -> Iterator[list[int]]:
     """The tokens of each pass meanwhile, of prompts or of running texts."""
     seen = list[int]()
 
-    def count(_: object, inputs: tuple[Tokens, ...]) -> None:
-        (tokens, *_) = inputs
+    def count(network: Transformer, steering: Any, tokens: Tokens) -> AbstractContextManager[None]:
         seen.append(tokens.ids.numel() if tokens.valid is None else int(tokens.valid.sum()))
+        return steered(network, steering, tokens)
 
-    handle = engine.network.last_stack.register_forward_pre_hook(count)
-    try:
+    # Not by a hook: with one, nothing is skipped.
+    with mock.patch.object(engine_module, "steered", count), mock.patch.object(prefill_module, "steered", count):
         yield seen
-    finally:
-        handle.remove()
 
 
 def told(model: Model, prompts: Sequence[Prompt], prefix_bytes: int) -> tuple[list[list[int]], list[int], list[int]]:
     """Of prompts one after another: the tokens of their texts, how many were known, and the tokens of all passes."""
     engine = still_engine(model, prefix_bytes=prefix_bytes)
-    with counted(engine) as passes:
+    with counted() as passes:
         found = [played(engine, [[prompt]])[0][0] for prompt in prompts]
     return [written(updates) for updates in found], [updates[-1].n_known for updates in found], passes
 
@@ -143,6 +146,35 @@ def test_a_second_request_reads_only_its_new_tokens(model: Model) -> None:
     assert kept == plain
     assert (no_hits, every_token) == ([0] * 4, [40, 40, 43, 41])
     assert (hits, tokens) == ([0, 32, 32, 0], [40, 8, 11, 41])
+
+
+def _combine(self: Attention, z: torch.Tensor, at: Layout) -> torch.Tensor:
+    return COMBINE(self, -z, at)
+
+
+COMBINE = Attention.combine
+CHANGES: dict[str, Callable[[Model, pytest.MonkeyPatch], object]] = {
+    "data": lambda model, _: model.network.get_parameter("decoder.blocks.0.attn.q.weight").data.neg_(),
+    "weight": lambda model, _: setattr(
+        (q := model.network.get_submodule("decoder.blocks.0.attn.q")),
+        "weight",
+        torch.nn.Parameter(-q.get_parameter("weight").detach()),
+    ),
+    "class": lambda _, patch: patch.setattr(Attention, "combine", _combine),
+    "hook": lambda model, _: model.network.last_stack.blocks[0].register_forward_hook(lambda _, __, out: -out),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_network_computed_before_it_changed_is_not_used(
+    change: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, prompts = still_engine(model, prefix_bytes=MUCH), [[ask(model, ids_of(40))]]
+    before = played(engine, prompts)
+    CHANGES[change](model, monkeypatch)
+    after, fresh = played(engine, prompts)[0], played(still_engine(model), prompts)[0]
+    assert written(after[0]) == written(fresh[0]) != written(before[0][0])
+    assert after[0][-1].n_known == 0
 
 
 def test_the_next_turn_of_a_conversation_reads_only_what_is_new(model: Model) -> None:
@@ -164,7 +196,7 @@ def test_requests_that_begin_alike_are_read_together(model: Model) -> None:
     expected = [written(found[0]) for found in played(plain, [[prompt] for prompt in prompts])]
     engine = still_engine(model, prefix_bytes=MUCH)
     played(engine, [[begins]])
-    with counted(engine) as passes:
+    with counted() as passes:
         found = played(engine, [[prompt] for prompt in prompts])
     assert [written(one[0]) for one in found] == expected
     assert passes[0] == sum(len(ids) - 32 for ids in texts)
