@@ -9,8 +9,9 @@ app = App(
     help="A Transformer you can see through: train it, use it, look inside.",
     help_epilogue=(
         "Begin with `clearhead demo`. `clearhead COMMAND --help` explains one command. Results go to standard output,"
-        " everything else to standard error; with --debug an error shows where in the code it arose, and with"
-        " --no-tokenizer a model opens without its tokenizer, for commands that read no text.\n\n"
+        " everything else to standard error; with --debug an error shows where in the code it arose, with"
+        " --no-tokenizer a model opens without its tokenizer, for commands that read no text, and with --explain a"
+        " command that writes text says in the end by which paths (docs/inference.md).\n\n"
         "Exit codes: 0 done, 2 a mistake of yours, 3 out of memory, 4 training met NaN or infinity, 130 or 143 stopped"
         " by Ctrl-C or SIGTERM."
     ),

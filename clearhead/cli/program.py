@@ -4,6 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from clearhead.cli import (
@@ -40,8 +41,9 @@ __all__ = [
 ]
 
 
-ALONE = "--no-tokenizer"
-"""The option of every command that opens models without their tokenizers."""
+ALONE, EXPLAIN = "--no-tokenizer", "--explain"
+"""Options of every command: models open without their tokenizers; how the steps of texts were computed is told.
+`train` has an --explain of its own."""
 
 
 def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda: False) -> int:
@@ -51,18 +53,21 @@ def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda
     """
     n_options = arguments.index("--") if "--" in arguments else len(arguments)
     options, rest = arguments[:n_options], arguments[n_options:]
-    words = [word for word in options if word not in ("--debug", ALONE)] + [*rest]
+    explains = EXPLAIN in options and options[0] != "train"
+    words = [word for word in options if word not in ("--debug", ALONE) and not (explains and word == EXPLAIN)] + [
+        *rest
+    ]
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # Which is for those that fork; no command does.
     try:
         if not {"--help", "-h", "--version"} & {*options}:
             Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
         _check_words(words)
-        if ALONE in options:
-            from clearhead.api.tokenizing import without_tokenizers
+        surroundings: AbstractContextManager[None] = nullcontext()
+        if ALONE in options or explains:
+            from clearhead.commands.around import around
 
-            with without_tokenizers():
-                app(words, exit_on_error=False, print_error=False)
-        else:
+            surroundings = around(opens_alone=ALONE in options, explains=explains)
+        with surroundings:
             app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as raised:

@@ -67,7 +67,6 @@ def generate(
     int8: Int8 = False,
     int4: Int4 = False,
     compile: Flag = False,  # noqa: A002
-    explain: Flag = False,
     device: Device = "cpu",
 ) -> None:
     """Continue a text, printed as it is generated.
@@ -90,7 +89,6 @@ def generate(
         draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens: the
             same text, written faster.
         compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
-        explain: Print in the end how many steps were recorded, packed and screened, and what kept them from it.
     """
     from clearhead.commands.use import generate_command
 
@@ -114,7 +112,6 @@ def generate(
         int8=int8,
         int4=int4,
         compiles=compile,
-        explain=explain,
         device=device,
     )
 

@@ -183,13 +183,11 @@ def generate_command(
     int8: bool = False,
     int4: bool = False,
     compiles: bool,
-    explain: bool = False,
     device: str,
 ) -> None:
     """Print the prompt and its continuation as it is written.
 
-    `edit` is the file of a direction, and its strength. `draft` names a model that guesses, or is "lookup". `explain`
-    says in the end how the steps were computed.
+    `edit` is the file of a direction, and its strength. `draft` names a model that guesses, or is "lookup".
     """
     if file is not None and prompt is not None:
         raise UserError(f"--file {file}: expected it alone, got a prompt on the line too; leave out one of the two")
@@ -216,5 +214,3 @@ def generate_command(
                 print(piece, end="", flush=True)
     finally:
         print(flush=True)
-    if explain:
-        tell(f"note: {pieces.paths}")

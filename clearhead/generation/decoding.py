@@ -1,7 +1,10 @@
 """Reads tokens after those that a cache holds: the network's side of generation."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +25,9 @@ PATIENCE = 16
 """Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
 STEADY = 4
 """Steps of the same rows before one is recorded, about as many as save what a recording costs (docs/inference.md)."""
+
+
+T = TypeVar("T")
 
 
 def no_gradients() -> torch.no_grad | torch.inference_mode:
@@ -55,6 +61,50 @@ class Paths:
         text = f"{self.steps} steps: {', '.join(counts)}"
         text += f"; {self.changes} changes of the network" if self.changes else ""
         return text + (f"; kept from fast paths by {self.obstacle}" if self.obstacle else "")
+
+
+class Following(Iterator[T]):
+    """What is written while it is written, and by which paths."""
+
+    def __init__(self, written: Generator[T, None, None], paths: Paths) -> None:
+        self._written, self.paths = written, paths
+        """`paths`: how the steps so far were computed, and what kept fast paths from it."""
+
+    def __next__(self) -> T:
+        return next(self._written)
+
+    def close(self) -> None:
+        """Ends the writing."""
+        self._written.close()
+
+
+_noted: ContextVar[list[Paths] | None] = ContextVar("noted", default=None)
+
+
+def new_paths() -> Paths:
+    """Those of a text, which the block of `explaining` around it notes."""
+    paths = Paths()
+    if (noted := _noted.get()) is not None:
+        noted.append(paths)
+    return paths
+
+
+@contextmanager
+def explaining(tell: Callable[[str], object]) -> Iterator[None]:
+    """Tells after the block how all texts that were written in it were computed."""
+    each: list[Paths] = []
+    token = _noted.set(each)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
+    counts = {
+        name: sum(getattr(one, name) for one in each)
+        for name in (field.name for field in fields(Paths))
+        if name != "obstacle"
+    }
+    total = Paths(**counts, obstacle=next((one.obstacle for one in each if one.obstacle), None))
+    tell(f"note: {total}" if each else "note: no text was written")
 
 
 class Decoding:
@@ -208,10 +258,9 @@ class Decoding:
 
     def watched_logits(self, tokens: Tokens, last: int) -> Tensor:
         """The same, and whether a recording may skip the code that runs."""
-        why = obstacle(self.network)
-        with watching() as self.code:
+        with watching(self.network) as self.code:
             logits = self.plain_logits(tokens, last)
-        self.paths.obstacle = why or self.code.unknown
+        self.paths.obstacle = self.code.obstacle
         self.records = self.paths.obstacle is None
         self.look()
         return logits

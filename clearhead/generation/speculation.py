@@ -20,7 +20,7 @@ from clearhead.generation.drafting import Drafter, Guess, NetworkDrafter
 from clearhead.generation.pace import Pace
 from clearhead.generation.sampling import History
 from clearhead.model import Tokens, Transformer
-from clearhead.model.snapshot import Snapshot, obstacle, watching
+from clearhead.model.snapshot import Snapshot, watching
 from clearhead.trace import watched
 
 MOST = 16
@@ -74,9 +74,16 @@ class Speculation:
     """
 
     def __init__(
-        self, reader: Reader, drafter: Drafter, *, limit: int, repeats: bool, pace: Pace | None = None
+        self,
+        reader: Reader,
+        drafter: Drafter,
+        *,
+        limit: int,
+        repeats: bool,
+        pace: Pace | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
-        """Begins after the prompt. The text has at most `limit` new tokens.
+        """Begins after the prompt. The text has at most `limit` new tokens. `snapshot` is of code that is known.
 
         With `repeats` the guesses depend on no clock: where a drafted sample is settled depends on where guesses are.
         """
@@ -86,7 +93,7 @@ class Speculation:
         """Cells of the cache that hold the text; guesses follow."""
         self.waiting: deque[tuple[Guess, Tensor]] = deque()
         """Guesses that the cache holds, each with the logits after it."""
-        self.snapshot: Snapshot | None = None
+        self.snapshot = snapshot
         """What the waiting logits were computed with. There are no guesses before the first pass has shown it."""
         self.obstacle: str | None = None
         self.usual: tuple[float, float] | None = None
@@ -122,8 +129,7 @@ class Speculation:
         self.reader.cut(self.n_read)
         began = time.perf_counter()
         looks = self.snapshot is None and self.obstacle is None and not watched()
-        rests = watched() or self.snapshot is None
-        guesses = [] if rests else list(self._guesses(history))
+        guesses = [] if watched() or self.snapshot is None else list(self._guesses(history))
         drafted = time.perf_counter()
         read = Tokens(torch.cat([token, token.new_tensor([guess.token for guess in guesses])])[None])
         was_fast = self.reader.is_fast
@@ -146,10 +152,9 @@ class Speculation:
     def _looked_at(self, read: Tokens) -> Tensor:
         """A pass that finds out whether the code of the network may run less often than tokens are written."""
         network = self.reader.network
-        why = obstacle(network)
-        with watching() as code:
+        with watching(network) as code:
             logits = self.reader.logits(read, read.grid[1])
-        self.obstacle = why or code.unknown
+        self.obstacle = code.obstacle
         if self.obstacle is None:
             self.snapshot = Snapshot(network, network.parameters(), code.namespaces)
         return logits

@@ -33,8 +33,8 @@ class Code:
 
     namespaces: list[dict[str, Any]] = field(default_factory=list)
     """Those of this package and PyTorch's networks that it belongs to."""
-    unknown: str | None = None
-    """Another package that some of it belongs to. It may depend on more than its inputs."""
+    obstacle: str | None = None
+    """What keeps it from being skipped: what `obstacle` names, or another package that some of it belongs to."""
 
 
 def obstacle(network: nn.Module) -> str | None:
@@ -80,8 +80,8 @@ def _name(namespace: Mapping[str, Any] | None) -> str:
 
 
 @contextmanager
-def watching() -> Iterator[Code]:
-    """Yields what is known, after the block, about the code that ran in it."""
+def watching(network: nn.Module) -> Iterator[Code]:
+    """Yields what is known, after the block, about the code of a network that ran in it."""
     code, namespaces = Code(), dict[int, dict[str, Any]]()
     allowed = {"clearhead", "torch", *sys.stdlib_module_names}
 
@@ -89,17 +89,20 @@ def watching() -> Iterator[Code]:
         if event == "call":
             namespaces[id(frame.f_globals)] = frame.f_globals
         elif event == "c_call" and _package(getattr(called, "__module__", None)) not in allowed:
-            code.unknown = f"code of {called.__module__}"
+            code.obstacle = f"code of {called.__module__}"
 
-    before = sys.getprofile()
+    code.obstacle = obstacle(network) or ("a profiler" if sys.getprofile() else None)
+    if code.obstacle is not None:
+        yield code
+        return
     sys.setprofile(look)
     try:
         yield code
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
     for namespace in namespaces.values():
         if _package(_name(namespace)) not in allowed:
-            code.unknown = f"code of {_name(namespace)}"
+            code.obstacle = f"code of {_name(namespace)}"
         elif _name(namespace).startswith((*OWN, "torch.nn.")):
             code.namespaces.append(namespace)
 
@@ -129,7 +132,7 @@ class Snapshot:
         self.was = [list(x) if isinstance(x, list) else dict(x) for x in self.live]
         self.tensors = [x for x in {id(x): x for x in self.tensors}.values() if not x.is_mkldnn]
         self.counted = [x for x in self.tensors if not x.is_inference()]
-        self.places = [_places(x) for x in copied]
+        self.places = [_places(x) for x in copied if x.device.type == "cpu"]
         self.state = self._state()
 
     def _add(self, held: Any, live: dict[int, Any]) -> None:
