@@ -64,6 +64,7 @@ ELSEWHERE = {
     "around": "copies what it holds",
     "merge": "adds up weights",
     "explore": "opens the explorer, whose session is below",
+    "put_under": "stores a contract",
     "save": "writes files, below",
     "transcribe": "reads sounds: tests/test_transcribing.py",
 }

@@ -1,7 +1,7 @@
 """Continues a text piece by piece: `Model.generate`, `stream` and `chat`."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,23 +11,12 @@ from clearhead.api.drafting import draft_of
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Step, generate
-from clearhead.generation.decoding import Paths
+from clearhead.generation.decoding import Following
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model
-
-
-class Pieces(Iterator[str]):
-    """The pieces of a text that is being written."""
-
-    def __init__(self, pieces: Iterator[str], paths: Paths) -> None:
-        self._pieces, self.paths = pieces, paths
-        """`paths`: how the steps so far were computed, and what kept fast paths from it."""
-
-    def __next__(self) -> str:
-        return next(self._pieces)
 
 
 def beginning(model: "Model", prompt: str) -> list[int]:
@@ -54,7 +43,7 @@ def continued(
     config: GenerationConfig,
     stop: Sequence[str],
     draft: "Model | str | None" = None,
-) -> Pieces:
+) -> Following[str]:
     """The pieces after these ids, up to the first of the stop strings, of one hypothesis."""
     if model.network.decoder is None or model.network.encoder is not None:
         raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {remedy(model)}")
@@ -67,7 +56,7 @@ def continued(
     events = generate(model.network, prompt, config=config, draft=draft_of(model, draft), scored=False)
     tokens = (int(event.tokens[0, 0]) for event in events if isinstance(event, Step))
     written = itertools.takewhile(lambda token: token not in config.end_ids, tokens)
-    return Pieces(Detokenizer(model.tokenizer, ids, stop).pieces(written), events.paths)
+    return Following(Detokenizer(model.tokenizer, ids, stop).pieces(written), events.paths)
 
 
 def remedy(model: "Model") -> str:

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from clearhead.api import predicting, saving, variants
 from clearhead.api.classifying import TEMPLATE, ZeroShot, classified, entailed
-from clearhead.api.continuing import Pieces, beginning, continued, conversation, remedy
+from clearhead.api.continuing import beginning, continued, conversation, remedy
 from clearhead.api.embedding import SentenceReader, vectors_of
 from clearhead.api.held import Held
 from clearhead.api.reader import Input, Texts, listed
 from clearhead.api.transcribing import transcripts, with_times
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, complete
+from clearhead.generation.decoding import Following
 from clearhead.generation.settings import changed, searching
 from clearhead.json_text import JsonObject
 from clearhead.model.assign import merged
@@ -136,7 +137,7 @@ class Model(Held):
         stop: Sequence[str] = (),
         draft: "Model | str | None" = None,
         **settings: object,
-    ) -> Pieces:
+    ) -> Following[str]:
         """The answer to a conversation of {"role": …, "content": …} in the model's own template, piece by piece."""
         return continued(self, conversation(self, messages), changed(config or self.generation, settings), stop, draft)
 
@@ -148,7 +149,7 @@ class Model(Held):
         stop: Sequence[str] = (),
         draft: "Model | str | None" = None,
         **settings: object,
-    ) -> Pieces:
+    ) -> Following[str]:
         """The continuation piece by piece while it is generated, up to the first of the stop strings.
 
         The `paths` of what is returned say how the steps so far were computed.

@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from clearhead.cli import (
@@ -21,7 +21,6 @@ from clearhead.cli import (
     use,
 )
 from clearhead.cli.app import app
-from clearhead.commands import tell
 from clearhead.commands.failures import explained
 from clearhead.errors import Interrupted, UserError
 
@@ -63,15 +62,12 @@ def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda
         if not {"--help", "-h", "--version"} & {*options}:
             Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
         _check_words(words)
-        with ExitStack() as around:
-            if ALONE in options:
-                from clearhead.api.tokenizing import without_tokenizers
+        surroundings: AbstractContextManager[None] = nullcontext()
+        if ALONE in options or explains:
+            from clearhead.commands.around import around
 
-                around.enter_context(without_tokenizers())
-            if explains:
-                from clearhead.generation.decoding import explaining
-
-                around.enter_context(explaining(tell))
+            surroundings = around(opens_alone=ALONE in options, explains=explains)
+        with surroundings:
             app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as raised:

@@ -1,6 +1,6 @@
 """Decodes a text while it is written: a token at a time, in whole characters, up to a stop string."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from clearhead.data.tokenizers import Tokenizer
 
@@ -55,7 +55,7 @@ class Detokenizer:
         piece, self.shown = self.text[self.shown : safe], max(self.shown, safe)
         return piece
 
-    def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
+    def pieces(self, tokens: Iterable[int]) -> Generator[str, None, None]:
         """The text of the tokens piece by piece, up to a stop string. Takes no token after that."""
         for token in tokens:
             stops = self.add([token])

@@ -1,9 +1,10 @@
 """Reads tokens after those that a cache holds: the network's side of generation."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ PATIENCE = 16
 """Steps before the matrices are packed. About as many steps save as much time as packing takes (docs/inference.md)."""
 STEADY = 4
 """Steps of the same rows before one is recorded, about as many as save what a recording costs (docs/inference.md)."""
+
+
+T = TypeVar("T")
 
 
 def no_gradients() -> torch.no_grad | torch.inference_mode:
@@ -59,6 +63,21 @@ class Paths:
         return text + (f"; kept from fast paths by {self.obstacle}" if self.obstacle else "")
 
 
+class Following(Iterator[T]):
+    """What is written while it is written, and by which paths."""
+
+    def __init__(self, written: Generator[T, None, None], paths: Paths) -> None:
+        self._written, self.paths = written, paths
+        """`paths`: how the steps so far were computed, and what kept fast paths from it."""
+
+    def __next__(self) -> T:
+        return next(self._written)
+
+    def close(self) -> None:
+        """Ends the writing."""
+        self._written.close()
+
+
 _noted: ContextVar[list[Paths] | None] = ContextVar("noted", default=None)
 
 
@@ -73,7 +92,8 @@ def new_paths() -> Paths:
 @contextmanager
 def explaining(tell: Callable[[str], object]) -> Iterator[None]:
     """Tells after the block how all texts that were written in it were computed."""
-    token = _noted.set(each := [])
+    each: list[Paths] = []
+    token = _noted.set(each)
     try:
         yield
     finally:

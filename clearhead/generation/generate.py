@@ -1,6 +1,6 @@
 """generate() yields one event for each token. complete() generates for many inputs and returns only the results."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,7 +9,7 @@ import torch
 from clearhead.brief import brief
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.generation.decoding import Decoding, Paths, forget, new_paths, no_gradients
+from clearhead.generation.decoding import Decoding, Following, Paths, forget, new_paths, no_gradients
 from clearhead.generation.drafting import Drafter, LookupDrafter, NetworkDrafter
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
@@ -37,17 +37,6 @@ class Finished:
 GenerationEvent = Step | Finished
 
 
-class Events(Iterator[GenerationEvent]):
-    """The events of texts that are written together."""
-
-    def __init__(self, events: Iterator[GenerationEvent], paths: Paths) -> None:
-        self._events, self.paths = events, paths
-        """`paths`: how the steps so far were computed."""
-
-    def __next__(self) -> GenerationEvent:
-        return next(self._events)
-
-
 Draft = Transformer | Literal["lookup"]
 
 
@@ -65,7 +54,7 @@ def generate(
     draft: Draft | None = None,
     scored: bool = True,
     **settings: object,
-) -> Events:
+) -> Following[GenerationEvent]:
     """Yields one `Step` for each token, then `Finished`. The network is in evaluation mode only during a step.
 
     A step skips the network's Python code where that is known to change nothing (docs/inference.md); the `paths` of
@@ -115,7 +104,7 @@ def generate(
             else NetworkDrafter(draft, search.sampler, search.names[0], vocab_size=size)
         )
     paths = new_paths()
-    return Events(_events(network, prompts, source, search, drafter, paths), paths)
+    return Following(_events(network, prompts, source, search, drafter, paths), paths)
 
 
 def _check_draft(network: Transformer, draft: Draft, search: Search) -> None:
@@ -174,7 +163,7 @@ def _events(
     search: Search,
     drafter: Drafter | None,
     paths: Paths,
-) -> Iterator[GenerationEvent]:
+) -> Generator[GenerationEvent, None, None]:
     try:
         length = None if drafter else prompts.grid[1] + search.ends.limit - 1
         greedy = search if isinstance(search, Sampling) and drafter is None and search.takes_largest else None

@@ -91,18 +91,20 @@ def watching(network: nn.Module) -> Iterator[Code]:
         elif event == "c_call" and _package(getattr(called, "__module__", None)) not in allowed:
             code.obstacle = f"code of {called.__module__}"
 
-    why, before = obstacle(network), sys.getprofile()
+    code.obstacle = obstacle(network) or ("a profiler" if sys.getprofile() else None)
+    if code.obstacle is not None:
+        yield code
+        return
     sys.setprofile(look)
     try:
         yield code
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
     for namespace in namespaces.values():
         if _package(_name(namespace)) not in allowed:
             code.obstacle = f"code of {_name(namespace)}"
         elif _name(namespace).startswith((*OWN, "torch.nn.")):
             code.namespaces.append(namespace)
-    code.obstacle = why or code.obstacle
 
 
 def _package(module: str | None) -> str:

@@ -296,7 +296,7 @@ def test_the_network_is_left_as_it_was() -> None:
     assert {name: module.training for name, module in net.named_modules()} == before, "between two tokens too"
     assert torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled()
-    events.close()  # pyrefly: ignore[missing-attribute]
+    events.close()
     assert {name: module.training for name, module in net.named_modules()} == before
 
 

@@ -156,19 +156,21 @@ def test_a_trace_sees_a_pass_for_each_token() -> None:
 
 
 def test_samples_have_the_target_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two tokens, the second beside a guess, over 600 seeds, against the exact probabilities."""
+    """The second and the third token, the third beside a guess, over 600 seeds, against the exact probabilities."""
     monkeypatch.setattr(speculation, "Pace", Steady)
     size, n_texts = 4, 600
     net, draft = (network(vocab_size=size, positions=c.Rotary(), seed=seed, sharp=0.8, ending=0.0) for seed in (1, 2))
     exact, counts = torch.zeros(2, size, size, dtype=torch.double)
     first = all_logits(net, [1], None)[-1].softmax(-1)
     for a in range(size):
-        exact[a] = first[a] * all_logits(net, [1, a], None)[-1].softmax(-1)
+        second = all_logits(net, [1, a], None)[-1].softmax(-1)
+        for b in range(size):
+            exact[b] += first[a] * second[b] * all_logits(net, [1, a, b], None)[-1].softmax(-1)
     right = wrong = 0
     for seed in range(n_texts):
-        _, done = written(net, draft, prompt=[1], max_new_tokens=3, eos_id=None, temperature=1.0, seed=seed)
+        _, done = written(net, draft, prompt=[1], max_new_tokens=4, eos_id=None, temperature=1.0, seed=seed)
         [[text]] = done.hypotheses
-        counts[text.tokens[:2]] += 1
+        counts[text.tokens[1:3]] += 1
         assert done.drafts is not None
         right, wrong = right + done.drafts.n_right, wrong + done.drafts.n_guessed - done.drafts.n_right
     statistic = float(((counts - n_texts * exact).square() / (n_texts * exact)).sum())

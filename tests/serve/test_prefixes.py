@@ -14,6 +14,7 @@ from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
+from clearhead.model.layout import Layout
 from clearhead.serve import engine as engine_module
 from clearhead.serve import prefill as prefill_module
 from clearhead.serve.edits import Steering, steered
@@ -147,7 +148,7 @@ def test_a_second_request_reads_only_its_new_tokens(model: Model) -> None:
     assert (hits, tokens) == ([0, 32, 32, 0], [40, 8, 11, 41])
 
 
-def _combine(self: Attention, z: torch.Tensor, at: int) -> torch.Tensor:
+def _combine(self: Attention, z: torch.Tensor, at: Layout) -> torch.Tensor:
     return COMBINE(self, -z, at)
 
 
@@ -155,10 +156,12 @@ COMBINE = Attention.combine
 CHANGES: dict[str, Callable[[Model, pytest.MonkeyPatch], object]] = {
     "data": lambda model, _: model.network.get_parameter("decoder.blocks.0.attn.q.weight").data.neg_(),
     "weight": lambda model, _: setattr(
-        (q := model.network.get_submodule("decoder.blocks.0.attn.q")), "weight", torch.nn.Parameter(-q.weight.detach())
+        (q := model.network.get_submodule("decoder.blocks.0.attn.q")),
+        "weight",
+        torch.nn.Parameter(-q.get_parameter("weight").detach()),
     ),
     "class": lambda _, patch: patch.setattr(Attention, "combine", _combine),
-    "hook": lambda model, _: model.network.last_stack.blocks[0].register_forward_hook(lambda *given: -given[-1]),
+    "hook": lambda model, _: model.network.last_stack.blocks[0].register_forward_hook(lambda _, __, out: -out),
 }
 
 
