@@ -22,7 +22,6 @@ from clearhead.explorer.recording.recording import refuse_long
 from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
 
-
 PIECE = 256
 """Positions of one pass of a sweep: a question that comes before it waits for the end of such a pass."""
 
