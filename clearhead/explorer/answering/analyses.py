@@ -22,6 +22,9 @@ from clearhead.explorer.recording.recording import refuse_long
 from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
 
+PIECE = 256
+"""Positions of one pass of a sweep: a question that comes before it waits for the end of such a pass."""
+
 
 class EffectsQuestion(OfRun):
     """Asks how much the answer changes without each part."""
@@ -46,7 +49,7 @@ def effects(opened: Opened, question: EffectsQuestion) -> Reply:
         metric=metric,
         vectors=found.model.sentences.vectors,
     )
-    return Reply({"effects": ablations.effects(question.at)})
+    return Reply({"effects": ablations.effects(question.at, budget=PIECE)})
 
 
 class StatisticsQuestion(OfRun):

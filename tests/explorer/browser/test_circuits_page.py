@@ -46,7 +46,7 @@ def test_a_circuit_of_a_translator(shared_page: Open, axe: str) -> None:  # noqa
     card = opened.page.locator("section.card", has=opened.page.locator("#edge-card"))
     card.locator("tbody").first.wait_for()
     pair = best.writer, best.reader
-    right(card.locator("p.small").inner_text().rstrip(".").split()[-1], patched_edges(circuits, [pair])[pair])
+    right(card.locator("p.small").first.inner_text().rstrip(".").split()[-1], patched_edges(circuits, [pair])[pair])
     rows.first.press("ArrowDown")
     rows.nth(1).press("Enter")
     eventually(lambda: _pressed(rows.nth(1).get_attribute("aria-pressed")))
@@ -81,7 +81,7 @@ def test_features_are_parts_and_an_edge_opens_one(
     rows.first.click()
     card = page.locator("section.card", has=page.locator("#edge-card"))
     card.locator("tbody").first.wait_for()
-    right(card.locator("p.small").inner_text().rstrip(".").split()[-1], exact[best.writer, best.reader])
+    right(card.locator("p.small").first.inner_text().rstrip(".").split()[-1], exact[best.writer, best.reader])
     assert violations(opened, axe) == []
     page.set_viewport_size({"width": 390, "height": 844})
     opened.quiet()

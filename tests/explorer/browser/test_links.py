@@ -120,3 +120,10 @@ def full(opened: Opened) -> dict[str, list[str]]:
     tables = {label: list(table.cells.values()) for label, table in opened.figures().items()}
     assert {"Q", "K", "V", "Y", "Scaled"} <= tables.keys()
     return tables
+
+
+@pytest.mark.parametrize("view", ["features", "image", "vector", "difference", "training"])
+def test_a_link_to_a_place_that_the_model_does_not_have_says_so(shared_page: Open, view: str) -> None:
+    opened = shared_page("translator", fragment(SOURCE, TARGET, view=view))
+    sentence = ["Not here\nThe opened model has nothing for this place."]
+    becomes(lambda: opened.page.locator("main .gap").all_inner_texts(), sentence)
