@@ -133,8 +133,13 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
         name = getattr(arguments[0], "co_filename", "?")
         if not _is_trusted(name):
             _seen.append(f"exec {name}")
-    elif event == "open" and _writes(arguments[2]) and "__pycache__" not in str(arguments[0]):
+    elif event == "open" and _writes(arguments[2]) and not _is_idle(str(arguments[0])):
         _seen.append(f"write {arguments[0]}")
+
+
+def _is_idle(path: str) -> bool:
+    """What an import writes: a compiled module, or to nowhere, as dill does."""
+    return path == os.devnull or "__pycache__" in path
 
 
 def _writes(flags: object) -> bool:

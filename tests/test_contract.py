@@ -117,6 +117,68 @@ def test_the_bits_and_the_model_below_an_adapter_are_kept(caplog: pytest.LogCapt
         load("adapter")
 
 
+@pytest.mark.parametrize("name", ["embed.tokens.weight", "attn.q.weight", "ffn.down.weight"])
+def test_another_base_of_equal_norms_is_told(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As a model into which other adapters were merged; the type in which it is read changes nothing."""
+    model = load(trained("run", kinds()["adapter"]))
+    model.save("adapter", adapter=True)
+    base = load("base")
+    changed = next(p for n, p in base.network.named_parameters() if n.endswith(name))
+    changed.data[-1] *= 1.05
+    base.save("changed")
+    with caplog.at_level(logging.WARNING):
+        for dtype in (None, torch.bfloat16):
+            caplog.clear()
+            load("adapter", dtype=dtype)
+            assert "another model" not in caplog.text
+            load("adapter", base="changed", dtype=dtype)
+            assert "made from another model than" in caplog.text
+
+
+def test_a_long_text_is_filled_in_pieces_as_evaluation_reads_it() -> None:
+    model = load(trained("run", kinds()["masked language model"]))
+    words = ["cat"] * 150
+    words[2] = words[140] = "<mask>"
+    (said,) = model.predict([" ".join(words)])
+    masks: Any = said["masks"]
+    ids = model.tokenizer.encode(" ".join(words))
+    room = 64 - len(model.reader.marks())
+    mask = model.tokenizer.need("mask")
+    expected = []
+    for at in range(0, len(ids), room):
+        piece = model.reader.marks().around(ids[at : at + room])
+        with torch.inference_mode():
+            rows = model.network(torch.tensor([piece]))[0].softmax(-1)
+        expected += [rows[i].max().item() for i, token in enumerate(piece) if token == mask]
+    assert [mask[0]["probability"] for mask in masks] == pytest.approx(expected, abs=1e-5)
+    assert len(ids) > 64
+
+
+def test_a_cut_source_is_told_by_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    trained("run", kinds()["translation"])
+    capsys.readouterr()
+    main(["translate", "run", "--", "the cat", "", "the cat ate " * 20])
+    told = [line for line in capsys.readouterr().err.split("\n") if "tokens" in line]
+    assert len(told) == 1
+    assert told[0].startswith("note: line 3: read 17 of its ")
+
+
+def test_a_tab_is_a_part_of_a_text_where_the_model_reads_single_texts() -> None:
+    """It was read as a space, but by evaluation."""
+    model = load(trained("run", kinds()["classification of bytes"]))
+    tabbed, spaced = (dict(model.classify([text])[0]) for text in ("cat\tdog\tdog", "cat dog dog"))
+    assert tabbed != pytest.approx(spaced, abs=1e-3)
+    logits = model.logits("cat\tdog\tdog")
+    assert [*tabbed.values()] == pytest.approx(sorted(logits.softmax(-1).tolist(), reverse=True), abs=1e-5)
+    said: Any = model.predict(["cat\tdog\tdog"])
+    assert said[0]["probabilities"] == pytest.approx(tabbed, abs=1e-5)
+    source = Table(path=Path("tabs.jsonl"), text="text")
+    table("tabs.jsonl", [{"text": "cat\tdog\tdog", "label": name} for name in tabbed])
+    assert model.recipe is not None
+    measured = find("classification", where="x").measured(model, validate(model.recipe, where="x"), source, {})
+    assert measured.value("loss") == pytest.approx(-logits.log_softmax(-1).mean().item(), abs=1e-4)
+
+
 def test_classes_of_one_name_are_told_apart() -> None:
     model = classifier(labels=("same", "other", "same"))
     said: Any = model.predict(["one two"])[0]

@@ -202,6 +202,7 @@ WAYS: dict[str, dict[str, Any]] = {
     },
     "whole": {"modules_to_save": ["lm_head"]},
     "biases": {"bias": "all"},
+    "own biases": {"bias": "lora_only"},
 }
 QUICK = {
     "plain": ("Phi3ForCausalLM", "GPTJForCausalLM", "FalconForCausalLM", "AlbertForMaskedLM", "LlamaForCausalLM"),
@@ -209,6 +210,7 @@ QUICK = {
     "patterns": ("GPTNeoXForCausalLM",),
     "whole": ("GlmForCausalLM",),
     "biases": ("GPT2LMHeadModel",),
+    "own biases": ("GPT2LMHeadModel",),
 }
 CLOSE = 1e-6
 """Rotations are computed in float32 there."""
@@ -226,7 +228,9 @@ def ways() -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "way"), ways())
-def test_adapters_of_other_layouts_are_read_and_written(name: str, way: str, tmp_path: Path) -> None:
+def test_adapters_of_other_layouts_are_read_and_written(
+    name: str, way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config, targets = LAYOUTS[name]
     torch.manual_seed(0)
     cls = getattr(transformers, name)
@@ -249,6 +253,9 @@ def test_adapters_of_other_layouts_are_read_and_written(name: str, way: str, tmp
     back = peft.PeftModel.from_pretrained(plain, tmp_path / "again", autocast_adapter_dtype=False).double().eval()
     torch.testing.assert_close(back(input_ids=IDS).logits, expected, rtol=CLOSE, atol=CLOSE)
     torch.testing.assert_close(clearhead.load(tmp_path / "again").network(IDS), expected, rtol=CLOSE, atol=CLOSE)
+    said = json.loads((tmp_path / "again/adapter_config.json").read_text())
+    assert said["bias"] == WAYS[way].get("bias", "none")
+    assert "another model" not in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore")

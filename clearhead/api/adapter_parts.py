@@ -13,7 +13,7 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.families import family_for
 from clearhead.model import Transformer
-from clearhead.model.adapter import Adapter, adapters, freeze, round_blocks
+from clearhead.model.adapter import Adapter, freeze, round_blocks
 from clearhead.model.grouped import GroupedLinear
 from clearhead.weights import mapping
 from clearhead.weights.documents import shown
@@ -196,7 +196,9 @@ def _is_blocks(saved: SavedAdapter, module: str, ups: Sequence[Tensor]) -> bool:
 
 def fingerprint(network: Transformer, trained: Collection[str]) -> str:
     """Hash of the weights below adapters and head but for these: vectors, and three rows of a matrix, in bfloat16."""
-    own = {f"{name}.{part}" for name, _ in adapters(network) for part in PARTS.values()} | {*trained}
+    all_of_them = network.named_modules(remove_duplicate=False)  # A shared block has its adapter once for each run.
+    adapters = [name for name, one in all_of_them if isinstance(one, Adapter)]
+    own = {f"{name}.{part}" for name in adapters for part in PARTS.values()} | {*trained}
     weights = {n.replace(".base.", "."): one for n, one in network.state_dict().items() if n not in own}
     digest = hashlib.sha256()
     for _, one in sorted((n, one) for n, one in weights.items() if not n.startswith("head.")):

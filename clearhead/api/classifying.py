@@ -16,7 +16,7 @@ from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
 from clearhead.tasks.answers import labelled, names_in, read_logits
 from clearhead.tasks.classification import Classification
-from clearhead.tasks.task import NOTHING, Prediction
+from clearhead.tasks.task import NOTHING, Prediction, texts_of
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model
@@ -44,7 +44,7 @@ def classified(model: "Model", inputs: Sequence[Input]) -> Rows:
     rows = inputs if pictures else lines_of(model, Classification, [_text(x) for x in inputs])
     is_blank = [isinstance(row, str) and not row.strip() for row in rows]
     known = [row for row, blank in zip(rows, is_blank, strict=True) if not blank]
-    texts = [tuple(row.split("\t", 1)) for row in known if isinstance(row, str)]
+    texts = [texts_of(row) for row in known if isinstance(row, str)]
     logits = _of_images(model, known) if pictures else read_logits(model, texts)
     found = iter([list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()])
     return [[] if blank else next(found) for blank in is_blank]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.tasks.registry import find, suitable, with_verb
-from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
+from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model
@@ -38,7 +38,7 @@ def reads_pairs(model: "Model", task: type[RecipeTask[Any]]) -> bool | None:
 
 
 def lines_of(model: "Model", task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1) -> list[str]:
-    """The inputs as a task reads them: the two texts of a pair have a tab between them.
+    """The inputs as a task reads them, two texts as a `Pair`.
 
     Raises UserError, which names the number of the input beginning with `first`, for one of another kind.
     """
@@ -48,16 +48,15 @@ def lines_of(model: "Model", task: type[RecipeTask[Any]], rows: Sequence[Row], *
 
 def _line(task: type[RecipeTask[Any]], row: Row, *, pairs: bool | None, where: str) -> str:
     texts = _texts(task, row, where=where)
-    if len(texts) == 1:
-        (text,) = texts
-        is_pair = task.pair is not None and "\t" in text
-        if pairs and text.strip() and not is_pair:
-            raise UserError(f"{where}: expected {_names(task)} with a tab between them, got one text; add the other")
-        # A task that may read pairs takes a tab for the end of the first text.
-        return text.replace("\t", " ") if pairs is False and task.pair is not None else text
-    if pairs is False:
-        raise UserError(f"{where}: expected one text, which is what this model reads, got two; leave one out")
-    return "\t".join(text.replace("\t", " ") for text in texts)
+    if len(texts) == 1 and task.pair is not None and pairs is not False:
+        texts = tuple(texts[0].split("\t", 1))
+    if len(texts) == 2:
+        if pairs is False:
+            raise UserError(f"{where}: expected one text, which is what this model reads, got two; leave one out")
+        return Pair(*texts)
+    if pairs and texts[0].strip():
+        raise UserError(f"{where}: expected {_names(task)} with a tab between them, got one text; add the other")
+    return texts[0]
 
 
 def _texts(task: type[RecipeTask[Any]], row: Row, *, where: str) -> tuple[str, ...]:

@@ -125,7 +125,9 @@ def beside(model: Model) -> dict[str, bytes]:
     found: dict[str, bytes] = model.tokenizer_files() if model.has_tokenizer else {}
     exported = export(merged(model.network), model.settings(), prefer=model.family, shard_bytes=1 << 62)
     own = {CONFIG: model_json(model.config, model.settings())}
-    documents = own if exported is None else {n: exported.files.json.get(n) for n in (CONFIG, GENERATION)}
+    documents: dict[str, Any] = (
+        own if exported is None else {n: exported.files.json.get(n) for n in (CONFIG, GENERATION)}
+    )
     documents[PREPROCESSOR] = model.reader.processor.config.to_document() if model.reader.processor else None
     documents |= model.contract.files()
     written = {n: json.dumps(document, indent=2).encode() for n, document in documents.items() if document}

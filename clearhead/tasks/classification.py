@@ -55,6 +55,7 @@ from clearhead.tasks.task import (
     RecipeTask,
     Sample,
     Trained,
+    texts_of,
 )
 
 N_MISTAKES = 5
@@ -289,5 +290,5 @@ class Classification(RecipeTask[ClassificationRecipe]):
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """Predicts the probability of each label, or a number. A tab separates the two texts of an input."""
-        yield from said(model.network.config, read_logits(model, [tuple(text.split("\t", 1)) for text in texts]))
+        """Predicts the probability of each label, or a number."""
+        yield from said(model.network.config, read_logits(model, [*map(texts_of, texts)]))

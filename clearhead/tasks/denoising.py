@@ -16,7 +16,7 @@ from clearhead.data.marks import Marks
 from clearhead.data.sequences import Sequences
 from clearhead.data.text_report import TextReport, text_report
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.generation.settings import changed
+from clearhead.generation.settings import changed, searching
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.randomness import key
@@ -203,11 +203,11 @@ class Denoising(HeadTask[DenoisingRecipe]):
     ) -> Evaluation:
         data = DenoisingData.model_construct() if recipe is None else recipe.data
         text = bare_text(model, source, data, data.held_out)
-        both = {"corruption": data.corruption, "generation": model.generation}
+        both = {"corruption": data.corruption, "generation": searching(model.generation, {})}
         return cls(model.tokenizer, text, text, length=data.length, max_tokens=4096, **both).evaluate(model.network)
 
     @classmethod
     def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """Decodes each corrupted text greedily."""
-        for text in model.translate(texts, changed(model.generation, {"temperature": 0})):
+        """Restores each corrupted text, with the search of a translation."""
+        for text in model.translate(texts):
             yield Prediction(tabbed(text), {"text": text})

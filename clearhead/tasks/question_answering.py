@@ -30,7 +30,7 @@ from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_answers import batch_of, best_of, check_span_head, logits_of, on_grid, said
 from clearhead.tasks.squad_scores import answer_scores, exact
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
+from clearhead.tasks.task import Batch, Evaluation, Files, Pair, Prediction, Prepared, RecipeTask, Sample, Trained
 
 N_MISTAKES = 5
 USUAL_LENGTH = 384
@@ -227,8 +227,8 @@ class QuestionAnswering(RecipeTask[QuestionRecipe]):
         check_span_head(model.network.config)
         pairs: list[tuple[str, str]] = []
         for text in texts:
-            question, tab, context = text.partition("\t")
-            if not tab or not context.strip():
+            question, context = text.texts if isinstance(text, Pair) else text.partition("\t")[::2]
+            if not context.strip():
                 raise UserError(f"{text[:60]!r}: expected a question, a tab and its context, got no context; add them")
             pairs.append((question, context))
         yield from said(model.network, model.tokenizer, pairs, **_reach(model))

@@ -225,6 +225,23 @@ class Prediction:
 NOTHING = Prediction("", {})  # For a blank text.
 
 
+class Pair(str):
+    """Two texts as one line, with a tab between them; a tab in another line is a part of its one text."""
+
+    __slots__ = ("texts",)
+    texts: tuple[str, str]
+
+    def __new__(cls, first: str, second: str) -> Self:
+        line = super().__new__(cls, f"{first}\t{second}")
+        line.texts = first, second
+        return line
+
+
+def texts_of(line: str) -> tuple[str, ...]:
+    """The two texts of a pair, or the one text of a line."""
+    return line.texts if isinstance(line, Pair) else (line,)
+
+
 class Trained(Protocol):
     """A model as `clearhead.load` returns it."""
 

@@ -585,7 +585,7 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
 
 
 def ask_elsewhere(
-    tally: Tally, folder: Path, kind: Kind, model: Model, rows: Sequence[Row], known: Sequence[Answer]
+    tally: Tally, folder: Path, kind: Kind, model: Model, rows: Sequence[Row], known: Sequence[Any]
 ) -> None:
     """Asks the exports of a model in their own libraries; the formats that cannot hold it are refused in one line."""
     form = kind.form or kind.verb
@@ -611,7 +611,7 @@ def ask_elsewhere(
         else:
 
             def words_of(row: str) -> Any:
-                return by_row[row]["words"]  # pyrefly: ignore[bad-index, unsupported-operation]
+                return by_row[row]["words"]
 
             asked = elsewhere(export, place, form, data=kind.tables["data"], words_of=words_of)
         found, own = asked(rows), known

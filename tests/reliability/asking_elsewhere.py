@@ -26,6 +26,8 @@ HEADS = {
 }
 LONGEST_ANSWER = 30
 N_BEST = 5
+TIE = 1e-5
+"""Scores of equal windows of a repeated text differ by less; the first one counts."""
 NEW = 12
 
 
@@ -185,7 +187,7 @@ def answers(net: Net, folder: Path, overlap: int) -> Ask:
             cells = [at for at, of in enumerate(given.sequence_ids(i)) if of == 1]
             sums = logits[cells, :1] + logits[None, cells, 1][0]
             sums[np.tril_indices(len(cells), -1)] = sums[np.triu_indices(len(cells), LONGEST_ANSWER)] = -np.inf
-            if not cells or sums.max() <= best[0]:
+            if not cells or sums.max() <= best[0] + TIE:
                 continue
             a, b = (cells[int(at)] for at in np.unravel_index(int(sums.argmax()), sums.shape))
             places = given["offset_mapping"][i]
