@@ -57,7 +57,7 @@ def serve_command(
         )
     if deterministic and int8:
         raise UserError(
-            "--deterministic: expected no --int8 beside it, because its product is chosen by time; leave one of them out"
+            "--deterministic: expected no --int8 beside it, because time chooses its product; leave one out"
         )
     if prefix_cache < 0:
         raise UserError(f"--prefix-cache: expected 0 or more megabytes, got {prefix_cache}; 0 keeps nothing")
