@@ -352,8 +352,9 @@ def _cases(folder: Path) -> Iterator[Case]:
 
 
 RECIPE = """
+task = "image_classification"
 [data]
-source = {{kind = "npz", path = {}}}
+train = {{kind = "npz", path = {}}}
 [training]
 folder = {}
 steps = 1
