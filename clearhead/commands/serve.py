@@ -55,6 +55,10 @@ def serve_command(
             "--deterministic: expected no --draft beside it, because how many tokens a draft guesses depends on time;"
             " leave one of them out"
         )
+    if deterministic and int8:
+        raise UserError(
+            "--deterministic: expected no --int8 beside it, because time chooses its product; leave one out"
+        )
     if prefix_cache < 0:
         raise UserError(f"--prefix-cache: expected 0 or more megabytes, got {prefix_cache}; 0 keeps nothing")
     with listen(port, host=host) as listener:

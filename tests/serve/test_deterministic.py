@@ -68,11 +68,12 @@ def test_clients_on_a_real_checkpoint_in_its_stored_type(tmp_path: Path):
     assert compared(tmp_path, 12, ["--deterministic"]) == 12
 
 
-def test_a_draft_is_refused_beside_it(capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("options", [["--draft", "lookup"], ["--int8"]], ids=["draft", "int8"])
+def test_what_depends_on_time_is_refused_beside_it(options: list[str], capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
-        main(["serve", "nowhere", "--deterministic", "--draft", "lookup"])
+        main(["serve", "nowhere", "--deterministic", *options])
     (line,) = capsys.readouterr().err.splitlines()
-    assert (end.value.code, "--deterministic: expected no --draft beside it" in line) == (2, True)
+    assert (end.value.code, f"--deterministic: expected no {options[0]} beside it" in line) == (2, True)
 
 
 def test_inputs_of_predictions_are_answered_one_by_one():
