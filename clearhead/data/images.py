@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 # Fields of preprocessor_config.json that change no pixel, and fields of unsupported mechanisms with the one value
 # that turns each off. Null stands for a field's default.
-_IGNORED: Final = frozenset(
+IGNORED: Final = frozenset(
     {
         *("image_processor_type", "feature_extractor_type", "processor_class", "transformers_version"),
         *("_valid_processor_keys", "_valid_kwargs_names", "model_input_names", "image_seq_length"),
         *("device", "disable_grouping", "return_tensors"),
     }
 )
-_ONLY: Final[Mapping[str, JsonValue]] = {
+ONLY: Final[Mapping[str, JsonValue]] = {
     "data_format": "channels_first",
     "do_flip_channel_order": False,
     "do_pad": False,
@@ -148,8 +148,8 @@ def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> Image
     """Reads a preprocessor_config.json. Raises UserError if a field is not supported."""
     kind = str(document.get("image_processor_type") or document.get("feature_extractor_type") or "")
     own = next((found for beginning, found in _DEFAULTS.items() if kind.startswith(beginning)), {})
-    values = {**own, **{name: value for name, value in document.items() if value is not None and name not in _IGNORED}}
-    for name, supported in _ONLY.items():
+    values = {**own, **{name: value for name, value in document.items() if value is not None and name not in IGNORED}}
+    for name, supported in ONLY.items():
         if (value := values.pop(name, supported)) != supported:
             raise UserError(f"{where}:{name}: expected {supported!r}, got {repr(value)[:100]}; only that is supported")
     if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):

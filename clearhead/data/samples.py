@@ -17,13 +17,13 @@ from clearhead.recipe.names import schema_of
 EPS = 1e-7
 """Added to the variance of a sound."""
 
-_IGNORED: Final = frozenset(
+IGNORED: Final = frozenset(
     {
         *("feature_extractor_type", "processor_class", "transformers_version", "model_input_names", "device"),
         *("return_attention_mask", "padding_side", "padding"),
     }
 )
-_ONLY: Final[Mapping[str, JsonValue]] = {"feature_size": 1, "padding_value": 0.0}
+ONLY: Final[Mapping[str, JsonValue]] = {"feature_size": 1, "padding_value": 0.0}
 
 
 class WaveConfig(Config):
@@ -37,12 +37,12 @@ class WaveConfig(Config):
     def to_document(self) -> dict[str, JsonValue]:
         """preprocessor_config.json with every field written out, the inverse of `read_preprocessor`."""
         kind = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "return_attention_mask": True}
-        return {**kind, **_ONLY, **self.model_dump(mode="json")}
+        return {**kind, **ONLY, **self.model_dump(mode="json")}
 
 
 def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> WaveConfig:
     """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
-    values = stated(document, ignored=_IGNORED, only=_ONLY, where=where)
+    values = stated(document, ignored=IGNORED, only=ONLY, where=where)
     try:
         return WaveConfig.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:

@@ -30,13 +30,13 @@ CROSSINGS, ROLL_OFF = 16, 0.97
 AT_ONCE = 1 << 16
 """Samples that are made at once."""
 
-_IGNORED: Final = frozenset(
+IGNORED: Final = frozenset(
     {
         *("feature_extractor_type", "processor_class", "transformers_version", "model_input_names"),
         *("mel_filters", "n_samples", "nb_max_frames", "return_attention_mask", "padding_side", "device"),
     }
 )
-_ONLY: Final[Mapping[str, JsonValue]] = {"dither": 0.0, "padding_value": 0.0}
+ONLY: Final[Mapping[str, JsonValue]] = {"dither": 0.0, "padding_value": 0.0}
 ANOTHER: Final = "try the file it came with"
 
 
@@ -91,7 +91,7 @@ def stated(
 
 def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> SoundConfig:
     """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
-    values = stated(document, ignored=_IGNORED, only=_ONLY, where=where)
+    values = stated(document, ignored=IGNORED, only=ONLY, where=where)
     for name in sorted(values.keys() - SoundConfig.model_fields.keys()):
         raise UserError(
             f"{where}:{name}: expected no such field, got {repr(values[name])[:100]}; remove it if no frame needs it"

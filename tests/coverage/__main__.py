@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import sys
 import warnings
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from tests.coverage.outcome import WRONG
 from tests.coverage.search import Tally, classes, field_trials, random_trials
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST_BYTES = 8 << 30
+"""A random config may ask for more memory than there is: that is refused, where the system would end the run."""
 SHARED_DATA = "CLEARHEAD_SHARED_DATA"
 PAGE = ROOT / "docs" / "coverage.md"
 
@@ -58,6 +61,7 @@ def write(only: str, state: Path | None) -> None:
 def search(given: argparse.Namespace) -> int:
     """Tries configs and prints what is wrong. Returns the number of errors."""
     tally = Tally()
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     if given.what == "random":
         found = random_trials(first=given.first, n=given.configs, seed=given.seed)
     else:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from clearhead.families import FAMILIES, Family, bloom, family_of
 from clearhead.families.family import REFERENCE
 from clearhead.families.rotary import ORIGINAL
 from clearhead.weights.fields import FieldMap, Only, ignored, same
+from tests.coverage import folders
+from tests.coverage.outcome import outcome
 from tests.later import later
 from tests.parity.cases import DERIVED_REPRESENTATIVES, REPRESENTATIVES
 from tests.parity.harness import Case
@@ -131,3 +134,12 @@ def test_a_null_that_the_reference_refuses_is_refused(case: Case) -> None:
         except UserError:
             continue
         config_class.from_dict(changed)
+
+
+def test_yarn_whose_range_is_reversed(tmp_path: Path) -> None:
+    """An original length so short that the ramp ends before it begins: the reference divides by a negative span."""
+    case = folders.tiny("llama", "LlamaForCausalLM")
+    assert case is not None
+    angles = {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 2, "rope_theta": 10.0}
+    changed = replace(case, config={**case.config, "rope_parameters": angles})
+    assert outcome(changed, tmp_path).what == "close"

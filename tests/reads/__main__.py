@@ -4,7 +4,7 @@ from collections import Counter
 
 import transformers
 
-from tests.reads import entries, library
+from tests.reads import entries, library, sidecars
 
 
 def main() -> int:
@@ -23,6 +23,11 @@ def main() -> int:
         print(f"no entry: {name}, of {len(of)} classes such as {of[0]}")
     print(f"{len(classes)} classes of transformers {transformers.__version__}, {sum(counts.values())} fields:")
     print(", ".join(f"{n} {what}" for what, n in counts.most_common()))
+    for file, found in sidecars.outcomes().items():
+        missing = [name for name, what in found.items() if what == "none"]
+        of_file = ", ".join(f"{n} {what}" for what, n in Counter(found.values()).most_common())
+        print(f"{file}: {len(found)} fields: {of_file}", *missing)
+        counts["none"] += len(missing)
     return 1 if counts["none"] else 0
 
 

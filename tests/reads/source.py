@@ -33,7 +33,7 @@ class Definition:
 
     def __init__(self, node: ast.AST) -> None:
         self.node = node
-        bases = (node.name.removesuffix("Config"), *map(_name, node.bases)) if isinstance(node, ast.ClassDef) else ()
+        bases = (node.name.removesuffix("Config"), *map(name_of, node.bases)) if isinstance(node, ast.ClassDef) else ()
         self.is_config = any(name.endswith(("Config", "ConfigMixin")) for name in bases)
 
     @cached_property
@@ -52,8 +52,8 @@ class Definition:
     def own(self) -> set[str]:
         """Methods and constants of a config class, which are no fields."""
         methods = {one.name for one in self._body if isinstance(one, ast.FunctionDef) and not one.decorator_list}
-        assigned = {_name(target) for one in self._body if isinstance(one, ast.Assign) for target in one.targets}
-        typed = {_name(one.target) for one in self._body if isinstance(one, ast.AnnAssign)}
+        assigned = {name_of(target) for one in self._body if isinstance(one, ast.Assign) for target in one.targets}
+        typed = {name_of(one.target) for one in self._body if isinstance(one, ast.AnnAssign)}
         return methods | assigned | (typed - {name for one in self._body for name in _declared(one)})
 
     @property
@@ -139,7 +139,7 @@ def _reads(node: ast.AST, *, of_config: bool) -> Iterator[str]:
             case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[owner, name, *_]):
                 names, table = [*_text(name)], _called(owner, of_config)
             case ast.Call(func=ast.Attribute(value=owner, attr="get" | "pop" | "setdefault"), args=[name, *_]):
-                names, table = [*_text(name)], "" if from_file and _name(owner) == "kwargs" else _called(owner, False)
+                names, table = [*_text(name)], "" if from_file and name_of(owner) == "kwargs" else _called(owner, False)
             case ast.Subscript(value=owner, slice=name):
                 names, table = [*_text(name)], _called(owner, False)
             case _:
@@ -156,7 +156,8 @@ def _text(node: ast.expr) -> Iterator[str]:
         yield from _text(node.orelse)
 
 
-def _name(node: ast.expr) -> str:
+def name_of(node: ast.expr) -> str:
+    """The name, or the last part of the dotted name, that an expression is."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -172,7 +173,7 @@ def _called(node: ast.expr, of_config: bool) -> str | None:
             return "rope_parameters."
         case ast.Name(id="self"):
             return "" if of_config else None
-    name = _name(node)
+    name = name_of(node)
     if name.startswith(TABLES) and not name.endswith(("keys", "s_list")):
         return "rope_parameters."
     if not CONFIG.search(name) or OTHER.search(name):

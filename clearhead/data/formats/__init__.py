@@ -16,7 +16,7 @@ from clearhead.data.formats.apart import check
 from clearhead.data.formats.bounds import unbounded
 from clearhead.data.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
 from clearhead.data.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
-from clearhead.data.formats.classes import TokenizerClass, class_of
+from clearhead.data.formats.classes import TokenizerClass, check_settings, class_of
 from clearhead.data.formats.letters import LETTERS
 from clearhead.data.formats.rebuilt import added_by, build, mark
 from clearhead.data.formats.sentence_pieces import SHIFTED_FILE, open_model
@@ -120,6 +120,7 @@ def open_files(files: Mapping[str, bytes], where: str) -> OpenedTokenizer:
         )
         return OpenedTokenizer(library, settings, sides)
     kind = _class(files, settings, where)
+    check_settings(settings, kind, where)
     name = MODEL_FILE if MODEL_FILE in files else _name(files, where)
     message = f"{where}/{name}: expected a tokenizer"
     library = guarded(lambda: _opened(files, name, kind, settings, where), message, remedy=AGAIN)

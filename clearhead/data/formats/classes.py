@@ -104,6 +104,19 @@ def class_of(
     return None
 
 
+REFUSED = {"init_inputs": (), "sp_model_kwargs": ("M2M100Tokenizer", "SiglipTokenizer")}
+REFUSED |= {"target_lang": ("Wav2Vec2CTCTokenizer",)}
+"""Fields that change ids and are refused unless empty, and the classes that read them: all, where none is named."""
+
+
+def check_settings(settings: Mapping[str, object], kind: TokenizerClass | None, where: str) -> None:
+    """Raises UserError for a field of tokenizer_config.json that is refused."""
+    for name, classes in REFUSED.items():
+        if settings.get(name) and (not classes or (kind is not None and {*classes} & {*kind.names})):
+            got = str(settings[name])[:40]
+            raise UserError(f"{where}/tokenizer_config.json:{name}: expected none, got {got}; try without this field")
+
+
 def _name(settings: Mapping[str, object], config: Mapping[str, object], holds_bytes: bool) -> str:
     """The name of the class, without the suffix Fast of older versions."""
     known, choice = table().models, table().choice

@@ -14,6 +14,8 @@ CONFIG_FILE = "tokenizer_config.json"
 NAMES_FILE = "special_tokens_map.json"
 ADDED_FILE = "added_tokens.json"
 EXTRA, OLDER_EXTRA = "extra_special_tokens", "additional_special_tokens"
+OF_MODEL = "model_specific_special_tokens"
+"""A table of special tokens by name. EXTRA may be one too."""
 LISTED = "added_tokens_decoder"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """Roles of special tokens, in the order in which the reference library adds new ones."""
@@ -162,18 +164,23 @@ def _named(
     settings: Mapping[str, object], by_class: ByClass | None, added: Mapping[str, AddedToken]
 ) -> dict[str, AddedToken]:
     """Tokens with a name, such as bos_token, in the reference library's order."""
-    extra = settings.get(EXTRA)
     values = {**(by_class.tokens if by_class else {}), **settings}
-    own = [name for name, value in settings.items() if name.endswith("_token") and isinstance(value, str)]
+    own_names = [
+        name
+        for name, value in settings.items()
+        if name.endswith("_token") and name not in NAMED and isinstance(value, str)
+    ]
     found: dict[str, AddedToken] = {}
-    for role in dict.fromkeys([*NAMED, *own]):
+    for role in dict.fromkeys([*NAMED, *own_names]):
         value = values.get(role)
         if (content := content_of(value)) is None:
             continue
         strips = by_class is not None and role in by_class.lstrip and isinstance(value, str)
         token = AddedToken(content, lstrip=True, special=True) if strips else _token(value, special=True)
         found[role] = added.get(content, token)
-    for name, value in (extra if isinstance(extra, dict) else {}).items():
+    # One table or the other: tokens of the class's own replace the second.
+    tables = [settings.get(EXTRA), *([] if own_names else [settings.get(OF_MODEL)])]
+    for name, value in next((one for one in tables if isinstance(one, dict)), {}).items():
         if content_of(value) is not None:
             found[name] = added.get(str(content_of(value)), _token(value, special=True))
     return found
@@ -181,7 +188,7 @@ def _named(
 
 def _extras(settings: Mapping[str, object], by_class: ByClass | None) -> list[AddedToken]:
     """Special tokens without a name."""
-    if EXTRA in settings:
+    if EXTRA in settings and not isinstance(settings[EXTRA], dict):
         return [_token(value, special=True) for value in _listed(settings, EXTRA)]
     if by_class is not None:
         return [*by_class.extras]
