@@ -106,9 +106,9 @@ def test_a_pair_has_a_tab_or_two_columns(capsys: pytest.CaptureFixture[str]):
     main(["classify", folder, "--file", "a.csv", "--out", "a.jsonl"])
     assert lines("a.jsonl") == [{**found[0], "input": ["one", "two"]}]
     model.put_under(Contract(task="classification", pairs=False))
-    whole: Any = model.predict(["one\ttwo"])[0]
-    assert whole["probabilities"]["x"] == pytest.approx(model.logits("one\ttwo").softmax(-1)[0].item(), abs=1e-6)
-    model.recipe = {"task": "classification", "data": {"text_pair": "b"}}
+    whole = dict(model.classify(["one\ttwo"])[0])
+    assert whole["x"] == pytest.approx(model.logits("one\ttwo").softmax(-1)[0].item(), abs=1e-6)
+    model.put_under(Contract(task="classification", pairs=True))
     main_error = r"^input 2: expected text and text_pair with a tab between them, got one text; add the other"
     with pytest.raises(ValueError, match=main_error):
         model.predict(["one\ttwo", "three"])
