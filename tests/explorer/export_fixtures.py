@@ -179,7 +179,8 @@ def patching_questions(name: str, session: Session) -> list[Json]:
 
 def told_apart(session: Session, asked: Json) -> int | None:
     """The first answer whose logits differ enough between the two texts; some random models have none."""
-    for answer in range(1, session.model.network.head.output.out_features):
+    head: Any = session.model.network.head
+    for answer in range(1, head.output.out_features):
         try:
             session.answer({**asked, "answer": answer})
         except UserError:

@@ -24,10 +24,10 @@ def main() -> int:
     print(f"{len(classes)} classes of transformers {transformers.__version__}, {sum(counts.values())} fields:")
     print(", ".join(f"{n} {what}" for what, n in counts.most_common()))
     for file, found in sidecars.outcomes().items():
-        missing = [name for name, what in found.items() if what == "none"]
+        absent = [name for name, what in found.items() if what == "none"]
         of_file = ", ".join(f"{n} {what}" for what, n in Counter(found.values()).most_common())
-        print(f"{file}: {len(found)} fields: {of_file}", *missing)
-        counts["none"] += len(missing)
+        print(f"{file}: {len(found)} fields: {of_file}", *absent)
+        counts["none"] += len(absent)
     return 1 if counts["none"] else 0
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken
@@ -180,7 +181,7 @@ def _named(
         found[role] = added.get(content, token)
     # One table or the other: tokens of the class's own replace the second.
     tables = [settings.get(EXTRA), *([] if own_names else [settings.get(OF_MODEL)])]
-    for name, value in next((one for one in tables if isinstance(one, dict)), {}).items():
+    for name, value in next((one for one in tables if isinstance(one, dict)), dict[str, Any]()).items():
         if content_of(value) is not None:
             found[name] = added.get(str(content_of(value)), _token(value, special=True))
     return found
