@@ -4,6 +4,7 @@ A fast path computes what the code of a network would compute, without running t
 is known: parts of this package and PyTorch's own, without hooks. And it may go on only while nothing has changed.
 """
 
+import gc
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ def obstacle(network: nn.Module) -> str | None:
     if _modes() != (0, 0):
         return "a mode that sees every operation"
     for path, module in network.named_modules():
-        if not _is_known(type(module)) or "forward" in vars(module):
+        if not _is_known(type(module)) or getattr(module.forward, "__func__", None) is not type(module).forward:
             return f"{path or 'the network'}, a {type(module).__name__} with code of its own"
         hooks = chain.from_iterable(vars(module)[name].values() for name in HOOKS)
         if any(not _is_sharding(hook) for hook in hooks):
@@ -95,11 +96,15 @@ def watching(network: nn.Module) -> Iterator[Code]:
     if code.obstacle is not None:
         yield code
         return
+    collects = gc.isenabled()
+    gc.disable()  # Else finalizers of any package might run in the block.
     sys.setprofile(look)
     try:
         yield code
     finally:
         sys.setprofile(None)
+        if collects:
+            gc.enable()
     for namespace in namespaces.values():
         if _package(_name(namespace)) not in allowed:
             code.obstacle = f"code of {_name(namespace)}"
