@@ -113,10 +113,13 @@ def test_the_code_computes_what_the_place_shows(shared_page: Open, tmp_path: Pat
     main = opened.page.locator("main")
     if view == "generation":
         for label, value in {"Temperature": "1.5", "top-k": "6", "seed": "4"}.items():
-            main.locator("form label", has_text=label).locator("input").fill(value)
+            field = main.locator("form label", has_text=label).locator("input")
+            field.fill(value)
+            field.press("Tab")
         opened.button("Write").click()
     elif view == "logits":
-        main.locator("input[type=number]").first.fill("3")
+        main.locator("input.number").first.fill("3")
+        main.locator("input.number").first.press("Tab")
     elif view == "circuits":
         opened.button("Find the circuit").click()
     opened.quiet()
