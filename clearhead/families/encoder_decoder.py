@@ -55,9 +55,9 @@ FIELDS: tuple[FieldRule, ...] = (
 """The fields without the token tables and the positions."""
 
 LANGUAGE_FIELDS: tuple[FieldRule, ...] = (extra("final_logits_bias", "head.bias", default=True),)
-WITH_BIAS = {"head.bias": "final_logits_bias"}
-"""A buffer there: the checkpoint of a class without a head lacks it."""
 """The bias on the logits. Our networks may have none, which the reference library treats as 0."""
+WITH_BIAS = {"head.bias": "final_logits_bias"}
+"""The bias is a buffer in the reference library. Checkpoints of a class without a head lack it."""
 
 
 def norms(*, before: bool, of_embedding: bool) -> tuple[FieldRule, ...]:
