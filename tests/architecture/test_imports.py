@@ -11,7 +11,7 @@ from tests import processes
 from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
-BASE = {"brief", "errors", "config", "recipe", "randomness", "json_text", "progress"}
+BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "data", "tasks"}
 FLOOR = TASKS | {"storage", "machine", "planning", "weights", "families", "analysis"}
