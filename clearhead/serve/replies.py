@@ -15,7 +15,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.sampling import NEVER
 from clearhead.serve.schemas import EmbeddingRequest
-from clearhead.serve.writing import Prompt, ScoredToken, Update
+from clearhead.serve.texts import Prompt, ScoredToken, Update
 
 KINDS = {401: "authentication_error", 403: "permission_error"}
 RETRY_SECONDS = 1

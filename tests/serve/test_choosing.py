@@ -6,9 +6,8 @@ import torch
 from clearhead.data.detokenizer import Detokenizer
 from clearhead.generation import Sampler
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.choosing import choose, scored
+from clearhead.serve.texts import Prompt, Writing, choose, scored
 from clearhead.serve.worker import Ticket
-from clearhead.serve.writing import Prompt, Writing
 from tests.serve.tiny import writer_model
 
 V = 30

@@ -7,7 +7,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Unigram, WordPiece
 from clearhead.serve.replies import ReplyFormat
-from clearhead.serve.writing import Prompt, ScoredToken, Update
+from clearhead.serve.texts import Prompt, ScoredToken, Update
 
 TEXT = "the keys to the cabinet are on the table"
 

@@ -12,8 +12,7 @@ from clearhead.data.schemes import SPACE
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Asked
+from clearhead.explorer.answering.questions import Asked, Reply
 from clearhead.explorer.recording.manifest import Token
 from clearhead.explorer.recording.tokens import spans_of
 
