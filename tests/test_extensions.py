@@ -1,5 +1,6 @@
 """Entry points of other packages."""
 
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -10,11 +11,12 @@ from clearhead.extensions import extensions, load_extension
 
 
 @pytest.fixture
-def points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     found: list[EntryPoint] = []
     monkeypatch.setattr(module, "entry_points", lambda *, group: [one for one in found if one.group == group])
     extensions.cache_clear()
-    return found
+    yield found
+    extensions.cache_clear()
 
 
 def test_extension_is_found_by_its_name(points: list[EntryPoint]) -> None:
