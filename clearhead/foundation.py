@@ -7,7 +7,6 @@ from pydantic import ValidationError
 
 from clearhead.api import Model, load, named_config
 from clearhead.config import Head, ModelConfig
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import family_for
 from clearhead.model import Transformer
@@ -17,6 +16,7 @@ from clearhead.recipe import ModelChoice, Recipe, explain
 from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.registry import find
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.fitting import Fitting
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.weights.hub import locate

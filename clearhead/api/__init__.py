@@ -29,9 +29,6 @@ from clearhead.api.sidecars import images_of, sounds_of
 from clearhead.api.tokenizing import OwnTokenizer, chosen_tokenizer
 from clearhead.api.towers import TwoTowerModel, load_towers
 from clearhead.config import Config, Head
-from clearhead.data import formats
-from clearhead.data.marks import source_marks
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families.towers import towers_of
 from clearhead.machine.device import device_named, hand_back_freed_memory
@@ -47,6 +44,9 @@ from clearhead.recipe.contract import Contract
 from clearhead.storage import checkpoints
 from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
+from clearhead.text import formats
+from clearhead.text.marks import source_marks
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
 from clearhead.weights.gguf_file import gguf_in

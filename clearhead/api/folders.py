@@ -9,7 +9,6 @@ from pydantic import JsonValue, ValidationError
 
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import family_of, preset
 from clearhead.families.gguf import content_of, described
@@ -21,6 +20,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST
 from clearhead.storage.tensors import model_tensors
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.weights.elsewhere import ADAPTER
 from clearhead.weights.gguf_file import GgufFile, gguf_in

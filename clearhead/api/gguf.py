@@ -9,10 +9,10 @@ from torch import Tensor
 
 from clearhead.api.pretrained import Pretrained, Source, common_dtype, opened
 from clearhead.config import Head
-from clearhead.data.formats.gguf import open_metadata
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.families.gguf import content_of, described
 from clearhead.planning.fit import require_weights
+from clearhead.text.formats.gguf import open_metadata
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.weights import mapping
 from clearhead.weights.gguf_file import GgufFile
 from clearhead.weights.mapping import Rule

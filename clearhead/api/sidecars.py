@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from clearhead.api.folders import CONFIG
 from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid, WaveInput
-from clearhead.data import formats
 from clearhead.families.generation import FILE as GENERATION
 from clearhead.families.shared import SENTENCE_FILES
 from clearhead.storage.manifest import MANIFEST, verify
+from clearhead.text import formats
 from clearhead.weights import modules
 from clearhead.weights.documents import INDEX, MODEL, Index, read_json
 from clearhead.weights.legacy import BIN, BIN_INDEX

@@ -15,7 +15,6 @@ from clearhead.api.reader import Input, listed
 from clearhead.api.saving import SHARD_BYTES
 from clearhead.api.sidecars import PREPROCESSOR, images_of, sized
 from clearhead.config import ModelConfig, PatchInput, VectorHead
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.families import Family
 from clearhead.families.generation import SPECIAL, read_generation, write_generation
@@ -29,6 +28,7 @@ from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.answers import labelled
 from clearhead.tasks.task import NOTHING, Prediction
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.trace import Edit, Trace, trace
 from clearhead.weights import mapping, safetensors
 from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, INDEX, read_json

@@ -11,7 +11,6 @@ from clearhead.analysis import comparison
 from clearhead.api import Model, gguf
 from clearhead.commands import tell
 from clearhead.config import LanguageHead
-from clearhead.data.formats.gguf_out import needs_whole, to_metadata
 from clearhead.errors import UserError
 from clearhead.families import FAMILIES, family_of
 from clearhead.families.family import canonical
@@ -19,6 +18,7 @@ from clearhead.families.gguf import Written, described, known, written
 from clearhead.families.gguf_angles import Content
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
+from clearhead.text.formats.gguf_out import needs_whole, to_metadata
 from clearhead.weights import mapping
 from clearhead.weights.documents import short
 from clearhead.weights.gguf_file import AT_ONCE

@@ -9,11 +9,11 @@ from pydantic import TypeAdapter, ValidationError
 from clearhead.api import gguf, model_folder
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError, pasted
 from clearhead.recipe import explain
 from clearhead.recipe.data import TextFiles
 from clearhead.recipe.tokenizers import TokenizerConfig
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.weights.gguf_file import gguf_in
 from clearhead.weights.hub import locate
 

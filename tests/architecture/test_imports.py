@@ -13,7 +13,7 @@ from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sourc
 # The import table of the architecture: a part, and all that it may import besides itself.
 BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
 NETWORK = BASE | {"trace", "model"}
-TASKS = NETWORK | {"generation", "data", "tasks"}
+TASKS = NETWORK | {"generation", "text", "data", "tasks"}
 FLOOR = TASKS | {"storage", "machine", "planning", "weights", "families", "analysis"}
 ENGINE = FLOOR | {"api", "training", "capture"}
 ALLOWED: dict[str, set[str]] = {
@@ -21,10 +21,11 @@ ALLOWED: dict[str, set[str]] = {
     "trace": BASE,
     "model": BASE | {"trace", "machine"},
     "generation": NETWORK,
-    "data": BASE,
+    "text": BASE,
+    "data": BASE | {"text"},
     "weights": BASE,
     "families": BASE | {"weights"},
-    "tasks": NETWORK | {"generation", "data"},
+    "tasks": NETWORK | {"generation", "text", "data"},
     "storage": BASE,
     "machine": BASE,
     "planning": NETWORK | {"machine"},
@@ -42,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer", "web"},
     "commands": ENGINE | {"foundation", "runs", "explorer", "lab", "live", "serve", "web"},
-    "cli": {"errors", "api", "commands", "demo"},
+    "cli": {"errors", "extensions", "api", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }
@@ -51,8 +52,8 @@ EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "cli"),
-    *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
-    *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
+    *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
+    *("data.images", "data.pictures", "text.chat", "text.meter", "families", "weights.fields", "weights.documents"),
     *("tasks.registry", "explorer.static_files", "live", "commands.watch"),
 )
 
@@ -195,8 +196,8 @@ def test_nothing_executes_data() -> None:
 
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
-READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "data.schemes")
-READ_OWN_JSON += ("data.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
+READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
+READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
 
 
 def test_json_has_one_reader() -> None:

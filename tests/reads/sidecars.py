@@ -18,8 +18,8 @@ import transformers
 import clearhead
 from clearhead.api.adapters import READ
 from clearhead.data import images, samples, sounds
-from clearhead.data.formats.classes import REFUSED, table
 from clearhead.families.generation import IGNORED, UNFOLLOWED, GenerationFields
+from clearhead.text.formats.classes import REFUSED, table
 from tests.reads.entries import listed
 from tests.reads.source import definition, name_of, parsed
 
