@@ -17,6 +17,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from pydantic import JsonValue
+
 import clearhead
 from clearhead.cli import main
 
@@ -113,7 +115,7 @@ def edit(folder: Path) -> Callable[[], object]:
     model = clearhead.load(small_translation(folder))
     session = Session(model, name="run", text="a man sees a dog")
     session.answer({"ask": "run", "run": {"text": "a man sees a dog"}})
-    edit = {"at": "decoder.blocks.0.cross.weights[h=0]", "do": "zero"}
+    edit: JsonValue = {"at": "decoder.blocks.0.cross.weights[h=0]", "do": "zero"}
     return lambda: session.answer({"ask": "run", "run": {"text": "a man sees a dog", "edits": [edit]}})
 
 
