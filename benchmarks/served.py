@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import tokenizers
 import torch
 
+from clearhead.checkpoints.families import preset
 from clearhead.config import Config, Learned, ModelConfig
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.families import preset
 from clearhead.model import Transformer
 
 END = "<|endoftext|>"

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from clearhead.api import architecture
+from clearhead.checkpoints.families import preset
 from clearhead.config import TaggingHead
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
