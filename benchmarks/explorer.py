@@ -18,7 +18,6 @@ from benchmarks.figures import Figure, within
 from clearhead.api import Model, architecture
 from clearhead.checkpoints.families import preset
 from clearhead.data.phrases import compose
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo import CHOICE, TOKENIZER
 from clearhead.explorer.export.page import export_page
 from clearhead.explorer.hosting.server import Desk
@@ -27,6 +26,7 @@ from clearhead.explorer.session import Session
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.web.page import Server
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import torch
 
 from clearhead.checkpoints.families import preset
 from clearhead.config import Config, Learned, ModelConfig
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
+from clearhead.text.tokenizers import Tokenizer
 
 END = "<|endoftext|>"
 POSITIONS = 4096

@@ -9,7 +9,6 @@ from clearhead.api import Model, load, named_config
 from clearhead.checkpoints.families import family_for
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.config import Head, ModelConfig
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, merged, new_head
@@ -18,6 +17,7 @@ from clearhead.recipe import ModelChoice, Recipe, explain
 from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.registry import find
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.fitting import Fitting
 from clearhead.training.ranks import ALONE, Ranks
 

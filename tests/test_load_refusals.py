@@ -18,9 +18,9 @@ from torch import Tensor
 
 from clearhead.api import load
 from clearhead.cli import main
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import Characters
+from clearhead.text.tokenizers import Tokenizer
 from tests.hostile import (
     CONFIG,
     FIRST,

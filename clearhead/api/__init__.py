@@ -36,9 +36,6 @@ from clearhead.checkpoints.weights.hub import locate
 from clearhead.checkpoints.weights.legacy import BIN
 from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.config import Config, Head
-from clearhead.data import formats
-from clearhead.data.marks import source_marks
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.machine.device import device_named, hand_back_freed_memory
 from clearhead.model.adapter import adapt
@@ -53,6 +50,9 @@ from clearhead.recipe.contract import Contract
 from clearhead.storage import checkpoints
 from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
+from clearhead.text import formats
+from clearhead.text.marks import source_marks
+from clearhead.text.tokenizers import Tokenizer
 
 __all__ = [
     "CONFIG",

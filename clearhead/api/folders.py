@@ -15,7 +15,6 @@ from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
 from clearhead.checkpoints.weights.hub import is_path, locate, nearest
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
@@ -25,6 +24,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST
 from clearhead.storage.tensors import model_tensors
+from clearhead.text.tokenizers import Tokenizer
 
 _log = logging.getLogger("clearhead")
 

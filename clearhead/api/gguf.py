@@ -13,9 +13,9 @@ from clearhead.checkpoints.weights import mapping
 from clearhead.checkpoints.weights.gguf_file import GgufFile
 from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.config import Head
-from clearhead.data.formats.gguf import open_metadata
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.planning.fit import require_weights
+from clearhead.text.formats.gguf import open_metadata
+from clearhead.text.tokenizers import Tokenizer
 
 
 def read(path: Path, *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:

@@ -11,8 +11,8 @@ from clearhead.checkpoints.weights import modules
 from clearhead.checkpoints.weights.documents import INDEX, MODEL, Index, read_json
 from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
 from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid, WaveInput
-from clearhead.data import formats
 from clearhead.storage.manifest import MANIFEST, verify
+from clearhead.text import formats
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor

@@ -21,7 +21,6 @@ from clearhead.checkpoints.weights import mapping, safetensors
 from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, INDEX, read_json
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.config import ModelConfig, PatchInput, VectorHead
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.machine.device import device_named
 from clearhead.model.assign import assemble
@@ -32,6 +31,7 @@ from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.answers import labelled
 from clearhead.tasks.task import NOTHING, Prediction
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.trace import Edit, Trace, trace
 
 

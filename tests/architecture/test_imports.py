@@ -13,7 +13,7 @@ from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sourc
 # The import table of the architecture: a part, and all that it may import besides itself.
 BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
 NETWORK = BASE | {"trace", "model"}
-TASKS = NETWORK | {"generation", "data", "tasks"}
+TASKS = NETWORK | {"generation", "text", "data", "tasks"}
 FLOOR = TASKS | {"storage", "machine", "planning", "checkpoints", "analysis"}
 ENGINE = FLOOR | {"api", "training", "capture"}
 ALLOWED: dict[str, set[str]] = {
@@ -21,9 +21,10 @@ ALLOWED: dict[str, set[str]] = {
     "trace": BASE,
     "model": BASE | {"trace", "machine"},
     "generation": NETWORK,
-    "data": BASE,
+    "text": BASE,
+    "data": BASE | {"text"},
     "checkpoints": BASE,
-    "tasks": NETWORK | {"generation", "data"},
+    "tasks": NETWORK | {"generation", "text", "data"},
     "storage": BASE,
     "machine": BASE,
     "planning": NETWORK | {"machine"},
@@ -50,8 +51,8 @@ EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "cli"),
-    *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
-    *("data.images", "data.pictures", "data.chat", "data.meter"),
+    *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
+    *("data.images", "data.pictures", "text.chat", "text.meter"),
     *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
     *("tasks.registry", "explorer.static_files", "live", "commands.watch"),
 )
@@ -196,8 +197,8 @@ def test_nothing_executes_data() -> None:
 
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
-READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "data.schemes")
-READ_OWN_JSON += ("data.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
+READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
+READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
 
 
 def test_json_has_one_reader() -> None:

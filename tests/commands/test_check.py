@@ -71,7 +71,7 @@ def test_a_gguf_file_is_compared_with_what_the_reference_reads_of_it(
 def test_another_tokenizer_is_not_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from clearhead.data.tokenizers import Tokenizer
+    from clearhead.text.tokenizers import Tokenizer
 
     folder = model_of("gpt2").save(tmp_path / "model")
     before = Tokenizer.encode_batch

@@ -19,7 +19,7 @@ import clearhead
 from clearhead.api.adapters import READ
 from clearhead.checkpoints.families.generation import IGNORED, UNFOLLOWED, GenerationFields
 from clearhead.data import images, samples, sounds
-from clearhead.data.formats.classes import REFUSED, table
+from clearhead.text.formats.classes import REFUSED, table
 from tests.reads.entries import listed
 from tests.reads.source import definition, name_of, parsed
 

@@ -15,7 +15,6 @@ from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
 from clearhead.data.labelled_ids import Labelled
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
@@ -24,6 +23,7 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.classification import Classification
 from clearhead.tasks.registry import validate
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.training.tiny import losses
 

@@ -12,10 +12,10 @@ from clearhead.api import load
 from clearhead.checkpoints.families import family_for, family_of
 from clearhead.config import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.data.tagged_ids import WordIds
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.tasks.tag_answers import log_shares, said
+from clearhead.text.tokenizers import Tokenizer
 from tests.checkpoints.families import hub_encoders as hub
 from tests.parity.cases.electra import BASE, NARROW
 from tests.parity.harness import Case, both

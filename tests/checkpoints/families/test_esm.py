@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from clearhead.api import load
 from clearhead.checkpoints.families import family_of
 from clearhead.config import Rotary
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
+from clearhead.text.tokenizers import Tokenizer
 from tests.later import later
 from tests.parity.cases import esm
 from tests.parity.harness import both

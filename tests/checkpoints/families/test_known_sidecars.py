@@ -9,10 +9,10 @@ import pytest
 from clearhead.api import sentences
 from clearhead.api.sentence_modules import KINDS
 from clearhead.data import images, samples, sounds
-from clearhead.data.formats.classes import REFUSED, check_settings, table
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import ByteBPE
+from clearhead.text.formats.classes import REFUSED, check_settings, table
+from clearhead.text.tokenizers import Tokenizer
 
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
