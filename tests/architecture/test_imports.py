@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer", "web"},
     "commands": ENGINE | {"foundation", "runs", "explorer", "lab", "live", "serve", "web"},
-    "cli": {"errors", "api", "commands", "demo"},
+    "cli": {"errors", "extensions", "api", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }

@@ -1,26 +1,8 @@
-"""The application that the commands belong to, and the kinds of option they share."""
+"""The kinds of option that several commands share."""
 
 from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
-
-app = App(
-    name="clearhead",
-    help="A Transformer you can see through: train it, use it, look inside.",
-    help_epilogue=(
-        "Begin with `clearhead demo`. `clearhead COMMAND --help` explains one command. Results go to standard output,"
-        " everything else to standard error; with --debug an error shows where in the code it arose, with"
-        " --no-tokenizer a model opens without its tokenizer, for commands that read no text, and with --explain a"
-        " command that writes text says in the end by which paths (docs/inference.md).\n\n"
-        "Exit codes: 0 done, 2 a mistake of yours, 3 out of memory, 4 training met NaN or infinity, 130 or 143 stopped"
-        " by Ctrl-C or SIGTERM."
-    ),
-    help_format="markdown",
-    version_flags=["--version"],
-    result_action="return_value",
-    suppress_keyboard_interrupt=False,
-)
-
+from cyclopts import Parameter
 
 Text = str
 """Words for a model, or the name of a column."""
