@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearhead.checkpoints.families import preset
 from clearhead.config import TaggingHead
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Tokens
 from clearhead.recipe import merge
 from clearhead.runs import resume, start
