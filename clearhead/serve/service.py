@@ -12,14 +12,14 @@ from clearhead.api.classifying import TEMPLATE, ZeroShot
 from clearhead.api.drafting import draft_of
 from clearhead.api.predicting import Row, lines_of, task_of
 from clearhead.config import Continuous, LanguageHead, NoHead, VectorHead
-from clearhead.data.chat import render
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, PredictionRequest, Writes, Wrong
 from clearhead.serve.texts import Prompt, Steering, check
 from clearhead.tasks.task import RecipeTask
+from clearhead.text.chat import render
+from clearhead.text.tokenizers import Tokenizer
 
 WIDEST = 256
 """The longest token that counts, in characters. Longer ones exist, but no text consists only of them."""

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.analysis.steering import Direction
-from clearhead.data.detokenizer import Detokenizer
 from clearhead.errors import UserError
 from clearhead.generation import History, Sampler
 from clearhead.generation.sampling import draw, uniform
@@ -19,6 +18,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.worker import Ticket
+from clearhead.text.detokenizer import Detokenizer
 from clearhead.trace import Edit, edited
 
 

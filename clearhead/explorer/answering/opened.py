@@ -11,12 +11,12 @@ from clearhead.api import Model
 from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
 from clearhead.config import LanguageHead, NoHead, TokenInput, VectorHead
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.model.rounding import RoundedMatrix
+from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture

@@ -11,9 +11,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from clearhead.brief import brief
+from clearhead.checkpoints.weights.documents import shown
 from clearhead.config import Config
 from clearhead.errors import UserError, sizes
-from clearhead.weights.documents import shown
 
 BoundedText = Annotated[str, Field(max_length=100_000)]
 Picture = Annotated[str, Field(max_length=32_000_000)]

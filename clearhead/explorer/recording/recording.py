@@ -10,6 +10,7 @@ from clearhead import trace as edits
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.brief import brief
+from clearhead.checkpoints.weights.documents import AGAIN, shown
 from clearhead.config import Continuous, LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer.recording.blockwise import Blockwise
@@ -22,7 +23,6 @@ from clearhead.model.mode import Evaluating
 from clearhead.model.ops import Mask, Op
 from clearhead.model.record import evaluated, masks_of, ops_of
 from clearhead.trace import Address, Edit
-from clearhead.weights.documents import AGAIN, shown
 
 LARGEST_HALF = 65504.0
 
