@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from clearhead.analysis.comparison import CLOSE, LOGITS, Difference, differences, reference_states, sample, states
 from clearhead.api import CONFIG, Model, load
-from clearhead.api.sidecars import unread
+from clearhead.api.folders import unread
 from clearhead.commands import tell
 from clearhead.commands.check_answers import Answer, answers
 from clearhead.commands.verdict import fields, judge, show

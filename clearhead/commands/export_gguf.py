@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis import comparison
-from clearhead.api import Model, gguf
+from clearhead.api import Model
+from clearhead.api.pretrained import read_gguf
 from clearhead.commands import tell
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
@@ -172,7 +173,7 @@ def _stored(lib: Any, tensor: Tensor, kind: Any) -> Any:
 
 def difference(model: Model, path: Path) -> float:
     """max |file - ours| / max |ours| of logits on a random batch. The model becomes float32."""
-    found = gguf.read(path, dtype=torch.float32, head=None)
+    found = read_gguf(path, dtype=torch.float32, head=None)
     generator = torch.Generator().manual_seed(0)
     length = min(9, model.config.output.max_length or 9)
     _, tokens = comparison.sample(model.network, lengths=[length, max(1, length // 2)], generator=generator)
