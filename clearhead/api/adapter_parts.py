@@ -14,7 +14,7 @@ from clearhead.errors import UserError
 from clearhead.families import family_for
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, freeze, round_blocks
-from clearhead.model.grouped import GroupedLinear
+from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.weights import mapping
 from clearhead.weights.documents import shown
 from clearhead.weights.mapping import Pair, Rule
