@@ -1,4 +1,4 @@
-"""Who may import whom, what may not be imported at all, and which names stay inside families/."""
+"""Who may import whom, what may not be imported at all, and which names stay inside checkpoints/families/."""
 
 import ast
 import re
@@ -13,18 +13,18 @@ from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sourc
 # The import table of the architecture: a part, and all that it may import besides itself.
 BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
 NETWORK = BASE | {"trace", "model"}
-TASKS = NETWORK | {"generation", "data", "tasks"}
-FLOOR = TASKS | {"storage", "machine", "planning", "weights", "families", "analysis"}
+TASKS = NETWORK | {"generation", "text", "data", "tasks"}
+FLOOR = TASKS | {"storage", "machine", "planning", "checkpoints", "analysis"}
 ENGINE = FLOOR | {"api", "training", "capture"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "trace": BASE,
     "model": BASE | {"trace", "machine"},
     "generation": NETWORK,
-    "data": BASE,
-    "weights": BASE,
-    "families": BASE | {"weights"},
-    "tasks": NETWORK | {"generation", "data"},
+    "text": BASE,
+    "data": BASE | {"text"},
+    "checkpoints": BASE,
+    "tasks": NETWORK | {"generation", "text", "data"},
     "storage": BASE,
     "machine": BASE,
     "planning": NETWORK | {"machine"},
@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer", "web"},
     "commands": ENGINE | {"foundation", "runs", "explorer", "lab", "live", "serve", "web"},
-    "cli": {"errors", "api", "commands", "demo"},
+    "cli": {"errors", "extensions", "api", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }
@@ -51,8 +51,9 @@ EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "cli"),
-    *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
-    *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
+    *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
+    *("data.images", "data.pictures", "text.chat", "text.meter"),
+    *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
     *("tasks.registry", "explorer.static_files", "live", "commands.watch"),
 )
 
@@ -128,7 +129,8 @@ def test_light_modules_load_nothing_heavy() -> None:
     """As the table says, in a process of its own; a preset needs no torch either."""
     names = ", ".join(f"{PACKAGE}.{name}" for name in WITHOUT_TORCH)
     code = (
-        f"import sys, {names}; {PACKAGE}.families.presets(); print({{'torch', 'PIL', 'jinja2'}} & sys.modules.keys())"
+        f"import sys, {names}; {PACKAGE}.checkpoints.families.presets();"
+        " print({'torch', 'PIL', 'jinja2'} & sys.modules.keys())"
     )
     done = processes.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stdout + done.stderr
@@ -156,7 +158,7 @@ def test_family_names_stay_in_families() -> None:
     wrong = [
         f"{source.at(line)}: {text.strip()[:80]!r} names a family; name the mechanism"
         for source in sources()
-        if source.part != "families"
+        if not source.module.startswith(f"{PACKAGE}.checkpoints.families")
         for line, text in _names(source)
         if FAMILY_NAME.search(text)
     ]
@@ -195,8 +197,8 @@ def test_nothing_executes_data() -> None:
 
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
-READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "data.schemes")
-READ_OWN_JSON += ("data.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
+READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
+READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
 
 
 def test_json_has_one_reader() -> None:

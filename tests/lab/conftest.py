@@ -8,10 +8,10 @@ import pytest
 
 from clearhead import config as c
 from clearhead.api.model import Model
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.lab.datasets import VARIABLE, datasets
 from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import WordPiece
+from clearhead.text.tokenizers import Tokenizer
 
 USES = {
     "bank": ("the bank lent {} much money", "a boat reached the {} bank of a river"),

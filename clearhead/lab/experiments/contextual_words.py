@@ -7,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 
 from clearhead.api import load
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.lab.classifiers import (
     Matrix,
     counts,
@@ -22,6 +21,7 @@ from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Role, Row
 from clearhead.lab.senses import Uses
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.text.tokenizers import Tokenizer
 
 WORDS = ("bank", "apple")
 STATIC = ("one-hot", "static")

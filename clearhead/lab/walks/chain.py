@@ -13,11 +13,11 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.api import Model
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.lab.examples.parts import set_weight, stack
 from clearhead.lab.examples.records import Record, records
 from clearhead.lab.examples.verdicts import judge
 from clearhead.model import Transformer
+from clearhead.text.tokenizers import Tokenizer
 
 Json = dict[str, Any]
 Rows = Sequence[Sequence[float]]
