@@ -30,7 +30,7 @@ from clearhead.config import ClassificationHead, Head, LanguageHead, ModelConfig
 from clearhead.errors import UserError, reason
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, freeze, round_blocks
-from clearhead.model.grouped import GroupedLinear
+from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.recipe.contract import FILE, Contract
 from clearhead.storage.tensors import check_finite
 

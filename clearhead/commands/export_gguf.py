@@ -23,7 +23,7 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
-from clearhead.text.formats.gguf_out import needs_whole, to_metadata
+from clearhead.text.formats.gguf import needs_whole, to_metadata
 
 KINDS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
 FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}
