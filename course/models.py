@@ -22,7 +22,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import with_mask
+from clearhead.text.special_tokens import with_mask
 from course.corpus import pairs
 
 PAIRS = pairs(1600)

@@ -43,7 +43,7 @@ from clearhead.storage import checkpoints
 from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
 from clearhead.text import formats
-from clearhead.text.marks import source_marks
+from clearhead.text.special_tokens import source_marks
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
 from clearhead.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form

@@ -22,7 +22,7 @@ from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.speech import SpeechTask, SpeechTokens
-from clearhead.text.marks import start_token
+from clearhead.text.special_tokens import start_token
 
 _log = logging.getLogger("clearhead")
 

@@ -19,7 +19,7 @@ from clearhead.families.gguf import Written, described, known, written
 from clearhead.families.gguf_angles import Content
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
-from clearhead.text.formats.gguf_out import needs_whole, to_metadata
+from clearhead.text.formats.gguf import needs_whole, to_metadata
 from clearhead.weights import mapping
 from clearhead.weights.documents import short
 from clearhead.weights.gguf_file import AT_ONCE
