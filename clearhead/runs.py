@@ -10,6 +10,7 @@ import torch
 
 from clearhead.api import CONFIG, Model, architecture, model_json, predicting, read_config
 from clearhead.api.pretrained import BROKEN
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.data.splits import require_same
 from clearhead.errors import UserError
 from clearhead.foundation import adopted, fitting_of, foundation, teacher_for, teacher_of, under_head
@@ -38,7 +39,6 @@ from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
-from clearhead.weights.documents import CONFIG_LIMIT, read_json
 
 _log = logging.getLogger("clearhead")
 

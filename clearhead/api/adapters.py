@@ -21,18 +21,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from clearhead.brief import brief
+from clearhead.checkpoints.families import family_for
+from clearhead.checkpoints.weights import mapping
+from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, read_json, short, shown
+from clearhead.checkpoints.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
+from clearhead.checkpoints.weights.mapping import Pair, Rule
 from clearhead.config import ClassificationHead, Head, LanguageHead, ModelConfig, SpanHead, TaggingHead
 from clearhead.errors import UserError, reason
-from clearhead.families import family_for
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, freeze, round_blocks
 from clearhead.model.grouped import GroupedLinear
 from clearhead.recipe.contract import FILE, Contract
 from clearhead.storage.tensors import check_finite
-from clearhead.weights import mapping
-from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, read_json, short, shown
-from clearhead.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
-from clearhead.weights.mapping import Pair, Rule
 
 _log = logging.getLogger("clearhead")
 

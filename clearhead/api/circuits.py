@@ -10,10 +10,10 @@ from clearhead.analysis.circuits.circuits import Baseline
 from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import at
 from clearhead.api.model import Model
+from clearhead.checkpoints.weights.documents import shown
 from clearhead.config import LanguageHead, NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
-from clearhead.weights.documents import shown
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from torch import Tensor
 
 from clearhead.analysis.features import Features, Site
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, is_there, read_json, shown, size_of
+from clearhead.checkpoints.weights.safetensors import with_metadata
 from clearhead.config.base import Config
 from clearhead.errors import UserError, reason
 from clearhead.model import Transformer
@@ -36,8 +38,6 @@ from clearhead.model.norm import Norm
 from clearhead.model.record import ops_of
 from clearhead.storage import checkpoints
 from clearhead.trace import nearest
-from clearhead.weights.documents import CONFIG_LIMIT, is_there, read_json, shown, size_of
-from clearhead.weights.safetensors import with_metadata
 
 ABOUT, WEIGHTS = "features.json", "features.safetensors"
 FORMAT = "clearhead-features/1"

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue, ValidationError
 
+from clearhead.checkpoints.families import family_of, preset
+from clearhead.checkpoints.families.generation import FILE as GENERATION
+from clearhead.checkpoints.families.gguf import content_of, described
+from clearhead.checkpoints.families.shared import SENTENCE_FILES
+from clearhead.checkpoints.weights import modules
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, Index, read_json
+from clearhead.checkpoints.weights.elsewhere import ADAPTER
+from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
+from clearhead.checkpoints.weights.hub import is_path, locate, nearest
+from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
 from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid, TokenInput, WaveInput
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
-from clearhead.families import family_of, preset
-from clearhead.families.generation import FILE as GENERATION
-from clearhead.families.gguf import content_of, described
-from clearhead.families.shared import SENTENCE_FILES
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe.contract import FILE as CONTRACT
@@ -24,12 +30,6 @@ from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import model_tensors
 from clearhead.text import formats
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights import modules
-from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, Index, read_json
-from clearhead.weights.elsewhere import ADAPTER
-from clearhead.weights.gguf_file import GgufFile, gguf_in
-from clearhead.weights.hub import is_path, locate, nearest
-from clearhead.weights.legacy import BIN, BIN_INDEX
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor

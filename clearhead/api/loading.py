@@ -26,9 +26,15 @@ from clearhead.api.folders import (
 )
 from clearhead.api.model import Model
 from clearhead.api.pretrained import check_load, converted, gguf_tokenizer, read, read_gguf
+from clearhead.checkpoints.families.pictures_and_sounds.towers import towers_of
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
+from clearhead.checkpoints.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
+from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.hub import locate
+from clearhead.checkpoints.weights.legacy import BIN
+from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.config import Config, Head
 from clearhead.errors import UserError
-from clearhead.families.towers import towers_of
 from clearhead.machine.device import device_named, hand_back_freed_memory
 from clearhead.model.adapter import adapt
 from clearhead.model.assign import filled, new_head
@@ -45,12 +51,6 @@ from clearhead.storage.tensors import check_finite
 from clearhead.text import formats
 from clearhead.text.special_tokens import source_marks
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
-from clearhead.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
-from clearhead.weights.gguf_file import gguf_in
-from clearhead.weights.hub import locate
-from clearhead.weights.legacy import BIN
-from clearhead.weights.modules import network_folder
 
 _log = logging.getLogger("clearhead")
 

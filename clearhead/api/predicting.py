@@ -17,7 +17,7 @@ from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
 from clearhead.tasks.answers import labelled, names_in, read_logits
 from clearhead.tasks.classification import Classification
-from clearhead.tasks.registry import find, suitable, with_verb
+from clearhead.tasks.registry import find, suitable
 from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask, Trained, texts_of
 
 Row: TypeAlias = str | Path | Sequence[str] | Mapping[str, str]
@@ -45,7 +45,7 @@ def task_of(model: Predictor, *, verb: str | None = None, name: str = "predict")
     Raises UserError, which begins with `name`, if there is none, or if it has another verb.
     """
     if verb == "embed":  # Every network that reads texts has vectors of them.
-        return with_verb(verb, where=name)
+        return find("embedding", where=name)
     if model.contract.task is None:
         task = suitable(model.config, where=name, verb=verb)
     else:

@@ -15,13 +15,20 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from clearhead.api.folders import CONFIG, sized, weights_files
+from clearhead.checkpoints.families import Family, family_for, family_of
+from clearhead.checkpoints.families.generation import SPECIAL, read_generation, write_generation
+from clearhead.checkpoints.families.gguf import content_of, described
+from clearhead.checkpoints.families.prefixes import other_heads, respelled
+from clearhead.checkpoints.families.unknown import listed
+from clearhead.checkpoints.weights import mapping, safetensors
+from clearhead.checkpoints.weights.dequantize import count, dequantized
+from clearhead.checkpoints.weights.documents import AGAIN, INDEX, read_json, shown
+from clearhead.checkpoints.weights.fields import ANOTHER
+from clearhead.checkpoints.weights.gguf_file import GgufFile
+from clearhead.checkpoints.weights.mapping import Rule
+from clearhead.checkpoints.weights.quantization import Method, method_of
 from clearhead.config import Head
 from clearhead.errors import OutOfMemory, UserError, is_memory
-from clearhead.families import Family, family_for, family_of
-from clearhead.families.generation import SPECIAL, read_generation, write_generation
-from clearhead.families.gguf import content_of, described
-from clearhead.families.prefixes import other_heads, respelled
-from clearhead.families.unknown import listed
 from clearhead.machine.room import gigabytes
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
@@ -33,13 +40,6 @@ from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import check_finite, model_tensors
 from clearhead.text.formats.gguf import open_metadata
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights import mapping, safetensors
-from clearhead.weights.dequantize import count, dequantized
-from clearhead.weights.documents import AGAIN, INDEX, read_json, shown
-from clearhead.weights.fields import ANOTHER
-from clearhead.weights.gguf_file import GgufFile
-from clearhead.weights.mapping import Rule
-from clearhead.weights.quantization import Method, method_of
 
 _log = logging.getLogger("clearhead")
 

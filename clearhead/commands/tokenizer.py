@@ -8,6 +8,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from clearhead.api import model_folder
 from clearhead.api.pretrained import gguf_tokenizer
+from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.hub import locate
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines
 from clearhead.errors import UserError, pasted
@@ -15,8 +17,6 @@ from clearhead.recipe import explain
 from clearhead.recipe.data import TextFiles
 from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights.gguf_file import gguf_in
-from clearhead.weights.hub import locate
 
 _config: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
 

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 
 from clearhead.api import load
+from clearhead.checkpoints.weights import legacy
 from clearhead.data.conll import read_conll
 from clearhead.data.image_sets import idx
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
@@ -29,7 +30,6 @@ from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import ByteBPE, Words
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights import legacy
 from tests import processes
 from tests.hostile import FIRST, config_outcome, document_of, make, put, watched
 from tests.reliability import Counted

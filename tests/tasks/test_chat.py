@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig
 from clearhead.data.conversations import TEMPLATE, Conversation, Turns, split_where_rewritten, with_roles, with_template
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED

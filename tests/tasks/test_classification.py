@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from clearhead.api import Model, architecture, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
 from clearhead.data.labelled_ids import Labelled
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice

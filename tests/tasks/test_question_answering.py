@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig
 from clearhead.data.squad import Answer, AnswerColumns, Question
 from clearhead.data.squad_ids import Windows
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.recipe.data import SquadFiles

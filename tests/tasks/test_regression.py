@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.model.heads import ClassificationHead
 from clearhead.model.numbers import Numbers

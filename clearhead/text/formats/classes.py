@@ -1,6 +1,6 @@
 """The reference library's class for a folder's tokenizer, and the vocabulary that it takes from the files.
 
-Imports no torch. `families/tokenizers.toml` holds the classes.
+Imports no torch. `checkpoints/families/tokenizers.toml` holds the classes.
 """
 
 import base64
@@ -35,7 +35,7 @@ class Numbered(Config):
 
 
 class TokenizerClass(Config):
-    """One class. `families/tokenizers.toml` explains its fields."""
+    """One class. `checkpoints/families/tokenizers.toml` explains its fields."""
 
     names: tuple[str, ...]
     algorithm: Literal["BPE", "WordPiece", "Unigram", "WordLevel"]
@@ -86,8 +86,8 @@ class ClassTable(Config):
 
 @cache
 def table() -> ClassTable:
-    """The content of `families/tokenizers.toml`."""
-    text = resources.files("clearhead").joinpath("families", "tokenizers.toml").read_text(encoding="utf-8")
+    """The content of `checkpoints/families/tokenizers.toml`."""
+    text = resources.files("clearhead.checkpoints.families").joinpath("tokenizers.toml").read_text(encoding="utf-8")
     return ClassTable.model_validate(tomllib.loads(text))
 
 

@@ -1,6 +1,6 @@
 """The tokenizer in the metadata of a GGUF file, and the metadata of a tokenizer. Imports no torch.
 
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. `families/gguf_tokenizers.toml` holds what the names in the
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. `checkpoints/families/gguf_tokenizers.toml` holds what the names in the
 metadata stand for.
 """
 
@@ -66,7 +66,7 @@ SPLITS = {
 
 
 class Split(Config):
-    """One way to split a text. `families/gguf_tokenizers.toml` explains its fields."""
+    """One way to split a text. `checkpoints/families/gguf_tokenizers.toml` explains its fields."""
 
     names: tuple[str, ...]
     words: Literal["words_2019", "single_digits", "three_digits", "cased", "cased_single_digits"]
@@ -85,8 +85,9 @@ class Table(Config):
 
 @cache
 def table() -> Table:
-    """The content of `families/gguf_tokenizers.toml`."""
-    text = resources.files("clearhead").joinpath("families", "gguf_tokenizers.toml").read_text(encoding="utf-8")
+    """The content of `checkpoints/families/gguf_tokenizers.toml`."""
+    folder = resources.files("clearhead.checkpoints.families")
+    text = folder.joinpath("gguf_tokenizers.toml").read_text(encoding="utf-8")
     return Table.model_validate(tomllib.loads(text))
 
 

@@ -1,6 +1,6 @@
 """How the classes of the reference library normalise, split and rejoin a text. Imports no torch.
 
-`families/tokenizers.toml` names a function of this file for each class.
+`checkpoints/families/tokenizers.toml` names a function of this file for each class.
 """
 
 import re
