@@ -1,7 +1,6 @@
 """The tokenizer in the metadata of a GGUF file, and the metadata of a tokenizer. Imports no torch.
 
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. `checkpoints/families/gguf_tokenizers.toml` holds what the names in the
-metadata stand for.
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. `checkpoints/families/gguf_tokenizers.toml` explains the names.
 """
 
 import tomllib
