@@ -1,6 +1,7 @@
 """The tokenizer in the metadata of a GGUF file, and the metadata of a tokenizer. Imports no torch.
 
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. `checkpoints/families/gguf_tokenizers.toml` explains the names.
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+`checkpoints/families/gguf_tokenizers.toml` explains the names in the metadata.
 """
 
 import tomllib
