@@ -15,7 +15,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
-from clearhead.model.rounding import RoundedMatrix
+from clearhead.model.fast.rounding import RoundedMatrix
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
