@@ -14,6 +14,7 @@ from clearhead.analysis.features import Features
 from clearhead.api.circuits import Explained, circuits_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import CircuitsReply, EdgeReply, EdgesReply, FaithfulnessReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass, picture_of
 from clearhead.explorer.answering.questions import AddressText, Natural, OfRun, Reply, RunRequest, SmallCount, Whole
@@ -35,20 +36,25 @@ class CircuitsQuestion(OfRun):
     """Whether the model's features are parts by themselves."""
 
 
-class EdgesQuestion(CircuitsQuestion):
-    """Asks for the edges with the largest scores."""
+class ScoredEdgesQuestion(CircuitsQuestion):
+    """Asks about scored edges: `steps` of integrated gradients, 0: at the run itself."""
 
     steps: Annotated[int, Field(ge=0, le=50)] = 0
+
+
+class EdgesQuestion(ScoredEdgesQuestion):
+    """Asks for the edges with the largest scores."""
+
     most: Annotated[int, Field(ge=1, le=5000)] = 400
 
 
-class FaithfulnessQuestion(EdgesQuestion):
+class FaithfulnessQuestion(ScoredEdgesQuestion):
     """Asks for the number with all but a share of the edges corrupt."""
 
     share: Annotated[float, Field(ge=0, le=1)]
 
 
-class EdgeQuestion(EdgesQuestion):
+class EdgeQuestion(ScoredEdgesQuestion):
     """Asks how an edge's score comes about, and for what patching that edge measures."""
 
     writer: AddressText
@@ -78,7 +84,7 @@ class Studies(LRUCache[Studied]):
         super().__init__(2)
 
 
-def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
+def circuits(opened: Opened, question: CircuitsQuestion) -> Reply[CircuitsReply]:
     """Each node's score by position, the number on both runs, and what the number is."""
     studied = _studied(opened, question)
     clean, corrupt = studied.circuits.ends
@@ -89,19 +95,19 @@ def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
     return Reply({"clean": clean, "corrupt": corrupt, "nodes": shares, "words": words, **asdict(studied.explained)})
 
 
-def edges(opened: Opened, question: EdgesQuestion) -> Reply:
+def edges(opened: Opened, question: EdgesQuestion) -> Reply[EdgesReply]:
     """The edges with the largest scores, largest first, and how many there are."""
     found = _studied(opened, question).scored(question.steps)
     return Reply({"edges": found.json(found.top(question.most)), "total": int(found.exists.sum())})
 
 
-def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply:
+def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply[FaithfulnessReply]:
     """One point of the faithfulness curve."""
     studied = _studied(opened, question)
     return Reply(asdict(next(curve(studied.circuits, studied.scored(question.steps), (question.share,)))))
 
 
-def edge(opened: Opened, question: EdgeQuestion) -> Reply:
+def edge(opened: Opened, question: EdgeQuestion) -> Reply[EdgeReply]:
     """The score as a sum over positions and components, its largest terms, and the effect that patching measures."""
     studied = _studied(opened, question)
     change, gradient = studied.circuits.terms(question.writer, question.reader, steps=question.steps)

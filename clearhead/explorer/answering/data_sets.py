@@ -18,6 +18,7 @@ from clearhead.capture.texts import Text
 from clearhead.data.sources import rows_of
 from clearhead.data.tables import read_rows
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import DifferenceReply, ExamplesReply
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import COMPARED, AddressText, Asked, Reply, RunRequest, SmallCount, Step
@@ -82,7 +83,7 @@ class DataSet:
         return self._texts, self._name
 
 
-def examples(opened: Opened, question: ExamplesQuestion) -> Reply:
+def examples(opened: Opened, question: ExamplesQuestion) -> Reply[ExamplesReply]:
     """The strongest texts so far, each with the strength of its tokens."""
     data = opened.kept(DataSet, lambda: DataSet(opened))
     texts, name = data.texts()
@@ -198,7 +199,7 @@ def differs(opened: Opened) -> bool:
     return opened.compared is not None or len(opened.passes.moments.steps()) > 1
 
 
-def compare(opened: Opened, question: DifferenceQuestion) -> Reply:
+def compare(opened: Opened, question: DifferenceQuestion) -> Reply[DifferenceReply]:
     """The largest changes."""
     first, second = _models(opened, question)
     kept = opened.kept(Kept, lambda: Kept(8))

@@ -33,7 +33,7 @@ class Answers:
     """Answers about one run, or one against another: their entry in the file's document, and their part."""
 
     told: dict[str, Any]
-    reply: Reply
+    reply: Reply[Any]
 
     @classmethod
     def of(cls, run: RunRequest, answers: Iterable[Held], *, corrupt: RunRequest | None = None) -> "Answers":

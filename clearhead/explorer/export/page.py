@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.config.adapter import Bits
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import ExportReply
 from clearhead.explorer.answering.opened import UNNAMED, Opened
 from clearhead.explorer.answering.passes import LOCK, Pass
 from clearhead.explorer.answering.questions import EditRequest, OfRun, Reply, RunRequest, checked
@@ -97,7 +98,7 @@ class ExportQuestion(OfRun):
     """The fragment that the page begins with."""
 
 
-def export(opened: Opened, question: ExportQuestion) -> Reply:
+def export(opened: Opened, question: ExportQuestion) -> Reply[ExportReply]:
     """The file as tensor `html`, uint8. Raises UserError for a run that cannot be computed or is too large."""
     html = html_of(opened, question.run, question.other, question.stops, state=question.state)
     return Reply(
@@ -222,7 +223,7 @@ def document(title: str, parts: Mapping[str, str], state: str = "", *, computes:
     return html.encode("utf-16" if computes else "utf-8")
 
 
-def packed(reply: Reply) -> bytes:
+def packed(reply: Reply[Any]) -> bytes:
     """Compresses with gzip, reproducibly. Large parts, of weights, are compressed without a search for repeats."""
     content = reply.encode(limited=False)
     strategy = zlib.Z_HUFFMAN_ONLY if len(content) > LARGE else zlib.Z_DEFAULT_STRATEGY

@@ -3,7 +3,7 @@
 import { mount, unmount } from "svelte";
 import App from "../App.svelte";
 import { messageOf } from "../core/errors";
-import type { Host } from "../core/protocol";
+import type { Host } from "../core/host";
 import Exercises from "../exercises/Exercises.svelte";
 import { open } from "../exercises/opened";
 import { chooseLanguage } from "../i18n/index.svelte";

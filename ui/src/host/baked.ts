@@ -1,6 +1,6 @@
 /** Answers questions from an exported file, without a server or a network. */
 
-import type { Answered, Ask, Asked, Host, Reply } from "../core/protocol";
+import type { Answered, Ask, Asked, Host, Reply } from "../core/host";
 import { t } from "../i18n/index.svelte";
 import { Background } from "./baked/background";
 import type { Answers, FileDocument } from "./baked/document";

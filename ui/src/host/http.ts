@@ -1,6 +1,6 @@
 /** Questions over HTTP, to the server that served the page. */
 
-import type { Answered, Ask, Asked, Failure, Host } from "../core/protocol";
+import type { Answered, Ask, Asked, Failure, Host } from "../core/host";
 import { t } from "../i18n/index.svelte";
 import { readReply } from "./reply";
 

@@ -2,7 +2,8 @@
 
 import { getContext, setContext, untrack } from "svelte";
 import { messageOf } from "../core/errors";
-import type { About, Change, Edit, Host, RunRequest, Tensor } from "../core/protocol";
+import type { Host, Tensor } from "../core/host";
+import type { About, Change, Edit, RunRequest } from "../core/protocol";
 import type { Walk } from "../core/walk";
 import { chooseLanguage, t } from "../i18n/index.svelte";
 import { fieldOf, startOf, walkIn } from "./own";

@@ -3,7 +3,8 @@
  * A new place is a row here, its component (see views/index.ts), and its name in the catalogues: `view.NAME`.
  */
 
-import type { About, Ask } from "../core/protocol";
+import type { Ask } from "../core/host";
+import type { About } from "../core/protocol";
 
 interface PlaceRow {
   name: string;
