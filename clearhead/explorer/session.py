@@ -38,8 +38,7 @@ def about(opened: Opened, question: Asked) -> Reply[About]:  # noqa: ARG001 - it
     """The description of the model, and the questions that this session answers."""
     needs = {"examples": has_data, "difference": differs}
     answers = [ask for ask in (*HANDLERS, *places()) if ask not in needs or needs[ask](opened)]
-    more = [{"name": name, "title": place.title} for name, place in places().items()]
-    return Reply({**description(opened), "answers": answers, "places": more})
+    return Reply({**description(opened), "answers": answers})
 
 
 HANDLERS: dict[str, Handler] = {

@@ -8,13 +8,15 @@ from typing import Annotated
 import torch
 from pydantic import Field, JsonValue
 from torch import Tensor
+from typing_extensions import TypedDict
 
-from clearhead.analysis.circuits import Circuits, Edge, Edges, curve, patched_edges, with_a_place
+from clearhead.analysis.circuits import Circuits, Edges, curve, patched_edges, with_a_place
+from clearhead.analysis.circuits import Edge as ScoredEdge
 from clearhead.analysis.features import Features
 from clearhead.api.circuits import Explained, circuits_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.explorer.answering.answers import CircuitsReply, EdgeReply, EdgesReply, FaithfulnessReply
+from clearhead.explorer.answering.answers import Words
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass, picture_of
 from clearhead.explorer.answering.questions import AddressText, Natural, OfRun, Reply, RunRequest, SmallCount, Whole
@@ -60,6 +62,63 @@ class EdgeQuestion(ScoredEdgesQuestion):
     writer: AddressText
     reader: AddressText
     terms: SmallCount = FEW
+
+
+class CircuitsReply(TypedDict):
+    """logit[answer] - logit[minus] at a position; without logits, how far the vector lies along its shift."""
+
+    clean: float
+    corrupt: float
+    answer: int | None
+    minus: int | None
+    position: int | None
+    nodes: dict[str, list[float]]
+    """By the address of what a part writes: about what the number loses if it is corrupt, by position."""
+    words: Words
+
+
+class Edge(TypedDict):
+    """An edge of the graph: `writer` such as `encoder.blocks.0.attn.heads[h=2]`, `reader` such as `….attn.q[h=0]`."""
+
+    writer: str
+    reader: str
+    score: float
+
+
+class EdgesReply(TypedDict):
+    """The edges with the largest scores, largest first, and how many there are."""
+
+    edges: list[Edge]
+    total: int
+
+
+class FaithfulnessReply(TypedDict):
+    """The number with all but this share of the edges corrupt."""
+
+    share: float
+    n_edges: int
+    metric: float
+    faithfulness: float | None
+
+
+class EdgeTerm(TypedDict):
+    """One product of an edge's score."""
+
+    t: int
+    d: int
+    change: float
+    gradient: float
+    product: float
+
+
+class EdgeReply(TypedDict):
+    """How the score of an edge comes about, and the effect that patching it measures."""
+
+    score: float
+    exact: float
+    positions: list[float]
+    terms: list[EdgeTerm]
+    n_terms: int
 
 
 @dataclass
@@ -116,7 +175,9 @@ def edge(opened: Opened, question: EdgeQuestion) -> Reply[EdgeReply]:
 
 
 @torch.no_grad()
-def every_edge(opened: Opened, question: EdgesQuestion, *, terms: int) -> Iterator[tuple[Edge, dict[str, JsonValue]]]:
+def every_edge(
+    opened: Opened, question: EdgesQuestion, *, terms: int
+) -> Iterator[tuple[ScoredEdge, dict[str, JsonValue]]]:
     """What `edge` answers about each of the edges with the largest scores, with one pass for all of them."""
     studied = _studied(opened, question)
     found, strongest = studied.circuits, studied.scored(question.steps).top(question.most)

@@ -15,6 +15,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import CheckReply, RunReply, ShapesReply, TextsReply
 from clearhead.explorer.answering.opened import Opened, mask_of, stated
 from clearhead.explorer.answering.questions import Addresses, Asked, OfRun, Reply, Step, check_size
+from clearhead.explorer.places import places
 from clearhead.explorer.recording.recording import pixels_of, recompute, to_half
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.assign import merged
@@ -98,6 +99,7 @@ def worded(texts: Texts, config: ModelConfig) -> dict[str, str]:
     own = {key: text for key, text in texts.items() if "@" not in key}
     if "@image" in kinds:
         own = _in_patches(own)
+    own |= {f"view.{name}": place.title for name, place in places().items()}
     return own | {key.removesuffix(kind): text for kind in kinds for key, text in texts.items() if key.endswith(kind)}
 
 
@@ -150,6 +152,7 @@ def description(opened: Opened) -> dict[str, Any]:
             if isinstance(one, Features)
         ],
         "changes": {"scale": changed(config, scale=False) != config, "positions": position_kinds(config)},
+        "places": [{"name": name, "title": place.title} for name, place in places().items()],
     }
 
 

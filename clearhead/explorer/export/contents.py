@@ -33,7 +33,7 @@ from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateS
 from clearhead.explorer.answering.values import description, plan_of, vector_weights, worded
 from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.words import tokenized
-from clearhead.explorer.export.held import held_circuit, held_features
+from clearhead.explorer.export.held import held_answers, held_circuit
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.static_files import catalogues, static_file
 from clearhead.model.assign import merged
@@ -288,7 +288,7 @@ def _held(
     """The features of each text, and the circuit of the first run against each other that can be compared with it."""
     texts, more = ([_settled(opened, _plain(run)) for run in some] for some in (runs, others))
     is_small = sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
-    found = [held_features(opened, run) for run in _distinct([*texts, *more])]
+    found = [held_answers(opened, run) for run in _distinct([*texts, *more])]
     for other in _distinct(texts)[1:]:
         is_asked = corrupt is not None and (other.text, other.image) == (corrupt.text, corrupt.image)
         found.append(held_circuit(opened, texts[0], other, is_small=is_small, is_asked=is_asked))

@@ -1,6 +1,6 @@
 /** Questions over HTTP, to the server that served the page. */
 
-import type { Answered, Ask, Asked, Failure, Host } from "../core/host";
+import type { Answered, Ask, Asked, Failure, Host, PlaceScript } from "../core/host";
 import { t } from "../i18n/index.svelte";
 import { readReply } from "./reply";
 
@@ -28,6 +28,10 @@ export class HttpHost implements Host {
     }
     if (!response.ok) throw new Error(await failure(response));
     return readReply(await response.arrayBuffer());
+  }
+
+  script(place: string): Promise<PlaceScript> {
+    return import(/* @vite-ignore */ `/place/${place}.js`) as Promise<PlaceScript>;
   }
 }
 
