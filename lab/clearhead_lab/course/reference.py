@@ -1,4 +1,4 @@
-"""The reference of the Python API: one page for each part of the package, from its docstrings, without an import."""
+"""The reference of the Python API: one page for each part of clearhead and one for the lab, from their docstrings."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import clearhead
 
-PACKAGE = Path(clearhead.__file__).parent
+PACKAGE, LAB = Path(clearhead.__file__).parent, Path(__file__).parents[1]
 PARTS = {
     "api": "Models",
     "trace": "Trace",
@@ -50,10 +50,11 @@ def modules() -> tuple[Module, ...]:
     """Every module with public names, in the order of the pages."""
     found: list[Module] = []
     for part in PARTS:
-        folder, file = PACKAGE / part, PACKAGE / f"{part}.py"
-        for one in sorted(folder.rglob("*.py")) if folder.is_dir() else [file]:
-            name = ".".join(one.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-            if any(piece.startswith("_") for piece in name.split(".")):
+        folder = LAB if part == "lab" else PACKAGE / part
+        for one in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]:
+            root = LAB.parent if part == "lab" else PACKAGE.parent
+            name = ".".join(one.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            if any(piece.startswith("_") for piece in name.split(".")) or one.is_relative_to(LAB / "course"):
                 continue
             tree = ast.parse(one.read_text(encoding="utf-8"))
             public = [node for node in tree.body if isinstance(node, Definition) and not node.name.startswith("_")]
@@ -62,11 +63,16 @@ def modules() -> tuple[Module, ...]:
     return tuple(found)
 
 
+def package(part: str) -> str:
+    """The name under which Python imports a part."""
+    return LAB.name if part == "lab" else f"{PACKAGE.name}.{part}"
+
+
 def pages() -> Iterator[tuple[str, str]]:
     """The name and the Markdown of every page."""
     for part, title in PARTS.items():
         texts = [_module(one) for one in modules() if one.part == part]
-        yield part, "\n\n".join([f"# {title}: `clearhead.{part}`", *texts]) + "\n"
+        yield part, "\n\n".join([f"# {title}: `{package(part)}`", *texts]) + "\n"
 
 
 @cache
