@@ -28,8 +28,8 @@ from clearhead.analysis.features import Features
 from clearhead.api import Model
 from clearhead.api.circuits import circuits_of
 from clearhead.api.features import features_named
+from clearhead.checkpoints.families import preset
 from clearhead.explorer.recording.tokens import read
-from clearhead.families import preset
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead_lab.experiments import induction

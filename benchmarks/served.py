@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import tokenizers
 import torch
 
+from clearhead.checkpoints.families import preset
 from clearhead.config import Config, Learned, ModelConfig
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.families import preset
 from clearhead.model import Transformer
+from clearhead.text.tokenizers import Tokenizer
 
 END = "<|endoftext|>"
 POSITIONS = 4096

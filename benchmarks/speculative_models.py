@@ -16,11 +16,11 @@ from benchmarks.growth import grown
 from clearhead.api import Model, load
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import AdamW, Training, WarmupStableDecay
 from clearhead.tasks.language_model import LanguageModel
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Stepped
 from clearhead.training.run import Run
 from clearhead.training.train import train

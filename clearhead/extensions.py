@@ -33,11 +33,25 @@ def extensions(group: Group) -> Mapping[str, str]:
     return found
 
 
+def parts(group: Group, own: Mapping[str, str]) -> Mapping[str, str]:
+    """The parts of this package and the extensions of a group: `module:object` of each by name.
+
+    Raises UserError if an extension has the name of a part of this package.
+    """
+    added = extensions(group)
+    if both := sorted(own.keys() & added.keys()):
+        raise UserError(
+            f"clearhead.{group}: expected another name than {both[0]}, which this package has, got"
+            f" {added[both[0]]}; uninstall the package"
+        )
+    return {**own, **added}
+
+
 def load_extension(group: Group, name: str, where: str) -> Any:
     """The object at `where`, which is `module:object`. Raises UserError if it cannot be imported."""
     try:
         return resolve_name(where)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # The module of another package may raise anything.
         raise UserError(
             f"clearhead.{group}: expected {name} at {where}, got {reason(error)}; reinstall its package"
         ) from error

@@ -10,9 +10,8 @@ import torch
 
 from clearhead.api import CONFIG, Model, architecture, model_json, predicting, read_config
 from clearhead.api.room import BROKEN
-from clearhead.data import formats
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.data.splits import require_same
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.foundation import adopted, fitting_of, foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
@@ -28,6 +27,8 @@ from clearhead.storage.space import shortage
 from clearhead.tasks.few import few_of
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
+from clearhead.text import formats
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training import beginning
 from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
 from clearhead.training.changes import begin_again, differences, require_same_tensors
@@ -38,7 +39,6 @@ from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
-from clearhead.weights.documents import CONFIG_LIMIT, read_json
 
 _log = logging.getLogger("clearhead")
 

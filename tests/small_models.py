@@ -4,14 +4,14 @@ import torch
 
 from clearhead import config as c
 from clearhead.api import Model, TwoTowerModel, architecture
+from clearhead.checkpoints.families.pictures_and_sounds.towers import CLIP
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.families.towers import CLIP
 from clearhead.model import Transformer
 from clearhead.model.towers import TwoTowers
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import TokenizerConfig, Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.training.tiny import SMALL, number_pairs
 
 PAIRS = number_pairs(24)

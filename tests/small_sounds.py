@@ -10,10 +10,10 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from clearhead import config as c
 from clearhead.api import Model
 from clearhead.data.sounds import SoundConfig, SoundProcessor
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.speech import SpeechTokens
+from clearhead.text.tokenizers import Tokenizer
 from tests.data.test_waves import form, riff, stored
 
 RATE = 16_000

@@ -6,9 +6,9 @@ import pytest
 
 from clearhead.api import Model
 from clearhead.cli import main
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.small_models import PAIRS, TEXTS, model_of
 
 PROMPT = PAIRS.source[0]

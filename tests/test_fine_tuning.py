@@ -16,8 +16,6 @@ from torch import Tensor
 from clearhead import cli
 from clearhead.api import Model, load
 from clearhead.config import ClassificationHead
-from clearhead.data.marks import source_marks
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.recipe import Recipe, changed, read
@@ -28,6 +26,8 @@ from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Documents, RunningText
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
+from clearhead.text.marks import source_marks
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Evaluated
 from clearhead.training.run import Run
 from tests.later import later

@@ -16,13 +16,13 @@ from clearhead.analysis.attribution import attribute
 from clearhead.analysis.comparison import states
 from clearhead.analysis.lens import logit_lens
 from clearhead.api import Model
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.session import Session
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.probe import choose
 from clearhead.training.train import train
 from tests.explorer.asking import GENERATE, ask

@@ -16,8 +16,8 @@ import clearhead
 from clearhead import config as c
 from clearhead.api import Model
 from clearhead.cli import main
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, stack
 from tests.explorer.traced import model_of as traced
 from tests.small_models import model_of

@@ -7,14 +7,14 @@ import pytest
 
 import clearhead
 from clearhead.api import Model
+from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.storage.manifest import MANIFEST
+from clearhead.text.tokenizers import Tokenizer
 
 N_FLIPS = 300
 TEXTS = ["A man in an orange hat, starring at something.", "a dog?"] * 3

@@ -7,9 +7,9 @@ import pytest
 
 from clearhead.api import load
 from clearhead.cli.program import run
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.small_models import model_of
 
 DAMAGED = {

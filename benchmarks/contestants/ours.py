@@ -9,13 +9,13 @@ from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConf
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
 from clearhead.data.sources import Pairs
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
 from clearhead.recipe.training import AdamW, Constant, MatmulPrecision, Training
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.translation import EncodedPairs, Translation
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Skipped, Started, Stepped
 from clearhead.training.run import Run
 from clearhead.training.train import train

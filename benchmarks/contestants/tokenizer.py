@@ -86,9 +86,9 @@ class Ours(Contestant):
 
     def train(self) -> None:
         from clearhead.data.sources import read_texts
-        from clearhead.data.tokenizers import Tokenizer
         from clearhead.recipe.data import TextFiles
         from clearhead.recipe.tokenizers import ByteBPE
+        from clearhead.text.tokenizers import Tokenizer
 
         texts = read_texts(TextFiles(paths=(self.corpus,), documents="line"))
         self.tokenizer = Tokenizer.train(texts, ByteBPE(vocab_size=self.vocab_size))
@@ -146,7 +146,7 @@ class TikToken(Contestant):
     def train(self) -> None:
         import tiktoken
 
-        from clearhead.data.formats.visible_bytes import hidden
+        from clearhead.text.formats.visible_bytes import hidden
 
         other = Tokenizers(Assignment(kind="tokenizers", corpus=self.corpus, vocab_size=self.vocab_size, threads=1))
         other.train()

@@ -28,12 +28,15 @@ from clearhead.api.room import check_load
 from clearhead.api.sidecars import images_of, sounds_of
 from clearhead.api.tokenizing import OwnTokenizer, chosen_tokenizer
 from clearhead.api.towers import TwoTowerModel, load_towers
+from clearhead.checkpoints.families.pictures_and_sounds.towers import towers_of
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
+from clearhead.checkpoints.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
+from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.hub import locate
+from clearhead.checkpoints.weights.legacy import BIN
+from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.config import Config, Head
-from clearhead.data import formats
-from clearhead.data.marks import source_marks
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families.towers import towers_of
 from clearhead.machine.device import device_named, hand_back_freed_memory
 from clearhead.model.adapter import adapt
 from clearhead.model.assign import filled, new_head
@@ -47,12 +50,9 @@ from clearhead.recipe.contract import Contract
 from clearhead.storage import checkpoints
 from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
-from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
-from clearhead.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
-from clearhead.weights.gguf_file import gguf_in
-from clearhead.weights.hub import locate
-from clearhead.weights.legacy import BIN
-from clearhead.weights.modules import network_folder
+from clearhead.text import formats
+from clearhead.text.marks import source_marks
+from clearhead.text.tokenizers import Tokenizer
 
 __all__ = [
     "CONFIG",

@@ -8,12 +8,12 @@ import torch
 from pydantic import JsonValue
 
 from clearhead.api.drafting import draft_of
-from clearhead.data.detokenizer import Detokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Step, generate
 from clearhead.generation.decoding import Following
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.text.detokenizer import Detokenizer
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model
@@ -28,7 +28,7 @@ def beginning(model: "Model", prompt: str) -> list[int]:
 
 def conversation(model: "Model", messages: Sequence[Mapping[str, JsonValue]]) -> list[int]:
     """The ids of a conversation in the model's own template, up to where its answer begins."""
-    from clearhead.data.chat import render
+    from clearhead.text.chat import render
 
     template = model.tokenizer.chat_template
     if template is None:

@@ -3,9 +3,9 @@
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import Draft, check_draft
+from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model

@@ -13,14 +13,14 @@ from torch import Tensor
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.config import VectorHead
-from clearhead.data import formats
-from clearhead.data.formats.apart import bounded
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.model.sentences import vectors
 from clearhead.model.transformer import Stack
+from clearhead.text import formats
+from clearhead.text.formats.apart import bounded
+from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model

@@ -10,10 +10,10 @@ from pydantic import JsonValue
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.config import ModelConfig
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.contract import Contract
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from clearhead.brief import brief
 from clearhead.errors import UserError
-from clearhead.tasks.registry import find, suitable, with_verb
+from clearhead.tasks.registry import find, suitable
 from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def task_of(model: "Model", *, verb: str | None = None, name: str = "predict") -
     Raises UserError, which begins with `name`, if there is none, or if it has another verb.
     """
     if verb == "embed":  # Every network that reads texts has vectors of them.
-        return with_verb(verb, where=name)
+        return find("embedding", where=name)
     if model.contract.task is None:
         task = suitable(model.config, where=name, verb=verb)
     else:

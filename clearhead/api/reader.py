@@ -17,13 +17,13 @@ from clearhead.config import (
     WaveInput,
 )
 from clearhead.data.labelled_ids import NO_LIMIT, Inputs, until_padding
-from clearhead.data.marks import Marks, source_marks, start_again, start_token, target_marks, template_marks
-from clearhead.data.tags import prefix_of
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.speech import SpeechTokens
+from clearhead.text.marks import Marks, source_marks, start_again, start_token, target_marks, template_marks
+from clearhead.text.tags import prefix_of
+from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, TypeAlias
 
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.text.tokenizers import Tokenizer
 
 OwnTokenizer: TypeAlias = Tokenizer | Literal["own"] | None
 _is_left_out = ContextVar("_is_left_out", default=False)

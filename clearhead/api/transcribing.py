@@ -13,7 +13,6 @@ from torch import Tensor
 
 from clearhead.api.spelling import spelled, spells
 from clearhead.brief import brief
-from clearhead.data.marks import start_token
 from clearhead.data.sounds import Sound, SoundProcessor
 from clearhead.errors import UserError
 from clearhead.generation import Finished, Hypothesis, generate
@@ -21,6 +20,7 @@ from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.speech import SpeechTask, SpeechTokens
+from clearhead.text.marks import start_token
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model

@@ -16,10 +16,10 @@ from clearhead.capture.addresses import Site, every_address, sites_of
 from clearhead.capture.passes import Plan, batches, run
 from clearhead.capture.reading import Captured
 from clearhead.capture.texts import Encoded, Text, valid_cells
-from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
+from clearhead.text.schemes import SPACE
 from clearhead.trace import Address
 
 WINDOW = 256

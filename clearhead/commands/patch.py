@@ -11,10 +11,10 @@ from clearhead.api import Model, load
 from clearhead.api.answers import answer_id
 from clearhead.commands import tell
 from clearhead.config import StackName
-from clearhead.data.schemes import SPACE
 from clearhead.errors import UserError
 from clearhead.explorer.recording.manifest import Token
 from clearhead.explorer.recording.tokens import ReadInput, read
+from clearhead.text.schemes import SPACE
 
 WIDE = 7
 """Columns of a cell."""

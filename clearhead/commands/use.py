@@ -12,14 +12,14 @@ from clearhead.api import Model, load, predicting
 from clearhead.commands import tell
 from clearhead.commands.steer import steered
 from clearhead.data.files import opened, read_lines, read_text
-from clearhead.data.languages import language, languages, reading
-from clearhead.data.tags import known_tags, tag_for
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.json_text import tabbed
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.runs import task_of
+from clearhead.text.languages import language, languages, reading
+from clearhead.text.tags import known_tags, tag_for
 
 LINES = 512
 """Lines of a file that are read at once."""

@@ -1,1 +1,1 @@
-"""Text in, batches of token ids out: tokenizers, sources, the report before training, batches."""
+"""Batches of token ids from data: sources, the report before training, batches."""

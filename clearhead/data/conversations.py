@@ -12,13 +12,13 @@ import numpy as np
 from tokenizers import AddedToken
 
 from clearhead.brief import brief
-from clearhead.data.chat import Message, render
 from clearhead.data.sources import cells_of
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.data.vocabulary import with_special
 from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source, Table, share_of
+from clearhead.text.chat import Message, render
+from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.vocabulary import with_special
 
 ANSWERS = "assistant"
 """The role whose messages are learnt."""

@@ -17,15 +17,11 @@ from pydantic import JsonValue
 
 from clearhead.data.cache import DiskCache, Facts
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
-from clearhead.data.marks import Marks, document_marks
 from clearhead.data.preparation import TRAIN, prepare
 from clearhead.data.report import DataReport, Report
-from clearhead.data.schemes import joins_at_spaces
 from clearhead.data.sequences import Shelf
 from clearhead.data.sources import Pairs, version_of
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
-from clearhead.data.tags import untagged, with_tags
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
@@ -33,6 +29,10 @@ from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source
 from clearhead.recipe.places import Place, Url, cache_folder
 from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.tokenizers import TokenizerConfig
+from clearhead.text.marks import Marks, document_marks
+from clearhead.text.schemes import joins_at_spaces
+from clearhead.text.tags import untagged, with_tags
+from clearhead.text.tokenizers import Tokenizer
 
 ON_DISK_FROM = 64 * 2**20
 """Total file size in bytes at which `data.storage = "auto"` starts to keep ids on disk."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import AddedToken
 
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.data.vocabulary import with_mask_token, with_special
 from clearhead.errors import UserError
 from clearhead.recipe.corruption import Corruption, Spans
+from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.vocabulary import with_mask_token, with_special
 
 N_SENTINELS = 100
 ENDS = (".", "!", "?", "。", "！", "？")

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.data.marks import Marks, document_marks
 from clearhead.data.sequences import Sequences, Shelf, Writer
 from clearhead.data.sources import Pairs
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.text.marks import Marks, document_marks
+from clearhead.text.tokenizers import Tokenizer
 
 PIECE = 1 << 16
 """Number of characters encoded at once."""

@@ -7,9 +7,9 @@ from typing import Self
 from clearhead.brief import brief
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
-from clearhead.data.marks import template_marks
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.text.marks import template_marks
+from clearhead.text.tokenizers import Tokenizer
 
 NO_LIMIT = 1 << 30
 """The length to which nothing is cut."""

@@ -14,9 +14,9 @@ import numpy as np
 from clearhead.data.report import DataReport, OverlapReport, SideReport, SplitReport
 from clearhead.data.sequences import Shelf, Writer
 from clearhead.data.splits import Example
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.preparation import Preparation
+from clearhead.text.tokenizers import Tokenizer
 
 TRAIN = "train"
 ROWS = 1024

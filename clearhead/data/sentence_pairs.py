@@ -9,13 +9,13 @@ from typing import Self
 
 from clearhead.config import Config
 from clearhead.data.labelled import number_of, written
-from clearhead.data.marks import template_marks
 from clearhead.data.sources import cells_of, rows_of
 from clearhead.data.tables import text_of
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import Column, HeldOut, HubDataset, Source, Table, share_of
+from clearhead.text.marks import template_marks
+from clearhead.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 import numpy as np
-from tokenizers import Encoding
 
 from clearhead.brief import brief
 from clearhead.config import Config
@@ -191,12 +190,3 @@ def open_sequences(folder: Path, name: str, described: Described) -> Sequences |
 def _settle(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def cut_together(one: Encoding, other: Encoding, more: int) -> None:
-    """Cuts two texts to `more` tokens than they have together, the longer one first, as `tokenizers` does."""
-    lengths = len(one.ids), len(other.ids)
-    short, room = min(lengths), max(sum(lengths) + more, 0)
-    least = room // 2 if short + max(short, room - short) > room else short
-    one.truncate(least if lengths[0] <= lengths[1] else room - least)
-    other.truncate(room - least if lengths[0] <= lengths[1] else least)

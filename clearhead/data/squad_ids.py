@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.data.marks import PROBE
 from clearhead.data.squad import Answer
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.text.marks import PROBE
+from clearhead.text.tokenizers import Tokenizer
 
 NO_ANSWER = 0
 """The cell that stands for no answer: the first one, as in Devlin et al. 2018, 4.3."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.data.marks import Marks, template_marks
-from clearhead.data.tokenizers import Tokenizer
+from clearhead.text.marks import Marks, template_marks
+from clearhead.text.tokenizers import Tokenizer
 
 Words = Sequence[str]
 

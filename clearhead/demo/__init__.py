@@ -14,7 +14,6 @@ from clearhead.api import CONFIG, Model, architecture, model_json
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, compose
 from clearhead.data.sources import Pairs
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.demo.figures import Figures, measure
 from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_own
 from clearhead.errors import Interrupted, UserError, pasted
@@ -31,6 +30,7 @@ from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
 from clearhead.storage.run_files import BEST
 from clearhead.tasks.translation import Translation
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Ended

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from clearhead.analysis.alignment import aligned, cross_attention
 from clearhead.api import Model
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.tasks.metrics import bleu
+from clearhead.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from clearhead.data.detokenizer import Detokenizer
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import is_memory
 from clearhead.generation import Draft
 from clearhead.model import Tokens, Transformer
@@ -26,6 +24,8 @@ from clearhead.serve.prefixes import BLOCK, Prefixes
 from clearhead.serve.slots import Slots, SlotsApart
 from clearhead.serve.worker import INTERNAL, Failed, Ticket, Worker
 from clearhead.serve.writing import Prompt, ScoredToken, Update, Writing
+from clearhead.text.detokenizer import Detokenizer
+from clearhead.text.tokenizers import Tokenizer
 
 _log = logging.getLogger("clearhead")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
-from clearhead.data.tokenizers import Tokenizer
+from clearhead.text.tokenizers import Tokenizer
 
 WIDEST = 256
 """The longest token that counts, in characters. Longer ones exist, but no text consists only of them."""

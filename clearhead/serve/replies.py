@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import JsonValue
 from starlette.responses import JSONResponse
 
-from clearhead.data.detokenizer import UNFINISHED
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.sampling import NEVER
 from clearhead.serve.schemas import EmbeddingRequest
 from clearhead.serve.writing import Prompt, ScoredToken, Update
+from clearhead.text.detokenizer import UNFINISHED
+from clearhead.text.tokenizers import Tokenizer
 
 KINDS = {401: "authentication_error", 403: "permission_error"}
 RETRY_SECONDS = 1

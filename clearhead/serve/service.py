@@ -10,7 +10,6 @@ from clearhead.api.classifying import TEMPLATE, ZeroShot
 from clearhead.api.drafting import draft_of
 from clearhead.api.predicting import Row, lines_of, task_of
 from clearhead.config import Continuous, LanguageHead, NoHead, VectorHead
-from clearhead.data.chat import render
 from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed
 from clearhead.recipe.generation import GenerationConfig
@@ -19,6 +18,7 @@ from clearhead.serve.lengths import Encode, TooLong, bounded, extent, most_chara
 from clearhead.serve.schemas import ChatRequest, CompletionRequest, PredictionRequest, Writes, Wrong
 from clearhead.serve.writing import Prompt
 from clearhead.tasks.task import RecipeTask
+from clearhead.text.chat import render
 
 Does = Literal["complete", "translate", "predict", "embed"]
 ROUTES: dict[Does, tuple[str, str]] = {

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.steering import Direction
-from clearhead.data.detokenizer import Detokenizer
 from clearhead.generation import History, Sampler
 from clearhead.generation.speculation import Speculation
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.edits import Steering
 from clearhead.serve.worker import Ticket
+from clearhead.text.detokenizer import Detokenizer
 
 FinishReason = Literal["stop", "length"]
 

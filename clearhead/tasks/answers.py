@@ -11,9 +11,7 @@ from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.config.heads import ProblemType
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.labelled_ids import NO_LIMIT, Inputs, until_padding
-from clearhead.data.marks import start_again
 from clearhead.data.sequences import largest_of
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
@@ -22,6 +20,8 @@ from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.tasks.checks import check_vocabulary
 from clearhead.tasks.task import Prediction, Trained
+from clearhead.text.marks import start_again
+from clearhead.text.tokenizers import Tokenizer
 
 BATCH_TOKENS = 8192
 """Tokens of one batch outside of training."""

@@ -24,7 +24,6 @@ from clearhead.data.conversations import (
 )
 from clearhead.data.corpus import Encoded
 from clearhead.data.splits import fingerprint
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import changed
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
@@ -41,6 +40,7 @@ from clearhead.tasks.measuring import continued, total_loss
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import side_by_side
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
+from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 2
 

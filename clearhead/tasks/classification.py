@@ -16,10 +16,8 @@ from clearhead.data.corpus import Encoded
 from clearhead.data.label_report import LabelReport, labelled_split
 from clearhead.data.labelled import LabelledText, Labelling, check_known, labelled_splits, names_of
 from clearhead.data.labelled_ids import NO_LIMIT, Labelled
-from clearhead.data.marks import start_again
 from clearhead.data.sequences import largest_of
 from clearhead.data.splits import fingerprint
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.numbers import AS_THEY_ARE, Numbers
@@ -57,6 +55,8 @@ from clearhead.tasks.task import (
     Trained,
     texts_of,
 )
+from clearhead.text.marks import start_again
+from clearhead.text.tokenizers import Tokenizer
 
 N_MISTAKES = 5
 MAIN_SCORES: dict[ProblemType, str] = {

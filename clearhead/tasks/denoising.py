@@ -12,10 +12,8 @@ from clearhead.config import ModelConfig
 from clearhead.data.batches import OnDemand, pieces_of, token_budget_batches
 from clearhead.data.corpus import encoded_text
 from clearhead.data.corruption import Corruptor, corruptor, extended_for
-from clearhead.data.marks import Marks
 from clearhead.data.sequences import Sequences
 from clearhead.data.text_report import TextReport, text_report
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import changed, searching
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
@@ -31,6 +29,8 @@ from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
+from clearhead.text.marks import Marks
+from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 2
 

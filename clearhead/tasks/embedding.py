@@ -25,7 +25,6 @@ from clearhead.data.sentence_pairs import (
     read_scored,
 )
 from clearhead.data.splits import fingerprint
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
@@ -40,6 +39,7 @@ from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.contrast import contrast, pooled, retrieval, same, with_correlation
 from clearhead.tasks.few import part_of
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Trained
+from clearhead.text.tokenizers import Tokenizer
 
 BATCH_TOKENS = 8192
 """Tokens of one batch outside of training."""

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from clearhead.data.marks import template_marks
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.text.marks import template_marks
+from clearhead.text.tokenizers import Tokenizer
 
 N_BEST = 5
 

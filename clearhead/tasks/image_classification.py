@@ -16,7 +16,6 @@ from clearhead.data.image_sets import channels_of, read_pictures, size_of
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.data.labelled import check_known, names_of
 from clearhead.data.picture_report import PictureReport
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
@@ -31,6 +30,7 @@ from clearhead.tasks.label_scores import accuracy, macro_f1, scored
 from clearhead.tasks.label_tables import judged
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained
+from clearhead.text.tokenizers import Tokenizer
 
 N_MISTAKES = 5
 EVALUATED_AT_ONCE = 256

@@ -10,10 +10,8 @@ from clearhead.config import ModelConfig
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import encoded_text
 from clearhead.data.encoded import EncodedText
-from clearhead.data.marks import template_marks
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import text_splits
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
@@ -28,6 +26,8 @@ from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, r
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.resampling import ScoredRows
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
+from clearhead.text.marks import template_marks
+from clearhead.text.tokenizers import Tokenizer
 
 EVALUATION_TOKENS = 8192
 PROMPT_TOKENS = 16

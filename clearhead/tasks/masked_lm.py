@@ -13,12 +13,9 @@ from clearhead.config import LanguageHead, ModelConfig, Share
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import encoded_text
 from clearhead.data.labelled_ids import NO_LIMIT
-from clearhead.data.marks import Marks, template_marks
 from clearhead.data.masking import Masking
 from clearhead.data.sequences import Sequences
 from clearhead.data.text_report import TextReport, count, text_report
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.data.vocabulary import special_ids, with_mask
 from clearhead.errors import UserError
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
@@ -36,6 +33,9 @@ from clearhead.tasks.masked_rows import MaskedRows
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
+from clearhead.text.marks import Marks, template_marks
+from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.vocabulary import special_ids, with_mask
 
 N_SAMPLES = 2
 

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 from clearhead.data.batches import pack_documents
-from clearhead.data.marks import Marks
 from clearhead.data.masking import Masking
 from clearhead.data.sequences import Sequences
 from clearhead.model.loss import IGNORED
 from clearhead.randomness import key
 from clearhead.tasks.reading import side_by_side
 from clearhead.tasks.task import Batch
+from clearhead.text.marks import Marks
 
 
 class MaskedRows:

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.task import Batch, head_loss
+from clearhead.text.tokenizers import Tokenizer
 
 
 def losses(network: Transformer, batches: Iterable[Batch], n: int) -> list[tuple[float, int]]:

@@ -17,7 +17,6 @@ from clearhead.data.splits import fingerprint
 from clearhead.data.squad import AnswerColumns, Question, question_splits
 from clearhead.data.squad_ids import NO_ANSWER, Window, Windows
 from clearhead.data.squad_report import QuestionReport, question_split
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
@@ -31,6 +30,7 @@ from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_answers import batch_of, best_of, check_span_head, logits_of, on_grid, said
 from clearhead.tasks.squad_scores import answer_scores, exact
 from clearhead.tasks.task import Batch, Evaluation, Files, Pair, Prediction, Prepared, RecipeTask, Sample, Trained
+from clearhead.text.tokenizers import Tokenizer
 
 N_MISTAKES = 5
 USUAL_LENGTH = 384

@@ -8,16 +8,16 @@ import torch
 
 from clearhead.data.batches import DocumentSlice, pack_documents, spans, windows
 from clearhead.data.encoded import EncodedText
-from clearhead.data.marks import Marks, template_marks
 from clearhead.data.sequences import Sequences
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import text_splits
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.randomness import key
 from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.tasks.task import Batch, Trained
+from clearhead.text.marks import Marks, template_marks
+from clearhead.text.tokenizers import Tokenizer
 
 IGNORED = -1
 """The document number of padding cells."""

@@ -1,8 +1,7 @@
 """The tasks by name. A task's module is imported only when a recipe names it, so this module needs no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -10,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
+from clearhead.extensions import load_extension, parts
 from clearhead.recipe import Recipe, explain, nearest
 from clearhead.recipe.names import Names, Schema, schema_of
 
@@ -29,7 +29,7 @@ TASKS = {
     "question_answering": "clearhead.tasks.question_answering:QuestionAnswering",
     "chat": "clearhead.tasks.chat:Chat",
 }
-"""The place of each task's class, by the name in a recipe's field `task`.
+"""The place of each task's class, by the name in a recipe's field `task`; extensions add theirs.
 
 A model without a recipe gets the first one that it suits.
 """
@@ -37,13 +37,17 @@ A model without a recipe gets the first one that it suits.
 
 def find(name: object, *, where: str) -> "type[RecipeTask[Any]]":
     """The task of this name. Raises UserError, which begins with `where`, if there is none."""
-    if not isinstance(name, str) or name not in TASKS:
-        known = sorted(TASKS)
-        got, remedy = (
-            ("none", f"set it to one of {', '.join(known)}") if name is None else (name, nearest(f"{name}", known))
-        )
-        raise UserError(f"{where}: expected one of {', '.join(known)}, got {got}; {remedy}")
-    return resolve_name(TASKS[name])
+    known = parts("tasks", TASKS)
+    if not isinstance(name, str) or name not in known:
+        names = ", ".join(sorted(known))
+        remedy = f"set it to one of {names}" if name is None else nearest(f"{name}", sorted(known))
+        raise UserError(f"{where}: expected one of {names}, got {'none' if name is None else name}; {remedy}")
+    return load_extension("tasks", name, known[name])
+
+
+def every_task() -> "Iterator[type[RecipeTask[Any]]]":
+    """Every task, those of this package first."""
+    return (find(name, where="task") for name in parts("tasks", TASKS))
 
 
 def suitable(config: ModelConfig, *, where: str, verb: str | None = None) -> "type[RecipeTask[Any]]":
@@ -51,18 +55,13 @@ def suitable(config: ModelConfig, *, where: str, verb: str | None = None) -> "ty
 
     Raises UserError if there is none.
     """
-    found = [task for name in TASKS if (task := find(name, where=where)).suits(config)]
-    if found:
-        return next((task for task in found if task.verb == verb), found[0])
+    tasks = [task for task in every_task() if task.suits(config)]
+    if tasks:
+        return next((task for task in tasks if task.verb == verb), tasks[0])
     raise UserError(
-        f"{where}: expected a model for one of {', '.join(sorted(TASKS))}, got one with a {config.head.kind} head that"
-        " none of them has; train it for one with clearhead train"
+        f"{where}: expected a model for one of {', '.join(sorted(parts('tasks', TASKS)))}, got one with a"
+        f" {config.head.kind} head that none of them has; train it for one with clearhead train"
     )
-
-
-def with_verb(verb: str, *, where: str) -> "type[RecipeTask[Any]]":
-    """The first task with this verb."""
-    return next(task for name in TASKS if (task := find(name, where=where)).verb == verb)
 
 
 def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:
@@ -76,18 +75,16 @@ def validate(tables: Mapping[str, Any], *, where: str) -> Recipe:
 
 def recipe_schema() -> Schema:
     """The JSON Schema of a recipe of any task."""
-    recipes = [find(name, where="task").recipe for name in TASKS]
-    references, definitions = models_json_schema([(recipe, "validation") for recipe in recipes])
+    references, schema = models_json_schema([(task.recipe, "validation") for task in every_task()])
     either = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "clearhead recipe"}
-    return {**either, "anyOf": list(references.values()), **definitions}
+    return {**either, "anyOf": list(references.values()), **schema}
 
 
 def field_names() -> Names:
     """The fields of every task's recipe."""
-    return _field_names(tuple(TASKS.items()))
+    return _field_names(tuple(task.recipe for task in every_task()))
 
 
 @cache
-def _field_names(tasks: tuple[tuple[str, str], ...]) -> Names:
-    recipes = [schema_of(find(name, where="task").recipe) for name, _ in tasks]
-    return Names.of(recipes, schema_of(ModelConfig))
+def _field_names(recipes: tuple[type[Recipe], ...]) -> Names:
+    return Names.of([*map(schema_of, recipes)], schema_of(ModelConfig))

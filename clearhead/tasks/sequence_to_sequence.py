@@ -9,10 +9,8 @@ import torch
 from clearhead.config import Continuous, ModelConfig
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.encoded import EncodedPairs
-from clearhead.data.marks import source_marks, start_token, target_marks
 from clearhead.data.sequences import largest_of, lengths_of
 from clearhead.data.sources import Pairs
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.json_text import tabbed
@@ -24,6 +22,8 @@ from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.measuring import total_loss
 from clearhead.tasks.metrics import Score, chrf, of_each, perplexity
 from clearhead.tasks.task import Batch, Evaluation, Prediction, R, Sample, Trained
+from clearhead.text.marks import source_marks, start_token, target_marks
+from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 4
 Ids = Sequence[Sequence[int]]

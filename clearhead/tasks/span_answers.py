@@ -10,7 +10,6 @@ from torch import Tensor
 from clearhead.config import ModelConfig, SpanHead
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.squad_ids import NO_ANSWER, Window, Windows
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
@@ -18,6 +17,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.tasks.answers import BATCH_TOKENS
 from clearhead.tasks.task import Prediction
+from clearhead.text.tokenizers import Tokenizer
 
 MOST_TOKENS = 30
 """Tokens of an answer at most, as in the scripts of Devlin et al. 2018."""

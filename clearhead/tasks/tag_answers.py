@@ -12,7 +12,6 @@ from clearhead.config import ModelConfig, TaggingHead
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.tag_schemes import OUTSIDE, SCHEMES, Scheme, Span, scheme_of, spans_of
 from clearhead.data.tagged_ids import WordIds
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
@@ -20,6 +19,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.tasks.answers import BATCH_TOKENS, told_apart
 from clearhead.tasks.task import Prediction
+from clearhead.text.tokenizers import Tokenizer
 
 WORD = re.compile(
     r"https?://[^\s)>\]]+|(?:\w\.){2,}|(?<!\S)['’]\w{1,2}(?!\S)|[@#]?\w+(?:[-.'’@/&_]+\w+|[.,:]\d+)*|([^\w\s])\1*"

@@ -17,7 +17,6 @@ from clearhead.data.tag_report import TagReport, tag_split
 from clearhead.data.tag_schemes import spans_of
 from clearhead.data.tagged import TaggedSentence, check_tags, checked, read_tagged, tagged_splits
 from clearhead.data.tagged_ids import WordIds
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.loss import IGNORED
@@ -34,6 +33,7 @@ from clearhead.tasks.metrics import Score
 from clearhead.tasks.span_scores import check_span_scores, share, span_scores
 from clearhead.tasks.tag_answers import Decoder, decoding_scheme, log_shares, said, tag_names, tagging_head
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
+from clearhead.text.tokenizers import Tokenizer
 
 N_MISTAKES = 5
 

@@ -18,7 +18,6 @@ from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.data.corpus import TrainingData
 from clearhead.data.images import ImageProcessor
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
@@ -30,6 +29,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.examples import Example, Finding
 from clearhead.tasks.few import Few
 from clearhead.tasks.metrics import Score
+from clearhead.text.tokenizers import Tokenizer
 
 R = TypeVar("R", bound=Recipe)
 Given: TypeAlias = Mapping[str, str | Path | Sequence[str | Path] | None]

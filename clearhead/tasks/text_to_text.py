@@ -9,8 +9,6 @@ from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs, read_pairs
 from clearhead.data.splits import pair_splits
-from clearhead.data.tags import prefix_of, with_prefix
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation.settings import searching
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe
@@ -22,6 +20,8 @@ from clearhead.tasks.metrics import Score, exact_match
 from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
 from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
 from clearhead.tasks.written_scores import MAIN, Metric, written_scores
+from clearhead.text.tags import prefix_of, with_prefix
+from clearhead.text.tokenizers import Tokenizer
 
 
 class TextToTextData(Data):

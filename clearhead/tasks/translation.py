@@ -9,8 +9,6 @@ from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs, read_pairs
 from clearhead.data.splits import pair_splits
-from clearhead.data.tags import known_tags, tag_for, tags_of
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.model import Transformer
@@ -32,6 +30,8 @@ from clearhead.tasks.metrics import (
 from clearhead.tasks.scripts import bleu_tokenizer
 from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
 from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
+from clearhead.text.tags import known_tags, tag_for, tags_of
+from clearhead.text.tokenizers import Tokenizer
 
 
 class TranslationData(Data):

@@ -5,9 +5,11 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from clearhead.cli.app import Flag
+from clearhead.cli.options import Flag
 
-app = App(name="lab", help="Run the worked examples and the claims about the Transformer, and judge them.", sort_key=13)
+app = App(
+    name="lab", group="Learn", help="Run the worked examples and the claims about the Transformer, and judge them."
+)
 
 
 @app.default
@@ -18,7 +20,7 @@ def lab_default(*words: Annotated[str, Parameter(show=False)]) -> None:
     default_command(words, [name for name in app if not name.startswith("-")])
 
 
-@app.command(name="list", help_epilogue="")
+@app.command(name="list")
 def lab_list() -> None:
     """List the experiments, each with its claim and source."""
     from clearhead_lab.commands import list_command
@@ -26,7 +28,7 @@ def lab_list() -> None:
     list_command()
 
 
-@app.command(help_epilogue="")
+@app.command
 def run(
     *names: str, quick: Flag = False, seeds: int | None = None, out: Path | None = None, data: Path | None = None
 ) -> None:
@@ -49,7 +51,7 @@ def run(
     run_command(names, quick=quick, seeds=seeds, out=out, data=data)
 
 
-@app.command(help_epilogue="")
+@app.command
 def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
     """Compute the worked examples of the source documents and compare them with what is printed.
 
@@ -66,7 +68,7 @@ def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
     examples_command(ids, errata=errata, as_json=json)
 
 
-@app.command(help_epilogue="")
+@app.command
 def table(folder: Path, /, *, into: Path | None = None) -> None:
     """Print a table of all experiments: verdict, the figure that decides, its spread and whether seeds agree.
 
@@ -79,7 +81,7 @@ def table(folder: Path, /, *, into: Path | None = None) -> None:
     table_command(folder, into=into)
 
 
-@app.command(help_epilogue="")
+@app.command
 def walk(
     name: str | None = None, /, *, export: Path | None = None, port: int | None = None, browser: bool = True
 ) -> None:
@@ -99,7 +101,7 @@ def walk(
     walk_command(name, export=export, port=port or 0, browser=browser)
 
 
-@app.command(help_epilogue="")
+@app.command
 def exercises(*, out: Path = Path("exercises")) -> None:
     """Write the exercises as HTML pages, one for each set. They work without a server and without a network.
 
@@ -111,7 +113,7 @@ def exercises(*, out: Path = Path("exercises")) -> None:
     exercises_command(out)
 
 
-@app.command(help_epilogue="")
+@app.command
 def grade(*files: Path, table: Path | None = None) -> None:
     """Grade the answers that pages of exercises exported.
 

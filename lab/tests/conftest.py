@@ -1,4 +1,4 @@
-"""What tests share with those of clearhead, and a data folder in the form of the real one with generated examples."""
+"""A data folder in the form of the real one, with a few generated examples and a tiny sentence encoder."""
 
 import gzip
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 
 from clearhead import config as c
 from clearhead.api.model import Model
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import WordPiece
+from clearhead.text.tokenizers import Tokenizer
 from clearhead_lab.datasets import VARIABLE, datasets
 from tests.conftest import _no_network, _seeded, pytest_runtestloop, shared_data
 

@@ -148,7 +148,9 @@ def test_unknown_name_gets_the_nearest() -> None:
 
 
 def test_missing_package_names_the_extra() -> None:
-    with pytest.raises(UserError, match=r"expected no_such, got no such package; try pip install 'clearhead-lab\[experiments\]'"):
+    with pytest.raises(
+        UserError, match=r"expected no_such, got no such package; try pip install 'clearhead-lab\[experiments\]'"
+    ):
         check_needs(made(needs=("no_such",)))
 
 

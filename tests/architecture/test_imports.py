@@ -1,4 +1,4 @@
-"""Who may import whom, what may not be imported at all, and which names stay inside families/."""
+"""Who may import whom, what may not be imported at all, and which names stay inside checkpoints/families/."""
 
 import ast
 import re
@@ -8,23 +8,23 @@ from collections.abc import Iterator
 import pytest
 
 from tests import processes
-from tests.architecture.source import LAB, PACKAGE, ROOT, Import, Source, part, sources
+from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
 BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
 NETWORK = BASE | {"trace", "model"}
-TASKS = NETWORK | {"generation", "data", "tasks"}
-FLOOR = TASKS | {"storage", "machine", "planning", "weights", "families", "analysis"}
+TASKS = NETWORK | {"generation", "text", "data", "tasks"}
+FLOOR = TASKS | {"storage", "machine", "planning", "checkpoints", "analysis"}
 ENGINE = FLOOR | {"api", "training", "capture"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
     "trace": BASE,
     "model": BASE | {"trace", "machine"},
     "generation": NETWORK,
-    "data": BASE,
-    "weights": BASE,
-    "families": BASE | {"weights"},
-    "tasks": NETWORK | {"generation", "data"},
+    "text": BASE,
+    "data": BASE | {"text"},
+    "checkpoints": BASE,
+    "tasks": NETWORK | {"generation", "text", "data"},
     "storage": BASE,
     "machine": BASE,
     "planning": NETWORK | {"machine"},
@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "explorer": ENGINE | {"web"},
     "live": BASE | {"storage", "web"},
     "serve": FLOOR | {"api", "web"},
+    "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer", "web"},
     "commands": ENGINE | {"foundation", "runs", "explorer", "live", "serve", "web"},
     "cli": {"errors", "extensions", "api", "commands", "demo"},
@@ -51,8 +52,9 @@ EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "cli"),
-    *("data.tokenizers", "data.formats", "data.sources", "data.batches", "data.phrases"),
-    *("data.images", "data.pictures", "data.chat", "data.meter", "families", "weights.fields", "weights.documents"),
+    *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
+    *("data.images", "data.pictures", "text.chat", "text.meter"),
+    *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
     *("tasks.registry", "explorer.static_files", "live", "commands.watch"),
 )
 
@@ -71,7 +73,7 @@ def _targets(source: Source, item: Import) -> list[str]:
     """The part of the package that an import names: `trace` for `from clearhead import trace`."""
     if item.module == PACKAGE and item.name:
         return [item.name] if (ROOT / PACKAGE / f"{item.name}.py").exists() or item.name in ALLOWED else [""]
-    return [part(item.module)] if item.module.split(".")[0] in (PACKAGE, LAB) else []
+    return [part(item.module)] if item.module.split(".")[0] == PACKAGE else []
 
 
 def test_imports_follow_the_table() -> None:
@@ -128,7 +130,8 @@ def test_light_modules_load_nothing_heavy() -> None:
     """As the table says, in a process of its own; a preset needs no torch either."""
     names = ", ".join(f"{PACKAGE}.{name}" for name in WITHOUT_TORCH)
     code = (
-        f"import sys, {names}; {PACKAGE}.families.presets(); print({{'torch', 'PIL', 'jinja2'}} & sys.modules.keys())"
+        f"import sys, {names}; {PACKAGE}.checkpoints.families.presets();"
+        " print({'torch', 'PIL', 'jinja2'} & sys.modules.keys())"
     )
     done = processes.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stdout + done.stderr
@@ -156,7 +159,7 @@ def test_family_names_stay_in_families() -> None:
     wrong = [
         f"{source.at(line)}: {text.strip()[:80]!r} names a family; name the mechanism"
         for source in sources()
-        if source.part != "families"
+        if not source.module.startswith(f"{PACKAGE}.checkpoints.families")
         for line, text in _names(source)
         if FAMILY_NAME.search(text)
     ]
@@ -195,8 +198,8 @@ def test_nothing_executes_data() -> None:
 
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
-READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "data.schemes")
-READ_OWN_JSON += ("data.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
+READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
+READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
 
 
 def test_json_has_one_reader() -> None:

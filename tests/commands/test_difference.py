@@ -13,10 +13,10 @@ from clearhead.api import Model
 from clearhead.api.folders import own_files
 from clearhead.capture import difference, effects
 from clearhead.cli import main
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import Words
 from clearhead.storage import checkpoints
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, model_of
 from tests.tasks.test_classification import SMALL, rows, write_table
 

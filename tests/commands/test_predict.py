@@ -10,11 +10,11 @@ from clearhead import config as c
 from clearhead.api import Model
 from clearhead.cli import main
 from clearhead.commands import predict as module
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.contract import Contract
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, stack
 from tests.explorer.traced import model_of as traced
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from clearhead.data.corruption import Infiller, SpanCorruptor, corruptor, extended_for
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.corruption import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 
 TEXTS = ["one two three. four five! six seven eight nine ten"]
 

@@ -10,10 +10,10 @@ import tokenizers
 from clearhead.data.label_report import labelled_split
 from clearhead.data.labelled import LabelledText, Labelling, hold_out, names_of
 from clearhead.data.labelled_ids import Inputs
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 
 
 def examples(n: int) -> list[LabelledText]:

@@ -13,10 +13,10 @@ from clearhead.data.preparation import Example, Repeats, prepare
 from clearhead.data.report import DataReport, OverlapReport
 from clearhead.data.sequences import Sequences, Shelf
 from clearhead.data.sources import Pairs
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 
 # One token a word: lengths are plain to see.
 TRAIN = Pairs(

@@ -8,10 +8,10 @@ from clearhead.data.conll import is_conll, read_conll
 from clearhead.data.tag_schemes import SCHEMES, Span, normalized, scheme_of, spans_of, wrong_places
 from clearhead.data.tagged import TaggedSentence, checked, read_tagged, tags_in
 from clearhead.data.tagged_ids import WordIds, pieces_of
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, TaggedFiles
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from clearhead.text.tokenizers import Tokenizer
 
 CONLLU = """# sent_id = 1
 # text = It's 3 pm.

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from clearhead.data.corruption import extended_for
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.corruption import Spans
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.docs.blocks import GUIDES, name
 from tests.docs.running import TABLES, Folder, items, skipped
 from tests.small_models import TEXTS, model_of, towers

@@ -8,10 +8,10 @@ from clearhead import config as c
 from clearhead.api import Model
 from clearhead.config.positions import Disentangled
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.small_models import TEXTS
 
 TOKENIZER = Tokenizer.train(TEXTS, Words())

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.families import preset
+from clearhead.checkpoints.families import preset
 from clearhead.model import Transformer, attention
 from clearhead.model.heads import LanguageHead
 from clearhead.model.recomputed import _Kept, _pack, recomputed

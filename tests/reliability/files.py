@@ -19,17 +19,17 @@ import torch
 from PIL import Image
 
 from clearhead.api import load
+from clearhead.checkpoints.weights import legacy
 from clearhead.data.conll import read_conll
 from clearhead.data.image_sets import idx
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.data.sources import read_texts
 from clearhead.data.squad import _squad
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.data.waves import read_wave
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import ByteBPE, Words
-from clearhead.weights import legacy
+from clearhead.text.tokenizers import Tokenizer
 from tests import processes
 from tests.hostile import FIRST, config_outcome, document_of, make, put, watched
 from tests.reliability import Counted

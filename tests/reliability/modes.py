@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.api import Model
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.data.vocabulary import with_mask
 from clearhead.model import Tokens
 from clearhead.model.attention import Attention
 from clearhead.model.linear import LinearMap
 from clearhead.model.mode import Evaluating
 from clearhead.tasks.question_answering import with_pairs
 from clearhead.tasks.registry import TASKS, find
+from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.vocabulary import with_mask
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of, stack
 from tests.reliability import Counted
 from tests.test_modes import CALLS

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from clearhead.data.detokenizer import Detokenizer
 from clearhead.generation import Sampler
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve.choosing import choose, scored
 from clearhead.serve.worker import Ticket
 from clearhead.serve.writing import Prompt, Writing
+from clearhead.text.detokenizer import Detokenizer
 from tests.serve.tiny import writer_model
 
 V = 30

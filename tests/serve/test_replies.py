@@ -2,12 +2,12 @@
 
 import pytest
 
-from clearhead.data.detokenizer import UNFINISHED
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Unigram, WordPiece
 from clearhead.serve.replies import ReplyFormat
 from clearhead.serve.writing import Prompt, ScoredToken, Update
+from clearhead.text.detokenizer import UNFINISHED
+from clearhead.text.tokenizers import Tokenizer
 
 TEXT = "the keys to the cabinet are on the table"
 

@@ -16,8 +16,6 @@ from starlette.testclient import TestClient
 
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
-from clearhead.data.detokenizer import UNFINISHED
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.recipe.generation import GenerationConfig
@@ -30,6 +28,8 @@ from clearhead.serve.server import BODY_LIMIT, Routes, application
 from clearhead.serve.service import Service
 from clearhead.serve.translations import Translator
 from clearhead.serve.worker import Failed
+from clearhead.text.detokenizer import UNFINISHED
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.web import answering, listen
 from tests.serve.tiny import NAME, client_of, endless_model, writer_model
 from tests.small_models import PAIRS, model_of

@@ -11,7 +11,6 @@ from starlette.testclient import TestClient
 
 from clearhead.api import Model
 from clearhead.commands.serve import worker_of
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.generation import Draft
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE
@@ -20,6 +19,7 @@ from clearhead.serve.server import Routes, application
 from clearhead.serve.service import Service
 from clearhead.serve.worker import Failed, Ticket
 from clearhead.serve.writing import Prompt, Update
+from clearhead.text.tokenizers import Tokenizer
 from tests.small_models import model_of
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
+from clearhead.text.tokenizers import Tokenizer
 
 Files = dict[str, Any]
 """What a folder holds: bytes, text, or an object that becomes JSON."""

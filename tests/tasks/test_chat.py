@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig
 from clearhead.data.conversations import TEMPLATE, Conversation, Turns, split_where_rewritten, with_roles, with_template
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
@@ -23,9 +22,10 @@ from clearhead.runs import resume, start
 from clearhead.tasks.chat import Answers, Chat
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
-from tests.data.test_chat import TEMPLATES
 from tests.tasks.reference import UPDATES, require_equal_updates
+from tests.text.test_chat import TEMPLATES
 from tests.training.tiny import GENERATION, losses, number_pairs
 
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}

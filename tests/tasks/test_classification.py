@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from clearhead.api import Model, architecture, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
 from clearhead.data.labelled_ids import Labelled
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
@@ -24,6 +23,7 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.classification import Classification
 from clearhead.tasks.registry import validate
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.training.tiny import losses
 

@@ -14,13 +14,13 @@ from clearhead.cli import main
 from clearhead.config import ClassificationHead
 from clearhead.data.labelled import LabelledText
 from clearhead.data.labelled_ids import Labelled
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.foundation import under_head
 from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.classification import Classification
 from clearhead.tasks.registry import suitable
 from clearhead.tasks.task import Batch
+from clearhead.text.tokenizers import Tokenizer
 from tests.later import later
 from tests.tasks.updates import mask_of, our_losses, their_losses
 

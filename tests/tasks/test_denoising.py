@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from clearhead.api import load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.data.corruption import extended_for
 from clearhead.data.encoded import EncodedText
-from clearhead.data.marks import Marks
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.recipe.corruption import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.denoising import Denoising
 from clearhead.tasks.registry import suitable, validate
+from clearhead.text.marks import Marks
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, encoder_decoder_loss, require_equal_updates, small_encoder_decoder
 from tests.training.tiny import GENERATION, SMALL, losses, number_pairs

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from clearhead.api import Model, load
 from clearhead.api.sentences import Sentences
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig, NoHead
 from clearhead.data.sentence_pairs import Group, Groups
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import WordPiece
 from clearhead.recipe.training import AdamW, Constant, Training
@@ -25,6 +24,7 @@ from clearhead.runs import resume, start
 from clearhead.tasks.contrast import contrast, retrieval, same
 from clearhead.tasks.embedding import Embedding
 from clearhead.tasks.registry import suitable, validate
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.feed import Feed
 from clearhead.training.run import Run
 from clearhead.training.train import train

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from clearhead.api import architecture
+from clearhead.checkpoints.families import preset
 from clearhead.config import TaggingHead
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
@@ -19,6 +18,7 @@ from clearhead.recipe.tokenizers import Characters, Words
 from clearhead.recipe.training import AdamW, Constant
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Reading, RunningText
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Evaluated, Stepped
 from clearhead.training.train import train
 from tests.training.tiny import GENERATION, language, new_network, new_run, number_pairs, text_of

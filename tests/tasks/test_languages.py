@@ -7,13 +7,13 @@ import pytest
 
 from clearhead.api import load
 from clearhead.cli import main
-from clearhead.data.tags import known_tags
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
+from clearhead.text.tags import known_tags
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Evaluated
 from clearhead.training.train import train
 from tests.training.tiny import SMALL, number_pairs

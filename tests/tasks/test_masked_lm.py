@@ -8,15 +8,12 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.data.encoded import EncodedText
-from clearhead.data.marks import Marks
 from clearhead.data.sequences import Sequences
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.data.vocabulary import with_mask
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import Words
@@ -24,6 +21,9 @@ from clearhead.runs import resume, start
 from clearhead.tasks.masked_lm import MaskedLanguageModel
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
+from clearhead.text.marks import Marks
+from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.vocabulary import with_mask
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, require_equal_updates
 from tests.training.tiny import GENERATION, losses, number_pairs

@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig
 from clearhead.data.squad import Answer, AnswerColumns, Question
 from clearhead.data.squad_ids import Windows
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.recipe.data import SquadFiles
@@ -26,6 +25,7 @@ from clearhead.tasks.question_answering import Asked, QuestionAnswering, with_pa
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.span_answers import best_of, logits_of
 from clearhead.tasks.squad_scores import exact, f1
+from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
 
 SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.model.heads import ClassificationHead
 from clearhead.model.numbers import Numbers
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import begin, resume, start
 from clearhead.tasks.registry import validate
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.run import Run
 from clearhead.training.train import train
 from tests.tasks.test_classification import SMALL, rows, tables, write_table

@@ -11,13 +11,12 @@ import torch
 import torch.nn.functional as F
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig, TaggingHead
 from clearhead.data.tag_schemes import SCHEMES, Span
 from clearhead.data.tagged import TaggedSentence, read_tagged
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
@@ -27,6 +26,7 @@ from clearhead.runs import start
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.tag_answers import Decoder
 from clearhead.tasks.tagging import Tagged, Tagging
+from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
 
 SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}

@@ -17,7 +17,6 @@ from clearhead.data.corpus import Encoded
 from clearhead.data.sequences import lengths_of
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import fingerprint
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe import ModelChoice, Recipe
@@ -27,6 +26,7 @@ from clearhead.runs import resume, start
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.registry import TASKS, validate
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Stepped
 from clearhead.training.train import train
 

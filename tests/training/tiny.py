@@ -15,7 +15,6 @@ from clearhead.api import architecture
 from clearhead.config import ModelConfig
 from clearhead.data.encoded import EncodedPairs, EncodedText
 from clearhead.data.sources import Pairs
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, merge, nested, read
 from clearhead.recipe.generation import GenerationConfig
@@ -29,6 +28,7 @@ from clearhead.tasks.metrics import Score
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch, Evaluation, Task
 from clearhead.tasks.translation import Translation
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Event, Stepped
 from clearhead.training.run import Run
 from clearhead.training.train import train

@@ -7,7 +7,6 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from clearhead.data.detokenizer import Detokenizer
 from clearhead.explorer.answering.edits import placed
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import text_of
@@ -20,6 +19,7 @@ from clearhead.generation.sampling import NEVER
 from clearhead.generation.settings import NARROWING, changed
 from clearhead.progress import pieces
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.text.detokenizer import Detokenizer
 
 MOST_NODES = 4096
 LIKELIEST = 10

@@ -8,10 +8,10 @@ import numpy as np
 
 from clearhead.api import Model
 from clearhead.config import LanguageHead, NoHead, TokenInput, VectorHead
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.requests import RunRequest
+from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from clearhead.data.merges import BytePairModel
-from clearhead.data.schemes import SPACE
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.replies import Reply
 from clearhead.explorer.answering.requests import Asked
 from clearhead.explorer.recording.manifest import Token
 from clearhead.explorer.recording.tokens import spans_of
+from clearhead.text.merges import BytePairModel
+from clearhead.text.schemes import SPACE
+from clearhead.text.tokenizers import Tokenizer
 
 LONGEST_HISTORY = 256
 """The most pieces of a word whose merges are listed."""

@@ -10,12 +10,12 @@ import torch
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.config import FrameInput, PatchInput, StackName, WaveInput
-from clearhead.data.schemes import SPACE
 from clearhead.data.sounds import SoundProcessor
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.recording.manifest import Token
 from clearhead.model import Tokens
+from clearhead.text.schemes import SPACE
+from clearhead.text.tokenizers import Tokenizer
 
 CharSpan = tuple[int, int]
 LengthCheck = Callable[[Mapping[StackName, int]], None]

@@ -9,12 +9,12 @@ from pathlib import Path
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
 
-from clearhead.cli.program import app as clearhead
+from clearhead.cli.commands import application
 from clearhead.commands.changes import pairs
 from clearhead.errors import UserError
 from clearhead.tasks.registry import field_names
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parent.parent
 SHELLS = ("bash", "sh", "")
 """Languages of blocks that may hold command lines; a block without a language holds them where it begins with one."""
 BEGINS = re.compile(r"\s*(?:\$ )?(?:\S*/)?(?:clearhead|python3?|torchrun|srun torchrun)\b")
@@ -62,7 +62,7 @@ def complaint(line: str, *, whole: bool = True) -> str | None:
     try:
         for program, arguments in programs(line):
             if program == "clearhead":
-                _parse(clearhead, arguments, whole=whole)
+                _parse(application(), arguments, whole=whole)
             elif program == "clearhead_lab.course":
                 from clearhead_lab.course.__main__ import app
 

@@ -18,11 +18,11 @@ from torch.nn.functional import cross_entropy
 from clearhead import config as c
 from clearhead.api import Model
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.data.vocabulary import with_mask
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
+from clearhead.text.vocabulary import with_mask
 from clearhead_lab.course.corpus import pairs
 
 PAIRS = pairs(1600)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, ValidationError
 
+from clearhead.checkpoints.weights.documents import read_json, shown
 from clearhead.config import Config
 from clearhead.errors import UserError
-from clearhead.weights.documents import read_json, shown
 from clearhead_lab.exercises.exercise import FORMAT, Answer, Exercise, ExerciseSet
 from clearhead_lab.exercises.judging import FAILS, NOTHING, OUTSIDE, RIGHT, Judge
 from clearhead_lab.exercises.sets import SETS

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.api import Model
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 
 D_HEAD = 24
 SHARP = 30.0

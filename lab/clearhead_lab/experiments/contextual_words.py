@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 
 from clearhead.api import load
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
+from clearhead.text.tokenizers import Tokenizer
 from clearhead_lab.classifiers import (
     Matrix,
     counts,

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.api import Model
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Transformer
+from clearhead.text.tokenizers import Tokenizer
 from clearhead_lab.examples.parts import set_weight, stack
 from clearhead_lab.examples.records import Record, records
 from clearhead_lab.examples.verdicts import judge

@@ -7,7 +7,6 @@ import torch
 
 from clearhead import config as c
 from clearhead.api import Model
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import UserError
 from clearhead.explorer.answering import passes
 from clearhead.explorer.answering.passes import Passes
@@ -16,6 +15,7 @@ from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import observe, recompute
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.asking import ask, session_of
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of, stack
 from tests.serve.tiny import endless_model

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.explorer.answering.words import tokenized
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
-from tests.data.test_formats import pieces_model
+from clearhead.text.tokenizers import Tokenizer
 from tests.small_models import TEXTS
+from tests.text.test_formats import pieces_model
 
 CONFIGS: dict[str, TokenizerConfig] = {
     "byte_bpe": ByteBPE(vocab_size=300),

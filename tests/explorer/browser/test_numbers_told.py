@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from clearhead import config as c
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import becomes, fragment

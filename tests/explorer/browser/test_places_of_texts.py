@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.model import Tokens
 from clearhead.recipe.tokenizers import BPE, ByteBPE
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, eventually

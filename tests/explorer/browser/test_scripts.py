@@ -3,8 +3,8 @@
 from functools import partial
 
 from clearhead import config as c
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.page import Opened, becomes, fragment
 from tests.explorer.browser.trained import random_model, stack

@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy
 from clearhead import config as c
 from clearhead.api import Model
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.tokenizers import Tokenizer
 from tests.training.tiny import number_pairs
 
 Batch = tuple[list[Tokens], Tensor]

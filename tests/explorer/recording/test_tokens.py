@@ -3,9 +3,9 @@
 import pytest
 
 from clearhead.api import Model
-from clearhead.data.tokenizers import Tokenizer
 from clearhead.explorer.recording.tokens import matched, read
 from clearhead.recipe.tokenizers import ByteBPE
+from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, inputs, model_of
 from tests.small_models import TEXTS
 

@@ -1,4 +1,4 @@
-/** The text that tokens spell, where no tokenizer is at hand: clearhead/data/tokenizers.py shows a space as ▁, a line end as ⏎
+/** The text that tokens spell, where no tokenizer is at hand: clearhead/text/tokenizers.py shows a space as ▁, a line end as ⏎
  *  and part of a character as <0xE2>. */
 
 const BYTE = /^<0x([0-9A-F]{2})>$/, MARK = /^(<[^>]*>|\[[^\]]*\])$/;

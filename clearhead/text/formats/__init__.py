@@ -1,0 +1,231 @@
+"""Opens other libraries' tokenizer files as one `tokenizers.Tokenizer`. Imports no torch, runs no code.
+
+tokenizer.json is complete. Older files hold only the pieces. From these follows how a text is split and which
+marks surround it, as in the programs that wrote them.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import tokenizers
+
+from clearhead.errors import UserError
+from clearhead.json_text import NotJson
+from clearhead.text.formats.apart import check
+from clearhead.text.formats.bounds import unbounded
+from clearhead.text.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
+from clearhead.text.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
+from clearhead.text.formats.classes import TokenizerClass, check_settings, class_of
+from clearhead.text.formats.letters import LETTERS
+from clearhead.text.formats.rebuilt import added_by, build, mark
+from clearhead.text.formats.sentence_pieces import SHIFTED_FILE, open_model
+from clearhead.text.formats.special import (
+    ADDED_FILE,
+    CONFIG_FILE,
+    EXTRA,
+    NAMES_FILE,
+    OLDER_EXTRA,
+    added_ids,
+    honour,
+    name_customary,
+    settings_of,
+)
+from clearhead.text.formats.two_sided import IDS, SOURCE, TARGET, TARGET_IDS, Sides, open_sides
+from clearhead.text.formats.vocabularies import Vocabulary, from_json, from_pieces
+from clearhead.text.formats.wire import parse, parse_scores
+from clearhead.text.formats.word_pieces import numbers, open_list
+
+MODEL_FILE = "tokenizer.json"
+TEMPLATE_FILE = "chat_template.jinja"
+LIST_FILE, MERGES_FILE = "vocab.txt", "merges.txt"
+MODEL_CONFIG = "config.json"
+"""The network's config. Its model type implies a tokenizer class."""
+BESIDE = (CONFIG_FILE, NAMES_FILE, ADDED_FILE, TEMPLATE_FILE)
+KEPT = (NAMES_FILE, ADDED_FILE, TEMPLATE_FILE)
+"""Files that are written back byte for byte."""
+ALL = (*BESIDE, SOURCE, TARGET, IDS, TARGET_IDS)
+# In order of preference: the first present is the tokenizer.
+SINGLE_PIECES = ("tokenizer.model", "spiece.model", "spm.model", SHIFTED_FILE)
+MODELS = (*SINGLE_PIECES, "*.spm")
+RANKS = "*.tiktoken"
+SCORES = "tok*.bin"
+ALONE = (*MODELS, RANKS, SCORES)
+KNOWN = f"{MODEL_FILE}, {SOURCE} with {TARGET}, {LIST_FILE}, {IDS} with {MERGES_FILE}, {', '.join(ALONE)}"
+
+GENERIC = "PreTrainedTokenizerFast"
+"""The class that reads tokenizer.json unchanged. Classes named after a model rebuild theirs from its vocabulary."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTokenizer:
+    """A folder's tokenizer and its settings."""
+
+    library: tokenizers.Tokenizer
+    settings: dict[str, object]
+    """tokenizer_config.json, with the special tokens named."""
+    sides: Sides | None = None
+    is_kept: bool = False
+    """Whether its files are written back byte for byte, because tokenizer.json has no such tokenizer."""
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    """The contents of a folder's possible tokenizer files. Reads only the first kind present."""
+    names = [*BESIDE, MODEL_FILE, MODEL_CONFIG]
+    files = {name: content for name in names if (content := read_limited(folder / name)) is not None}
+    if MODEL_FILE in files:
+        return files
+    others = [SOURCE, TARGET, IDS, TARGET_IDS, LIST_FILE, MERGES_FILE]
+    try:
+        there = sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return files
+    alone = [name for pattern in ALONE for name in there if fnmatchcase(name, pattern)]
+    if (
+        IDS in there
+        and not {SOURCE, TARGET, LIST_FILE, MERGES_FILE} & {*there}
+        and not alone
+        and _spells(files, folder)
+    ):
+        alone = [IDS]
+    if SHIFTED_FILE in alone:
+        alone.append(IDS)  # It may number the pieces.
+    for name in others if {SOURCE, TARGET, LIST_FILE} & {*there} or {IDS, MERGES_FILE} <= {*there} else alone:
+        if (content := read_limited(folder / name)) is not None:
+            files[name] = content
+    return files
+
+
+def _spells(files: Mapping[str, bytes], folder: Path) -> bool:
+    """Whether the folder's class reads a list of letters."""
+    kind = _class(files, settings_of(files, str(folder)), str(folder))
+    return kind is not None and kind.splitting == LETTERS
+
+
+def is_there(files: Mapping[str, bytes]) -> bool:
+    """Whether `read_folder` found a tokenizer."""
+    return not files.keys() <= {*BESIDE, MODEL_CONFIG}
+
+
+def open_files(files: Mapping[str, bytes], where: str) -> OpenedTokenizer:
+    """Opens a tokenizer. Raises UserError if there is none, or if a file is not of the kind its name promises."""
+    settings = settings_of(files, where)
+    if MODEL_FILE not in files and {SOURCE, TARGET} & files.keys():
+        if missing := [name for name in (SOURCE, TARGET, IDS) if name not in files]:
+            raise UserError(f"{where}: expected {missing[0]}, got no such file; try the whole folder it came in")
+        library, sides = guarded(
+            lambda: open_sides(files, settings, where), f"{where}: expected a tokenizer", remedy=AGAIN
+        )
+        return OpenedTokenizer(library, settings, sides)
+    kind = _class(files, settings, where)
+    check_settings(settings, kind, where)
+    name = MODEL_FILE if MODEL_FILE in files else _name(files, where)
+    message = f"{where}/{name}: expected a tokenizer"
+    library = guarded(lambda: _opened(files, name, kind, settings, where), message, remedy=AGAIN)
+    if name != MODEL_FILE and (kind is None or kind.splitting != LETTERS):
+        settings["tokenizer_class"] = GENERIC
+    settings.setdefault("tokenizer_class", GENERIC)
+    if OLDER_EXTRA in settings:  # counts only without the newer name
+        older = settings.pop(OLDER_EXTRA)
+        settings.setdefault(EXTRA, older)
+    return OpenedTokenizer(library, settings, is_kept=kind is not None and kind.splitting == LETTERS)
+
+
+def _class(files: Mapping[str, bytes], settings: Mapping[str, object], where: str) -> TokenizerClass | None:
+    """The reference library's class for these files, or None if it reads tokenizer.json unchanged."""
+    config = json_object(files.get(MODEL_CONFIG, b"{}"), f"{where}/{MODEL_CONFIG}")
+    by = CONFIG_FILE if settings.get("tokenizer_class") else MODEL_CONFIG
+    holds_bytes = b'"ByteLevel"' in files.get(MODEL_FILE, b"")
+    is_older = MODEL_FILE not in files
+    return class_of(settings, config, holds_bytes=holds_bytes, is_older=is_older, where=f"{where}/{by}")
+
+
+def _opened(
+    files: Mapping[str, bytes], name: str, kind: TokenizerClass | None, settings: dict[str, object], where: str
+) -> tokenizers.Tokenizer:
+    """The library's tokenizer with every token that the files name, and the marks around a text."""
+    if name == MODEL_FILE:
+        document = files[MODEL_FILE].decode("utf-8")
+        with suppress(NotJson):  # The library's own words say what is wrong.
+            if unbounded(json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")):
+                check(document)
+        library = tokenizers.Tokenizer.from_str(document)
+        present = sorted(library.get_added_tokens_decoder().items())
+        if kind is None:
+            name_customary(library, settings)
+            honour(library, files, settings, where, present=present)
+            return library
+        parts = json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")
+        found = from_json(parts, library, kind, f"{where}/{MODEL_FILE}")
+    elif kind is None:
+        if "tokenizer_class" in settings and name in SINGLE_PIECES:
+            raise UserError(
+                f"{where}/{CONFIG_FILE}:tokenizer_class: expected a class that numbers the pieces of {name}, got"
+                f" {str(settings['tokenizer_class'])[:40]!r}; try {MODEL_FILE}, or the class of the model's own library"
+            )
+        library = _converted(files, name, added_ids(files, settings, where), settings, where)
+        honour(library, files, settings, where)
+        return library
+    else:
+        present = list[tuple[int, tokenizers.AddedToken]]()
+        found = _vocabulary(files, name, kind, settings, where)
+    library = build(found, kind, settings, where)
+    honour(library, files, settings, where, by_class=added_by(kind, found, settings, where), present=present)
+    mark(library, found, kind, settings, where)
+    return library
+
+
+def _vocabulary(
+    files: Mapping[str, bytes], name: str, kind: TokenizerClass, settings: Mapping[str, object], where: str
+) -> Vocabulary:
+    """The vocabulary that a class reads from an older file."""
+    place = f"{where}/{name}"
+    if name == LIST_FILE and kind.algorithm in ("WordPiece", "WordLevel"):
+        return Vocabulary(numbers(files[name], place), [], [])
+    if name == IDS and kind.splitting == LETTERS:
+        return Vocabulary(vocabulary(files[IDS], place), [], [])
+    if name == IDS and kind.algorithm == "BPE" and not kind.files:
+        ids = vocabulary(files[IDS], place)
+        return Vocabulary(ids, read_merges(files[MERGES_FILE], ids, f"{where}/{MERGES_FILE}"), [])
+    if name in kind.files:
+        ids = vocabulary(files[IDS], f"{where}/{IDS}") if kind.listed and IDS in files else None
+        return from_pieces(parse(files[name], place), kind, settings, where, ids)
+    wanted = {"WordPiece": LIST_FILE, "WordLevel": LIST_FILE, "BPE": f"{IDS} and {MERGES_FILE}"}
+    expected = " or ".join(kind.files) or wanted.get(kind.algorithm, MODEL_FILE)
+    remedy = f"try {MODEL_FILE}" if expected != MODEL_FILE else "try saving the tokenizer as PreTrainedTokenizerFast"
+    raise UserError(f"{place}: expected {expected}, which {kind.names[0]} reads, got another kind of file; {remedy}")
+
+
+def _name(files: Mapping[str, bytes], where: str) -> str:
+    """The name of the file that holds the tokenizer."""
+    if LIST_FILE in files:
+        return LIST_FILE
+    if IDS in files and SHIFTED_FILE not in files:
+        return IDS
+    for pattern in ALONE:
+        names = [name for name in files if fnmatchcase(name, pattern)]
+        if len(names) > 1:
+            raise UserError(f"{where}: expected one tokenizer, got {' and '.join(names[:3])}; try a folder for each")
+        if names:
+            return names[0]
+    raise UserError(f"{where}: expected {KNOWN}, got no such file; try a folder that a run saved")
+
+
+def _converted(
+    files: Mapping[str, bytes], name: str, added: dict[str, int], settings: dict[str, object], where: str
+) -> tokenizers.Tokenizer:
+    if name == LIST_FILE:
+        return open_list(files[name], added, settings, f"{where}/{name}")
+    if name == IDS:
+        return open_merges(files, added, settings, where)
+    return _alone(files[name], name, settings, where)
+
+
+def _alone(content: bytes, name: str, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
+    if fnmatchcase(name, RANKS) or is_ranks(content):
+        return open_ranks(content, settings, f"{where}/{name}")
+    if fnmatchcase(name, SCORES):
+        return open_model(parse_scores(content, f"{where}/{name}"), name, settings, where)
+    return open_model(parse(content, f"{where}/{name}"), name, settings, where)

@@ -1,0 +1,171 @@
+"""Which tokenizers may need far more memory or time than their texts have characters. Imports no torch.
+
+The library runs a file's rules as they stand: three replacements that follow each other make a terabyte of a line,
+and a regular expression may backtrack for hours. What is not known to be harmless runs in a process of its own
+(`apart.py`).
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import dropwhile
+from math import inf, prod
+from typing import Any
+
+import tokenizers
+
+from clearhead.text.formats.checked import json_object
+from clearhead.text.schemes import patterns
+
+MOST_GROWTH = 100
+"""Characters that the rules may make of one: SentencePiece's own make 33, and bytes are two characters each."""
+MOST_STEPS = 64
+LONGEST = 64
+"""Characters of a prefix, or parts of a template."""
+LONGEST_WORD = 1000
+"""Characters of a word that WordPiece looks up: it takes their square."""
+LONGEST_PIECE = 1 << 13
+"""Characters that one id may decode to."""
+HARMLESS = frozenset(
+    "NFC NFD NFKC NFKD Lowercase Strip StripAccents Nmt Whitespace WhitespaceSplit "
+    "Punctuation Digits Metaspace CharDelimiterSplit UnicodeScripts FixedLength ByteFallback Fuse CTC".split()
+)
+PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+LONGEST_PATTERN = 2000
+MOST_WAYS = 64
+"""Ways to read the optional parts of an alternative."""
+_ATOM = r"\\[pP]\{\^?\w+\}|\\(?:[dDsSwWnrtfv]|[^\w\s])|[^()|?*+{}\\\[\]]"
+_CLASS = r"\[(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.)*\])+\]"
+_ITEM = re.compile(
+    rf"(?P<atom>(?P<group>\((?:\?(?:i?:|<?[=!]|>))?(?:{_ATOM}|{_CLASS}|\|)*\))|{_ATOM}|{_CLASS})"
+    r"(?P<times>[?*+]\+?|\{\d{1,2}(?:,\d{0,2})?\})?"
+)
+_OPTIONAL, _LONG = ("?", "*"), ("*", "+", "{")
+
+
+def unbounded(parts: Mapping[str, Any]) -> bool:
+    """Whether the rules of a tokenizer.json, or those of `parts_of`, are not known to be harmless."""
+    try:
+        normalizing, splitting, ending, decoding = (list(_flat(parts.get(name))) for name in PARTS)
+        grows = max(prod(map(_growth, [*normalizing, *splitting])), prod(map(_growth, decoding))) > MOST_GROWTH
+        steps = max(map(len, (normalizing, splitting, ending, decoding))) > MOST_STEPS
+        return grows or steps or _repeats(ending) or not _is_plain(parts.get("model") or {})
+    except (RecursionError, TypeError, ValueError, AttributeError, KeyError, IndexError):
+        return True  # The library may read what this cannot.
+
+
+def parts_of(library: tokenizers.Tokenizer) -> dict[str, Any]:
+    """The rules of an open tokenizer, without its vocabulary."""
+    found = {name: getattr(library, name) for name in PARTS}
+    names = ("max_input_chars_per_word", "continuing_subword_prefix", "end_of_word_suffix")
+    model = {name: getattr(library.model, name, None) for name in names}
+    return {name: None if part is None else json_object(part.__getstate__(), name) for name, part in found.items()} | {
+        "model": model
+    }
+
+
+def _flat(part: Any) -> Iterator[Mapping[str, Any]]:
+    """The steps of a part, in order."""
+    if part is None:
+        return
+    if part["type"] != "Sequence":
+        yield part
+        return
+    for name in ("normalizers", "pretokenizers", "processors", "decoders"):
+        for step in part.get(name, ()):
+            yield from _flat(step)
+
+
+def _growth(step: Mapping[str, Any]) -> float:
+    """How many characters a step makes of one at most; infinite if its time or memory is not known."""
+    match step:
+        case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if old:
+            return max(1.0, len(new) / len(old))
+        case {"type": "Replace", "pattern": {"Regex": str(pattern)}, "content": str(new)} if is_linear(pattern):
+            return 1.0 + len(new)
+        case {"type": "Split", "pattern": {"String": str(old)}} if old:
+            return 1.0
+        case {"type": "Split", "pattern": {"Regex": str(pattern)}} if is_linear(pattern):
+            return 1.0
+        case {"type": "Precompiled", "precompiled_charsmap": str(rules)}:
+            content = base64.b64decode(rules)
+            texts = content[4 + int.from_bytes(content[:4], "little") :]
+            return float(max(map(len, texts.split(b"\0")), default=1)) or 1.0
+        case {"type": "ByteLevel"}:
+            return 2.0
+        case {"type": "Prepend" | "WordPiece" | "BPEDecoder"}:
+            return 1.0 if all(len(value) <= LONGEST for value in step.values() if isinstance(value, str)) else inf
+        case {"type": str(kind)} if kind in HARMLESS or kind.endswith(("Normalizer", "PreTokenizer")):
+            return 1.0
+        case _:
+            return inf
+
+
+def _repeats(steps: list[Mapping[str, Any]]) -> bool:
+    """Whether a template may write a text many times."""
+    n_templates = 0
+    for step in steps:
+        if step["type"] == "TemplateProcessing":
+            n_templates += 1
+            texts = [[piece for piece in step[name] if "Sequence" in piece] for name in ("single", "pair")]
+            if len(texts[0]) > 1 or len(texts[1]) > 2 or max(len(step["single"]), len(step["pair"])) > LONGEST:
+                return True
+        elif step["type"] != "ByteLevel" and not step["type"].endswith("Processing"):
+            return True
+    return n_templates > 1
+
+
+def _is_plain(model: Mapping[str, Any]) -> bool:
+    """Whether a model takes about as long as its words are."""
+    prefixes = (model.get("continuing_subword_prefix"), model.get("end_of_word_suffix"))
+    return (model.get("max_input_chars_per_word") or 0) <= LONGEST_WORD and all(
+        len(prefix or "") <= LONGEST for prefix in prefixes
+    )
+
+
+@cache
+def is_linear(pattern: str) -> bool:
+    """Whether a regular expression reads each character of any text a few times at most.
+
+    Nothing that repeats is repeated. An alternative that may fail after a run of characters has only one such run, and
+    a later alternative takes the same run whole, or the run must not follow a character of its own kind: no run is
+    searched again from each of its characters.
+    """
+    if pattern in patterns():
+        return True
+    ways = _alternatives(pattern)
+    return ways is not None and all(_is_searched_once(one, ways[i + 1 :]) for i, one in enumerate(ways))
+
+
+def _alternatives(pattern: str) -> list[list[tuple[str, str]]] | None:
+    """What each alternative reads, one after another, and how often; None if that is not simple."""
+    found: list[list[tuple[str, str]]] = [[]]
+    at = 0
+    while at < len(pattern) <= LONGEST_PATTERN:
+        if pattern[at] == "|":
+            found.append([])
+            at += 1
+        elif (item := _ITEM.match(pattern, at)) and not (item["group"] and (item["times"] or "?")[0] in "+*{"):
+            found[-1].append((item["atom"], item["times"] or ""))
+            at = item.end()
+        else:
+            return None
+    return found if len(pattern) <= LONGEST_PATTERN else None
+
+
+def _is_searched_once(items: list[tuple[str, str]], later: list[list[tuple[str, str]]]) -> bool:
+    """Whether one alternative, with those after it, takes a run that it has read."""
+    if prod((1 + (atom[0] == "(") * atom.count("|")) * (1 + (times[:1] == "?")) for atom, times in items) > MOST_WAYS:
+        return False
+    needed = max((i for i, (_, times) in enumerate(items) if times[:1] not in _OPTIONAL), default=0)
+    runs = [atom for atom, times in items[:needed] if times[:1] in _LONG]
+    if len(runs) == 1 and items[0] == (f"(?<!{runs[0]})", "") and items[1][0] == runs[0]:
+        return True
+    for other in later if len(runs) == 1 else ():
+        first, *rest = [*dropwhile(lambda item: item[1][:1] == "?", other), ("", "")]
+        if first[0] != runs[0] or first[1][:1] not in ("*", "+"):
+            return False
+        if first[1][:1] == "+" and all(times[:1] in _OPTIONAL for _, times in rest[:-1]):
+            return True
+    return not runs

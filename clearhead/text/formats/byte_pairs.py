@@ -1,0 +1,216 @@
+"""Byte-level byte-pair encoding from vocab.json and merges.txt, or from tiktoken's ranks. Imports no torch.
+
+Neither stores the pattern that splits text into words. It follows from the vocabulary: every piece was learned
+inside one word, so the right pattern leaves every piece whole.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers.processors import RobertaProcessing as PairProcessing
+
+from clearhead.errors import UserError
+from clearhead.text.formats.checked import MAX_ID, MAX_PIECE_BYTES, flag, lines, vocabulary
+from clearhead.text.formats.sentence_pieces import all_splits
+from clearhead.text.formats.special import content_of, mark_ends
+from clearhead.text.formats.visible_bytes import BYTE_VALUES, hidden, shown
+
+LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+SPACES = r"\s+(?!\S)|\s+"
+CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+
+# Radford et al. 2019, then tiktoken's by growing vocabulary.
+WORDS_2019 = rf"'(?:[sdmt]|ll|ve|re)| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|{SPACES}"
+SINGLE_DIGITS = rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|{SPACES}"
+THREE_DIGITS = rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|{SPACES}"
+CASED = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]*[{LOWER}]+{CONTRACTIONS}?|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]+[{LOWER}]*{CONTRACTIONS}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|{SPACES}"
+)
+PATTERNS = (WORDS_2019, SINGLE_DIGITS, THREE_DIGITS, CASED)
+MIN_WHOLE = 0.999
+"""Minimum share of whole pieces, since a vocabulary may hold a few tokens that no text produced."""
+
+END = "<|endoftext|>"
+FILL = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|endofprompt|>")
+# Number of ranks -> ids of the published encoding's special tokens, which the ranks leave out.
+PUBLISHED: dict[int, dict[str, int]] = {
+    50256: {END: 50256},
+    50280: {END: 50256},
+    100256: {END: 100257} | dict(zip(FILL, (100258, 100259, 100260, 100276), strict=True)),
+    199998: {END: 199999, "<|endofprompt|>": 200018},
+}
+
+
+def open_merges(
+    files: Mapping[str, bytes], added: dict[str, int], settings: dict[str, object], where: str
+) -> tokenizers.Tokenizer:
+    """Opens vocab.json and merges.txt. Names the special tokens in `settings`."""
+    ids = vocabulary(files["vocab.json"], f"{where}/vocab.json")
+    merges = read_merges(files["merges.txt"], ids, f"{where}/merges.txt")
+    for token, number in added.items():
+        ids.setdefault(token, number)
+    if "<|startoftext|>" in ids and any(left.endswith("</w>") or right.endswith("</w>") for left, right in merges):
+        return _ended_words(ids, merges, settings)
+    library = tokenizers.Tokenizer(models.BPE(ids, merges))
+    prefix = flag(settings, "add_prefix_space", False)
+    pattern = pattern_of([left + right for left, right in merges], where, among=(WORDS_2019, SINGLE_DIGITS))
+    if pattern == WORDS_2019:
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    else:
+        library.normalizer = normalizers.NFC()
+        library.pre_tokenizer = splitter(pattern, prefix=prefix)
+    library.decoder = decoders.ByteLevel()
+    _mark(library, ids, settings)
+    return library
+
+
+def _mark(library: tokenizers.Tokenizer, ids: Mapping[str, int], settings: dict[str, object]) -> None:
+    """<s> first </s> </s> second </s> if the vocabulary has these and <mask>. Otherwise a config may ask for bos."""
+    is_masked = {"<s>", "</s>", "<mask>"} <= ids.keys() and "add_bos_token" not in settings
+    names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END)
+    if is_masked:
+        names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
+        names |= {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    for role, name in names.items():
+        if role not in settings and name in ids:
+            settings[role] = name
+    if is_masked:
+        first, last = content_of(settings.get("cls_token")) or "<s>", content_of(settings.get("sep_token")) or "</s>"
+        prefix = flag(settings, "add_prefix_space", False)
+        library.post_processor = PairProcessing((last, ids[last]), (first, ids[first]), True, prefix)
+    elif flag(settings, "add_bos_token", False):
+        bos = content_of(settings.get("bos_token"))
+        mark_ends(library, bos if bos in ids else None, None)
+
+
+def _ended_words(
+    ids: dict[str, int], merges: list[tuple[str, str]], settings: dict[str, object]
+) -> tokenizers.Tokenizer:
+    """Lowercase words that end in </w> (Radford et al. 2021)."""
+    for role, name in {
+        "bos_token": "<|startoftext|>",
+        **dict.fromkeys(("eos_token", "unk_token", "pad_token"), END),
+    }.items():
+        settings.setdefault(role, name)
+    start, end, unknown = (str(content_of(settings[role])) for role in ("bos_token", "eos_token", "unk_token"))
+    library = tokenizers.Tokenizer(models.BPE(ids, merges, end_of_word_suffix="</w>", unk_token=unknown))
+    library.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    words = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(words), "removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    spaces = [decoders.Replace(Regex("</w>$"), ""), decoders.Replace("</w>", " ")]
+    library.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
+    library.post_processor = PairProcessing((end, ids[end]), (start, ids[start]), False, False)
+    return library
+
+
+def read_merges(content: bytes, ids: Mapping[str, int], where: str) -> list[tuple[str, str]]:
+    """The lines of merges.txt, each two pieces of the vocabulary."""
+    merges: list[tuple[str, str]] = []
+    for number, line in enumerate(lines(content, where), start=1):
+        if not line.strip() or line.startswith("#version"):
+            continue
+        left, space, right = line.rstrip().partition(" ")
+        if not space or " " in right:
+            raise UserError(f"{where}:{number}: expected two pieces, got {line[:40]!r}; try the file it came with")
+        if missing := [piece for piece in (left, right, left + right) if piece not in ids]:
+            raise UserError(
+                f"{where}:{number}: expected pieces of vocab.json, got {missing[0][:40]!r}; try its own vocab.json"
+            )
+        merges.append((left, right))
+    return merges
+
+
+def open_ranks(content: bytes, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
+    """Opens tiktoken's ranks. Two pieces merge sooner the lower the rank of their union. The rank is the id."""
+    ranks = _ranks(content, where)
+    ids = dict(ranks)
+    special = PUBLISHED.get(len(ranks), {})
+    for token, number in special.items():
+        ids.setdefault(token, number)
+    merges = all_splits(list(ranks), {piece: (rank, rank) for piece, rank in ranks.items()})
+    library = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=True))
+    library.pre_tokenizer = splitter(pattern_of(ranks, where, among=PATTERNS), prefix=False)
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in special])
+    if END in special:
+        settings.setdefault("bos_token", END)
+        settings.setdefault("eos_token", END)
+    return library
+
+
+def is_ranks(content: bytes) -> bool:
+    """Whether a file starts as tiktoken's files do."""
+    return re.match(rb"[A-Za-z0-9+/]{1,1024}={0,2} \d{1,8}\r?\n", content) is not None
+
+
+def _ranks(content: bytes, where: str) -> dict[str, int]:
+    ranks: dict[str, int] = {}
+    for number, line in enumerate(content.splitlines(), start=1):
+        if not line:
+            continue
+        encoded, _, rank = line.partition(b" ")
+        try:
+            raw = base64.b64decode(encoded[: 2 * MAX_PIECE_BYTES], validate=True)
+        except binascii.Error:
+            raw = b""
+        if not raw or len(encoded) > MAX_PIECE_BYTES or not rank.isdigit() or len(rank) > 8 or int(rank) >= MAX_ID:
+            found = line[:40].decode("utf-8", "replace")
+            raise UserError(
+                f"{where}:{number}: expected a piece in base64 and its rank, got {found!r}; try fetching it again"
+            )
+        ranks[shown(raw)] = int(rank)
+    if len(set(ranks.values())) < len(ranks) or any(character not in ranks for character in BYTE_VALUES):
+        raise UserError(
+            f"{where}: expected every byte and each rank once, got {len(ranks)} pieces; try fetching it again"
+        )
+    return ranks
+
+
+def splitter(pattern: str, *, prefix: bool) -> pre_tokenizers.PreTokenizer:
+    """Splits text into words by a pattern, then into bytes. `prefix` puts a space in front of the text."""
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
+        ]
+    )
+
+
+def pattern_of(pieces: Iterable[str], where: str, *, among: Sequence[str]) -> str:
+    """The first pattern that leaves the pieces whole."""
+    # "'r" is a step towards "'re": the pattern takes "'re" as a word, but not "'r".
+    texts = [text for piece in pieces if (text := _text(piece)) and not text.startswith("'")]
+    for pattern in among:
+        split = pre_tokenizers.Split(Regex(pattern), "isolated")
+        allowed = int(len(texts) * (1 - MIN_WHOLE))
+        for text in texts:
+            if len(split.pre_tokenize_str(text)) > 1:
+                allowed -= 1
+                if allowed < 0:
+                    break
+        else:
+            return pattern
+    raise UserError(
+        f"{where}: expected pieces that a known pattern leaves whole, got others; try a folder with tokenizer.json"
+    )
+
+
+def _text(piece: str) -> str:
+    """The text of a piece, or "" if it holds part of a character."""
+    try:
+        return (hidden(piece) or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        return ""

@@ -1,0 +1,205 @@
+"""Builds a tokenizer from a vocabulary and settings alone, as a class of the reference library does.
+
+Imports no torch.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers.models import Model
+from tokenizers.pre_tokenizers import BertPreTokenizer as WordSplitter
+from tokenizers.processors import RobertaProcessing as PairProcessing
+
+from clearhead.errors import UserError
+from clearhead.text.formats.byte_pairs import SINGLE_DIGITS, splitter
+from clearhead.text.formats.checked import flag
+from clearhead.text.formats.classes import TokenizerClass
+from clearhead.text.formats.letters import LETTERS, letters, longer
+from clearhead.text.formats.pipelines import Pipeline, composed, composed_digits, unsplit
+from clearhead.text.formats.sentence_pieces import build as build_pieces
+from clearhead.text.formats.sentence_pieces import decoder
+from clearhead.text.formats.spaced import SPACED
+from clearhead.text.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
+from clearhead.text.formats.vocabularies import Settings, Vocabulary, filled, language, languages, numbered
+from clearhead.text.formats.word_pieces import word_normalizer
+from clearhead.text.schemes import SPACE
+
+# --- the pipeline ---
+
+
+def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> tokenizers.Tokenizer:
+    """Builds model, normaliser, splitter and decoder. `mark` adds the marks once all tokens exist."""
+    if vocabulary.exact is not None:
+        return build_pieces(vocabulary.exact, {})
+    library = tokenizers.Tokenizer(_model(vocabulary, kind, settings, where))
+    normalizer, splits, joins = SPLITTING[kind.splitting](vocabulary, settings)
+    if normalizer is not None:
+        library.normalizer = normalizer
+    library.pre_tokenizer = splits
+    library.decoder = joins
+    if kind.splitting == LETTERS:
+        library.add_tokens(longer(vocabulary.ids))
+    return library
+
+
+def _model(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> Model:
+    unknown = token_of(kind, settings, "unk_token")
+    match kind.algorithm:
+        case "WordPiece":
+            return models.WordPiece(dict(vocabulary.ids), unk_token=unknown or "None")
+        case "WordLevel":
+            return models.WordLevel(dict(vocabulary.ids), unk_token=unknown or "None")
+        case "Unigram":
+            return models.Unigram(vocabulary.scores, _unknown_id(vocabulary, kind, settings, where), False)
+        case "BPE" if kind.splitting == "unsplit":
+            return models.BPE(
+                dict(vocabulary.ids), vocabulary.merges, unk_token=unknown, fuse_unk=True, byte_fallback=True
+            )
+        case "BPE":
+            whole = kind.splitting == "whole"
+            named = {"unk_token": unknown} if kind.fuses else {}
+            fuses = whole or kind.fuses
+            return models.BPE(dict(vocabulary.ids), vocabulary.merges, fuse_unk=fuses, byte_fallback=whole, **named)
+
+
+def _unknown_id(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> int:
+    unknown = token_of(kind, settings, "unk_token")
+    if isinstance(kind.unknown, int):
+        found = kind.unknown if kind.unknown < len(vocabulary.scores) else None
+    elif kind.unknown == "scored":
+        pieces = vocabulary.scores
+        said = settings.get("unk_id", 1)
+        found = pieces.index((unknown, 0.0)) if unknown is not None and (unknown, 0.0) in pieces else said
+        found = found if isinstance(found, int) and 0 <= found < len(pieces) else None
+    elif kind.unknown == "named":
+        found = next((i for i, (piece, _) in enumerate(vocabulary.scores) if piece == unknown), 0)
+    else:
+        found = next((i for i, one in enumerate(vocabulary.scores) if i and one == (unknown, 0.0)), None)
+    if found is None:
+        raise UserError(
+            f"{where}/{CONFIG_FILE}:unk_token: expected the name of a piece with the score 0, got {unknown!r};"
+            " try the tokenizer's own files"
+        )
+    return found
+
+
+def token_of(kind: TokenizerClass | None, settings: Settings, role: str) -> str | None:
+    """The token of a role, from the settings or otherwise from the class."""
+    return content_of(settings.get(role, kind.tokens.get(role) if kind else None))
+
+
+def _prefix(settings: Settings, default: bool) -> bool:
+    return flag(settings, "add_prefix_space", default)
+
+
+def _words(_: Vocabulary, settings: Settings) -> Pipeline:
+    return word_normalizer(settings), WordSplitter(), decoders.WordPiece(prefix="##")
+
+
+def _listed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
+    """Splits at the tokens of the list, the longest first, and the text between them at its spaces."""
+    longest_first = sorted(filter(None, vocabulary.ids), key=len, reverse=True)
+    listed = tokenizers.Regex("|".join(map(re.escape, longest_first)))
+    splits = [pre_tokenizers.Split(listed, "isolated"), pre_tokenizers.WhitespaceSplit()]
+    return None, pre_tokenizers.Sequence(splits), decoders.WordPiece(prefix=" ", cleanup=False)
+
+
+def _words_2019(_: Vocabulary, settings: Settings) -> Pipeline:
+    return None, pre_tokenizers.ByteLevel(add_prefix_space=_prefix(settings, False)), decoders.ByteLevel()
+
+
+def _single_digits(_: Vocabulary, settings: Settings) -> Pipeline:
+    splits = splitter(SINGLE_DIGITS, prefix=_prefix(settings, False))
+    return normalizers.NFC(), splits, decoders.ByteLevel()
+
+
+def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
+    prefix = _prefix(settings, True)
+    scheme = ("always" if flag(settings, "legacy", False) else "first") if prefix else "never"
+    splits = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False)
+    return None, splits, decoder(byte_fallback=True, prefix=prefix)
+
+
+SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
+    "words": _words,
+    "listed": _listed,
+    LETTERS: lambda vocabulary, settings: letters(vocabulary.ids, settings),
+    "words_2019": _words_2019,
+    "single_digits": _single_digits,
+    "composed": lambda _, settings: composed(prefix=_prefix(settings, False)),
+    "composed_digits": lambda _, settings: composed_digits(prefix=_prefix(settings, False)),
+    "unsplit": lambda *_: unsplit(),
+    "whole": _whole,
+    **SPACED,
+}
+
+
+# --- special tokens, and the marks ---
+
+ENDS = ("bos", "eos")
+LANGUAGE, OLDER_MARKS = "src_lang", "legacy_behaviour"
+"""The setting with the language of the texts, and the one for an older place of its mark."""
+
+
+def added_by(kind: TokenizerClass, vocabulary: Vocabulary, settings: Settings, where: str) -> ByClass:
+    """The special tokens that the class itself adds."""
+    listed = settings.get(OLDER_EXTRA)
+    given = vocabulary.controls or (*(listed if isinstance(listed, list) else ()),)
+    own = [name for name in (_role(name, kind, settings) for name in kind.extras) if name]
+    own += [name for place in ("first", "last") for name, _ in numbered(kind, settings, place, where)]
+    given_names = [str(content_of(token) or token) for token in given]
+    if kind.extras_are == "default":
+        names = given or own
+    elif kind.extras_are == "more":
+        stem = kind.numbered.pattern.partition("{")[0] if kind.numbered else ""
+        names = given if any(stem in name for name in given_names) else [*given, *own]
+    else:
+        names = [name for name in own if name not in given_names or name not in kind.extras]
+    if not vocabulary.is_json:
+        names = [*names, *(name for name in languages(kind, settings, where) if name not in given_names)]
+    extras = [AddedToken(name, special=True) if isinstance(name, str) else name for name in names]
+    return ByClass(kind.tokens, extras, kind.lstrip, kind.plain)
+
+
+def _role(name: str, kind: TokenizerClass, settings: Settings) -> str | None:
+    role = name.strip("{}")
+    return name if role == name else token_of(kind, settings, role)
+
+
+def mark(
+    library: tokenizers.Tokenizer, vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str
+) -> None:
+    """Installs the class's marks around a text."""
+    roles = {role: token_of(kind, settings, role) for role in (*kind.tokens, "bos_token", "eos_token")}
+    roles[LANGUAGE] = language(kind, content_of(settings.get(LANGUAGE)) or kind.language)
+    if kind.language and flag(settings, OLDER_MARKS, False):
+        raise UserError(f"{where}/{CONFIG_FILE}:{OLDER_MARKS}: expected false, got true; try saving it without")
+    if kind.single == "joined":
+        last, first = (filled(f"{{{role}}}", roles, where) for role in ("sep_token", "cls_token"))
+        ids = library.get_vocab(with_added_tokens=True)
+        trims = flag(settings, "trim_offsets", True)
+        prefix = _prefix(settings, False)
+        library.post_processor = PairProcessing((last, ids[last]), (first, ids[first]), trims, prefix)
+    elif kind.single and kind.single != "asked":
+        single, pair = (
+            " ".join(_place(part, roles, where) for part in text.split()) for text in (kind.single, kind.pair)
+        )
+        template(library, single, pair)
+    elif vocabulary.is_json and kind.single != "asked":
+        if vocabulary.marks is not None:
+            library.post_processor = vocabulary.marks
+    else:
+        # Beside a tokenizer.json the library drops these settings.
+        asked = [not vocabulary.is_json and flag(settings, f"add_{end}_token", False) for end in ENDS]
+        bos, eos = (roles[f"{end}_token"] if wanted else None for end, wanted in zip(ENDS, asked, strict=True))
+        parts = [[*([bos] if bos else []), text, *([eos] if eos else [])] for text in ("$A", "$B")]
+        first, second = (" ".join(f"{part}:{kind}" for part in row) for kind, row in enumerate(parts))
+        template(library, first, f"{first} {second}")
+
+
+def _place(part: str, roles: Mapping[str, str | None], where: str) -> str:
+    """One part of a template, such as {cls_token}:0."""
+    name, colon, kind = part.partition(":")
+    return f"{filled(name, roles, where)}{colon}{kind}"

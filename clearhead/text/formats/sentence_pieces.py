@@ -1,0 +1,167 @@
+"""SentencePiece models as `tokenizers.Tokenizer` (Kudo and Richardson 2018). Imports no torch.
+
+The text is normalised. Each space becomes SPACE, and one SPACE is put in front. The whole text is then segmented
+by merges in order of score, or into the most likely pieces.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+
+from clearhead.errors import UserError
+from clearhead.text.formats.checked import flag
+from clearhead.text.formats.special import content_of, mark_ends, template
+from clearhead.text.formats.wire import MERGING, UNIGRAM, Piece, PieceKind, PieceModel
+from clearhead.text.schemes import SPACE
+
+SHIFTED_FILE = "sentencepiece.bpe.model"
+"""The file name of fairseq's models, whose ids are <s> <pad> </s> <unk>, the other pieces from 4 on, <mask> last."""
+# Settings that change the numbering in ways that only their own program knows.
+ELSEWHERE = ("offset", "mask_token_sent", "src_lang", "tgt_lang", "language_codes")
+
+ROLES = {"unk_token": "unk_id", "bos_token": "bos_id", "eos_token": "eos_id", "pad_token": "pad_id"}
+
+
+def open_model(model: PieceModel, name: str, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
+    """The library's tokenizer with the marks that the model's own program puts around a text.
+
+    By default, a model with a begin token starts a text with it, and one without ends a text with its end token.
+    Names the special tokens in `settings`.
+    """
+    if found := [key for key in ELSEWHERE if settings.get(key)]:
+        raise UserError(
+            f"{where}/{name}: expected ids as in the file, got {found[0]}; try a folder with tokenizer.json"
+        )
+    if name == SHIFTED_FILE:
+        model = _shifted(model, where)
+    model = replace(model, pieces=(*model.pieces, *_sentinels(model, settings)))
+    for role, field in ROLES.items():
+        place = getattr(model, field)
+        if place >= 0:
+            settings.setdefault(role, model.pieces[place].text)
+    library = build(model, settings)
+    if library.token_to_id("[CLS]") is not None and library.token_to_id("[SEP]") is not None:
+        template(library, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+    elif name == SHIFTED_FILE:
+        settings.setdefault("mask_token", "<mask>")
+        template(library, "<s> $A </s>", "<s> $A </s> </s> $B </s>")
+    else:
+        bos, eos = (content_of(settings.get(role)) for role in ("bos_token", "eos_token"))
+        starts = flag(settings, "add_bos_token", model.bos_id >= 0) and bos is not None
+        ends = flag(settings, "add_eos_token", model.bos_id < 0) and eos is not None
+        mark_ends(library, bos if starts else None, eos if ends else None)
+    return library
+
+
+def _shifted(model: PieceModel, where: str) -> PieceModel:
+    if model.algorithm != UNIGRAM or [p.text for p in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
+        raise UserError(
+            f"{where}/{SHIFTED_FILE}: expected <unk>, <s> and </s> first, got other pieces; try tokenizer.json"
+        )
+    start, pad, end, mask = (Piece(name, 0.0, PieceKind.CONTROL) for name in ("<s>", "<pad>", "</s>", "<mask>"))
+    pieces = (start, pad, end, Piece("<unk>", 0.0, PieceKind.UNKNOWN), *model.pieces[3:], mask)
+    return replace(model, pieces=pieces, bos_id=0, pad_id=1, eos_id=2, unk_id=3)
+
+
+def _sentinels(model: PieceModel, settings: Mapping[str, object]) -> list[Piece]:
+    """<extra_id_99> to <extra_id_0>, which span corruption needs and files leave out (Raffel et al. 2020)."""
+    ids = (model.pad_id, model.eos_id, model.unk_id, model.bos_id)
+    is_denoiser = model.algorithm == UNIGRAM and ids == (0, 1, 2, -1)
+    n = settings.get("extra_ids", 100 if is_denoiser else 0)
+    if not isinstance(n, int) or not 0 <= n <= 10_000:
+        raise UserError(f"tokenizer_config.json:extra_ids: expected a count up to 10000, got {str(n)[:40]!r}")
+    there = {piece.text for piece in model.pieces}
+    names = [f"<extra_id_{i}>" for i in reversed(range(n))]
+    return [Piece(name, 0.0, PieceKind.CONTROL) for name in names if name not in there]
+
+
+def build(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.Tokenizer:
+    """Builds normaliser, segmentation and decoder. Control pieces and the unknown piece are special tokens."""
+    library = _pipeline(model, settings)
+    for place, piece in enumerate(model.pieces):
+        if piece.kind in (PieceKind.CONTROL, PieceKind.USER_DEFINED) or place == model.unk_id:
+            special = piece.kind is not PieceKind.USER_DEFINED
+            library.add_tokens([AddedToken(piece.text, normalized=False, special=special)])
+    return library
+
+
+def build_segmenter(model: PieceModel) -> tokenizers.Tokenizer:
+    """As `build`, but only to find pieces. The name of a control piece in a text stays text."""
+    hidden = (PieceKind.CONTROL, PieceKind.UNKNOWN)
+    pieces = tuple(replace(p, kind=PieceKind.UNUSED) if p.kind in hidden else p for p in model.pieces)
+    library = _pipeline(replace(model, pieces=pieces), {})
+    given = [p.text for p in model.pieces if p.kind is PieceKind.USER_DEFINED]
+    library.add_tokens([AddedToken(text, normalized=False, special=False) for text in given])
+    return library
+
+
+def _pipeline(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.Tokenizer:
+    prefix = flag(settings, "add_prefix_space", model.add_dummy_prefix)
+    library = tokenizers.Tokenizer(_merging(model) if model.algorithm == MERGING else _unigram(model))
+    steps = _normalizers(model)
+    if prefix and model.algorithm == MERGING and settings.get("legacy") is False:
+        # Then only the very start of a text gets the space, not the text after a special token.
+        library.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
+    else:
+        steps += [normalizers.Prepend(SPACE)] if prefix else []
+        steps += [normalizers.Replace(" ", SPACE)]
+    if steps:
+        library.normalizer = normalizers.Sequence(steps)
+    library.decoder = decoder(byte_fallback=model.byte_fallback, prefix=prefix)
+    return library
+
+
+def decoder(*, byte_fallback: bool, prefix: bool) -> decoders.Decoder:
+    """Turns SPACE back into spaces and drops the one that was put in front."""
+    return decoders.Sequence(
+        [
+            decoders.Replace(SPACE, " "),
+            *([decoders.ByteFallback()] if byte_fallback else []),
+            decoders.Fuse(),
+            *([decoders.Strip(" ", 1, 0)] if prefix else []),
+        ]
+    )
+
+
+def _normalizers(model: PieceModel) -> list[normalizers.Normalizer]:
+    steps: list[normalizers.Normalizer] = []
+    if model.charsmap:
+        table = normalizers.Precompiled(model.charsmap)
+        if table.normalize_str("e\u0301") == "\u00e9":
+            # The library looks the table up by grapheme and loses all but the first of several marks on a letter.
+            # Composing first turns them into one character.
+            steps.append(normalizers.NFC())
+        steps.append(table)
+    if model.remove_extra_whitespaces:
+        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex("^ | $"), "")]
+    return steps
+
+
+def _unigram(model: PieceModel) -> models.Unigram:
+    # The normalised text has no raw spaces, so an unused piece never matches.
+    scores = [(f" {p.text}" if p.kind is PieceKind.UNUSED else p.text, p.score) for p in model.pieces]
+    return models.Unigram(scores, unk_id=model.unk_id, byte_fallback=model.byte_fallback)
+
+
+def _merging(model: PieceModel) -> models.BPE:
+    """Two pieces merge if they spell a third. Pieces with better scores merge first."""
+    ids = {piece.text: place for place, piece in enumerate(model.pieces)}
+    scores = {piece.text: piece.score for piece in model.pieces if piece.kind is PieceKind.NORMAL}
+    merges = all_splits(list(scores), {text: (-score, ids[text]) for text, score in scores.items()})
+    return models.BPE(
+        ids, merges, unk_token=model.pieces[model.unk_id].text, fuse_unk=True, byte_fallback=model.byte_fallback
+    )
+
+
+def all_splits(pieces: Sequence[str], order: Mapping[str, tuple[float, int]]) -> list[tuple[str, str]]:
+    """Every pair of known pieces that spells a known piece, ordered by that piece."""
+    found = [
+        (order[piece], order[left][1], left, right)
+        for piece in pieces
+        for cut in range(1, len(piece))
+        if (left := piece[:cut]) in order and (right := piece[cut:]) in order
+    ]
+    found.sort()
+    return [(left, right) for *_, left, right in found]

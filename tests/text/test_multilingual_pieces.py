@@ -1,0 +1,113 @@
+"""Folders with a SentencePiece file alone: ids as the reference library numbers them, in many scripts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearhead.api.tokenizing import Tokenizer
+from clearhead.errors import UserError
+from clearhead.text.languages import languages
+from tests.later import later
+
+sentencepiece = later("sentencepiece")
+transformers = later("transformers")
+
+TEXTS = [
+    "A man in an orange hat, starring at something (a dog?), in 1999.",
+    "Ein Mann mit einem orangefarbenen Hut; die Männer: 30!",
+    "Быстрая коричневая лиса прыгает через собаку.",
+    "Η γρήγορη καφέ αλεπού πηδάει",
+    "الثعلب البني السريع يقفز فوق الكلب",
+    "השועל החום המהיר קופץ",
+    "तेज़ भूरी लोमड़ी आलसी कुत्ते के ऊपर",
+    "สุนัขจิ้งจอกสีน้ำตาลกระโดดข้าม",
+    "敏捷的棕色狐狸跳过了懒狗",
+    "素早い茶色の狐がのろまな犬を飛び越える",
+    "빠른 갈색 여우가 게으른 개를 뛰어넘는다",
+    "Con cáo nâu nhanh nhẹn nhảy qua con chó lười",
+    "unknown ꙮ 𝔘 and 😀",
+]
+FILE = "sentencepiece.bpe.model"
+GEMMA: dict[str, Any] = {
+    "model_type": "bpe",
+    "byte_fallback": True,
+    "vocab_size": 700,
+    "pad_id": 0,
+    "eos_id": 1,
+    "bos_id": 2,
+    "unk_id": 3,
+    "pad_piece": "<pad>",
+    "eos_piece": "<eos>",
+    "bos_piece": "<bos>",
+    "user_defined_symbols": ["<mask>", "<start_of_turn>", "<end_of_turn>"],
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "add_dummy_prefix": False,
+}
+FOLDERS: dict[str, tuple[str, str, str, dict[str, Any], dict[str, Any]]] = {
+    "mbart": (FILE, "MBartTokenizer", "mbart", {"src_lang": "de_DE"}, {}),
+    "mbart50": (FILE, "MBart50Tokenizer", "mbart", {}, {}),
+    "gemma": ("tokenizer.model", "GemmaTokenizer", "gemma2", {"add_bos_token": True}, GEMMA),
+    "m2m_100": (FILE, "M2M100Tokenizer", "m2m_100", {"src_lang": "fr"}, {"model_type": "bpe"}),
+    "nllb": (FILE, "NllbTokenizer", "m2m_100", {"src_lang": "fra_Latn"}, {"model_type": "bpe"}),
+    "xglm": (FILE, "XGLMTokenizer", "xglm", {}, {}),
+}
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    file, kind, model_type, settings, options = FOLDERS[request.param]
+    given = {"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 2, **options}
+    prefix = str(tmp_path / "made")
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS * 5), model_prefix=prefix, **given)
+    (tmp_path / "made.model").rename(tmp_path / file)
+    (tmp_path / "made.vocab").unlink()
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, **settings}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    if request.param == "m2m_100":
+        pieces = sentencepiece.SentencePieceProcessor(str(tmp_path / file))
+        names = ["<s>", "<pad>", "</s>", "<unk>", *(pieces.id_to_piece(i) for i in reversed(range(3, len(pieces))))]
+        (tmp_path / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("folder", ["mbart", "mbart50", "gemma", "m2m_100"], indirect=True)
+def test_ids_are_those_of_the_reference(folder: Path, tmp_path: Path) -> None:
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), Tokenizer.load(folder)
+    assert [ours.encode(text, marks=True) for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
+    ours.save(tmp_path / "again")
+    again = Tokenizer.load(tmp_path / "again")
+    assert [again.encode(text, marks=True) for text in TEXTS] == [ours.encode(text, marks=True) for text in TEXTS]
+
+
+@pytest.mark.parametrize("folder", ["nllb", "xglm"], indirect=True)
+def test_ids_are_those_of_sentencepiece_one_further(folder: Path) -> None:
+    """transformers 5 loses the numbering of these two; version 4, as fairseq, counts the file's pieces from 1."""
+    pieces, ours = sentencepiece.SentencePieceProcessor(str(folder / FILE)), Tokenizer.load(folder)
+    for text in TEXTS:
+        expected = [3 if number == 0 else number + 1 for number in pieces.encode(text)]
+        assert ours.encode(text) == expected
+    known = languages(ours)
+    if known:  # The languages follow the pieces, and the mask comes last.
+        assert ours.library.token_to_id("ace_Arab") == len(pieces) + 1
+        assert ours.library.token_to_id("<mask>") == ours.vocab_size - 1 == len(pieces) + 1 + 202
+        assert ours.encode("", marks=True) == [ours.library.token_to_id("fra_Latn"), 2]
+    else:
+        assert ours.encode("", marks=True) == [2]
+        assert ours.library.token_to_id("<madeupword6>") == ours.vocab_size - 1
+
+
+@pytest.mark.parametrize("folder", ["m2m_100"], indirect=True)
+def test_a_numbering_that_lacks_a_piece_is_refused(folder: Path) -> None:
+    path = folder / "vocab.json"
+    ids = json.loads(path.read_text())
+    last = max(ids, key=ids.__getitem__)
+    path.write_text(json.dumps({name: i for name, i in ids.items() if name != last}))
+    with pytest.raises(UserError, match=r"vocab\.json: expected an id for <unk> and every piece, got none for"):
+        Tokenizer.load(folder)
+    path.unlink()
+    with pytest.raises(UserError, match=r"expected vocab\.json, which numbers the pieces, got no such file"):
+        Tokenizer.load(folder)

@@ -1,0 +1,279 @@
+"""Ids and offsets of lines in many languages, against the library that each tokenizer came with."""
+
+import base64
+import importlib
+import random
+import shutil
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearhead.text.tokenizers import Tokenizer
+
+N_LINES = [1_200, pytest.param(10_000, marks=pytest.mark.slow)]
+MARKS = ("<s>", "</s>", "<unk>", "<pad>", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "<|endoftext|>", "<extra_id_0>")
+ODD = [
+    *("", " ", "  ", "\t", "\n", "\r\n", "\xa0", "\u3000", " a", "a ", "  a  b  ", "a\tb", "\ta", "a\n\nb", "a \n b"),
+    *("👍", "👍🏽", "👩‍👩‍👧‍👦", "🇩🇪🇫🇷", "日本語のテキスト", "中文 测试", "日  本", "한국어 텍스트", "ﾊﾝｶｸ", "㌔"),
+    *("مرحبا بالعالم", "שָׁלוֹם", "हिन्दी में", "क्षि", "ไทยภาษา", "ก็", "ΑΒΓ αβγς", "Zażółć gęślą jaźń", "Příliš žluťoučký"),
+    *(
+        "e\u0301",
+        "é",
+        "n\u0303o",
+        "A\u030a",
+        "e\u0323\u0302",
+        "a\u0300\u0301\u0302b",
+        "e\u0301\u0323\u0308",
+        "Việt Nam",
+    ),
+    *("ﬁ ligature", "ﷺ", "①②③", "ｆｕｌｌ", "½ ¼ ²", "Ⅷ", "™ ® ©", "ß ẞ İ ı", "Ǆ ǅ", "Ω Ω", "1\ufe0f\u20e3"),
+    *("\u200b", "a\u200bb", "a\u200db", "a\ufeffb", "\ufeffa", "\xad soft", "\x00", "a\x00b", "\x01\x02\x7f", "a\x1bb"),
+    *("\u2028line", "\u2029", "\x85", "\u202eRTL\u202c", "\U0010ffff", "\ufffd", "▁", "▁a", "a▁b", "##ing", "<0x41>"),
+    *("don't I'll WE'RE", "'s 't", "12345 67 8.9", "x=[1,2];\n\treturn", "…—–“”‘’", "http://a.b/c?d=%20", "  leading"),
+    *("tab\tand  space", "trailing  ", "a" * 300, " " * 40, "\t" * 10, "\n" * 9, "ab" * 200, "!" * 50, "漢" * 60),
+    *(f"{before}{mark}{after}" for mark in MARKS for before in ("", "a", "a ") for after in ("", "b", " b")),
+]
+
+
+@pytest.fixture(scope="module", params=N_LINES)
+def lines(request: pytest.FixtureRequest, shared_data: Path) -> list[str]:
+    """Odd ones, alone and inside others; then captions, sentences, an encyclopedia and plays, as they come."""
+    odd = [*ODD, *(f"The {line} y" for line in ODD), *(a + b for a, b in pairwise(ODD))]
+    files = [shared_data / "multi30k" / f"train.{language}" for language in ("en", "de", "fr", "cs")]
+    files += [shared_data / "tatoeba" / f"{pair}.test.tsv" for pair in ("en-de", "en-fr")]
+    files += [shared_data / "wikitext2_eval" / "wiki.valid.raw", *(shared_data / "tinyshakespeare").glob("*.txt")]
+    found: list[str] = []
+    for path in files:
+        texts = path.read_text(encoding="utf-8").split("\n")
+        found += [text for line in texts[: request.param // 6] for text in line.split("\t")]
+    chosen = random.Random(0).sample(found, request.param - len(odd))
+    return odd + chosen
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quietly() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def folder_of(tmp_path: Path, *files: Path, **more: str) -> Path:
+    for file in files:
+        shutil.copyfile(file, tmp_path / file.name)
+    for name, content in more.items():
+        (tmp_path / f"{name}.json").write_text(content)
+    return tmp_path
+
+
+Place = tuple[int, int]
+
+
+def without_space(text: str, tokens: Sequence[str], places: Sequence[Place]) -> list[Place]:
+    """The reference's offsets as ours are: no white space before a piece, and no place for a space that is none."""
+    found: list[Place] = []
+    following = [*(start for start, _ in places[1:]), len(text)][: len(places)]
+    for token, (start, end), after in zip(tokens, places, following, strict=True):
+        piece = text[start:end]
+        if not token.strip("▁") and (piece.replace("▁", " ").strip() or after < end):
+            found.append((start, start))
+        else:
+            found.append((end - len(piece.lstrip()), end) if piece.strip() else (start, end))
+    return found
+
+
+def check_against(reference: Any, ours: Tokenizer, lines: Sequence[str]) -> None:
+    """The other library's: ids with and without marks, and offsets."""
+    reference.no_truncation()
+    reference.no_padding()
+    marked = reference.encode_batch_fast(lines, add_special_tokens=True)
+    assert ours.encode_batch(lines, marks=True) == [encoding.ids for encoding in marked]
+    plain = reference.encode_batch(lines, add_special_tokens=False)
+    assert ours.encode_batch(lines) == [encoding.ids for encoding in plain]
+    for text, encoding in zip(lines, plain, strict=True):
+        assert ours.offsets(text) == without_space(text, encoding.tokens, encoding.offsets), text
+
+
+def test_word_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+    """vocab.txt against tokenizer.json as the other library reads it; MiniLM against its own class."""
+    from transformers import BertTokenizer, PreTrainedTokenizerFast
+
+    folder = shared_data / "tokenizers" / "bert-base-uncased"
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    check_against(reference.backend_tokenizer, Tokenizer.load(folder_of(tmp_path, folder / "vocab.txt")), lines)
+    folder = shared_data / "checkpoints" / "all-MiniLM-L6-v2-fp16"
+    check_against(BertTokenizer.from_pretrained(folder).backend_tokenizer, Tokenizer.load(folder), lines)
+
+
+def test_byte_pairs(shared_data: Path, lines: list[str]) -> None:
+    from transformers import GPT2Tokenizer
+
+    folder = shared_data / "tokenizers" / "gpt2"
+    check_against(GPT2Tokenizer.from_pretrained(folder).backend_tokenizer, Tokenizer.load(folder), lines)
+
+
+def test_unigram_json(shared_data: Path, lines: list[str]) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    folder = shared_data / "tokenizers" / "t5"
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    check_against(reference.backend_tokenizer, Tokenizer.load(folder), lines)
+
+
+@pytest.mark.parametrize("name", ["r50k_base", pytest.param("cl100k_base", marks=pytest.mark.slow)])
+def test_ranks(name: str, shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+    """Against tiktoken itself, on the same ranks."""
+    tiktoken = pytest.importorskip("tiktoken")
+    path = shared_data / "tokenizers" / "tiktoken" / f"{name}.tiktoken"
+    pairs = [line.split() for line in path.read_bytes().splitlines()]
+    pattern, end = {
+        "r50k_base": (r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s", 50256),
+        "cl100k_base": (
+            (
+                r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+                r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+            ),
+            100257,
+        ),
+    }[name]
+    reference = tiktoken.Encoding(
+        name,
+        pat_str=pattern,
+        mergeable_ranks={base64.b64decode(piece): int(rank) for piece, rank in pairs},
+        special_tokens={"<|endoftext|>": end},
+    )
+    ours = Tokenizer.load(folder_of(tmp_path, path))
+    ids = ours.encode_batch(lines)
+    assert ids == reference.encode_batch(lines, allowed_special="all")
+    assert ours.decode_batch(ids[-500:]) == lines[-500:]
+    for text, tokens in zip(lines, ids, strict=True):
+        if text.isascii():  # else a piece may be part of a character
+            ends = accumulate(len(reference.decode_single_token_bytes(token)) for token in tokens)
+            assert [end for _, end in ours.offsets(text)] == [*ends], text
+    if name == "r50k_base":
+        assert ids == Tokenizer.load(shared_data / "tokenizers" / "gpt2").encode_batch(lines)
+
+
+def places_of(text: str, pieces: Sequence[Any], *, collapses: bool) -> list[Place]:
+    """SentencePiece's, which count bytes, in characters.
+
+    A character that became several pieces is the place of each, not of the last alone; where spaces collapse to
+    one, the last is its place; and a letter is at its place, not at marks or control characters behind it.
+    """
+    at = [0]
+    for character in text:
+        at += [at[-1]] * (len(character.encode()) - 1) + [at[-1] + 1]
+    places: list[Place] = []
+    after = 0
+    for piece in reversed(pieces):
+        start, end = at[piece.begin], at[piece.end]
+        if piece.piece.replace("▁", " ").strip() and not text[start:end].strip() and (collapses or start == end):
+            end = max(end, after)
+        after = end if end > start else after
+        if collapses and not text[start:end].strip():
+            start = max(start, end - len(piece.piece))
+        while collapses and end - start > 1 and has_dropped(text[start:end]):
+            end -= 1
+        places.append((start, end))
+    return places[::-1]
+
+
+def has_dropped(piece: str) -> bool:
+    """Whether its last character is gone after normalisation: composed with the letter before, or a control."""
+    is_control = unicodedata.category(piece[-1]) == "Cc" and not piece[-1].isspace()
+    is_mark = unicodedata.combining(piece[-1]) > 0
+    return is_control or (is_mark and len(unicodedata.normalize("NFC", piece)) < len(piece))
+
+
+def narrowed(text: str, places: Sequence[Place]) -> list[Place]:
+    """Without what else became a space, or nothing, before a piece: control characters and ▁ itself."""
+    found: list[Place] = []
+    for start, end in places:
+        while start < end and (
+            unicodedata.category(text[start]) in ("Cc", "Cf", "Zs", "Zl", "Zp") or text[start] in "▁\ufffd"
+        ):
+            start += 1
+        found.append((start, end))
+    return found
+
+
+def check_against_pieces(
+    model: Any, ours: Tokenizer, lines: Sequence[str], *, collapses: bool = False
+) -> tuple[int, int]:
+    """SentencePiece itself.
+
+    Returns how many lines have equal ids in another order, pieces of equal score, and how many equal ids at
+    other places.
+    """
+    ids = ours.encode_batch(lines)
+    n_ties = n_moved = 0
+    for text, found in zip(lines, ids, strict=True):
+        pieces = model.encode(text, return_type="proto").pieces
+        expected = [piece.id for piece in pieces]
+        if found != expected and sorted(found) == sorted(expected):
+            n_ties += 1
+            continue
+        assert found == expected, text
+        there = without_space(text, [p.piece for p in pieces], places_of(text, pieces, collapses=collapses))
+        here = ours.offsets(text)
+        n_moved += here != there and (not collapses or narrowed(text, here) != narrowed(text, there))
+    return n_ties, n_moved
+
+
+def test_merged_sentence_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = shared_data / "tokenizers" / "llama2" / "tokenizer.model"
+    folder = folder_of(tmp_path, path, tokenizer_config='{"split_special_tokens": true}')
+    model = sentencepiece.SentencePieceProcessor(str(path))
+    assert check_against_pieces(model, Tokenizer.load(folder), lines) == (0, 0)
+
+
+def test_likeliest_sentence_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+    """All lines but two kinds.
+
+    The library reads the name of a control piece in a text as the piece; and marks on a letter out of their
+    canonical order are put in order first.
+    """
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = shared_data / "tokenizers" / "marian-bergamot-enpt" / "vocab.enpt.spm"
+    model = sentencepiece.SentencePieceProcessor(str(path))
+    named = [line for line in lines if "</s>" not in line and "<unk>" not in line]
+    ordered = [
+        line
+        for line in named
+        if unicodedata.normalize("NFD", line) == "".join(unicodedata.normalize("NFD", c) for c in line)
+    ]
+    assert len(lines) - len(named) < 80
+    assert len(named) - len(ordered) < 6
+    n_ties, n_moved = check_against_pieces(model, Tokenizer.load(folder_of(tmp_path, path)), ordered, collapses=True)
+    assert n_ties < 7, "hundreds of one character: the reference adds up float32"
+    assert n_moved < 3, "control characters before a text; one character that becomes two pieces"
+
+
+def test_scored_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+    """llama2.c's list, against SentencePiece on the model that it was written from."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    content = (shared_data / "tokenizers" / "stories260K" / "tok512.bin").read_bytes()
+    proto = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
+    proto.trainer_spec.model_type = 2
+    proto.trainer_spec.byte_fallback = True
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    at = 4
+    while at < len(content):
+        size = int.from_bytes(content[at + 4 : at + 8], "little")
+        text = content[at + 8 : at + 8 + size].decode().replace(" ", "▁") if len(proto.pieces) > 2 else ""
+        text = text or ("<unk>", "<s>", "</s>")[len(proto.pieces)]
+        kind = (2, 3, 3)[len(proto.pieces)] if len(proto.pieces) < 3 else 6 if len(proto.pieces) < 259 else 1
+        proto.pieces.add(piece=text, score=-float(len(proto.pieces)), type=kind)
+        at += 8 + size
+    model = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    folder = folder_of(
+        tmp_path,
+        shared_data / "tokenizers" / "stories260K" / "tok512.bin",
+        tokenizer_config='{"split_special_tokens": true}',
+    )
+    assert check_against_pieces(model, Tokenizer.load(folder), lines) == (0, 0)
