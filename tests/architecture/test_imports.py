@@ -39,7 +39,6 @@ ALLOWED: dict[str, set[str]] = {
     "explorer": ENGINE | {"web"},
     "live": BASE | {"storage", "web"},
     "serve": FLOOR | {"api", "web"},
-    "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer", "web"},
     "commands": ENGINE | {"foundation", "runs", "explorer", "live", "serve", "web"},
     "cli": {"errors", "extensions", "api", "commands", "demo"},
