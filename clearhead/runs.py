@@ -16,7 +16,7 @@ from clearhead.errors import UserError
 from clearhead.foundation import adopted, fitting_of, foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
-from clearhead.model.numbers import begin_at
+from clearhead.model.target_scaling import begin_at
 from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints

@@ -236,8 +236,8 @@ def test_nothing_else_switches_modes():
         "api/variants.py": 1,
         "commands/check.py": 1,  # the reference's model
         "demo/__init__.py": 1,
-        "model/int8.py": 1,
-        "model/rounding.py": 1,
+        "model/fast/int8.py": 1,
+        "model/fast/rounding.py": 1,
         "training/distillation.py": 1,
         "training/run.py": 1,  # the mean of the weights
     }

@@ -40,8 +40,8 @@ from clearhead.errors import UserError
 from clearhead.machine.device import device_named, hand_back_freed_memory
 from clearhead.model.adapter import adapt
 from clearhead.model.assign import filled, new_head
-from clearhead.model.int4 import rounded_to_four_bits
-from clearhead.model.int8 import quantized
+from clearhead.model.fast.int4 import rounded_to_four_bits
+from clearhead.model.fast.int8 import quantized
 from clearhead.model.linear import is_rounded
 from clearhead.model.shapes import unallocated
 from clearhead.model.transformer import Transformer

@@ -18,7 +18,7 @@ from clearhead.config import Continuous, LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, adapters
-from clearhead.model.grouped import GroupedLinear
+from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.model.linear import LinearMap, parameter
 from clearhead.storage.checkpoints import Checkpoint
 

@@ -17,7 +17,7 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, freeze, round_blocks
-from clearhead.model.grouped import GroupedLinear
+from clearhead.model.fast.grouped import GroupedLinear
 
 _log = logging.getLogger("clearhead")
 

@@ -12,7 +12,7 @@ from clearhead import config as c
 from clearhead.analysis.pruning import without_heads
 from clearhead.config.adapter import Bits
 from clearhead.model import Transformer
-from clearhead.model.grouped import GroupedLinear, rounded_to
+from clearhead.model.fast.grouped import GroupedLinear, rounded_to
 from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Role, Row
 from clearhead_lab.learning import decoder, learn, mean_loss
 from clearhead_lab.written import N_CHARACTERS, manual

@@ -6,11 +6,12 @@ from torch import nn
 
 from clearhead.errors import UserError
 from clearhead.generation import complete
-from clearhead.model import Transformer, int8
-from clearhead.model.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, RoundedRows, quantized
-from clearhead.model.joint import JointPart
+from clearhead.model import Transformer
+from clearhead.model.fast import int8
+from clearhead.model.fast.fused_qkv import FusedQKVPart
+from clearhead.model.fast.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, RoundedRows, quantized
+from clearhead.model.fast.packing import packed
 from clearhead.model.linear import effective_weight, refuse_rounded
-from clearhead.model.packing import packed
 from clearhead.model.table import RoundedTable
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
@@ -70,9 +71,9 @@ def test_a_row_does_not_depend_on_the_others(kind: type[Int8Linear], shape: tupl
     eight, x = kind(matrix(shape, bias=True, by_inputs=False)), torch.randn(64, shape[0])
     halves = (torch.arange(shape[0]) % 253 - 125.5) / 127  # Between two integers a last bit decides.
     x[::2] = torch.cat([halves[1:], torch.ones(1)]) * torch.rand(32, 1)
-    together, largest = eight(x), eight(x).abs().max()
+    qkv_linears, largest = eight(x), eight(x).abs().max()
     alone = torch.cat([eight(row[None]) for row in x])
-    assert (alone - together).abs().max() <= (1e-6 if kind is RoundedRows else HALF) * largest
+    assert (alone - qkv_linears).abs().max() <= (1e-6 if kind is RoundedRows else HALF) * largest
 
 
 @torch.inference_mode()
@@ -119,7 +120,7 @@ def test_int8_network(kind: type[Int8Linear], name: str, monkeypatch: pytest.Mon
     assert "decoder.blocks.1.attn.heads" in t
     for part in (network.get_submodule("decoder.blocks.0.attn.q"), network.get_submodule("decoder.blocks.0.attn.v")):
         x = torch.randn(1, 16)
-        assert isinstance(part, JointPart)
+        assert isinstance(part, FusedQKVPart)
         assert (part(x) - nn.functional.linear(x, effective_weight(part), part.bias)).norm() < 0.02 * part(x).norm()
     assert packed(network) is network
     config = GenerationConfig(max_new_tokens=12, start_id=0, beams=2)

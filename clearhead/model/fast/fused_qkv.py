@@ -9,7 +9,7 @@ from clearhead.model.attention import Attention
 from clearhead.model.linear import LinearMap, is_plain
 
 
-class Joint:
+class FusedQKV:
     """One product for the matrices that read the same states."""
 
     def __init__(self, module: LinearMap, sizes: list[int]) -> None:
@@ -17,7 +17,7 @@ class Joint:
         self.last: tuple[Tensor, tuple[Tensor, ...]] | None = None
 
     def part(self, i: int, x: Tensor) -> Tensor:
-        """The result of JointPart i. The first part computes the product and the last part releases it."""
+        """The result of FusedQKVPart i. The first part computes the product and the last part releases it."""
         last = self.last  # Read once, because another thread may write it.
         if last is None or last[0] is not x:
             last = x, self.module(x).split(self.sizes, -1)
@@ -25,35 +25,35 @@ class Joint:
         return last[1][i]
 
 
-class JointPart(LinearMap):
+class FusedQKVPart(LinearMap):
     """y = x W^T + b, computed as a part of a larger product."""
 
-    def __init__(self, joint: Joint, i: int) -> None:
-        whole = joint.module
-        bias = None if whole.bias is None else whole.bias.split(joint.sizes)[i]
-        super().__init__(whole.in_features, joint.sizes[i], bias)
-        self.joint, self.i, self.rounded = joint, i, whole.rounded
+    def __init__(self, fused: FusedQKV, i: int) -> None:
+        whole = fused.module
+        bias = None if whole.bias is None else whole.bias.split(fused.sizes)[i]
+        super().__init__(whole.in_features, fused.sizes[i], bias)
+        self.fused, self.i, self.rounded = fused, i, whole.rounded
 
     def effective_weight(self) -> Tensor:
-        return self.joint.module.effective_weight().split(self.joint.sizes)[self.i]
+        return self.fused.module.effective_weight().split(self.fused.sizes)[self.i]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.joint.part(self.i, x)
+        return self.fused.part(self.i, x)
 
 
 def parts(linears: Sequence[nn.Linear], module: LinearMap) -> list[LinearMap]:
     """The map that stands for each of these, whose rows `module` has one below the other."""
     if len(linears) == 1:
         return [module]
-    joint = Joint(module, [linear.out_features for linear in linears])
-    return [JointPart(joint, i) for i in range(len(linears))]
+    fused = FusedQKV(module, [linear.out_features for linear in linears])
+    return [FusedQKVPart(fused, i) for i in range(len(linears))]
 
 
-def joined(linears: Sequence[nn.Linear]) -> nn.Linear:
+def concatenated(linears: Sequence[nn.Linear]) -> nn.Linear:
     """Several maps of the same states as one; a lone one is itself."""
     if len(linears) == 1:
         return linears[0]
-    n, bias = sum(linear.out_features for linear in linears), joined_bias(linears)
+    n, bias = sum(linear.out_features for linear in linears), concatenated_bias(linears)
     whole = nn.Linear(linears[0].in_features, n, bias=False, device="meta")
     whole.weight = nn.Parameter(torch.cat([linear.weight.detach() for linear in linears]), requires_grad=False)
     if bias is not None:
@@ -61,7 +61,7 @@ def joined(linears: Sequence[nn.Linear]) -> nn.Linear:
     return whole
 
 
-def joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
+def concatenated_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
     """The biases one behind the other, zeros for a missing one; None if all are missing. A lone one is itself."""
     if len(linears) == 1 or all(linear.bias is None for linear in linears):
         return linears[0].bias
@@ -70,14 +70,14 @@ def joined_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
     return torch.cat(biases).detach()
 
 
-def together(attention: Attention) -> list[nn.Linear]:
+def qkv_linears(attention: Attention) -> list[nn.Linear]:
     """The maps of self-attention to queries, keys and values, if all three are plain and read the same; else none."""
     linears = [attention.q, attention.k, attention.v]
     return linears if attention.latent is None and all(is_plain(linear) for linear in linears) else []
 
 
-def join(attention: Attention, kind: Callable[[nn.Linear], LinearMap]) -> None:
+def fuse_qkv(attention: Attention, kind: Callable[[nn.Linear], LinearMap]) -> None:
     """Lets queries, keys and values of self-attention share a product if all three maps are plain."""
-    if linears := together(attention):
-        for name, part in zip("qkv", parts(linears, kind(joined(linears))), strict=True):
+    if linears := qkv_linears(attention):
+        for name, part in zip("qkv", parts(linears, kind(concatenated(linears))), strict=True):
             setattr(attention, name, part)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from clearhead.model.grouped import GROUP, SMALLER, GroupedLinear, restored, rounded
+from clearhead.model.fast.grouped import GROUP, SMALLER, GroupedLinear, restored, rounded
 
 
 @pytest.mark.parametrize(("bits", "error"), [(8, 0.5 / 127), (4, 0.5 / 7)])

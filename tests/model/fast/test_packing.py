@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from clearhead.generation import complete
 from clearhead.generation.decoding import PATIENCE
-from clearhead.model import Transformer, packing, quickest
+from clearhead.model import Transformer
 from clearhead.model.attention import Attention
-from clearhead.model.packing import PackedLinear, forget, packed, ready
+from clearhead.model.fast import autotune, packing
+from clearhead.model.fast.packing import PackedLinear, forget, packed, ready
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.model import small
@@ -28,9 +29,9 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 def tiny_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every matrix is worth packing, and packed products are the quicker ones."""
     monkeypatch.setattr(packing, "WORTH_PACKING", 1)
-    monkeypatch.setattr(quickest, "_found", {})
-    monkeypatch.setattr(quickest, "_spent", [])
-    monkeypatch.setattr(quickest, "timed", lambda runs: {name: float(name == "plain") for name in runs})
+    monkeypatch.setattr(autotune, "_found", {})
+    monkeypatch.setattr(autotune, "_spent", [])
+    monkeypatch.setattr(autotune, "time_each", lambda runs: {name: float(name == "plain") for name in runs})
 
 
 def kinds(network: nn.Module) -> set[str]:
@@ -103,7 +104,7 @@ def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch: pytest.
         assert list(ways) == ["packed", "plain"]
         return "plain" if f"{small.VOCAB} x 16, 1 rows" in question else "packed"
 
-    monkeypatch.setattr(packing, "quickest", quicker)
+    monkeypatch.setattr(packing, "autotune", quicker)
     network = small.decoder()
     lone, several = packed(network), packed(network, rows=5)
     assert kinds(lone) == {"Linear", "PackedLinear"}

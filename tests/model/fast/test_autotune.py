@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from clearhead.machine import probes
-from clearhead.model import quickest as module
-from clearhead.model.quickest import Run, answered, quickest
+from clearhead.model.fast import autotune as module
+from clearhead.model.fast.autotune import Run, autotune, recall_tuned
 
 
 class Clock:
@@ -40,7 +40,7 @@ def restart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clock(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> Clock:
     made = Clock(**seconds)
-    monkeypatch.setattr(module, "timed", made)
+    monkeypatch.setattr(module, "time_each", made)
     return made
 
 
@@ -56,42 +56,42 @@ def test_the_clock_decides_once_a_machine(
     seconds: dict[str, float], best: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = clock(monkeypatch, **seconds)
-    assert answered("a", WAYS) is None
-    assert [quickest("a", WAYS), quickest("a", WAYS), answered("a", WAYS)] == [best] * 3
+    assert recall_tuned("a", WAYS) is None
+    assert [autotune("a", WAYS), autotune("a", WAYS), recall_tuned("a", WAYS)] == [best] * 3
     assert first.asked == 1
     restart(monkeypatch)
     again = clock(monkeypatch, packed=1.0, plain=1.0)
-    assert quickest("a", WAYS) == best
+    assert autotune("a", WAYS) == best
     assert again.asked == 0, "the second start reads the file"
     restart(monkeypatch)
     monkeypatch.setattr(probes, "_machine", lambda: {"cpu": "another"})
-    assert quickest("a", WAYS) == "packed"
+    assert autotune("a", WAYS) == "packed"
     assert again.asked == 1
 
 
 def test_threads_are_part_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     clock(monkeypatch, packed=2.0, plain=1.0)
-    quickest("a", WAYS)
+    autotune("a", WAYS)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert answered("a", WAYS) is None
+    assert recall_tuned("a", WAYS) is None
 
 
 def test_a_file_that_cannot_be_written_to_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.mkdir()
     once = clock(monkeypatch, packed=2.0, plain=1.0)
-    assert quickest("a", WAYS) == quickest("a", WAYS) == "plain"
+    assert autotune("a", WAYS) == autotune("a", WAYS) == "plain"
     assert once.asked == 1
 
 
 def test_what_takes_too_long_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_spent", [module.BUDGET])
     never = clock(monkeypatch)
-    assert quickest("a", WAYS) == "packed"
+    assert autotune("a", WAYS) == "packed"
     assert never.asked == 0
-    assert answered("a", WAYS) is None, "a later start times it"
+    assert recall_tuned("a", WAYS) is None, "a later start times it"
 
 
 def test_the_real_clock_finds_the_smaller_product() -> None:
     small, large = torch.ones(8, 8), torch.ones(512, 512)
     ways = {"large": lambda: lambda: large @ large, "small": lambda: lambda: small @ small}
-    assert quickest("a", ways) == "small"
+    assert autotune("a", ways) == "small"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.model.dropout import ROW, _drawn, _mixed, dropout
+from clearhead.model.fast.dropout import ROW, _drawn, _mixed, dropout
 from tests.model import small
 from tests.model.small import ids
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.model import Tokens, Transformer, tiles
+from clearhead.model import Tokens, Transformer
 from clearhead.model import attention as attention_module
-from clearhead.model.recomputed import recomputed
+from clearhead.model.fast import blocked_attention
+from clearhead.model.fast.activation_checkpointing import selective_checkpointing
 from tests.model import small
 from tests.model.small import assert_close, ids, sequences
 
@@ -19,18 +20,18 @@ LENGTH = 11
 @pytest.fixture
 def tiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tiles of 4 queries of one row at a time; the ends of those that were computed."""
-    seen, weights = list[int](), tiles._weights
-    monkeypatch.setattr(tiles, "TILE", 4)
-    monkeypatch.setattr(tiles, "AT_ONCE", 1)
+    seen, weights = list[int](), blocked_attention._weights
+    monkeypatch.setattr(blocked_attention, "TILE", 4)
+    monkeypatch.setattr(blocked_attention, "AT_ONCE", 1)
     monkeypatch.setattr(attention_module, "TILE", 4)
-    monkeypatch.setattr(tiles, "_weights", lambda *a: (seen.append(a[4].end), weights(*a))[1])
+    monkeypatch.setattr(blocked_attention, "_weights", lambda *a: (seen.append(a[4].end), weights(*a))[1])
     return seen
 
 
 def gradients(network: Transformer, tokens: Tokens | Tensor, *, again: bool = False) -> list[Tensor]:
     """Of the mean square of the logits."""
     network.zero_grad()
-    with recomputed(again):
+    with selective_checkpointing(again):
         logits = network(tokens)
     logits.square().mean().backward()
     return [logits.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)]
@@ -93,19 +94,19 @@ def test_dropout_of_weights_has_the_gradient_of_its_own_draw(again: bool, tiled:
 
     def z(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(0)
-        with recomputed(again):
-            return tiles.tiled_attention(q, k, v, mask, None, is_causal=True, rate=0.5)
+        with selective_checkpointing(again):
+            return blocked_attention.blocked_attention(q, k, v, mask, None, is_causal=True, rate=0.5)
 
     assert torch.autograd.gradcheck(z, (q, k, v))
-    without = tiles.tiled_attention(q, k, v, mask, None, is_causal=True)
+    without = blocked_attention.blocked_attention(q, k, v, mask, None, is_causal=True)
     assert 0.1 < (z(q, k, v) - without).abs().mean() < 1.0
 
 
 def test_the_mean_over_dropout_is_the_result_without(tiled: list[int]) -> None:
     q, k, v = torch.randn(3, 1, 2, LENGTH, 4).unbind()
     mask = torch.full((1, 1, LENGTH, LENGTH), float("-inf")).triu(1)
-    found = [tiles.tiled_attention(q, k, v, mask, None, is_causal=True, rate=0.25) for _ in range(2000)]
-    expected = tiles.tiled_attention(q, k, v, mask, None, is_causal=True)
+    found = [blocked_attention.blocked_attention(q, k, v, mask, None, is_causal=True, rate=0.25) for _ in range(2000)]
+    expected = blocked_attention.blocked_attention(q, k, v, mask, None, is_causal=True)
     torch.testing.assert_close(torch.stack(found).mean(0), expected, atol=0.1, rtol=0.0)
 
 

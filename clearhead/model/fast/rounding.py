@@ -6,15 +6,16 @@ from torch import Tensor, nn
 
 from clearhead.brief import brief
 from clearhead.config.adapter import Bits
-from clearhead.model import grouped, table
+from clearhead.model import table
 from clearhead.model.assign import assemble, merged
+from clearhead.model.fast import grouped
 from clearhead.model.record import ops_of
 from clearhead.model.transformer import Transformer
 
 
 @dataclass(frozen=True)
 class RoundedMatrix:
-    """W = s n: 8 bits with one scale a row (model/table.py), or 4 bits with one for each group (model/grouped.py)."""
+    """W = s n: 8 bits with one scale a row (`model.table`), or 4 bits with one a group (`fast.grouped`)."""
 
     __repr__ = brief
 

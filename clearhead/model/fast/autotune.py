@@ -28,7 +28,7 @@ class Choice(Config):
     way: str
 
 
-def quickest(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
+def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
     """The name of the way that is quickest on this machine, or of the first if none is clearly quicker.
 
     Each way prepares a computation and returns it. It should read more weights than a small cache holds, as a step of
@@ -37,12 +37,12 @@ def quickest(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
     """
     if len(ways) == 1:
         return next(iter(ways))
-    if (found := answered(question, ways)) is not None:
+    if (found := recall_tuned(question, ways)) is not None:
         return found
     if sum(_spent) >= BUDGET:
         return next(iter(ways))
     start = time.perf_counter()
-    seconds = timed({name: prepare() for name, prepare in ways.items()})
+    seconds = time_each({name: prepare() for name, prepare in ways.items()})
     first, best = next(iter(ways)), min(seconds, key=lambda name: seconds[name])
     best = best if seconds[best] < MARGIN * seconds[first] else first
     _found[question, torch.get_num_threads()] = best
@@ -51,7 +51,7 @@ def quickest(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
     return best
 
 
-def answered(question: str, ways: Mapping[str, object]) -> str | None:
+def recall_tuned(question: str, ways: Mapping[str, object]) -> str | None:
     """The answer to a question that was timed before, by this process or an earlier one; None for a new one."""
     key = question, torch.get_num_threads()
     if key not in _found and (kept := probes.recall(Choice, {"question": question})) is not None:
@@ -61,7 +61,7 @@ def answered(question: str, ways: Mapping[str, object]) -> str | None:
 
 
 @torch.inference_mode()
-def timed(runs: Mapping[str, Run]) -> dict[str, float]:
+def time_each(runs: Mapping[str, Run]) -> dict[str, float]:
     """The least seconds of each run, in turn, after one that does not count."""
     least = dict.fromkeys(runs, float("inf"))
     for i in range(ROUNDS + 1):

@@ -1,7 +1,7 @@
 """Values of a large network that autograd does not keep, because the backward pass computes them again in little time.
 
 This is selective recomputation (Korthikanti et al. 2022, 5): 16-bit copies of weights, results of activation
-functions, and weights of causal attention (`model/tiles.py`).
+functions, and weights of causal attention (`model/fast/blocked_attention.py`).
 """
 
 from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ from clearhead.brief import brief
 WORTH_IT = 1 << 25
 """Numbers in the matrices of a network from which on values are computed again: 64 MB of copies."""
 
-_is_on: ContextVar[bool] = ContextVar("recomputed", default=False)
+_is_on: ContextVar[bool] = ContextVar("selective checkpointing", default=False)
 
 
-def is_recomputing() -> bool:
+def is_checkpointing() -> bool:
     """Whether the backward pass of what is computed now shall compute such values again."""
     return _is_on.get()
 
@@ -70,7 +70,7 @@ ACTIVATIONS = {"gelu", "gelu_tanh", "silu"}
 """Their names in a config."""
 
 
-def keeping(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def keep_activations(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The same block, which keeps such values even so, because all that it computes is computed again anyhow."""
 
     @wraps(block)
@@ -85,7 +85,7 @@ def keeping(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @contextmanager
-def recomputed(is_on: bool) -> Iterator[None]:
+def selective_checkpointing(is_on: bool) -> Iterator[None]:
     """While open, autograd keeps what is needed to compute such values again in place of the values.
 
     Gradients are the same to the bit: the arithmetic is the same, and what has changed between the two passes is an

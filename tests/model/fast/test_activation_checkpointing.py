@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.model import Transformer, attention, tiles
-from clearhead.model import recomputed as module
-from clearhead.model.recomputed import recomputed
+from clearhead.model import Transformer, attention
+from clearhead.model.fast import activation_checkpointing as module
+from clearhead.model.fast import blocked_attention
+from clearhead.model.fast.activation_checkpointing import selective_checkpointing
 from tests.model import small
 
 
@@ -21,7 +22,7 @@ def network() -> Transformer:
 def gradients(some: Transformer, *, twice: bool) -> list[Tensor | None]:
     some.zero_grad()
     ids = torch.arange(24).view(2, 12)
-    with torch.autocast("cpu", torch.bfloat16), recomputed(twice):
+    with torch.autocast("cpu", torch.bfloat16), selective_checkpointing(twice):
         loss = some(ids, ids, labels=ids.flatten())
     loss.backward()
     return [p.grad for p in some.parameters()]
@@ -60,7 +61,7 @@ def test_activations_are_computed_again_and_gradients_are_the_same_to_the_bit(
     )
     for is_on in (False, True):
         some.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=mixed), recomputed(is_on):
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed), selective_checkpointing(is_on):
             loss = some(ids, labels=ids.flatten())
         loss.backward()
         found.append([p.grad.clone() for p in some.parameters() if p.grad is not None])
@@ -70,12 +71,12 @@ def test_activations_are_computed_again_and_gradients_are_the_same_to_the_bit(
 
 def test_inside_a_checkpointed_block_nothing_is_computed_a_third_time(monkeypatch: pytest.MonkeyPatch) -> None:
     some, ids, found = small.decoder(n_layers=2, activation="gelu").train(), torch.arange(12).view(2, 6), list[Any]()
-    monkeypatch.setattr(tiles, "TILE", 2)
+    monkeypatch.setattr(blocked_attention, "TILE", 2)
     monkeypatch.setattr(attention, "TILE", 2)
     assert some.decoder is not None
     for some.decoder.recompute in (False, True):
         some.zero_grad()
-        with recomputed(True):
+        with selective_checkpointing(True):
             loss = some(ids, labels=ids.flatten())
         loss.backward()
         found.append([p.grad.clone() for p in some.parameters() if p.grad is not None])
@@ -84,7 +85,7 @@ def test_inside_a_checkpointed_block_nothing_is_computed_a_third_time(monkeypatc
 
 def test_the_cache_of_autocast_is_on_again():
     with torch.autocast("cpu", torch.bfloat16):
-        with recomputed(True):
+        with selective_checkpointing(True):
             assert not torch.is_autocast_cache_enabled()
         assert torch.is_autocast_cache_enabled()
 
@@ -100,7 +101,7 @@ def test_a_value_that_was_written_to_is_kept_as_it_was_used() -> None:
     found: list[Tensor | None] = []
     for is_on in (False, True):
         some.zero_grad()
-        with recomputed(is_on):
+        with selective_checkpointing(is_on):
             loss = some(ids, labels=ids.flatten())
         loss.backward()
         found.append(some.get_parameter("decoder.blocks.0.ffn.down.weight").grad)
@@ -112,7 +113,7 @@ def test_a_value_that_was_written_to_is_kept_as_it_was_used() -> None:
 def test_a_weight_that_is_written_to_before_the_backward_pass_is_an_error() -> None:
     some, ids = network(), torch.arange(24).view(2, 12)
     for is_on in (False, True):
-        with recomputed(is_on), torch.autocast("cpu", torch.bfloat16) if is_on else nullcontext():
+        with selective_checkpointing(is_on), torch.autocast("cpu", torch.bfloat16) if is_on else nullcontext():
             loss = some(ids, ids, labels=ids.flatten())
         with torch.no_grad():
             some.get_parameter("decoder.blocks.1.ffn.down.weight").mul_(2)

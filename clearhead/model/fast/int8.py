@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.model.block import Block
 from clearhead.model.embedding import TokenEmbedding
-from clearhead.model.joint import join
+from clearhead.model.fast.autotune import Run, autotune
+from clearhead.model.fast.fused_qkv import fuse_qkv
 from clearhead.model.linear import LinearMap, replace
-from clearhead.model.quickest import Run, quickest
 from clearhead.model.table import LEVELS, TINY, RoundedTable, rounded
 from clearhead.model.transformer import Transformer
 
@@ -147,7 +147,7 @@ def quantized(network: Transformer) -> Transformer:
         raise UserError(f"int8: expected a CPU that oneDNN supports, got {got}; try --dtype bfloat16")
     for module in list(network.modules()):
         if isinstance(module, Block):
-            join(module.attn, eight_bits)
+            fuse_qkv(module.attn, eight_bits)
     replace(network, eight_bits)
     round_tables(network, torch.float32)
     return network.float().eval().requires_grad_(False)
@@ -184,7 +184,7 @@ def eight_bits(linear: nn.Linear) -> Int8Linear:
 
     kinds: dict[str, type[Int8Linear]] = {kind.__name__: kind for kind in (RoundedRows, Bfloat16Rows)}
     ways = {name: partial(run_of, kind) for name, kind in kinds.items()}
-    return kinds[quickest(f"int8 {outputs} x {width}", ways)](linear)
+    return kinds[autotune(f"int8 {outputs} x {width}", ways)](linear)
 
 
 @cache

@@ -13,7 +13,7 @@ from clearhead.model.ops import Steps
 
 
 @dataclass(frozen=True)
-class Reach:
+class AttentionBias:
     """Which keys each query may attend to, and how position enters the scores."""
 
     __repr__ = brief
@@ -46,7 +46,7 @@ class Reach:
         dtype: torch.dtype = torch.float32,
         fused: bool = False,
     ) -> Self:
-        """Reach from queries to keys under causality, a local window, padding and document borders.
+        """The bias from queries to keys under causality, a local window, padding and document borders.
 
         With `fused`, plain causality gets no mask of t x t numbers, because the kernel applies it by itself.
         """
@@ -92,8 +92,8 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class ReachSteps:
-    """The steps by which a `Reach` changes queries, keys and scores."""
+class BiasSteps:
+    """The steps by which an `AttentionBias` changes queries, keys and scores."""
 
     mask: str
     """Its name in `Steps.masks`."""

@@ -22,7 +22,7 @@ LARGEST = 60
 
 
 @dataclass(frozen=True)
-class Numbers:
+class TargetScale:
     """The labels of a regression: their mean, and a power of two near their deviation."""
 
     mean: float = 0.0
@@ -36,13 +36,13 @@ class Numbers:
         return cls(float(np.mean(values)), 2.0 ** max(-LARGEST, min(LARGEST, exponent)))
 
 
-AS_THEY_ARE = Numbers()
+UNSCALED = TargetScale()
 """For labels that are no numbers, or that the head learns without a unit of its own."""
 
 
-def begin_at(network: Transformer, numbers: Numbers) -> None:
+def begin_at(network: Transformer, numbers: TargetScale) -> None:
     """Makes a new head, which says about 0 ± 1, say the mean ± 1 unit."""
-    if numbers == AS_THEY_ARE:
+    if numbers == UNSCALED:
         return
     _scale(network, numbers.unit)
     bias = dict(network.named_parameters()).get(BIAS)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from clearhead.model.attention import Attention
 from clearhead.model.block import Block
-from clearhead.model.joint import JointPart, joined, joined_bias, parts, together
+from clearhead.model.fast.autotune import Run, autotune, recall_tuned
+from clearhead.model.fast.fused_qkv import FusedQKVPart, concatenated, concatenated_bias, parts, qkv_linears
+from clearhead.model.fast.snapshot import obstacle
 from clearhead.model.linear import LinearMap, is_plain, shared_copy
-from clearhead.model.quickest import Run, answered, quickest
-from clearhead.model.snapshot import obstacle
 from clearhead.model.transformer import Transformer
 
 WORTH_PACKING = 1 << 18
@@ -40,7 +40,7 @@ class PackedLinear(LinearMap):
 
     def __init__(self, group: Sequence[nn.Linear], packed: Tensor) -> None:
         """`group`: the maps whose matrices are packed together."""
-        super().__init__(group[0].in_features, sum(m.out_features for m in group), joined_bias(group))
+        super().__init__(group[0].in_features, sum(m.out_features for m in group), concatenated_bias(group))
         self.packed, self.sources = packed, [m.weight for m in group]
 
     def effective_weight(self) -> Tensor:
@@ -76,12 +76,12 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
     """
     if obstacle(network) is not None:
         return network
-    groups = [group for group in _worth_packing(network) if quickest(*_choice(group, rows)) == "packed"]
+    groups = [group for group in _worth_packing(network) if autotune(*_choice(group, rows)) == "packed"]
     found: dict[Group, _Packed] = {}
     for group, fingerprints in zip(groups, _fingerprints(groups), strict=True):
         known = _kept.get(group[0])
         if known is None or known.fingerprints != fingerprints:
-            known = _kept[group[0]] = _Packed(fingerprints, _pack(joined(group).weight.detach()))
+            known = _kept[group[0]] = _Packed(fingerprints, _pack(concatenated(group).weight.detach()))
         found[group] = known
     return _with(network, found)
 
@@ -89,7 +89,7 @@ def packed(network: Transformer, *, rows: int = 1) -> Transformer:
 def ready(network: Transformer, *, rows: int = 1) -> Transformer:
     """The copy that `packed` makes, if it needs no timing and no packing; otherwise `network` itself."""
     groups = _worth_packing(network)
-    ways = [answered(*_choice(group, rows)) for group in groups]
+    ways = [recall_tuned(*_choice(group, rows)) for group in groups]
     if None in ways:
         return network
     groups = [group for group, way in zip(groups, ways, strict=True) if way == "packed"]
@@ -102,7 +102,7 @@ def ready(network: Transformer, *, rows: int = 1) -> Transformer:
 
 def copied(fast: nn.Module) -> list[Tensor]:
     """The weights whose packed copies a network reads in their place."""
-    maps = (m.joint.module if isinstance(m, JointPart) else m for m in fast.modules())
+    maps = (m.fused.module if isinstance(m, FusedQKVPart) else m for m in fast.modules())
     return list({id(w): w for m in maps if isinstance(m, PackedLinear) for w in m.sources}.values())
 
 
@@ -126,7 +126,7 @@ def _worth_packing(network: Transformer) -> list[Group]:
     """The linear maps of `network` to pack, in groups; none if packing cannot pay or would change a number."""
     groups: dict[nn.Linear, Group] = {m: (m,) for m in network.modules() if isinstance(m, nn.Linear) and is_plain(m)}
     for block in network.modules():
-        if isinstance(block, Block) and isinstance(block.attn, Attention) and (linears := together(block.attn)):
+        if isinstance(block, Block) and isinstance(block.attn, Attention) and (linears := qkv_linears(block.attn)):
             groups = {m: group for m, group in groups.items() if m not in linears} | {linears[0]: tuple(linears)}
     found = [group for group in groups.values() if sum(m.weight.numel() for m in group) >= WORTH_PACKING]
     weights = [m.weight for group in found for m in group]
@@ -138,7 +138,7 @@ def _worth_packing(network: Transformer) -> list[Group]:
 
 
 def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]:
-    """What `quickest` is asked about a group, and the two ways to multiply by its matrices."""
+    """What `autotune` is asked about a group, and the two ways to multiply by its matrices."""
     width, outputs = group[0].in_features, sum(m.out_features for m in group)
     share = min(1.0, TIMED / width / outputs)
     weights = [m.weight.detach()[: max(1, int(m.out_features * share))] for m in group]

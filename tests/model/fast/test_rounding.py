@@ -6,10 +6,10 @@ import torch
 from clearhead import config as c
 from clearhead.config.adapter import Bits
 from clearhead.model import Transformer
-from clearhead.model.grouped import rounded_to
-from clearhead.model.int8 import quantized
+from clearhead.model.fast.grouped import rounded_to
+from clearhead.model.fast.int8 import quantized
+from clearhead.model.fast.rounding import rounded
 from clearhead.model.linear import parameter
-from clearhead.model.rounding import rounded
 
 STACK = c.StackConfig(input=c.TokenInput(vocab_size=40), d_model=40, n_layers=2, n_heads=4, d_ff=72)
 

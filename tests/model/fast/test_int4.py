@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from clearhead.generation import complete
-from clearhead.model import int4
-from clearhead.model.grouped import GroupedLinear
-from clearhead.model.int4 import GROUP, SHARES, Int4Linear, has_kernel, rounded, rounded_to_four_bits
+from clearhead.model.fast import int4
+from clearhead.model.fast.grouped import GroupedLinear
+from clearhead.model.fast.int4 import GROUP, SHARES, Int4Linear, has_kernel, rounded, rounded_to_four_bits
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.model import small

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from clearhead.model.dropout import dropout
-from clearhead.model.recomputed import is_recomputing
+from clearhead.model.fast.activation_checkpointing import is_checkpointing
+from clearhead.model.fast.dropout import dropout
 
 TILE = 128
 """Queries of a tile. From two tiles on the products are cheaper, in spite of their number (docs/log.md)."""
@@ -36,21 +36,21 @@ def _tiles(q: Tensor) -> Iterator[_Tile]:
             yield _Tile(slice(row, row + n_rows), slice(start, end), end, end == t)
 
 
-def tiled_attention(
+def blocked_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, unreachable: Tensor | None, *, is_causal: bool, rate: float = 0.0
 ) -> Tensor:
     """dropout(softmax(Q K^T + mask)) V of b h t k each, for a mask that closes all keys after a query.
 
     `mask` is b|1 1 t t. `is_causal`: it closes nothing else. `unreachable` is b|1 1 t 1: queries whose result is 0.
     `rate` is that of the dropout of weights, whose factors are kept.
-    The weights of tiles are kept for the backward pass, or computed again inside `recomputed`. Gradients of keys and
-    values are those of the tiles, each rounded to the type of the products and added up in float32.
+    The weights of tiles are kept for the backward pass, or computed again inside `selective_checkpointing`. Gradients
+    of keys and values are those of the tiles, each rounded to the type of the products and added up in float32.
     """
     kind = v.dtype
     if torch.is_autocast_enabled(q.device.type):
         kind = torch.get_autocast_dtype(q.device.type)
     q, k, v = (x.to(kind).contiguous() for x in (q, k, v))
-    return _Tiled.apply(q, k, v, mask, unreachable, is_causal, rate, is_recomputing())
+    return _Tiled.apply(q, k, v, mask, unreachable, is_causal, rate, is_checkpointing())
 
 
 class _Tiled(torch.autograd.Function):

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.model.block import Block
-from clearhead.model.grouped import GroupedLinear
-from clearhead.model.int8 import round_tables
-from clearhead.model.joint import join
+from clearhead.model.fast.fused_qkv import fuse_qkv
+from clearhead.model.fast.grouped import GroupedLinear
+from clearhead.model.fast.int8 import round_tables
 from clearhead.model.linear import LinearMap, replace
 from clearhead.model.transformer import Transformer
 
@@ -104,7 +104,7 @@ def rounded_to_four_bits(network: Transformer) -> None:
     kind: Callable[[nn.Linear], LinearMap] = Int4Linear if kernel else lambda linear: GroupedLinear(linear, 4)
     for module in list(network.modules()) if kernel else ():
         if isinstance(module, Block):
-            join(module.attn, kind)
+            fuse_qkv(module.attn, kind)
     replace(network, kind)
     round_tables(network, next(network.parameters()).dtype)
     network.requires_grad_(False)
