@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
@@ -64,9 +65,7 @@ def complaint(line: str, *, whole: bool = True) -> str | None:
             if program == "clearhead":
                 _parse(application(), arguments, whole=whole)
             elif program == "clearhead_lab.course":
-                from clearhead_lab.course.__main__ import app
-
-                _parse(app, arguments, whole=whole)
+                _parse(resolve_name(f"{program}.__main__:app"), arguments, whole=whole)
             elif not _is_module(program):
                 return f"no module {program}"
     except (CycloptsError, UserError, ValueError) as error:
