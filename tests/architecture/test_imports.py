@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import processes
-from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sources
+from tests.architecture.source import LAB, PACKAGE, ROOT, Import, Source, part, sources
 
 # The import table of the architecture: a part, and all that it may import besides itself.
 BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
@@ -201,15 +201,14 @@ def test_nothing_executes_data() -> None:
 
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
-READ_OWN_JSON = (
+READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
+READ_OWN_JSON += (
+    "text.chat",
+    "explorer.answering.words",
+    "explorer.static_files",
+    "commands.export_ctranslate2",
     f"{LAB}.course.values",
-    "json_text",
-    "training.metrics_log",
-    "storage.manifest",
-    "storage.checkpoints",
-    "text.schemes",
 )
-READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
 
 
 def test_json_has_one_reader() -> None:
