@@ -202,13 +202,8 @@ def test_nothing_executes_data() -> None:
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
 READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
-READ_OWN_JSON += (
-    "text.chat",
-    "explorer.answering.words",
-    "explorer.static_files",
-    "commands.export_ctranslate2",
-    f"{LAB}.course.values",
-)
+READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
+READ_OWN_JSON += ("data.phrases.locale_text", "recipe.speech", f"{LAB}.course.values")
 
 
 def test_json_has_one_reader() -> None:
