@@ -5,9 +5,10 @@ lists what they may hold. Numbers are float32 values of the model, computed with
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
+from pydantic import AfterValidator
 from torch import Tensor
 
 Term = Any
@@ -16,6 +17,32 @@ SLACK = 1e-5
 """The share of the right side by which <= and >= may be missed, because engines differ by this much."""
 TOLERANCE = 1e-4
 """The tolerance of = unless the condition gives one."""
+
+
+SHORT_FORMS: dict[str, Callable[..., Term]] = {
+    # On the shown input and on every unseen one.
+    "everywhere": lambda condition: ["and", condition, ["every", "unseen", condition]],
+    # The learner gives this number, or takes this option.
+    "answered": lambda term, by: ["=", ["answer"], term, by],
+    "option": lambda i: ["=", ["answer"], i],
+    # The largest difference of two values.
+    "apart": lambda left, right: ["max", ["abs", ["-", left, right]]],
+    # The edits do not change a value, or change a number of it by at least `by`.
+    "unchanged": lambda at, by=1e-4: ["=", ["value", at], ["plain", at], by],
+    "changed": lambda at, by=1e-3: [">=", ["max", ["abs", ["-", ["value", at], ["plain", at]]]], by],
+}
+"""What sets/*.toml may hold beside the operations. Pages get the full forms."""
+
+
+def expand(term: Term) -> Term:
+    """The term with its short forms written in full."""
+    if not isinstance(term, list):
+        return term
+    name, *rest = map(expand, term)
+    return SHORT_FORMS[name](*rest) if name in SHORT_FORMS else [name, *rest]
+
+
+Condition = Annotated[Term, AfterValidator(expand)]
 
 
 class Runs(Protocol):
