@@ -36,7 +36,7 @@ class Allowed(Config):
     """A value that may be edited, and how."""
 
     at: str
-    do: list[Do]
+    do: tuple[Do, ...]
 
 
 class Option(Config):

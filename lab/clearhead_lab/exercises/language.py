@@ -19,17 +19,38 @@ TOLERANCE = 1e-4
 """The tolerance of = unless the condition gives one."""
 
 
+def everywhere(condition: Term) -> Term:
+    """On the shown input and on every unseen one."""
+    return ["and", condition, ["every", "unseen", condition]]
+
+
+def answered(term: Term, by: float) -> Term:
+    """The learner gives this number, to within `by`."""
+    return ["=", ["answer"], term, by]
+
+
+def option(i: int) -> Term:
+    """The learner takes this option."""
+    return ["=", ["answer"], i]
+
+
+def apart(left: Term, right: Term) -> Term:
+    """The largest difference of two values."""
+    return ["max", ["abs", ["-", left, right]]]
+
+
+def unchanged(at: str, by: float = 1e-4) -> Term:
+    """The edits change no number of a value by more than `by`."""
+    return ["=", ["value", at], ["plain", at], by]
+
+
+def changed(at: str, by: float = 1e-3) -> Term:
+    """The edits change a number of a value by at least `by`."""
+    return [">=", apart(["value", at], ["plain", at]), by]
+
+
 SHORT_FORMS: dict[str, Callable[..., Term]] = {
-    # On the shown input and on every unseen one.
-    "everywhere": lambda condition: ["and", condition, ["every", "unseen", condition]],
-    # The learner gives this number, or takes this option.
-    "answered": lambda term, by: ["=", ["answer"], term, by],
-    "option": lambda i: ["=", ["answer"], i],
-    # The largest difference of two values.
-    "apart": lambda left, right: ["max", ["abs", ["-", left, right]]],
-    # The edits do not change a value, or change a number of it by at least `by`.
-    "unchanged": lambda at, by=1e-4: ["=", ["value", at], ["plain", at], by],
-    "changed": lambda at, by=1e-3: [">=", ["max", ["abs", ["-", ["value", at], ["plain", at]]]], by],
+    form.__name__: form for form in (everywhere, answered, option, apart, unchanged, changed)
 }
 """What sets/*.toml may hold beside the operations. Pages get the full forms."""
 
