@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import sub, truediv
 from statistics import mean
-from typing import Literal
+from types import ModuleType
+from typing import Any, Literal
 
 Label = str | float
 Verdict = Literal["holds", "holds with limits", "does not hold", "undecided", "not finished"]
@@ -36,6 +38,30 @@ class Figures:
     def at(self, name: str, **labels: Label) -> float:
         """The mean of the figure over the rows with these labels."""
         return mean(self.all(name, **labels))
+
+
+def figure(form: Any, module: ModuleType) -> Callable[[Figures], float]:
+    """The figure that a check looks at, as a TOML file writes it.
+
+    `["loss", {depth = 2}]` is the mean of that figure over the rows with these labels; `["max", FIGURE]` and
+    `["min", FIGURE]` take one of the rows, `["/", A, B]` and `["-", A, B]` compare two, and a word names a function of
+    the experiment's module.
+    """
+    if isinstance(form, str):
+        return getattr(module, form)
+    return lambda figures: _value(form, figures)
+
+
+def _value(form: Any, figures: Figures) -> float:
+    match form:
+        case ["/" | "-" as sign, left, right]:
+            return {"/": truediv, "-": sub}[sign](_value(left, figures), _value(right, figures))
+        case ["max" | "min" as extreme, [name, *labels]]:
+            return {"max": max, "min": min}[extreme](figures.all(name, **dict(*labels)))
+        case [str(name), *labels]:
+            return figures.at(name, **dict(*labels))
+        case _:
+            return form
 
 
 @dataclass(frozen=True)

@@ -196,8 +196,6 @@ def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, 
     module = import_module(one.measure.__module__)
     if "learn" in vars(module):
         monkeypatch.setattr(module, "learn", lambda network, batch, **_: learn(network, batch, steps=2))
-    if "BLOCKS" in vars(module):
-        monkeypatch.setattr(module, "BLOCKS", 1)
     monkeypatch.setattr(classifiers, "STRENGTHS", [1.0])
     result = run(one, [0], quick=True, folder=tmp_path, say=lambda _: None)
     assert result.finished

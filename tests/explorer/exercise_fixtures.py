@@ -10,7 +10,7 @@ from typing import Any
 
 from clearhead_lab.exercises.pages import parts_by_name
 from clearhead_lab.exercises.sets import SETS
-from lab.tests.learners import learners, slipped, undecided
+from lab.tests.exercises.learners import learners, slipped, undecided
 
 UNDECIDED = 20
 """One of so many learners makes the edits of two ways: the page must judge it as Python does."""

@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from clearhead.explorer.answering.requests import Asked, Change, EditRequest, Natural, Number
 from pydantic import Field
 
 from clearhead.api import Model
-from clearhead.explorer.answering.questions import Asked, Change, EditRequest, Natural, Number
-from clearhead_lab.exercises.language import Term
+from clearhead.config import Config
+from clearhead_lab.exercises.language import Condition
 
 FORMAT = "clearhead-exercises/1"
 LARGEST = 1e4
@@ -19,6 +19,8 @@ LARGEST = 1e4
 SLIPS = {"sign": (-1.0,), "place": (10.0, 0.1), "hundred": (100.0, 0.01)}
 """Slips in a number, and the factors that put them right."""
 Do = Literal["zero", "mean", "set", "scale", "close"]
+Input = str | tuple[str, str]
+"""A text; for an encoder-decoder a source and a target."""
 
 
 class Answer(Asked):
@@ -30,56 +32,44 @@ class Answer(Asked):
     choice: Natural | None = None
 
 
-Way = Callable[[Random], dict[str, Any]]
-"""A simulated learner: an answer as JSON, other details each time."""
-Input = str | tuple[str, str]
-"""A text; for an encoder-decoder a source and a target."""
-
-
-@dataclass(frozen=True)
-class Allowed:
+class Allowed(Config):
     """A value that may be edited, and how."""
 
     at: str
     do: tuple[Do, ...]
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Config):
     """One of several answers: the edits that it makes, or the address that `@` stands for in the judge's terms."""
 
     label: str
     edits: tuple[dict[str, Any], ...] = ()
-    change: dict[str, Any] = field(default_factory=dict[str, Any])
+    change: dict[str, Any] = Field(default_factory=dict[str, Any])
     at: str = ""
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """A known wrong way: how it is recognised, the sentence that tells of it, and a learner that goes it."""
+class Wrong(Config):
+    """A known wrong way: its name, the condition that recognises it, and the sentence that explains it."""
 
     name: str
-    when: Term
+    when: Condition
     says: str
-    way: Way
 
 
-@dataclass(frozen=True)
-class Exercise:
+class Exercise(Config):
     """A task and its judge."""
 
     name: str
     title: str
     task: str
+    because: str
+    """The answer and its reason, which the learner reads in the end."""
     model: str
     """The name of one of the set's models."""
-    inputs: Mapping[str, Input]
+    inputs: dict[str, Input]
     """The inputs by name. The page opens with `shown`."""
-    right: Term
-    because: str
-    """What the learner reads in the end: the answer, and why."""
-    way: Way
-    wrong: tuple[Wrong, ...]
+    right: Condition
+    wrong: list[Wrong]
     allows: tuple[Allowed, ...] = ()
     changes: tuple[Literal["scale", "positions"], ...] = ()
     options: tuple[Option, ...] = ()
@@ -95,14 +85,21 @@ class Exercise:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """Names without their last digits: `unseen` for those that the learner did not see. A name with a dot goes with
-        another input.
+        """The names of inputs without their last digits: `unseen` for `unseen0`, `unseen1`. An input whose name has a
+        dot goes with another input, and is in no group.
         """
-        found: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for name in self.inputs:
             if name != "shown" and "." not in name:
-                found.setdefault(name.rstrip("0123456789"), []).append(name)
-        return found
+                groups.setdefault(name.rstrip("0123456789"), []).append(name)
+        return groups
+
+
+class ExerciseDocument(Config):
+    """A file of exercises."""
+
+    title: str
+    exercise: list[Exercise]
 
 
 @dataclass(frozen=True)
@@ -116,29 +113,26 @@ class ExerciseSet:
 
     def find(self, name: str) -> Exercise | None:
         """The exercise of this name."""
-        return next((one for one in self.exercises if one.name == name), None)
+        return next((exercise for exercise in self.exercises if exercise.name == name), None)
 
     @property
     def version(self) -> str:
         """Changes with every word, input and condition of the set."""
-        document = [self.document(one) for one in self.exercises]
+        document = [self.document(exercise) for exercise in self.exercises]
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:12]
 
-    def document(self, one: Exercise) -> dict[str, Any]:
+    def document(self, exercise: Exercise) -> dict[str, Any]:
         """The exercise as the page reads it (ui/src/judge/exercise.ts)."""
-        model = self.models[one.model]
-        text, target = both(one.inputs["shown"])
-        return {
-            "name": one.name, "title": one.title, "task": one.task, "model": one.model, "kind": one.kind,
-            "source": one.source, "because": one.because, "right": one.right,
-            "opens": {"text": text, "target": target, "view": one.view, "layer": one.layer, "head": one.head},
-            "allows": [{"at": allowed.at, "do": list(allowed.do)} for allowed in one.allows],
-            "changes": list(one.changes), "slips": SLIPS if one.kind == "number" else {},
-            "options": [{**vars(option), "edits": list(option.edits)} for option in one.options],
-            "inputs": {name: ids_of(model, given) for name, given in one.inputs.items()},
-            "groups": one.groups,
-            "wrong": [{"name": wrong.name, "when": wrong.when, "says": wrong.says} for wrong in one.wrong],
-        }  # fmt: skip
+        model = self.models[exercise.model]
+        text, target = both(exercise.inputs["shown"])
+        opens = {"text": text, "target": target, "view": exercise.view, "layer": exercise.layer, "head": exercise.head}
+        return exercise.model_dump(mode="json", exclude={"view", "layer", "head"}) | {
+            "kind": exercise.kind,
+            "opens": opens,
+            "slips": SLIPS if exercise.kind == "number" else {},
+            "inputs": {name: ids_of(model, given) for name, given in exercise.inputs.items()},
+            "groups": exercise.groups,
+        }
 
 
 def both(given: Input) -> tuple[str, str | None]:

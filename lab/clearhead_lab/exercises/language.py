@@ -5,9 +5,10 @@ lists what they may hold. Numbers are float32 values of the model, computed with
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
+from pydantic import AfterValidator
 from torch import Tensor
 
 Term = Any
@@ -16,6 +17,53 @@ SLACK = 1e-5
 """The share of the right side by which <= and >= may be missed, because engines differ by this much."""
 TOLERANCE = 1e-4
 """The tolerance of = unless the condition gives one."""
+
+
+def everywhere(condition: Term) -> Term:
+    """On the shown input and on every unseen one."""
+    return ["and", condition, ["every", "unseen", condition]]
+
+
+def answered(term: Term, by: float) -> Term:
+    """The learner gives this number, to within `by`."""
+    return ["=", ["answer"], term, by]
+
+
+def option(i: int) -> Term:
+    """The learner takes this option."""
+    return ["=", ["answer"], i]
+
+
+def apart(left: Term, right: Term) -> Term:
+    """The largest difference of two values."""
+    return ["max", ["abs", ["-", left, right]]]
+
+
+def unchanged(at: str, by: float = 1e-4) -> Term:
+    """The edits change no number of a value by more than `by`."""
+    return ["=", ["value", at], ["plain", at], by]
+
+
+def changed(at: str, by: float = 1e-3) -> Term:
+    """The edits change a number of a value by at least `by`."""
+    return [">=", apart(["value", at], ["plain", at]), by]
+
+
+SHORT_FORMS: dict[str, Callable[..., Term]] = {
+    form.__name__: form for form in (everywhere, answered, option, apart, unchanged, changed)
+}
+"""What sets/*.toml may hold beside the operations. Pages get the full forms."""
+
+
+def expand(term: Term) -> Term:
+    """The term with its short forms written in full."""
+    if not isinstance(term, list):
+        return term
+    name, *rest = map(expand, term)
+    return SHORT_FORMS[name](*rest) if name in SHORT_FORMS else [name, *rest]
+
+
+Condition = Annotated[Term, AfterValidator(expand)]
 
 
 class Runs(Protocol):

@@ -1,30 +1,26 @@
-"""One experiment a file, and the list of all."""
+"""The experiments: each is measured by a module, and its claim and its checks stand in the TOML file of its topic."""
 
+import tomllib
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 from clearhead.errors import UserError
-from clearhead_lab.experiment import Experiment
+from clearhead_lab.experiment import Check, Experiment, Plot, figure
 
-TOPICS = {
-    "Positions": ("order_blindness", "position_shift", "extrapolation", "counting", "addition", "add_or_join"),
-    "Attention": ("saturation", "heads", "causal_mask", "attention_importance"),
-    "Norms, residual connections and depth": ("norm_padding", "norm_training", "residual_ablation", "depth_and_norm"),
-    "Feed-forward": ("ffn_sparsity", "ffn_memory", "mixture_of_experts"),
-    "Cost and size": ("quadratic_cost", "linear_attention", "scaling", "weight_tying", "lora", "compression"),
-    "Words, sequences and tasks": ("contextual_words", "distance", "few_labels", "induction", "modalities"),
-}
-"""The modules of the experiments."""
+TOPICS = ("positions", "attention", "norms", "feed_forward", "cost", "words")
+"""The files, in the order in which they are listed."""
 
 
 def topics() -> dict[str, list[Experiment]]:
     """Every experiment by topic."""
-    return {topic: [_read(module) for module in modules] for topic, modules in TOPICS.items()}
+    return dict(_read(name) for name in TOPICS)
 
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by name."""
-    return {one.name: one for some in topics().values() for one in some}
+    return {experiment.name: experiment for listed in topics().values() for experiment in listed}
 
 
 def experiment(name: str) -> Experiment:
@@ -37,5 +33,14 @@ def experiment(name: str) -> Experiment:
     return known[name]
 
 
-def _read(module: str) -> Experiment:
-    return import_module(f"clearhead_lab.experiments.{module}").EXPERIMENT
+@cache
+def _read(topic: str) -> tuple[str, list[Experiment]]:
+    """The title of a topic, and its experiments."""
+    document = tomllib.loads(Path(__file__).with_name(f"{topic}.toml").read_text(encoding="utf-8"))
+    listed: list[Experiment] = []
+    for row in document["experiment"]:
+        module = import_module(f"{__name__}.{row['name'].replace('-', '_')}")
+        checks = [Check(**check | {"figure": figure(check["figure"], module)}) for check in row.pop("check")]
+        fields = row | {name: tuple(row.get(name, ())) for name in ("needs", "data")}
+        listed.append(Experiment(**fields | {"measure": module.measure, "checks": checks, "plot": Plot(**row["plot"])}))
+    return document["topic"], listed

@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead.model.positions import SinusoidalEncoding
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, copying, learn, published, size, steps_to
 from clearhead_lab.naive import fix_positions
 
@@ -52,54 +52,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         losses = learn(made, lambda: copying(SYMBOLS, 32, LENGTH, BACK), steps=300 if quick else 600)
         values = {"weights": float(size(made.last_stack.blocks)), "steps to learn": steps_to(LEARNED, losses)}
         yield Row({"vectors": kind}, values | {"accuracy": accuracy(made, *copying(SYMBOLS, 128, LENGTH, BACK))})
-
-
-def over_added(f: Figures, name: str, kind: str) -> float:
-    """The figure over that of the network that adds."""
-    return f.at(name, vectors=kind) / f.at(name, vectors="added")
-
-
-EXPERIMENT = Experiment(
-    name="add-or-join",
-    claim="Joining positions to words doubles the weights and brings nothing that adding them does not.",
-    source="documents 000 (15.6.2), 003 (07)",
-    measure=measure,
-    checks=(
-        Check("added: accuracy", lambda f: f.at("accuracy", vectors="added"), at_least=0.9, role="control"),
-        Check(
-            "steps to learn, joined in twice the width over added",
-            lambda f: over_added(f, "steps to learn", "joined, twice as wide"),
-            at_least=0.9,
-            otherwise="Joined positions bring something: the network learns in fewer steps than with added ones.",
-        ),
-        Check(
-            "weights of the blocks, joined in twice the width over added",
-            lambda f: over_added(f, "weights", "joined, twice as wide"),
-            at_least=1.9,
-            otherwise="Joined positions cost less than twice the weights.",
-        ),
-        Check(
-            "the same, no more than double",
-            lambda f: over_added(f, "weights", "joined, twice as wide"),
-            at_most=2.1,
-            role="limit",
-            otherwise="Joining costs nearly four times the weights of the blocks, not twice, because matrices"
-            " grow in both directions.",
-        ),
-        Check(
-            "weights of the blocks, joined in the same width over added",
-            lambda f: over_added(f, "weights", "joined, as wide"),
-            at_least=1.9,
-            role="limit",
-            otherwise="Joining costs no weight at all where word and position share a vector of the same width.",
-        ),
-        Check(
-            "steps to learn, joined in the same width over added",
-            lambda f: over_added(f, "steps to learn", "joined, as wide"),
-            at_least=0.9,
-            role="limit",
-            otherwise="In the same width too, the network learns in fewer steps with joined positions.",
-        ),
-    ),
-    plot=Plot(x="vectors", y="steps to learn"),
-)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from clearhead.model import Layout, Tokens, Transformer
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Role, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import copying, learn, published
 from clearhead_lab.probing import readable
 
@@ -39,32 +39,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     trained = published(WORDS, TRAINED, n_layers=1)
     learn(trained, lambda: copying(WORDS, 16, LENGTH, BACK), steps=250 if quick else 800)
     yield Row({"network": "trained", "width": TRAINED}, told(trained))
-
-
-def at_width(width: int, name: str, at_least: float, *, kind: str = "new", role: Role = "claim") -> Check:
-    """The accuracy of reading `name` in a network of this width."""
-
-    def figure(f: Figures) -> float:
-        return f.at(name, network=kind, width=width)
-
-    what = f"{name}, {kind} network, {width} wide: accuracy"
-    otherwise = f"In vectors of {width} numbers, the sum no longer tells every {name} of a {kind} network."
-    return Check(what, figure, at_least=at_least, role=role, otherwise=otherwise)
-
-
-EXPERIMENT = Experiment(
-    name="addition",
-    claim="Adding a position to a word keeps both: a network can read each of them out of the sum.",
-    source="documents 000 (15.6.1), 001, 003 (07); Vaswani et al. 2017, 3.4 and 3.5",
-    measure=measure,
-    checks=(
-        at_width(256, "word", 0.99),
-        at_width(256, "position", 0.9),
-        at_width(256, "nearest word", 0.99),
-        at_width(TRAINED, "word", 0.9, kind="trained"),
-        at_width(TRAINED, "position", 0.9, kind="trained"),
-        at_width(16, "word", 0.9, role="limit"),
-        at_width(16, "position", 0.9, role="limit"),
-    ),
-    plot=Plot(x="width", y="position", by="network", log_x=True),
-)

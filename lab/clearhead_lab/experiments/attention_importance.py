@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import trace
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, encoder, learn
 from clearhead_lab.reviews import LONGEST, Reviews, Words, batches
 
@@ -106,61 +106,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         names = ("attention", "gradient", "same top word", "chance", "same class if even")
         values = dict(zip(names, torch.stack(found).mean(0).tolist(), strict=True))
         yield Row({"layers": n_layers}, {"accuracy": accuracy(one, words.tokens(dev.texts), dev.labels)} | values)
-
-
-def at_two(f: Figures, name: str) -> float:
-    """The figure of two layers."""
-    return f.at(name, layers=2)
-
-
-EXPERIMENT = Experiment(
-    name="attention-importance",
-    claim="Attention weights do not say which words matter to a prediction.",
-    source="document 001 (misconceptions), against 000 (9.3) and 003 (9); Jain and Wallace 2019",
-    measure=measure,
-    checks=(
-        Check("accuracy on new sentences, 2 layers", lambda f: at_two(f, "accuracy"), at_least=0.65, role="control"),
-        Check(
-            "attention and taking words away, 2 layers: rank correlation",
-            lambda f: at_two(f, "attention"),
-            at_most=0.5,
-            otherwise="The words with much attention are those whose removal changes the prediction.",
-        ),
-        Check(
-            "the most attended word matters most, 2 layers: share",
-            lambda f: at_two(f, "same top word"),
-            at_most=0.5,
-            otherwise="The most attended word is mostly the one whose removal changes the prediction most.",
-        ),
-        Check(
-            "even attention in the last layer leaves the class, 2 layers: share",
-            lambda f: at_two(f, "same class if even"),
-            at_least=0.8,
-            otherwise="With even attention in the last layer the network often names another class, so the"
-            " attention weights matter.",
-        ),
-        Check(
-            "gradient's rank correlation less that of attention, 2 layers",
-            lambda f: at_two(f, "gradient") - at_two(f, "attention"),
-            at_least=0.0,
-            otherwise="The gradient ranks the words no better than attention does.",
-        ),
-        Check(
-            "attention and taking words away, 1 layer: rank correlation",
-            lambda f: f.at("attention", layers=1),
-            at_most=0.5,
-            role="limit",
-            otherwise="In a network with one layer, attention does rank the words nearly as their removal does."
-            " With two layers it does not.",
-        ),
-        Check(
-            "attention tells nothing, 2 layers: rank correlation",
-            lambda f: at_two(f, "attention"),
-            at_most=0.1,
-            role="limit",
-            otherwise="Attention weights are not the importance of words, but they tell something of it.",
-        ),
-    ),
-    plot=Plot(x="layers", y="attention"),
-    data=("sst2",),
-)

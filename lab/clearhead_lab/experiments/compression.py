@@ -13,7 +13,7 @@ from clearhead.analysis.pruning import without_heads
 from clearhead.config.adapter import Bits
 from clearhead.model import Transformer
 from clearhead.model.fast.grouped import GroupedLinear, rounded_to
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Role, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import decoder, learn, mean_loss
 from clearhead_lab.written import N_CHARACTERS, manual
 
@@ -67,64 +67,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     for kind, made in (("whole", network), ("2 of 4 heads removed", halved)):
         learn(made, lambda: manual().batch(BATCH, LENGTH), steps=60 if quick else 200, lr=1e-3)
         yield Row({"network": f"{kind}, trained on"}, told(made))
-
-
-def over_whole(f: Figures, name: str, network: str, whole: str = "whole") -> float:
-    """A figure over that of the whole network."""
-    return f.at(name, network=network) / f.at(name, network=whole)
-
-
-def costs(network: str, at_most: float, otherwise: str, *, whole: str = "whole", role: Role = "claim") -> Check:
-    """The perplexity over the whole network's."""
-    what = f"{network}: perplexity over the whole network's"
-    return Check(
-        what,
-        lambda f: over_whole(f, "perplexity", network, whole),
-        at_most=at_most,
-        role=role,
-        otherwise=otherwise,
-    )
-
-
-EXPERIMENT = Experiment(
-    name="compression",
-    claim="Weights of 8 or 4 bits take a quarter or an eighth of the memory at the same quality, and heads can go.",
-    source="document 003 (21, quantization and pruning); Dettmers et al. 2023; Michel et al. 2019",
-    measure=measure,
-    checks=(
-        costs("8 bits", 1.01, "Rounding to 8 bits costs quality."),
-        costs("4 bits", 1.05, "8 bits keep the quality, 4 bits do not."),
-        Check(
-            "8 bits: bytes over the whole network's",
-            lambda f: over_whole(f, "bytes", "8 bits"),
-            at_most=0.3,
-            otherwise="8 bits take more than a quarter of the memory.",
-        ),
-        Check(
-            "4 bits: bytes over the whole network's",
-            lambda f: over_whole(f, "bytes", "4 bits"),
-            at_most=0.2,
-            otherwise="4 bits take more than an eighth of the memory.",
-        ),
-        costs(
-            "2 of 4 heads removed, trained on",
-            1.05,
-            "Rounding keeps the quality, but a network that loses half of its heads does not regain it.",
-            whole="whole, trained on",
-        ),
-        costs("1 of 4 heads removed", 1.05, "Heads can go only if the network trains on without them.", role="limit"),
-        costs(
-            "30% of the weights 0",
-            1.05,
-            "Without the smallest 30% of its weights the network loses quality.",
-            role="limit",
-        ),
-        costs(
-            "50% of the weights 0",
-            1.05,
-            "Without the smaller half of its weights the network loses quality.",
-            role="limit",
-        ),
-    ),
-    plot=Plot(x="network", y="perplexity"),
-)

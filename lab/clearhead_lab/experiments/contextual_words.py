@@ -20,22 +20,11 @@ from clearhead_lab.classifiers import (
     standardised,
 )
 from clearhead_lab.datasets import datasets
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Role, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.senses import Uses
 
 WORDS = ("bank", "apple")
-STATIC = ("one-hot", "static")
-"""Vectors that are the same in every sentence."""
 BATCH = 32
-OTHERWISE = {
-    "one-hot": "The vector of {word} alone tells its sense nearly as well as the contextual one.",
-    "static": "The static vector of {word} tells its sense nearly as well as the contextual one.",
-    "TF-IDF": "The words of the sentence, counted, tell the sense of {word} about as well as the contextual vector.",
-    "static, sentence": "The mean static vector of the whole sentence tells the sense of {word} about as well as the"
-    " contextual vector: the other words decide, in whatever order.",
-    "contextual, untrained": "An untrained network tells the sense of {word} about as well.",
-}
-"""What it means if the contextual vector is not ahead of these."""
 
 
 def read(tokenizer: Tokenizer, uses: Uses) -> tuple[list[list[int]], list[list[int]]]:
@@ -101,41 +90,3 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
             ahead, _ = interval(best - samples)
             values = {"accuracy": mean_over_classes(one, test.senses), "low": low, "high": high}
             yield Row({"word": word, "vectors": name}, values | {"contextual is ahead by": ahead})
-
-
-def ahead(word: str, vectors: str, *, at_least: float, role: Role = "claim") -> Check:
-    """The lower end of the interval of the difference to the contextual vector."""
-
-    def figure(f: Figures) -> float:
-        return f.at("contextual is ahead by", word=word, vectors=vectors)
-
-    what = f"{word}: contextual less {vectors}, accuracy, lower end of the interval"
-    return Check(what, figure, at_least=at_least, role=role, otherwise=OTHERWISE[vectors].format(word=word))
-
-
-def accurate(word: str) -> Check:
-    """The accuracy of the contextual vector."""
-    return Check(
-        f"{word}: contextual, accuracy",
-        lambda f: f.at("accuracy", word=word, vectors="contextual"),
-        at_least=0.9,
-        otherwise=f"The contextual vector does not tell the senses of {word}.",
-    )
-
-
-EXPERIMENT = Experiment(
-    name="contextual-words",
-    claim="Bank and apple have one static vector for all senses; attention gives each sense in a sentence its own.",
-    source="documents 000 (2), 002, 003 (02, 03); Loureiro et al. 2021",
-    measure=measure,
-    checks=(
-        *(accurate(word) for word in WORDS),
-        *(ahead(word, vectors, at_least=0.25) for word in WORDS for vectors in STATIC),
-        *(ahead(word, "TF-IDF", at_least=0.001, role="limit") for word in WORDS),
-        *(ahead(word, "static, sentence", at_least=0.001, role="limit") for word in WORDS),
-        *(ahead(word, "contextual, untrained", at_least=0.001, role="limit") for word in WORDS),
-    ),
-    plot=Plot(x="word", y="accuracy", by="vectors"),
-    needs=("sklearn",),
-    data=("coarsewsd20", "sentence-encoder"),
-)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model.positions import SinusoidalEncoding
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, copying, final, learn, published, steps_to
 from clearhead_lab.naive import counted, fix_positions, normalised
 
@@ -46,53 +46,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
                 fix_positions(network, table(kind, tried))
                 values[name] = accuracy(network, *copying(SYMBOLS, 4 * n, tried, BACK))
             yield Row({"positions": kind, "length": length}, values)
-
-
-def learned(f: Figures, kind: str, length: int) -> float:
-    """The accuracy at the length of training."""
-    return f.at("accuracy", positions=kind, length=length)
-
-
-def at_half(f: Figures, kind: str) -> float:
-    """The accuracy at half the length, after training on the short texts."""
-    return f.at("accuracy at half the length", positions=kind, length=SHORT)
-
-
-EXPERIMENT = Experiment(
-    name="counting",
-    claim="Plain position numbers hinder training, and normalised ones mean another place in every length.",
-    source="documents 000 (15.2), 003 (07)",
-    measure=measure,
-    checks=(
-        Check(
-            "counted, 64 symbols: accuracy",
-            lambda f: learned(f, COUNTED, LONG),
-            at_most=0.7,
-            otherwise="Plain numbers up to 63 make training slower, but in the end the network learns by them.",
-        ),
-        Check(
-            "normalised, at half the length: accuracy",
-            lambda f: at_half(f, NORMALISED),
-            at_most=0.5,
-            otherwise="Normalised numbers serve at another length as well.",
-        ),
-        Check(
-            "counted, 32 symbols: accuracy",
-            lambda f: learned(f, COUNTED, SHORT),
-            at_most=0.7,
-            role="limit",
-            otherwise="Plain numbers hinder training in longer texts only: with 32 symbols the network learns by them.",
-        ),
-        Check(
-            "sinusoidal, 32 symbols: accuracy", lambda f: learned(f, SINUSOIDAL, SHORT), at_least=0.9, role="control"
-        ),
-        Check("sinusoidal, 64 symbols: accuracy", lambda f: learned(f, SINUSOIDAL, LONG), at_least=0.9, role="control"),
-        Check(
-            "sinusoidal, at half the length: accuracy", lambda f: at_half(f, SINUSOIDAL), at_least=0.9, role="control"
-        ),
-        Check(
-            "normalised, 32 symbols: accuracy", lambda f: learned(f, NORMALISED, SHORT), at_least=0.9, role="control"
-        ),
-    ),
-    plot=Plot(x="length", y="accuracy", by="positions", log_x=True),
-)

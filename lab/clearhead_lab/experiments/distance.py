@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead_lab.baselines import Recurrent, Translator
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, decoder, learn, steps_to
 
 SYMBOLS, WIDTH, BATCH = 16, 64, 32
@@ -80,82 +80,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
                 "seconds to learn": seconds * needed / len(losses),
             }
             yield Row({"network": name, "distance": length}, values)
-
-
-def far(f: Figures, network: str, figure: str = "accuracy") -> float:
-    """A figure at the longest distance."""
-    return f.at(figure, network=network, distance=FAR)
-
-
-RATIO = "gradient at the first symbol over the last"
-EXPERIMENT = Experiment(
-    name="distance",
-    claim="Recurrent networks forget the start of a sequence; attention reaches every position, and trains faster.",
-    source="documents 002, 003 (5, 8); Bengio et al. 1994; Bahdanau et al. 2015; Vaswani et al. 2017, table 1",
-    measure=measure,
-    checks=(
-        Check(
-            "Transformer, 64 symbols away: accuracy",
-            lambda f: far(f, "Transformer"),
-            at_least=0.95,
-            otherwise="The Transformer does not recall the first of 64 symbols.",
-        ),
-        Check(
-            "RNN, 64 symbols away: accuracy",
-            lambda f: far(f, "RNN"),
-            at_most=0.3,
-            otherwise="The RNN recalls the first of 64 symbols.",
-        ),
-        Check(
-            "LSTM, 64 symbols away: accuracy",
-            lambda f: far(f, "LSTM"),
-            at_most=0.5,
-            otherwise="The LSTM recalls the first of 64 symbols.",
-        ),
-        Check(
-            "GRU, 64 symbols away: accuracy",
-            lambda f: far(f, "GRU"),
-            at_most=0.5,
-            otherwise="The GRU recalls the first of 64 symbols.",
-        ),
-        Check(
-            "LSTM to LSTM, 64 symbols away: accuracy",
-            lambda f: far(f, "LSTM to LSTM"),
-            at_most=0.5,
-            otherwise="The pair of LSTMs recalls the first of 64 symbols without attention.",
-        ),
-        Check(
-            "LSTM to LSTM with additive attention, 64 symbols away: accuracy",
-            lambda f: far(f, "with additive attention"),
-            at_least=0.9,
-            otherwise="Additive attention does not bring the first of 64 symbols back.",
-        ),
-        Check(
-            "RNN, 64 symbols away: gradient at the first over the last",
-            lambda f: far(f, "RNN", RATIO),
-            at_most=1e-6,
-            otherwise="The RNN's gradient reaches the first of 64 symbols.",
-        ),
-        Check(
-            "Transformer, 64 symbols away: gradient at the first over the last",
-            lambda f: far(f, "Transformer", RATIO),
-            at_least=1e-3,
-            otherwise="The Transformer's gradient does not reach the first of 64 symbols.",
-        ),
-        Check(
-            "LSTM, 8 symbols away: accuracy",
-            lambda f: f.at("accuracy", network="LSTM", distance=8),
-            at_least=0.9,
-            role="control",
-        ),
-        Check(
-            "64 symbols on one thread: milliseconds a step of the LSTM over the Transformer's",
-            lambda f: far(f, "LSTM", "ms a step") / far(f, "Transformer", "ms a step"),
-            at_least=1.0,
-            role="limit",
-            otherwise="Recurrent networks forget, but attention does not train faster on one thread: a step of the"
-            " Transformer takes longer than one of the LSTM.",
-        ),
-    ),
-    plot=Plot(x="distance", y="accuracy", by="network", log_x=True),
-)

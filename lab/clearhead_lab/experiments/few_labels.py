@@ -11,7 +11,7 @@ from clearhead.api import load
 from clearhead.model import Tokens, Transformer
 from clearhead_lab.classifiers import predicted, standardised
 from clearhead_lab.datasets import datasets
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, accuracy, encoder, learn
 from clearhead_lab.reviews import LONGEST, MASK, Reviews, Words, batches
 
@@ -72,56 +72,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             found[LARGE].append(float((said == test.labels.numpy()).mean()))
         for name, shares in found.items():
             yield Row({"start": name, "labels": n}, {"accuracy": mean(shares)})
-
-
-def gain(f: Figures, start: str, n: int) -> float:
-    """How much more accurate than with random weights."""
-    return f.at("accuracy", start=start, labels=n) - f.at("accuracy", start=RANDOM, labels=n)
-
-
-EXPERIMENT = Experiment(
-    name="few-labels",
-    claim="A network that was trained on text before needs few labels; one that starts at random needs many.",
-    source="document 003 (11, 12); Howard and Ruder 2018; Devlin et al. 2018",
-    measure=measure,
-    checks=(
-        Check(
-            "64 labels, pretrained on much text: accuracy gained",
-            lambda f: gain(f, LARGE, FEW),
-            at_least=0.1,
-            otherwise="With 64 labels, pretraining on much text gains little over random weights.",
-        ),
-        Check(
-            "pretrained on much text with 64 labels, less random weights with 256: accuracy",
-            lambda f: f.at("accuracy", start=LARGE, labels=FEW) - f.at("accuracy", start=RANDOM, labels=MANY),
-            at_least=0.0,
-            otherwise="Random weights with 256 labels are ahead of pretraining with 64.",
-        ),
-        Check(
-            "64 labels, small and pretrained on 6,920 sentences: accuracy gained",
-            lambda f: gain(f, SMALL, FEW),
-            at_least=0.02,
-            role="limit",
-            otherwise="Not every pretraining helps: that of a small network on 6,920 sentences gains next to nothing"
-            " with 64 labels.",
-        ),
-        Check(
-            "256 labels, small and pretrained on 6,920 sentences: accuracy gained",
-            lambda f: gain(f, SMALL, MANY),
-            at_least=0.02,
-            role="limit",
-            otherwise="Not every pretraining helps: that of a small network on 6,920 sentences gains next to nothing"
-            " with 256 labels.",
-        ),
-        Check(
-            "64 labels, pretrained on much text: accuracy",
-            lambda f: f.at("accuracy", start=LARGE, labels=FEW),
-            at_least=0.8,
-            role="limit",
-            otherwise="With 64 labels, pretraining on much text is well ahead of random weights, but not yet accurate.",
-        ),
-    ),
-    plot=Plot(x="labels", y="accuracy", by="start", log_x=True),
-    needs=("sklearn",),
-    data=("sst2", "sentence-encoder"),
-)

@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead.trace import Edit, trace
-from clearhead_lab.experiment import Check, Experiment, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, accuracy, decoder, learn
 
 SUBJECTS, RELATIONS, OBJECTS = 48, 8, 48
@@ -72,47 +72,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             yield Row({"removed": which, "units": k}, values)
     whole = known(network, pairs, labels, torch.arange(UNITS)[None]).double().mean().item()
     yield Row({"removed": "all", "units": UNITS}, {"accuracy": whole})
-
-
-EXPERIMENT = Experiment(
-    name="ffn-memory",
-    claim="The feed-forward is a memory of keys and values: without a few of its rows a fact is gone, and no other.",
-    source="document 001 (FFN as key-value memory); Geva et al. 2021; Dai et al. 2022",
-    measure=measure,
-    checks=(
-        Check("facts known before", lambda f: f.at("accuracy", removed="nothing"), at_least=0.99, role="control"),
-        Check(
-            "a fact without its 51 of 1,024 units: still known",
-            lambda f: f.at("its fact", removed="its own", units=SOME),
-            at_most=0.2,
-            otherwise="Without the units that say most of it, a fact is still known.",
-        ),
-        Check(
-            "the other facts without these 51 units: still known",
-            lambda f: f.at("other facts", removed="its own", units=SOME),
-            at_least=0.9,
-            otherwise="The fact is gone, but others are gone with it: its units serve other facts too.",
-        ),
-        Check(
-            "a fact without 51 random units: still known",
-            lambda f: f.at("its fact", removed="random", units=SOME),
-            at_least=0.9,
-            otherwise="A fact is often gone without as many random units too.",
-        ),
-        Check(
-            "a fact without its 10 units: still known",
-            lambda f: f.at("its fact", removed="its own", units=FEW),
-            at_most=0.2,
-            role="limit",
-            otherwise="A hundredth of the units is too few: a fact lies in more of them.",
-        ),
-        Check(
-            "facts without the whole feed-forward: still known",
-            lambda f: f.at("accuracy", removed="all"),
-            at_most=0.1,
-            role="limit",
-            otherwise="Attention and the tables keep some facts too: without it they are still known.",
-        ),
-    ),
-    plot=Plot(x="units", y="its fact", by="removed"),
-)

@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead.trace import trace
-from clearhead_lab.experiment import Check, Experiment, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import decoder, learn
 from clearhead_lab.written import N_CHARACTERS, manual
 
@@ -52,35 +52,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             when = "trained" if steps == 2 * block else "new" if steps == 0 else "half trained"
             for i, values in enumerate(seen_in(network)):
                 yield Row({"activation": activation, "network": when, "block": i}, values)
-
-
-EXPERIMENT = Experiment(
-    name="ffn-sparsity",
-    claim="30 to 50% of the feed-forward's units are active for a word, and others are for another word.",
-    source="document 001 (feed-forward); Li et al. 2022",
-    measure=measure,
-    checks=(
-        Check(
-            "ReLU, trained: active units",
-            lambda f: f.at("active", activation="relu", network="trained"),
-            at_least=0.3,
-            at_most=0.5,
-            otherwise="Half of the units are active in a new network. Training makes them fewer than 30%, in the last"
-            " block by far.",
-        ),
-        Check(
-            "ReLU, trained: what two characters share of their active units",
-            lambda f: f.at("shared", activation="relu", network="trained"),
-            at_most=0.5,
-            otherwise="Two characters share most of their active units.",
-        ),
-        Check(
-            "GELU, trained: output of the other units over that of the active ones",
-            lambda f: f.at("silent over active", activation="gelu", network="trained"),
-            at_most=0.05,
-            role="limit",
-            otherwise="With GELU no unit is silent: those that count as inactive give a good part of the output.",
-        ),
-    ),
-    plot=Plot(x="network", y="active", by="activation"),
-)

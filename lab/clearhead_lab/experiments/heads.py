@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead.trace import trace
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, accuracy, copied, decoder, learn, size
 
 SYMBOLS, NEAR, FAR, LENGTH = 16, 1, 4, 20
@@ -44,46 +44,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             learn(network, lambda: batch(32), steps=block, warmup=20 if i == 1 else 0)
             values = {"accuracy": accuracy(network, *batch(256)), "weights": float(size(network))}
             yield Row({"heads": str(n_heads), "blocks of steps": i}, values | pointing(network))
-
-
-def after(f: Figures, heads: int, blocks: int) -> float:
-    """The accuracy of so many heads after so many blocks of steps."""
-    return f.at("accuracy", heads=str(heads), **{"blocks of steps": blocks})
-
-
-EXPERIMENT = Experiment(
-    name="heads",
-    claim="A single head cannot attend to two places for two reasons; several heads of as many weights can.",
-    source="documents 000 (16.1), 001, 003 (06); Vaswani et al. 2017, 3.2.2",
-    measure=measure,
-    checks=(
-        Check(
-            "1 head, in three times the steps: accuracy",
-            lambda f: after(f, 1, 3 * BLOCKS),
-            at_most=0.8,
-            otherwise="One head learns it too: it divides its weight between the two places, and the network still"
-            " tells which symbol comes from where.",
-        ),
-        Check(
-            "2 heads: accuracy",
-            lambda f: after(f, 2, BLOCKS),
-            at_least=0.9,
-            otherwise="Two heads do not learn to attend to two places.",
-        ),
-        Check(
-            "1 head, in the same steps as 2: accuracy",
-            lambda f: after(f, 1, BLOCKS),
-            at_most=0.8,
-            role="limit",
-            otherwise="One head learns it in the same time.",
-        ),
-        Check(
-            "weights of 4 heads over those of 1",
-            lambda f: f.at("weights", heads="4") / f.at("weights", heads="1"),
-            at_least=1.0,
-            at_most=1.0,
-            role="control",
-        ),
-    ),
-    plot=Plot(x="blocks of steps", y="accuracy", by="heads"),
-)

@@ -10,7 +10,7 @@ from clearhead import config as c
 from clearhead.analysis.ablation import without
 from clearhead.model import Transformer
 from clearhead.trace import trace
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, accuracy, decoder, learn
 
 SYMBOLS, LENGTH, SHORTEST, LONGEST = 32, 32, 4, 16
@@ -94,57 +94,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
                 said = without(network, [tokens], best)[:, -1].argmax(-1)
                 values["few-shot without"] = (said == labels[:, -1]).double().mean().item()
             yield Row({"network": name, "blocks of steps": i}, values)
-
-
-def at_end(f: Figures, figure: str, network: str) -> float:
-    """A figure after all training."""
-    return f.at(figure, network=network, **{"blocks of steps": BLOCKS})
-
-
-EXPERIMENT = Experiment(
-    name="induction",
-    claim="Training to predict the next word makes a network learn from examples in the text, without an update.",
-    source="document 003 (6, 12); Brown et al. 2020; Olsson et al. 2022",
-    measure=measure,
-    checks=(
-        Check(
-            "2 layers, repetitions: accuracy",
-            lambda f: at_end(f, "repetitions", LOCAL),
-            at_least=0.9,
-            otherwise="The network does not go on with a repeated phrase.",
-        ),
-        Check(
-            "2 layers: weight of a head on what followed the same symbol",
-            lambda f: at_end(f, "induction", LOCAL),
-            at_least=0.5,
-            otherwise="No head looks for what followed the same symbol.",
-        ),
-        Check(
-            "2 layers, new pairs shown once: accuracy",
-            lambda f: at_end(f, "few-shot", LOCAL),
-            at_least=0.5,
-            otherwise="The network does not learn from pairs that the text shows once.",
-        ),
-        Check(
-            "2 layers without the heads that look for repetitions, new pairs shown once: accuracy",
-            lambda f: at_end(f, "few-shot without", LOCAL),
-            at_most=0.25,
-            otherwise="The network learns from pairs in the text even without the heads that look for repetitions.",
-        ),
-        Check(
-            "1 layer, repetitions: accuracy",
-            lambda f: at_end(f, "repetitions", ONE),
-            at_most=0.5,
-            role="limit",
-            otherwise="One layer goes on with repeated phrases as well.",
-        ),
-        Check(
-            "1 layer, new pairs shown once: accuracy",
-            lambda f: at_end(f, "few-shot", ONE),
-            at_most=0.25,
-            role="limit",
-            otherwise="One layer learns from pairs in the text as well.",
-        ),
-    ),
-    plot=Plot(x="blocks of steps", y="few-shot", by="network"),
-)

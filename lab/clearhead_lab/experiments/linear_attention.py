@@ -11,7 +11,7 @@ from clearhead import config as c
 from clearhead.model import Layout, Tokens
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Role, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, accuracy, encoder, learn, stack
 from clearhead_lab.linear_attention import make_linear, with_linear_attention
 
@@ -61,50 +61,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
                 with_linear_attention(network)
             learn(network, lambda n=n, pairs=pairs: batch(n, pairs), steps=300 if quick else 700, lr=5e-3)
             yield Row({"attention": kind, "pairs": pairs}, {"accuracy": accuracy(network, *batch(64, pairs))})
-
-
-def growth(f: Figures, kind: str) -> float:
-    """How the FLOPs grow from 1,024 to 2,048 positions."""
-    return f.at("FLOPs", attention=kind, length=2048) / f.at("FLOPs", attention=kind, length=1024)
-
-
-def finds(kind: str, pairs: int, *, role: Role = "claim", otherwise: str = "") -> Check:
-    """The accuracy among this many pairs."""
-    what = f"{kind} attention, the value of a key among {pairs}: accuracy"
-
-    def figure(f: Figures) -> float:
-        return f.at("accuracy", attention=kind, pairs=pairs)
-
-    return Check(what, figure, at_least=0.9, role=role, otherwise=otherwise)
-
-
-EXPERIMENT = Experiment(
-    name="linear-attention",
-    claim="Linear attention breaks the quadratic cost and still reads texts of any length.",
-    source="document 003 (21, architectural efficiency); Katharopoulos et al. 2020; Arora et al. 2023",
-    measure=measure,
-    checks=(
-        Check(
-            "linear, FLOPs at twice the length",
-            lambda f: growth(f, "linear"),
-            at_most=2.1,
-            otherwise="Linear attention costs more than twice as much at twice the length.",
-        ),
-        Check(
-            "exact, FLOPs at twice the length",
-            lambda f: growth(f, "exact"),
-            at_least=3.0,
-            otherwise="Exact attention costs less than three times as much at twice the length.",
-        ),
-        finds("linear", FEW, otherwise="Linear attention does not find the value of a key even among few."),
-        finds(
-            "linear",
-            MANY,
-            role="limit",
-            otherwise="Linear attention keeps a matrix of one size, whatever the length: among more keys than fit"
-            " into it, it does not find the value that exact attention finds.",
-        ),
-        finds("exact", MANY, role="control"),
-    ),
-    plot=Plot(x="pairs", y="accuracy", by="attention"),
-)

@@ -9,7 +9,7 @@ from clearhead import config as c
 from clearhead.config.adapter import AdapterConfig
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import decoder, learn, mean_loss
 from clearhead_lab.written import N_CHARACTERS, Written, library, manual
 
@@ -48,52 +48,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             learn(made, lambda: library().batch(BATCH, LENGTH), steps=steps, lr=RATES[kind], warmup=warmup)
             name = f"{kind}, rank {rank}" if rank else kind
             yield Row({"training": name, "blocks of steps": i}, told(made))
-
-
-def gain(f: Figures, rank: int) -> float:
-    """What adapters gain on code over what training all weights gains in the same steps."""
-
-    def loss(training: str) -> float:
-        return f.at("loss on code", training=training, **{"blocks of steps": BLOCKS})
-
-    before = f.at("loss on code", training="English only")
-    return (before - loss(f"LoRA, rank {rank}")) / (before - loss("all weights"))
-
-
-EXPERIMENT = Experiment(
-    name="lora",
-    claim="Adapters of low rank, a few percent of the weights, adapt a network as well as training all of it.",
-    source="document 003 (techniques); Hu et al. 2021",
-    measure=measure,
-    checks=(
-        Check(
-            "rank 4: share of the weights",
-            lambda f: f.at("share", training="LoRA, rank 4"),
-            at_most=0.1,
-            otherwise="The adapters are more than a tenth of the weights.",
-        ),
-        Check(
-            "rank 4: gain over that of all weights",
-            lambda f: gain(f, 4),
-            at_least=0.9,
-            otherwise="The adapters learn most of what all weights learn, but not as much.",
-        ),
-        Check(
-            "rank 1: gain over that of all weights",
-            lambda f: gain(f, 1),
-            at_least=0.9,
-            role="limit",
-            otherwise="Rank 1 is too low: such adapters learn less than all weights do.",
-        ),
-        Check(
-            "training all weights: fall of the loss on code",
-            lambda f: (
-                f.at("loss on code", training="English only")
-                - f.at("loss on code", training="all weights", **{"blocks of steps": BLOCKS})
-            ),
-            at_least=0.1,
-            role="control",
-        ),
-    ),
-    plot=Plot(x="blocks of steps", y="loss on code", by="training"),
-)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Transformer
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.experts import mixtures, with_experts
 from clearhead_lab.learning import IGNORED, decoder, learn, mean_loss, size
 from clearhead_lab.texts import Chain
@@ -76,52 +76,3 @@ def measure(seed: int, quick: bool) -> Iterator[Row]:
         if kind == "eight experts":
             values["words with their language's expert"] = sorted_by_language(network, languages)
         yield Row({"feed-forward": kind}, values)
-
-
-def closed(f: Figures) -> float:
-    """How much of the way from the narrow network's loss to the wide one's the experts go."""
-    narrow, experts, wide = (f.at("loss over entropy", **{"feed-forward": kind}) for kind in KINDS)
-    return (narrow - experts) / (narrow - wide)
-
-
-def of_experts(f: Figures, name: str) -> float:
-    """A figure of the network with experts."""
-    return f.at(name, **{"feed-forward": "eight experts"})
-
-
-EXPERIMENT = Experiment(
-    name="mixture-of-experts",
-    claim="Experts give the quality of all their weights for the compute of one, and each takes a subject.",
-    source="document 003 (22, mixture of experts and routing); Shazeer et al. 2017; Fedus et al. 2021",
-    measure=measure,
-    checks=(
-        Check(
-            "weights over those that a word goes through",
-            lambda f: of_experts(f, "weights") / of_experts(f, "used"),
-            at_least=2.0,
-            otherwise="A word goes through more than half of the weights.",
-        ),
-        Check(
-            "way from the narrow network's loss to the wide one's",
-            closed,
-            at_least=0.5,
-            otherwise="The experts are no better than one of them.",
-        ),
-        Check(
-            "the whole way",
-            closed,
-            at_least=0.9,
-            role="limit",
-            otherwise="The experts are better than one of them, but not as good as one network of all their weights.",
-        ),
-        Check(
-            "words that go to their language's expert (1/8 by chance)",
-            lambda f: of_experts(f, "words with their language's expert"),
-            at_least=0.8,
-            role="limit",
-            otherwise="The experts have the quality of all their weights, but none of them takes a subject: the"
-            " words of a language spread over several.",
-        ),
-    ),
-    plot=Plot(x="feed-forward", y="loss over entropy"),
-)

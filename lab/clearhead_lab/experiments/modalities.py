@@ -12,7 +12,7 @@ from clearhead.data.image_sets import idx
 from clearhead.model import Tokens, Transformer
 from clearhead_lab.classifiers import counts, predicted, standardised
 from clearhead_lab.datasets import datasets
-from clearhead_lab.experiment import Check, Experiment, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, encoder, learn, size
 from clearhead_lab.reviews import LONGEST, Reviews, Words, batches
 
@@ -104,51 +104,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             "other weights": float(size(one.network) - blocks),
         }
         yield Row({"reads": name}, values)
-
-
-EXPERIMENT = Experiment(
-    name="modalities",
-    claim="One architecture reads words, pictures and digits: only the embedding and the head differ.",
-    source="document 003 (15 to 17, 19); Dosovitskiy et al. 2020",
-    measure=measure,
-    checks=(
-        Check(
-            "weights of the blocks, largest over smallest",
-            lambda f: max(f.all("weights of the blocks")) / min(f.all("weights of the blocks")),
-            at_least=1.0,
-            at_most=1.0,
-            role="control",
-        ),
-        Check(
-            "words: accuracy",
-            lambda f: f.at("accuracy", reads="words"),
-            at_least=0.7,
-            otherwise="The architecture does not learn to read words.",
-        ),
-        Check(
-            "pictures: accuracy",
-            lambda f: f.at("accuracy", reads="pictures"),
-            at_least=0.9,
-            otherwise="The architecture does not learn to read pictures.",
-        ),
-        Check(
-            "digits: accuracy",
-            lambda f: f.at("accuracy", reads="digits"),
-            at_least=0.95,
-            otherwise="The architecture does not learn to sort digits.",
-        ),
-        *(
-            Check(
-                f"{reads}: accuracy less that of a linear classifier",
-                lambda f, reads=reads: f.at("accuracy", reads=reads) - f.at("linear", reads=reads),
-                at_least=0.0,
-                role="limit",
-                otherwise=f"One architecture reads all three, but with {reads} it is behind a linear classifier.",
-            )
-            for reads in ("words", "pictures", "digits")
-        ),
-    ),
-    plot=Plot(x="reads", y="accuracy"),
-    needs=("sklearn",),
-    data=("sst2", "mnist"),
-)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.model.norm import LayerNorm
 from clearhead_lab.batch_norm import BatchNorm
-from clearhead_lab.experiment import Check, Experiment, Plot, Row
+from clearhead_lab.experiment import Row
 
 WIDTH, LENGTH = 32, 64
 
@@ -42,46 +42,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
     one = torch.randn(1, 1, WIDTH).expand(1, 2, WIDTH)
     for name, norm in NORMS.items():
         yield Row({"norm": name, "batch": "one vector"}, {"output": norm(one).square().mean().sqrt().item()})
-
-
-EXPERIMENT = Experiment(
-    name="norm-padding",
-    claim="Padding distorts BatchNorm by lowering its mean, a batch of one empties it; LayerNorm feels neither.",
-    source="documents 000 (17.2), 003 (08.4); Ba et al. 2016",
-    measure=measure,
-    checks=(
-        Check(
-            "LayerNorm, 75% padding: change",
-            lambda f: f.at("change", norm="LayerNorm", padding=0.75),
-            at_most=1e-6,
-            otherwise="Padding changes what LayerNorm gives for real positions.",
-        ),
-        Check(
-            "BatchNorm, mean 3, 50% padding: change",
-            lambda f: f.at("change", norm="BatchNorm", mean=3.0, padding=0.5),
-            at_least=0.3,
-            otherwise="Padding changes what BatchNorm gives for real positions only a little.",
-        ),
-        Check(
-            "BatchNorm, one vector: output",
-            lambda f: f.at("output", norm="BatchNorm"),
-            at_most=1e-6,
-            otherwise="BatchNorm gives something for a batch of one vector.",
-        ),
-        Check(
-            "LayerNorm, one vector: output",
-            lambda f: f.at("output", norm="LayerNorm"),
-            at_least=0.9,
-            otherwise="LayerNorm gives nothing for a batch of one vector.",
-        ),
-        Check(
-            "BatchNorm, mean 0, 50% padding: change",
-            lambda f: f.at("change", norm="BatchNorm", mean=0.0, padding=0.5),
-            at_most=0.1,
-            role="limit",
-            otherwise="The mean is not the only reason: where it is 0 and zeros leave it there, padding distorts"
-            " BatchNorm by the deviation.",
-        ),
-    ),
-    plot=Plot(x="padding", y="change", by="norm"),
-)

@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.batch_norm import with_batch_norm
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, decoder, learn, mean_loss
 from clearhead_lab.written import N_CHARACTERS, manual
 
@@ -55,57 +55,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             with torch.no_grad():
                 loss = mean_loss(network, *manual().valid_batch(128, LENGTH)).item()
             yield Row({"batches": kind, "norm": norm}, {"loss": loss, "change": change_by_future(network)})
-
-
-def worse(f: Figures, batches: str) -> float:
-    """The loss with BatchNorm less that with LayerNorm."""
-    return f.at("loss", norm="BatchNorm", batches=batches) - f.at("loss", norm="LayerNorm", batches=batches)
-
-
-EXPERIMENT = Experiment(
-    name="norm-training",
-    claim="BatchNorm fails in a Transformer where texts are padded or batches small; LayerNorm does not.",
-    source="documents 000 (17.2.1), 003 (08.4); Ba et al. 2016; Shen et al. 2020",
-    measure=measure,
-    checks=(
-        Check(
-            "texts with padding, loss with BatchNorm less with LayerNorm",
-            lambda f: worse(f, PADDED),
-            at_least=0.1,
-            otherwise="BatchNorm learns from texts with padding as well as LayerNorm does.",
-        ),
-        Check(
-            "one text in a batch, loss with BatchNorm less with LayerNorm",
-            lambda f: worse(f, SMALL),
-            at_least=0.1,
-            otherwise="BatchNorm learns from one text at a time as well as LayerNorm does.",
-        ),
-        Check(
-            "BatchNorm, in training: change of a logit by later characters",
-            lambda f: min(f.all("change", norm="BatchNorm")),
-            at_least=1e-3,
-            otherwise="BatchNorm does not let later characters change earlier logits.",
-        ),
-        Check(
-            "LayerNorm, in training: change of a logit by later characters",
-            lambda f: max(f.all("change", norm="LayerNorm")),
-            at_most=0.0,
-            otherwise="LayerNorm lets later characters change earlier logits.",
-        ),
-        Check(
-            "16 whole texts, loss with BatchNorm less with LayerNorm",
-            lambda f: worse(f, WHOLE),
-            at_most=0.05,
-            role="limit",
-            otherwise="Padding and small batches are not the only reason: BatchNorm is worse in large batches of whole"
-            " texts too.",
-        ),
-        Check(
-            "LayerNorm: worst loss less that of the frequencies alone",
-            lambda f: max(f.all("loss", norm="LayerNorm")) - f.at("loss", batches="frequencies alone"),
-            at_most=-0.2,
-            role="control",
-        ),
-    ),
-    plot=Plot(x="batches", y="loss", by="norm"),
-)

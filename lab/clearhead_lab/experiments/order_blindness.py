@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Transformer
-from clearhead_lab.experiment import Check, Experiment, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, decoder, encoder, learn
 
 SYMBOLS, LENGTH = 16, 8
@@ -36,40 +36,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         with torch.no_grad():
             change = (network(tokens) - network(tokens[:, torch.randperm(LENGTH)])).abs().max().item()
         yield Row({"network": kind}, {"change": change, "accuracy": accuracy(network, tokens, labels)})
-
-
-EXPERIMENT = Experiment(
-    name="order-blindness",
-    claim="Without positions, attention does not see the order of its input.",
-    source="documents 000 (15.1), 001, 003 (07); Vaswani et al. 2017, 3.5",
-    measure=measure,
-    checks=(
-        Check(
-            "pooled output under a permutation, no positions: change",
-            lambda f: f.at("change", network="both ways, no positions"),
-            at_most=1e-4,
-            otherwise="The output changes under a permutation even without positions.",
-        ),
-        Check(
-            "which symbol came first, no positions: accuracy",
-            lambda f: f.at("accuracy", network="both ways, no positions"),
-            at_most=0.6,
-            otherwise="A network without positions tells which symbol came first.",
-        ),
-        Check(
-            "which symbol came first, sinusoidal positions: accuracy",
-            lambda f: f.at("accuracy", network="both ways, sinusoidal"),
-            at_least=0.9,
-            role="control",
-        ),
-        Check(
-            "which symbol came first, causal mask and no positions: accuracy",
-            lambda f: f.at("accuracy", network="causal, no positions"),
-            at_most=0.6,
-            role="limit",
-            otherwise="Under a causal mask a network sees the order even without positions, because each place"
-            " reads only what stands before it.",
-        ),
-    ),
-    plot=Plot(x="network", y="accuracy"),
-)

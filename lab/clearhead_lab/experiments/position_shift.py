@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model.positions import RotaryEncoding
 from clearhead_lab.examples.parts import encoding, frequency
-from clearhead_lab.experiment import Check, Experiment, Plot, Row
+from clearhead_lab.experiment import Row
 
 WIDTH = 64
 
@@ -47,46 +47,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
                 "rotary ahead minus behind": (turned - rotary_products(-k, q, key)).abs().mean().item(),
             },
         )
-
-
-EXPERIMENT = Experiment(
-    name="position-shift",
-    claim="A shift by k positions is one rotation of the encoding; the product of two encodings tells the distance.",
-    source="documents 000 (15.6), 003 (07.12); Vaswani et al. 2017, 3.5; Su et al. 2021",
-    measure=measure,
-    checks=(
-        Check(
-            "largest error of the rotation",
-            lambda f: max(f.all("error of the rotation")),
-            at_most=1e-3,
-            otherwise="A rotation does not give the shifted encoding.",
-        ),
-        Check(
-            "product of two encodings: spread over starts",
-            lambda f: max(f.all("spread over starts")),
-            at_most=1e-2,
-            otherwise="The product of two encodings depends on where they are, not on their distance alone.",
-        ),
-        Check(
-            "rotary q·k: spread over starts",
-            lambda f: max(f.all("spread of rotary products")),
-            at_most=1e-2,
-            otherwise="The product of two rotated vectors depends on where they are, not on their distance alone.",
-        ),
-        Check(
-            "product of two encodings at distance 100 over that at distance 50: it falls",
-            lambda f: f.at("product", distance=100) / f.at("product", distance=50),
-            at_most=1.0,
-            role="limit",
-            otherwise="The product does not fall steadily with the distance: it is larger at 100 positions than at 50.",
-        ),
-        Check(
-            "rotary q·k: difference of ahead and behind",
-            lambda f: max(f.all("rotary ahead minus behind")),
-            at_least=0.1,
-            role="limit",
-            otherwise="Rotated vectors do not tell ahead from behind either.",
-        ),
-    ),
-    plot=Plot(x="distance", y="product", log_x=True),
-)

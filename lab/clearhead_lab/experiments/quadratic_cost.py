@@ -11,7 +11,7 @@ from clearhead.model import Layout, Tokens, Transformer, cost
 from clearhead.model.attention import Attention, Kernel
 from clearhead.model.attention_bias import AttentionBias
 from clearhead_lab.examples.parts import on_meta
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import stack
 
 WIDTH = 64
@@ -47,57 +47,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
             yield Row({"kernel": kernel, "length": n}, values)
     for n in (512, 1024):
         yield Row({"block of width": 512.0, "length": n}, {"FLOPs": float(reckoned(n, explicit=True, d_model=512)[0])})
-
-
-def growth(f: Figures, name: str, kernel: str) -> float:
-    """How the figure grows from 1,024 to 2,048 positions."""
-    return f.at(name, kernel=kernel, length=2048) / f.at(name, kernel=kernel, length=1024)
-
-
-EXPERIMENT = Experiment(
-    name="quadratic-cost",
-    claim="Twice the length costs four times the compute and the memory.",
-    source="documents 002, 003 (20.1, 21); Vaswani et al. 2017, table 1; Dao et al. 2022",
-    measure=measure,
-    checks=(
-        Check(
-            "explicit, numbers kept at twice the length",
-            lambda f: growth(f, "numbers kept", "explicit"),
-            at_least=3.9,
-            at_most=4.1,
-            otherwise="Explicit attention does not keep four times the numbers at twice the length.",
-        ),
-        Check(
-            "fused, numbers kept at twice the length",
-            lambda f: growth(f, "numbers kept", "fused"),
-            at_least=3.9,
-            role="limit",
-            otherwise="The memory need not grow so: a fused kernel, with the same outputs, keeps twice as much"
-            " at twice the length.",
-        ),
-        Check(
-            "explicit, FLOPs of a block of width 64 at twice the length",
-            lambda f: growth(f, "FLOPs", "explicit"),
-            at_least=3.0,
-            otherwise="The FLOPs of a narrow block grow less than threefold at twice the length.",
-        ),
-        Check(
-            "FLOPs of a block of width 512, 1,024 positions over 512",
-            lambda f: (
-                f.at("FLOPs", length=1024, **{"block of width": 512.0})
-                / f.at("FLOPs", length=512, **{"block of width": 512.0})
-            ),
-            at_least=3.9,
-            role="limit",
-            otherwise="In a wide block at usual lengths most of the compute is not in the scores, so twice the"
-            " length costs less than four times as much.",
-        ),
-        Check(
-            "fused and explicit outputs: difference",
-            lambda f: max(f.all("difference", kernel="fused")),
-            at_most=1e-5,
-            role="control",
-        ),
-    ),
-    plot=Plot(x="length", y="ms", by="kernel", log_x=True, log_y=True),
-)

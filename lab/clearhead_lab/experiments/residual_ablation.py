@@ -9,7 +9,7 @@ from clearhead import config as c
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Block
-from clearhead_lab.experiment import Check, Experiment, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import stack
 
 TOKENS = 24
@@ -72,60 +72,3 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
                     "gradient": gradient.norm().item(),
                 },
             )
-
-
-EXPERIMENT = Experiment(
-    name="residual-ablation",
-    claim="Without residual connections tokens become alike and gradients vanish; without norms sizes explode.",
-    source="documents 000 (19.1), 001, 003 (08); Dong et al. 2021; He et al. 2015",
-    measure=measure,
-    checks=(
-        Check(
-            "attention alone, 4 deep: share of differences",
-            lambda f: f.at("share of differences", parts="attention alone", depth=4),
-            at_most=0.05,
-            otherwise="Four blocks of attention alone keep the differences between tokens.",
-        ),
-        Check(
-            "norm without residual, 12 deep: likeness",
-            lambda f: f.at("likeness", parts="norm", depth=12),
-            at_least=0.9,
-            otherwise="Without residual connections tokens stay different.",
-        ),
-        Check(
-            "residual and norm, 12 deep: share of differences",
-            lambda f: f.at("share of differences", parts="residual and norm", depth=12),
-            at_least=0.1,
-            otherwise="Tokens become alike with residual connections too.",
-        ),
-        Check(
-            "residual and norm, 12 deep: likeness",
-            lambda f: f.at("likeness", parts="residual and norm", depth=12),
-            at_most=0.5,
-            role="limit",
-            otherwise="Residual connections slow it down, they do not prevent it: in 12 new blocks the tokens"
-            " come to point in a similar direction.",
-        ),
-        Check(
-            "neither, 12 deep over 1 deep: gradient",
-            lambda f: f.at("gradient", parts="neither", depth=12) / f.at("gradient", parts="neither", depth=1),
-            at_most=1e-3,
-            otherwise="The gradient does not vanish without residual connections and norms.",
-        ),
-        Check(
-            "residual without norm, 12 deep over residual and norm: size",
-            lambda f: f.at("size", parts="residual", depth=12) / f.at("size", parts="residual and norm", depth=12),
-            at_least=10.0,
-            role="limit",
-            otherwise="Without norms the states do not explode.",
-        ),
-        Check(
-            "norm without residual, 12 deep over 1 deep: gradient vanishes",
-            lambda f: f.at("gradient", parts="norm", depth=12) / f.at("gradient", parts="norm", depth=1),
-            at_most=1e-3,
-            role="limit",
-            otherwise="Norms keep the gradient alive where residual connections are missing: it vanishes without both.",
-        ),
-    ),
-    plot=Plot(x="depth", y="likeness", by="parts", log_x=True),
-)

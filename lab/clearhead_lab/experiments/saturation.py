@@ -6,7 +6,7 @@ import torch
 
 from clearhead import config as c
 from clearhead_lab.examples.parts import scores_of, weights_of
-from clearhead_lab.experiment import Check, Experiment, Plot, Row
+from clearhead_lab.experiment import Row
 from clearhead_lab.learning import copying, decoder, final, learn
 
 KEYS = 16
@@ -39,54 +39,3 @@ def trained(scale: float, *, quick: bool) -> float:
     changes = dict(n_layers=1, n_heads=1, d_head=256, attn_scale=scale, positions=c.Learned(max_length=16))
     network = decoder(16, d_model=64, d_ff=64, **changes)
     return final(learn(network, lambda: copying(16, 32, 16, back=1), steps=150 if quick else 300))
-
-
-EXPERIMENT = Experiment(
-    name="saturation",
-    claim="The variance of q·k is d_k; unscaled scores saturate the softmax until it stops learning.",
-    source="documents 000 (8.3), 001, 003 (04); Vaswani et al. 2017, 3.2.1",
-    measure=measure,
-    checks=(
-        Check(
-            "variance of q·k over d_k, 1024 wide",
-            lambda f: f.at("variance", d_k=1024, scaling="none") / 1024,
-            at_least=0.8,
-            at_most=1.2,
-            otherwise="The variance of q·k is not d_k.",
-        ),
-        Check(
-            "variance of q·k / sqrt(d_k), 1024 wide",
-            lambda f: f.at("variance", d_k=1024, scaling="1/sqrt(d_k)"),
-            at_least=0.8,
-            at_most=1.2,
-            otherwise="Division by the root of d_k does not bring the variance to 1.",
-        ),
-        Check(
-            "largest of 16 weights, unscaled, 1024 wide",
-            lambda f: f.at("largest weight", d_k=1024, scaling="none"),
-            at_least=0.9,
-            otherwise="Unscaled scores do not saturate the softmax.",
-        ),
-        Check(
-            "largest of 16 weights, scaled, 1024 wide",
-            lambda f: f.at("largest weight", d_k=1024, scaling="1/sqrt(d_k)"),
-            at_most=0.4,
-            otherwise="Scaled scores saturate the softmax as well.",
-        ),
-        Check(
-            "gradient through the softmax, unscaled over scaled, 1024 wide",
-            lambda f: f.at("gradient", d_k=1024, scaling="none") / f.at("gradient", d_k=1024, scaling="1/sqrt(d_k)"),
-            at_most=0.2,
-            otherwise="Unscaled scores do not weaken the gradient through the softmax.",
-        ),
-        Check(
-            "loss after training unscaled, 256 wide: still above 1",
-            lambda f: f.at("loss after training", scaling="none"),
-            at_least=1.0,
-            role="limit",
-            otherwise="The softmax saturates, but learning does not stop: the unscaled network learns the task"
-            " all the same.",
-        ),
-    ),
-    plot=Plot(x="d_k", y="largest weight", by="scaling", log_x=True),
-)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 
 from clearhead import config as c
-from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Row
+from clearhead_lab.experiment import Figures, Row
 from clearhead_lab.learning import decoder, learn, mean_loss, size
 from clearhead_lab.written import N_CHARACTERS, manual
 
@@ -30,6 +30,11 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         yield Row({"width": width, "weights": float(size(network.last_stack.blocks))}, {"loss": new})
 
 
+def largest_rise(f: Figures) -> float:
+    """The largest rise of the loss from one size to the next."""
+    return max(after - before for before, after in pairwise(f.all("loss")))
+
+
 def line(f: Figures) -> tuple[Sequence[float], Sequence[float], float, float]:
     """log weights and log loss of all sizes, and intercept and slope of the line through all but the largest."""
     x = [math.log(float(row.labels["weights"])) for row in f.rows]
@@ -50,33 +55,3 @@ def bend(f: Figures) -> float:
     """The gain in log loss for each doubling from the last size but one to the last, over that of the first two."""
     x, y, _, _ = line(f)
     return ((y[-2] - y[-1]) / (x[-1] - x[-2])) / ((y[0] - y[1]) / (x[1] - x[0]))
-
-
-EXPERIMENT = Experiment(
-    name="scaling",
-    claim="A larger network has a lower loss, by a power law, so small ones foretell how much.",
-    source="document 003 (advantages: scaling laws); Kaplan et al. 2020",
-    measure=measure,
-    checks=(
-        Check(
-            "largest rise of the loss from one size to the next",
-            lambda f: max(b - a for a, b in pairwise(f.all("loss"))),
-            at_most=0.0,
-            otherwise="A larger network has a higher loss than the one before.",
-        ),
-        Check(
-            "error of the largest's foretold loss over its gain on the next",
-            error,
-            at_most=0.5,
-            otherwise="The line through the smaller networks does not foretell the largest one's loss.",
-        ),
-        Check(
-            "gain for each doubling, last over first",
-            bend,
-            at_least=0.8,
-            role="limit",
-            otherwise="Each doubling gains less than the one before: the line bends at these sizes.",
-        ),
-    ),
-    plot=Plot(x="weights", y="loss", log_x=True, log_y=True),
-)

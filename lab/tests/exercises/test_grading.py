@@ -12,7 +12,7 @@ from clearhead_lab.exercise_commands import grade_command
 from clearhead_lab.exercises.exercise import FORMAT
 from clearhead_lab.exercises.grading import LIMIT, graded
 from clearhead_lab.exercises.sets import SETS
-from lab.tests.learners import learners
+from lab.tests.exercises.learners import learners
 
 LOOKING = SETS["looking"]()
 AT = "decoder.blocks.0.attn"

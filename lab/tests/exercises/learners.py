@@ -2,16 +2,21 @@
 down in its own manner.
 """
 
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations_with_replacement
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from clearhead_lab.exercises.exercise import SLIPS, Answer, Exercise, ExerciseSet, Way
+from clearhead_lab.exercises.exercise import SLIPS, Answer, ExerciseSet
 from clearhead_lab.exercises.judging import OTHER, RIGHT, Judge
-from lab.tests.manners import Manners
+from lab.tests.exercises.manners import Manners
 
+FOLDER = Path(__file__).with_name("learners")
 TOGETHER = 64
 """Answers that share a pass."""
 
@@ -29,10 +34,10 @@ def learners(given: ExerciseSet, n: int, seed: int = 0) -> Iterator[Learner]:
     """n learners for the right way and for each wrong way of every exercise."""
     for one in given.exercises:
         manners = Manners(one, given.models[one.model])
-        for name, way in ways(one).items():
+        for name, answers in ways(given.name)[one.name].items():
             random = Random(f"{seed} {one.name} {name}")
             for _ in range(n):
-                yield Learner(one.name, name, manners(way(random), random))
+                yield Learner(one.name, name, manners(drawn(answers, random), random))
 
 
 def undecided(given: ExerciseSet, n: int, seed: int = 0) -> Iterator[tuple[str, str, Learner]]:
@@ -43,9 +48,10 @@ def undecided(given: ExerciseSet, n: int, seed: int = 0) -> Iterator[tuple[str, 
         if one.kind != "edits":
             continue
         judge = Judge(one, given.models[one.model])
-        for first, second in combinations_with_replacement(ways(one), 2):
+        own = ways(given.name)[one.name]
+        for first, second in combinations_with_replacement(own, 2):
             random = Random(f"{seed} {one.name} {first} {second}")
-            answers = [_both(ways(one)[first](random), ways(one)[second](random)) for _ in range(n)]
+            answers = [_both(drawn(own[first], random), drawn(own[second], random)) for _ in range(n)]
             for answer, said in zip(answers, _judged(judge, answers), strict=True):
                 yield first, second, Learner(one.name, said, answer)
 
@@ -55,7 +61,7 @@ def slipped(given: ExerciseSet, seed: int = 0) -> Iterator[tuple[str, Learner]]:
     for one in given.exercises:
         if one.kind != "number":
             continue
-        number = one.way(Random(f"{seed} {one.name}"))["number"]
+        number = drawn(ways(given.name)[one.name][RIGHT], Random(f"{seed} {one.name}"))["number"]
         made = [(name, number / by) for name, factors in SLIPS.items() for by in factors if number]
         made.append((OTHER, 7.7 * number + 3.3))
         answers = [{"number": wrong} for _, wrong in made]
@@ -75,9 +81,30 @@ def misjudged(given: ExerciseSet, n: int, seed: int = 0) -> Iterator[tuple[Learn
         yield from ((learner, by) for learner, by in zip(own, said, strict=True) if by != learner.expected)
 
 
-def ways(one: Exercise) -> dict[str, Way]:
-    """The right way and the wrong ones, by their judgements."""
-    return {RIGHT: one.way, **{wrong.name: wrong.way for wrong in one.wrong}}
+@cache
+def ways(name: str) -> dict[str, dict[str, list[Any]]]:
+    """The answers that lead to each judgement of each exercise of a set."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def drawn(answers: list[Any], random: Random) -> Any:
+    """One of these answers, with a number from each of its ranges."""
+    return _filled(random.choice(answers), random)
+
+
+def _filled(form: Any, random: Random) -> Any:
+    match form:
+        case {"near": x, "by": by}:
+            written = [x + random.uniform(-by, by), round(x, 3), round(x, 4), math.trunc(1000 * x) / 1000]
+            return {"number": random.choice(written)}
+        case {"from": low, "to": high}:
+            return random.uniform(low, high)
+        case Mapping():
+            return {key: _filled(value, random) for key, value in form.items()}
+        case list():
+            return [_filled(value, random) for value in form]
+        case _:
+            return form
 
 
 def _judged(judge: Judge, answers: list[dict[str, Any]]) -> Iterator[str]:
