@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from clearhead.explorer.answering.requests import Asked, Change, EditRequest, Natural, Number
+from clearhead.explorer.answering.questions import Asked, Change, EditRequest, Natural, Number
 from pydantic import Field
 
 from clearhead.api import Model
