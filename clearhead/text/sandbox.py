@@ -38,7 +38,8 @@ class Environment(ImmutableSandboxedEnvironment):
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, LoopControlExtension])
         self.filters["tojson"] = _to_json
-        self.globals |= {"raise_exception": _raise, "strftime_now": _now}
+        own: dict[str, Any] = {"raise_exception": _raise, "strftime_now": _now}
+        self.globals.update(own)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
         raise jinja2.exceptions.SecurityError(f"access to {attribute!r} of {type(obj).__name__!r} is unsafe")
