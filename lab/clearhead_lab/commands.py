@@ -1,58 +1,48 @@
-"""`clearhead lab`: the worked examples and the experiments."""
+"""`clearhead lab`, which the command line finds by the entry point `clearhead.commands`."""
 
-import json
+import json as json_library
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGINT
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import App, Parameter
+
+from clearhead.cli.options import Flag
 from clearhead.commands import check_positive, tell
-from clearhead.commands.train import next_folder
 from clearhead.errors import Interrupted, UserError
+from clearhead_lab.exercise_commands import exercises, grade
 
 if TYPE_CHECKING:
     from clearhead_lab.experiment import Experiment, Result
 
-
-def examples_command(ids: Sequence[str], *, errata: bool, as_json: bool) -> None:
-    """Prints the verdict of each record, or the page of those that do not reproduce."""
-    from clearhead_lab.examples.records import chosen, numbers
-    from clearhead_lab.examples.telling import lines, page
-    from clearhead_lab.examples.verdicts import judged, tally
-
-    if errata and as_json:
-        raise UserError("examples: expected one of --errata and --json, got both; leave one of them out")
-    results = list(judged(chosen(ids)))
-    if errata:
-        print(page(results), end="")
-        return
-    if as_json:
-        for one in results:
-            printed = one.record.printed
-            flat = list(numbers(printed)) if isinstance(printed, list) else printed
-            print(json.dumps({"id": one.record.id, "printed": flat, "ours": one.ours, "verdict": one.verdict}))
-        return
-    print("\n".join(lines(results)).lstrip("\n"))
-    print(f"\n{tally(results)}.\n✓ reproduces  ≈ off by rounding  ✗ wrong  · no printed answer  ? cannot be checked")
+app = App(
+    name="lab", group="Learn", help="Run the worked examples and the claims about the Transformer, and judge them."
+)
+app.command(exercises)
+app.command(grade)
 
 
-def default_command(words: Sequence[str], commands: Sequence[str]) -> None:
-    """Lists the experiments. Raises UserError for words that are no command, with the nearest one."""
+@app.default
+def lab(*words: Annotated[str, Parameter(show=False)]) -> None:
+    """List the experiments, each with its claim and source."""
     from clearhead_lab.experiments import experiments
 
     if not words:
-        list_command()
+        list_experiments()
         return
+    commands = [name for name in app if not name.startswith("-")]
     nearest = get_close_matches(words[0].lower(), [*commands, *experiments()], n=1)
     name = nearest[0] if nearest else "list"
     remedy = f"run {name}" if name in experiments() else name
     raise UserError(f"lab: expected {', '.join(sorted(commands))}, got {words[0]!r}; try `clearhead lab {remedy}`")
 
 
-def list_command() -> None:
-    """Prints each experiment by topic, with its claim and source, and what it needs."""
+@app.command(name="list")
+def list_experiments() -> None:
+    """List the experiments, each with its claim and source."""
     from clearhead_lab.experiments import topics
     from clearhead_lab.running import PACKAGES
 
@@ -70,12 +60,25 @@ def list_command() -> None:
     )
 
 
-def run_command(names: Sequence[str], *, quick: bool, seeds: int | None, out: Path | None, data: Path | None) -> None:
-    """Runs experiments, or `all`: claim, table and verdict on standard output, files in a folder.
+@app.command
+def run(
+    *names: str, quick: Flag = False, seeds: int | None = None, out: Path | None = None, data: Path | None = None
+) -> None:
+    """Measure claims: prints each with its source, a table, and whether it holds by thresholds that the code states.
 
-    Several are written into subfolders and end with a line for each. `all` leaves out those whose packages or data
-    are missing. Raises UserError if they are named, and Interrupted after Ctrl-C, when what is measured is kept.
+    Writes a figure and a JSON file. Ctrl-C keeps the seeds that are finished; a run with the same --out goes on.
+
+    Args:
+        names: Experiments, as `clearhead lab` lists them, or all.
+        quick: Smaller sizes and one seed, in about half a minute. A seed in full size takes up to three minutes.
+        seeds: Repetitions with other random numbers, of which the figures are means with their range (default: 3; 1
+            with --quick).
+        out: Folder for figure.svg and result.json, in subfolders if there are several experiments (default:
+            runs/lab-NAME-1, -2, ...). Seeds that it holds already are not measured again.
+        data: Folder of the real data that some experiments read, as docs/lab.md lays it out (default: the environment
+            variable CLEARHEAD_SHARED_DATA).
     """
+    from clearhead.commands.train import next_folder
     from clearhead_lab.datasets import data_in
     from clearhead_lab.reporting import overview
     from clearhead_lab.results import prepare
@@ -146,8 +149,46 @@ def _kept(results: "Sequence[Result]", n_chosen: int, folder: Path) -> str:
     return f"kept {some} in {folder}; the same command with --out {folder} continues from there"
 
 
-def table_command(folder: Path, *, into: Path | None) -> None:
-    """Prints the table of all experiments from the results in a folder, or puts it into a page."""
+@app.command
+def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
+    """Compute the worked examples of the source documents and compare them with what is printed.
+
+    The engine's own parts compute each record. Prints its verdict; where a number is wrong, the right value and the
+    cause.
+
+    Args:
+        ids: Records to compute, such as s0-09, or the beginning of ids: s2 for all of document 002 (default: all).
+        errata: Print the page docs/errata.md.
+        json: Print one JSON object a record: id, printed, ours, verdict.
+    """
+    from clearhead_lab.examples.records import chosen, numbers
+    from clearhead_lab.examples.telling import lines, page
+    from clearhead_lab.examples.verdicts import judged, tally
+
+    if errata and json:
+        raise UserError("examples: expected one of --errata and --json, got both; leave one of them out")
+    results = list(judged(chosen(ids)))
+    if errata:
+        print(page(results), end="")
+        return
+    if json:
+        for one in results:
+            printed = one.record.printed
+            flat = list(numbers(printed)) if isinstance(printed, list) else printed
+            print(json_library.dumps({"id": one.record.id, "printed": flat, "ours": one.ours, "verdict": one.verdict}))
+        return
+    print("\n".join(lines(results)).lstrip("\n"))
+    print(f"\n{tally(results)}.\n✓ reproduces  ≈ off by rounding  ✗ wrong  · no printed answer  ? cannot be checked")
+
+
+@app.command
+def table(folder: Path, /, *, into: Path | None = None) -> None:
+    """Print a table of all experiments: verdict, the figure that decides, its spread and whether seeds agree.
+
+    Args:
+        folder: What `lab run all --out FOLDER` wrote.
+        into: A page, such as docs/lab.md, whose table to replace between its two marks.
+    """
     from clearhead_lab.experiments import experiments
     from clearhead_lab.table import kept, lines, put_into
 
@@ -160,10 +201,20 @@ def table_command(folder: Path, *, into: Path | None) -> None:
         print(f"Written into {into}")
 
 
-def walk_command(name: str | None, *, export: Path | None, port: int, browser: bool) -> None:
-    """Opens the explorer on a chain of the documents, in Learn; lists the chains without a name.
+@app.command
+def walk(
+    name: str | None = None, /, *, export: Path | None = None, port: int | None = None, browser: bool = True
+) -> None:
+    """Walk along a chain of the source documents in the explorer: its own numbers and matrices, step by step.
 
-    Of a chain that is no network it prints why, and what shows it.
+    Each step shows what the document prints and what is right, and why they differ. Prints the address of the page;
+    Ctrl-C ends it. Without a name it lists the chains.
+
+    Args:
+        name: A chain, such as apple or game.
+        export: HTML file to write in place of serving; it needs no network.
+        port: Port of the page's server (default: a free one).
+        browser: Open the page, where there is a display.
     """
     from clearhead.commands.explore import serve
     from clearhead.explorer.answering.questions import RunRequest
@@ -191,7 +242,7 @@ def walk_command(name: str | None, *, export: Path | None, port: int, browser: b
         return Session(found.model(), name=found.name, text=found.text, walks=found.documents())
 
     if export is None:
-        serve(session, port=port, browser=browser, fragment=start)
+        serve(session, port=port or 0, browser=browser, fragment=start)
         return
     opened = session()
     replace_file(export, html_of(opened, opened.start, state=start))

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from clearhead.explorer.answering.questions import Asked, Change, EditRequest, Natural, Number
 from pydantic import Field
 
 from clearhead.api import Model
 from clearhead.config import Config
+from clearhead.explorer.answering.questions import Asked, Change, EditRequest, Natural, Number
 from clearhead_lab.exercises.language import Condition
 
 FORMAT = "clearhead-exercises/1"
