@@ -1,4 +1,4 @@
-"""Whether attention weights say which words a prediction depends on: against taking each word away."""
+"""Compares attention weights with the effect of taking each word away."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How many units of the feed-forward are active, and whether others are for another word."""
+"""Counts the active units of the feed-forward, and compares those of different words."""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -36,7 +36,7 @@ class Modality:
 
 
 def words(n: int) -> Modality:
-    """Whether a sentence of a review is favourable; the linear classifier reads TF-IDF."""
+    """Classifies sentences of reviews as favourable or not; the linear classifier reads TF-IDF."""
     train, test = Reviews.read("train"), Reviews.read("test").some(n)
     vocabulary, positions = Words.of(train.texts), c.Learned(max_length=LONGEST + 1)
     head = c.ClassificationHead(n_labels=2, pool="mean")
