@@ -6,7 +6,7 @@ from pathlib import Path
 from clearhead.errors import UserError, reason
 from clearhead_lab.experiment import Experiment, Result
 from clearhead_lab.reporting import by_seed, measured
-from clearhead_lab.results import FILE, judged
+from clearhead_lab.running import FILE, judged
 
 BEGIN, END = "<!-- lab table: begin -->", "<!-- lab table: end -->"
 """The lines of a page between which the table stands."""

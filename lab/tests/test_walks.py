@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.session import Session
-from clearhead_lab.commands import walk
+from clearhead_lab.app import walk
 from clearhead_lab.examples.records import numbers, records
 from clearhead_lab.examples.verdicts import compare
 from clearhead_lab.experiments import experiments

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 
 from clearhead.model import Layout, Tokens, Transformer
+from clearhead_lab.classifiers import readable
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import copying, learn, published
-from clearhead_lab.probing import readable
 
 WORDS, LENGTH, BACK = 200, 64, 3
 TRAINED = 64

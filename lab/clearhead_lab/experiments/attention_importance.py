@@ -9,9 +9,9 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import trace
+from clearhead_lab.datasets import LONGEST, Reviews, Words, batches
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, encoder, learn
-from clearhead_lab.reviews import LONGEST, Reviews, Words, batches
 
 SHORTEST = 6
 """Words of a sentence of which several can be compared."""

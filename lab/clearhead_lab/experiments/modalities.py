@@ -11,10 +11,9 @@ from clearhead.brief import brief
 from clearhead.data.image_sets import idx
 from clearhead.model import Tokens, Transformer
 from clearhead_lab.classifiers import counts, predicted, standardised
-from clearhead_lab.datasets import datasets
+from clearhead_lab.datasets import LONGEST, Reviews, Words, batches, datasets
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, encoder, learn, size
-from clearhead_lab.reviews import LONGEST, Reviews, Words, batches
 
 WIDTH, DIGITS, CLASSES = 64, 8, 10
 PIXELS, PATCH = 28, 7

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from clearhead.model.norm import LayerNorm
-from clearhead_lab.batch_norm import BatchNorm
 from clearhead_lab.experiment import Row
+from clearhead_lab.replacements import BatchNorm
 
 WIDTH, LENGTH = 32, 64
 

@@ -9,7 +9,7 @@ import torch
 from clearhead import config as c
 from clearhead_lab.experiment import Figures, Row
 from clearhead_lab.learning import decoder, learn, mean_loss, size
-from clearhead_lab.written import N_CHARACTERS, manual
+from clearhead_lab.texts import N_CHARACTERS, manual
 
 LENGTH, BATCH, WIDTH_OF_HEAD = 64, 16, 8
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.explorer.session import Session
-from clearhead_lab.commands import walk
+from clearhead_lab.app import walk
 from clearhead_lab.walks import chains
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees

@@ -81,7 +81,7 @@ def run(
     from clearhead.commands.train import next_folder
     from clearhead_lab.datasets import data_in
     from clearhead_lab.reporting import overview
-    from clearhead_lab.results import prepare
+    from clearhead_lab.running import prepare
 
     check_positive(seeds=seeds)
     n_seeds = seeds or (1 if quick else 3)
