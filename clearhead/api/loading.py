@@ -49,7 +49,7 @@ from clearhead.storage import checkpoints
 from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
 from clearhead.text import formats
-from clearhead.text.special_tokens import source_marks
+from clearhead.text.special_tokens import source_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 _log = logging.getLogger("clearhead")
@@ -194,7 +194,7 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None, tokenizer: 
     beside = {"images": images_of(folder, config), "sounds": sounds_of(folder, config), "sentences": pooled}
     recipe, contract = saved.json.get(RECIPE), Contract()
     if head is None and recipe is not None:
-        n_marks = len(source_marks(found)) if found is not None and len(config.stacks) == 2 else 0
+        n_marks = len(source_tokens(found)) if found is not None and len(config.stacks) == 2 else 0
         contract = Contract.of_recipe(recipe, n_marks, where=folder / RECIPE)
     elif head is None:
         contract = Contract.read(saved.json.get(CONTRACT, {}), folder / CONTRACT)

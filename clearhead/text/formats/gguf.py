@@ -28,7 +28,7 @@ from clearhead.text.formats.byte_pairs import (
 )
 from clearhead.text.formats.checked import AGAIN, guarded, json_object
 from clearhead.text.formats.sentence_pieces import open_model
-from clearhead.text.formats.special import CLEANS, content_of, mark_ends, name_customary
+from clearhead.text.formats.special import CLEANS, content_of, name_customary, set_end_template
 from clearhead.text.formats.wire import PieceKind, from_rows
 from clearhead.text.schemes import SPACE
 
@@ -191,7 +191,7 @@ def _merged(metadata: Mapping[str, Any], settings: dict[str, object], where: str
     ends = {"bos": split.begins, "eos": False}
     names = [content_of(settings.get(f"{end}_token")) for end in ends]
     asked = [settings.get(f"add_{end}_token", default) for end, default in ends.items()]
-    mark_ends(library, *(name if wanted else None for name, wanted in zip(names, asked, strict=True)))
+    set_end_template(library, *(name if wanted else None for name, wanted in zip(names, asked, strict=True)))
     return library
 
 

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from clearhead.errors import UserError
 from clearhead.text.formats.checked import flag, vocabulary
-from clearhead.text.formats.special import content_of, mark_ends, template
+from clearhead.text.formats.special import content_of, set_end_template, template
 from clearhead.text.formats.wire import MERGING, UNIGRAM, Piece, PieceKind, PieceModel, parse
 from clearhead.text.schemes import SPACE
 
@@ -52,7 +52,7 @@ def open_model(model: PieceModel, name: str, settings: dict[str, object], where:
         bos, eos = (content_of(settings.get(role)) for role in ("bos_token", "eos_token"))
         starts = flag(settings, "add_bos_token", model.bos_id >= 0) and bos is not None
         ends = flag(settings, "add_eos_token", model.bos_id < 0) and eos is not None
-        mark_ends(library, bos if starts else None, eos if ends else None)
+        set_end_template(library, bos if starts else None, eos if ends else None)
     return library
 
 

@@ -221,7 +221,7 @@ def template(library: tokenizers.Tokenizer, single: str, pair: str) -> None:
     library.post_processor = TemplateProcessing(single=single.split(), pair=pair.split(), special_tokens=marks)
 
 
-def mark_ends(library: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:
+def set_end_template(library: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:
     """Sets the template <s> $A </s> with the given marks. A second text gets marks of its own."""
     before, after = f"{bos} " if bos else "", f" {eos}" if eos else ""
     if not bos and not eos:
