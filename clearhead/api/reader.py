@@ -83,17 +83,17 @@ class Reader:
 
     @property
     def processor(self) -> "ImageProcessor | SoundProcessor | WaveProcessor | None":
-        """What makes numbers of images or sounds, if the model reads them."""
+        """The image or sound processor; None for a model of texts."""
         return self.sounds or self.images
 
     @property
     def reads_images(self) -> bool:
-        """Whether the input is an image."""
+        """True if the input is an image."""
         return isinstance(self.config.first.input, PatchInput)
 
     @property
     def reads_sounds(self) -> bool:
-        """Whether the input is a sound."""
+        """True if the input is a sound."""
         return isinstance(self.config.first.input, FrameInput | WaveInput)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -111,7 +111,7 @@ class Reader:
 
     @property
     def longest(self) -> int | None:
-        """Most tokens of a text: as in training, and for a classifier no more than its positions."""
+        """The most tokens of a text: as in training, and for a classifier no more than its positions."""
         stacks = self.config.stacks.values() if isinstance(self.config.head, ClassificationHead) else ()
         limits = [self.max_length, *(stack.max_length for stack in stacks)]
         return min((limit for limit in limits if limit is not None), default=None)
@@ -224,7 +224,7 @@ class Reader:
 
 
 def _together(rows: Sequence[Tokens], *, fill: int) -> Tokens:
-    """One batch of batches of one."""
+    """Joins batches of one row."""
     if len(rows) == 1:
         return rows[0]
     if rows[0].ids.is_floating_point() and rows[0].ids.ndim == 3:

@@ -1,4 +1,4 @@
-"""Special tokens: those around a text that a network reads or writes, and those of a vocabulary. Imports no torch."""
+"""Special tokens of a vocabulary, and around the texts that a network reads or writes. Imports no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,12 +43,15 @@ def template_tokens(tokenizer: Tokenizer, *, target: bool = False) -> SpecialTok
 
 
 def source_tokens(tokenizer: Tokenizer) -> SpecialTokens:
-    """Those around an encoder's input: the template's if there is one, otherwise the end token."""
+    """The special tokens around an encoder's input: the template's, or an end token without a template."""
     return template_tokens(tokenizer) if tokenizer.has_template else SpecialTokens(after=(tokenizer.need("eos"),))
 
 
 def target_tokens(tokenizer: Tokenizer, generation: GenerationConfig) -> SpecialTokens:
-    """Those of a decoder's output after its start token: the template's or the forced first token, and an end."""
+    """The special tokens of a decoder's output after its start token.
+
+    The first is the forced one or the template's. The last ends the text.
+    """
     own, first = template_tokens(tokenizer, target=True), generation.forced_first_id
     return SpecialTokens(own.before if first is None else (first,), _ended(own.after, tokenizer, generation))
 
@@ -73,7 +76,10 @@ def start_again(tokenizer: Tokenizer, generation: GenerationConfig, texts: Seque
 
 
 def document_tokens(tokenizer: Tokenizer, generation: GenerationConfig) -> SpecialTokens:
-    """Those around a language model's document: the template's or the begin token if there is one, and an end."""
+    """The special tokens around a language model's document.
+
+    The first is the template's or the begin token, if the tokenizer has one. The last ends the text.
+    """
     own, begin = template_tokens(tokenizer), tokenizer.bos_id
     if not tokenizer.has_template and begin is not None:
         own = SpecialTokens(before=(begin,))
@@ -93,7 +99,7 @@ MASK = "<mask>"
 
 
 def special_ids(tokenizer: Tokenizer) -> set[int]:
-    """The ids that are no part of a text, such as those of padding and of the ends of a text."""
+    """The ids of tokens that are no part of a text, such as padding."""
     library = tokenizer.library
     added = {i for i, token in library.get_added_tokens_decoder().items() if token.special}
     named = {library.token_to_id(token) for token in tokenizer.special_tokens.values()}

@@ -124,7 +124,7 @@ class Tokenizer:
 
     @classmethod
     def find(cls, folder: Path) -> Self | None:
-        """As `load`, but returns None if the folder has no tokenizer. A malformed one is still an error."""
+        """Reads a folder's tokenizer, or returns None if it has none. Raises UserError for a malformed one."""
         files = formats.read_folder(folder)
         return cls.from_files(files, where=str(folder)) if formats.is_there(files) else None
 
@@ -196,7 +196,7 @@ class Tokenizer:
 
     @property
     def has_template(self) -> bool:
-        """Whether the tokenizer has a template of its own that puts special tokens around a text."""
+        """True if the tokenizer has a template of its own that puts special tokens around a text."""
         return self._sides is not None or self.library.num_special_tokens_to_add(is_pair=False) > 0
 
     def encode(
@@ -260,7 +260,7 @@ class Tokenizer:
 
     @cached_property
     def _cleans(self) -> bool:
-        """Whether decoding drops spaces before punctuation. A model with merges needs a second field for it."""
+        """True if decoding drops spaces before punctuation. A model with merges needs a second field for it."""
         model = self._parts["model"]
         assert isinstance(model, dict)
         return cleans(self.settings, merges="merges" in model)

@@ -203,7 +203,7 @@ def open_ranks(content: bytes, settings: dict[str, object], where: str) -> token
 
 
 def is_ranks(content: bytes) -> bool:
-    """Whether a file starts as tiktoken's files do."""
+    """True if a file starts as tiktoken's files do."""
     return re.match(rb"[A-Za-z0-9+/]{1,1024}={0,2} \d{1,8}\r?\n", content) is not None
 
 
