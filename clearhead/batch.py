@@ -22,6 +22,8 @@ from clearhead.capture.passes import Plan, Positions, recorded, windows
 from clearhead.config import ClassificationHead
 from clearhead.errors import UserError
 
+__all__ = ["Capture", "Classify", "Embed", "Predict", "Tag", "Translate"]
+
 Columns: TypeAlias = Mapping[str, Sequence[Any] | np.ndarray]
 """A value for each row, by the column's name."""
 B = TypeVar("B")

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+__all__ = ["Interrupted", "NumericError", "OutOfMemory", "Refusal", "UserError"]
+
 
 @dataclass(frozen=True)
 class Refusal:

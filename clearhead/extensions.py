@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 from clearhead.errors import UserError, reason
 
+__all__ = ["extensions", "load_extension"]
+
 Group = Literal["tasks", "families", "mechanisms", "places", "commands"]
 
 

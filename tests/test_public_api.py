@@ -1,0 +1,29 @@
+"""The stable names are those that docs/public-api.md states."""
+
+import re
+from importlib import import_module
+
+import pytest
+
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "public-api.md").read_text(encoding="utf-8")
+STATED = dict(re.findall(r"^\| `(clearhead[\w.]*)` \| (`[^|]+`) \|$", PAGE.partition("entry point")[0], re.MULTILINE))
+EXPERIMENTAL = re.findall(r"`(clearhead[\w.]+)`", PAGE.partition("\nExperimental:")[2])
+
+
+@pytest.mark.parametrize("module", STATED)
+def test_stable_names(module: str) -> None:
+    names = re.findall(r"`(\w+)`", STATED[module])
+    assert names == import_module(module).__all__
+    assert all(getattr(import_module(module), name) is not None for name in names)
+
+
+@pytest.mark.parametrize("module", EXPERIMENTAL)
+def test_experimental_modules_are_there(module: str) -> None:
+    assert import_module(module) is not None
+
+
+def test_the_page_states_both() -> None:
+    assert len(STATED) > 5
+    assert len(EXPERIMENTAL) > 5
