@@ -4,9 +4,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class UserError(ValueError):
 def refuse(field: object, expected: str, got: object = "", remedy: str = "") -> UserError:
     """The error to raise for a refused value."""
     return UserError(Refusal(str(field), expected, str(got), remedy))
+
+
+def expectation(mistake: Mapping[str, Any]) -> str:
+    """One of pydantic's errors as "expected ...", or the message of our own validator."""
+    return mistake["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
 
 
 class OutOfMemory(UserError):
