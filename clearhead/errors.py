@@ -79,12 +79,12 @@ MEMORY_SIGNS = (
 
 def sizes(*n_bytes: float) -> list[str]:
     """Numbers of bytes for people, with enough digits to distinguish unequal ones."""
-    told: list[str] = []
+    texts: list[str] = []
     for digits in range(1, 13):
-        told = [_size(n, digits) for n in n_bytes]
-        if len(set(told)) == len(set(n_bytes)):
+        texts = [_size(n, digits) for n in n_bytes]
+        if len(set(texts)) == len(set(n_bytes)):
             break
-    return told
+    return texts
 
 
 def _size(n_bytes: float, digits: int) -> str:
@@ -137,7 +137,7 @@ def compiling(field: str) -> Iterator[None]:
         known = sys.modules.get("torch._dynamo.exc")  # Its import takes seconds, and what failed has imported it.
         if known is None or not isinstance(error, known.BackendCompilerFailed):
             raise
-        said = reason(error.inner_exception)
+        cause = reason(error.inner_exception)
         raise UserError(
-            f"{field}: expected a machine on which torch.compile works, got {said}; leave it out"
+            f"{field}: expected a machine on which torch.compile works, got {cause}; leave it out"
         ) from error

@@ -135,9 +135,9 @@ class _Loader:
     def whole(self, top: Path) -> Model:
         """The model of a folder with all weights, or of a GGUF file."""
         if (file := gguf_in(top)) is not None:
-            found = read_gguf(file, dtype=self.dtype, head=self.head)
+            pretrained = read_gguf(file, dtype=self.dtype, head=self.head)
             own = chosen_tokenizer(self.tokenizer, lambda: gguf_tokenizer(file))
-            return Model(found.network, own, found.generation, family=found.family.model_type)
+            return Model(pretrained.network, own, pretrained.generation, family=pretrained.family.model_type)
         folder = network_folder(top)
         refuse_adapter(folder)
         if (folder / CONFIG).is_file():
@@ -161,16 +161,16 @@ class _Loader:
         if (towers := towers_of(document)) is not None:
             got = f"the two of {towers.model_type}"
             raise refuse(folder / CONFIG, "a model of one network", got, "try clearhead.load_towers")
-        found = read(folder, document, dtype=self.dtype, head=self.head)
-        tokenizer, config = chosen_tokenizer(self.tokenizer, lambda: Tokenizer.find(folder)), found.network.config
+        pretrained = read(folder, document, dtype=self.dtype, head=self.head)
+        tokenizer, config = chosen_tokenizer(self.tokenizer, lambda: Tokenizer.find(folder)), pretrained.network.config
         return Model(
-            found.network,
+            pretrained.network,
             tokenizer,
-            found.generation,
+            pretrained.generation,
             contract=contract_in(folder, tokenizer) if self.head is None else None,
             images=images_of(folder, config),
             sounds=sounds_of(folder, config),
-            family=found.family.model_type,
+            family=pretrained.family.model_type,
             sentences=sentences.read(top, document, width=config.output.d_model),
         )
 
