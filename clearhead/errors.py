@@ -22,7 +22,8 @@ class Refusal:
 
     def __str__(self) -> str:
         got = f", got {self.got}" if self.got else ""
-        return f"{self.field}: expected {self.expected}{got}{self.remedy and f'; {self.remedy}'}"
+        place = f"{self.field}: " if self.field else ""
+        return f"{place}expected {self.expected}{got}{self.remedy and f'; {self.remedy}'}"
 
 
 class UserError(ValueError):
@@ -34,9 +35,11 @@ class UserError(ValueError):
 
     exit_code = 2
 
-    def __init__(self, message: str | Refusal) -> None:
+    def __init__(self, message: str | Refusal, *, field: str = "") -> None:
         self.refusal = message if isinstance(message, Refusal) else None
         """The parts of the message, for code that reads them."""
+        self.field = self.refusal.field if self.refusal else field
+        """Where the value stands, if the code that raised it knows."""
         super().__init__("".join(c if c.isprintable() else " " if c.isspace() else "?" for c in str(message)))
 
 
