@@ -7,7 +7,7 @@ from typing import Any
 from clearhead.checkpoints.families import rotary
 from clearhead.checkpoints.families.shared import FULL, LOCAL, MOST_LAYERS, by_layer_types, local_layers, window_layers
 from clearhead.checkpoints.weights.fields import Field, Values, computed
-from clearhead.errors import UserError, refuse
+from clearhead.errors import UserError
 
 Thetas = Mapping[str, float]
 
@@ -25,7 +25,7 @@ def local(values: Values, every: int) -> list[int]:
     """The layers with a window."""
     found = local_layers(_kinds(values, every), values["num_hidden_layers"])
     if found and values["sliding_window"] is None:
-        raise refuse("", f"a sliding_window for its {LOCAL}", "none", f"try {FULL}")
+        raise UserError(f"expected a sliding_window for its {LOCAL}, got none; try {FULL}")
     return found
 
 

@@ -16,7 +16,7 @@ from clearhead.checkpoints.families.shared import (
     windowed,
 )
 from clearhead.checkpoints.weights.fields import FieldRule, Only, Values, computed
-from clearhead.errors import refuse
+from clearhead.errors import UserError
 
 IsLocal = Callable[[int, int], bool]
 """Whether a layer has a window, by its number and `max_window_layers`, if layer_types does not say."""
@@ -26,7 +26,7 @@ def _local(values: Values, is_local: IsLocal) -> list[int]:
     """The layers with a window, named by layer_types or otherwise by their numbers."""
     if not values["use_sliding_window"] or values["sliding_window"] is None:
         if LOCAL in (values["layer_types"] or ()):
-            raise refuse("", f"a sliding_window for its {LOCAL}", "none", f"try {FULL}")
+            raise UserError(f"expected a sliding_window for its {LOCAL}, got none; try {FULL}")
         return []
     n_layers, kinds = values["num_hidden_layers"], values["layer_types"]
     if kinds is None:
