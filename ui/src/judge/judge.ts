@@ -1,10 +1,11 @@
 /** Judges an answer by the values of the model: right, one of the known wrong ways, a slip in a number, or neither.
  *
- * The twin of clearhead/lab/exercises/judging.py.
+ * The twin of lab/clearhead_lab/exercises/judging.py.
  */
 
 import { indexed, parseAddress } from "../core/address";
-import type { Edit, Plan, StackName, Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Edit, Plan, StackName } from "../core/protocol";
 import { forward, numbersOf, rerun, type Pass } from "../engine/forward";
 import { axesOf } from "../engine/taps";
 import type { Answer, Exercise, Option } from "./exercise";
