@@ -25,8 +25,8 @@ from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
-from clearhead.planning.memory import Network
 from clearhead.recipe.training import Training
+from clearhead.training.planning.memory import Network
 from clearhead.training.profile import Clock, seconds_of, timed_modules
 from clearhead.training.run import set_levers
 

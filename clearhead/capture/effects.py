@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.ablation import Ablations
+from clearhead.analysis.circuits import Nodes, refined_nodes
+from clearhead.analysis.circuits.patching import EXACT
 from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.lens import read
 from clearhead.api import Model
-from clearhead.capture.addresses import Site, sites_of
-from clearhead.capture.passes import batches
+from clearhead.api.circuits import circuits_of
+from clearhead.capture.passes import Site, batches, sites_of
 from clearhead.capture.texts import AT_ONCE, Encoder, Text, valid_cells
 from clearhead.config import LanguageHead, TaggingHead
 from clearhead.errors import UserError
@@ -125,3 +127,48 @@ def _of_layers(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) ->
             each = (final.exp() * (final - logs)).sum(-1)
             found.append(each.new_zeros(len(valid)).index_add_(0, owner, each).div_(counts).clamp_(min=0.0))
     return torch.stack(found, -1)
+
+
+@dataclass(frozen=True)
+class NodeEffect:
+    """What the answer loses if a part writes what it writes on the corrupt text: the mean over the pairs."""
+
+    site: str
+    """Such as `decoder.blocks.0.attn.heads[h=2]`."""
+    mean: float
+    """In units of the metric, such as logits."""
+    interval: tuple[float, float]
+    """The 95% bootstrap interval of the mean, over pairs."""
+    exact: float
+    """The share of the pairs in which the part was patched for real."""
+
+
+def node_effects(model: Model, pairs: Sequence[tuple[Text, Text]], *, exact: float = EXACT) -> list[NodeEffect]:
+    """The parts of a model by their mean effect on logit[answer] - logit[minus], the largest first.
+
+    A pair is a clean text and a corrupt one of as many tokens, each a source and a target for an encoder-decoder. Its
+    answer is the likeliest token on the clean text, `minus` that on the corrupt one, as in `circuits_of`; its nodes are
+    `refined_nodes`. Raises UserError for no pairs, or for one whose texts differ in length.
+    """
+    if not pairs:
+        raise UserError("pairs: expected pairs of a clean and a corrupt text, got none")
+    found = [_nodes(model, i, pair, exact) for i, pair in counted(list(enumerate(pairs, 1)), "pairs")]
+    sites = list(found[0].scores)
+    scores = np.array([[nodes.scores[site] for site in sites] for nodes in found])
+    patched = np.array([[site in nodes.exact for site in sites] for nodes in found])
+    rows = zip(sites, scores.mean(0), intervals_of_means(scores), patched.mean(0), strict=True)
+    each = [NodeEffect(site, float(mean), (float(low), float(high)), float(n)) for site, mean, (low, high), n in rows]
+    return sorted(each, key=lambda one: -abs(one.mean))
+
+
+def _nodes(model: Model, i: int, pair: tuple[Text, Text], exact: float) -> Nodes:
+    clean, corrupt = (_inputs(model, text) for text in pair)
+    try:
+        return refined_nodes(circuits_of(model, clean, corrupt)[0], exact=exact)
+    except UserError as error:
+        raise UserError(f"pair {i}: {error}") from None
+
+
+def _inputs(model: Model, text: Text) -> list[Tokens]:
+    source, other = (text, None) if isinstance(text, str) else text
+    return [model.here(tokens) for tokens in model.reader.inputs(source, other, model.generation)]

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.brief import brief
-from clearhead.capture.addresses import Site, every_address, sites_of
-from clearhead.capture.passes import Plan, batches, run
+from clearhead.capture.passes import Plan, Site, batches, every_address, run, sites_of
 from clearhead.capture.reading import Captured
 from clearhead.capture.texts import Encoded, Text, valid_cells
 from clearhead.errors import UserError

@@ -21,7 +21,7 @@ from clearhead.errors import UserError, sizes
 from clearhead.machine.device import keep_freed_memory
 from clearhead.progress import watching
 from clearhead.storage.manifest import MANIFEST
-from clearhead.training.lock import held
+from clearhead.training.run_folder import held
 
 PATIENCE = 3
 """Seconds after which progress is shown."""

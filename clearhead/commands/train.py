@@ -37,13 +37,12 @@ from clearhead.runs import (
 from clearhead.storage import checkpoints
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Files, Given
-from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.consumers import EvaluationBar, ProgressBar, TensorBoardLog
 from clearhead.training.events import Ended, Event, Started
-from clearhead.training.lock import held
 from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.ranks import Ranks, joined
 from clearhead.training.run import Run
+from clearhead.training.run_folder import RECIPE, held, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 

@@ -24,20 +24,19 @@ from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.places import BEST
 from clearhead.recipe.tokenizers import BPE
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
-from clearhead.storage.run_files import BEST
 from clearhead.tasks.translation import Translation
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Ended
-from clearhead.training.fitting import Fitting
-from clearhead.training.lock import held
 from clearhead.training.metrics_log import MetricsLog
+from clearhead.training.planning.fitting import Fitting
 from clearhead.training.run import Run
+from clearhead.training.run_folder import held, is_free, undo
 from clearhead.training.train import train
 from clearhead.web.page import open_browser
 

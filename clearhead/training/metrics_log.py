@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from clearhead.errors import UserError, reason
 from clearhead.json_text import JsonObject
+from clearhead.recipe.places import METRICS
 from clearhead.storage.disk import replace_file
-from clearhead.storage.run_files import METRICS
 from clearhead.training.events import Evaluated, Event, Saved, Started
 
 _RAW = "_raw"

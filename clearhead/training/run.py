@@ -26,13 +26,12 @@ from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_
 from clearhead.tasks.task import Task
 from clearhead.training.distillation import Distillation
 from clearhead.training.freezing import Thaw, freeze
-from clearhead.training.length import Progress
 from clearhead.training.optimizers import build
-from clearhead.training.parts import parts
+from clearhead.training.progress import Progress
 from clearhead.training.ranks import ALONE, Ranks
-from clearhead.training.rounding import require_one, store_in_bfloat16
 from clearhead.training.rows import shared_tables_of, tables_of
-from clearhead.training.sharding import divide, is_sharded, replicated
+from clearhead.training.sharding import divide, is_sharded, parts, replicated
+from clearhead.training.update_rules import require_one, store_in_bfloat16
 
 
 @dataclass

@@ -1,9 +1,13 @@
 """The training loop: `for event in train(...)`. Progress bars, logs and pages are consumers of its events."""
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from types import FrameType
+from typing import Self
 
 import torch
 
@@ -15,21 +19,16 @@ from clearhead.model.fast.dropout import cheap_dropout
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.training import Training
-from clearhead.training.best import judged
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
-from clearhead.training.feed import Feed
-from clearhead.training.fitting import Fitting
-from clearhead.training.length import Length, Progress
-from clearhead.training.levers import levers
-from clearhead.training.lock import held
-from clearhead.training.probe import choose
+from clearhead.training.performance import choose, levers
+from clearhead.training.planning.fitting import Fitting
+from clearhead.training.progress import Length, Progress, factor, judged
 from clearhead.training.rows import by_rows
 from clearhead.training.run import Run
+from clearhead.training.run_folder import held
 from clearhead.training.saving import Saver
-from clearhead.training.schedules import factor
 from clearhead.training.sharding import gathered
-from clearhead.training.signals import StopSignal
-from clearhead.training.update import update
+from clearhead.training.update import Feed, update
 
 MAX_SKIPPED = 10
 
@@ -151,3 +150,28 @@ def _evaluate(run: Run) -> Evaluated:
     evaluation = run.ranks.first(evaluation)
     assert evaluation is not None
     return judged(evaluation, task, at)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignal:
+    """While open, `signal` is the number of the signal that asked the run to stop, or None."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # pyrefly: ignore[bad-argument-type]
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.signal is not None:
+            raise SystemExit(128 + number)
+        self.signal = number

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from clearhead.analysis.alignment import CrossAttention, aligned, cross_attention
+from clearhead.analysis.attention import CrossAttention, aligned, cross_attention
 from clearhead.api import architecture
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer

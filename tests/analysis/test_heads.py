@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.analysis.heads import HeadKind, head_statistics, statistics, weighted_norms
+from clearhead.analysis.attention import HeadKind, head_statistics, statistics, weighted_norms
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens
 from clearhead.trace import trace

@@ -8,8 +8,8 @@ import torch
 
 from clearhead.config import Config
 from clearhead.errors import UserError
-from clearhead.machine import probes
-from clearhead.machine.probes import FILE, file, keep, kept, recall
+from clearhead.machine import tuning_cache
+from clearhead.machine.tuning_cache import FILE, file, keep, kept, recall
 from clearhead.recipe.places import cache_folder
 
 
@@ -50,7 +50,7 @@ def test_other_machines_are_asked_anew(monkeypatch: pytest.MonkeyPatch):
         changed.setattr(torch, "get_num_threads", lambda: 7)
         assert recall(Quickest, {}) is None
     with monkeypatch.context() as changed:
-        changed.setattr(probes, "_machine", lambda: {"cpu": "another"})
+        changed.setattr(tuning_cache, "_machine", lambda: {"cpu": "another"})
         assert recall(Quickest, {}) is None
     assert recall(Quickest, {}) == PACKED
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_kept_is_asked_for_each_time(place: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("place")
 def test_the_oldest_results_give_way(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(probes, "MOST", 2)
+    monkeypatch.setattr(tuning_cache, "MOST", 2)
     for i in range(3):
         keep(PACKED, {"i": i})
     assert [recall(Quickest, {"i": i}) for i in range(3)] == [None, PACKED, PACKED]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.machine.room import Room, rooms
+from clearhead.machine.memory import Room, rooms
 
 Make = Callable[[Mapping[str, str]], list[Room]]
 MACHINE = {"proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable:    3000 kB\n"}

@@ -25,10 +25,9 @@ from clearhead.tasks.contrast import contrast, retrieval, same
 from clearhead.tasks.embedding import Embedding
 from clearhead.tasks.registry import suitable, validate
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.feed import Feed
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from clearhead.training.update import update
+from clearhead.training.update import Feed, update
 from tests.training.tiny import losses
 
 SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}

@@ -24,10 +24,9 @@ from clearhead.runs import resume, start
 from clearhead.tasks.image_classification import ImageClassification, patch_for
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
-from clearhead.training.feed import Feed
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from clearhead.training.update import update
+from clearhead.training.update import Feed, update
 from tests.training.tiny import losses
 
 SIDE = 8

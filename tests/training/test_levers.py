@@ -11,7 +11,7 @@ from clearhead.model import heads
 from clearhead.model.linear import shapes
 from clearhead.recipe.training import Training
 from clearhead.training.events import Started, Stepped
-from clearhead.training.probe import TOLERANCE
+from clearhead.training.performance import TOLERANCE
 from clearhead.training.run import set_levers
 from clearhead.training.train import train
 from tests.training.tiny import Kind, new_network, new_run, task_of

@@ -20,10 +20,10 @@ from clearhead.runs import Keeper, resume, start
 from clearhead.storage import checkpoints
 from clearhead.tasks.registry import validate
 from clearhead.training.events import Event, Stepped
-from clearhead.training.lock import OWNER, FileLock, held
 from clearhead.training.metrics_log import MetricsLog, read_metrics
 from clearhead.training.ranks import ALONE
 from clearhead.training.run import Run
+from clearhead.training.run_folder import OWNER, FileLock, held
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 from tests import processes
@@ -120,7 +120,7 @@ def test_a_reader_goes_on_where_its_checkpoint_is_removed_meanwhile(tmp_path: Pa
 HOLDER = """
 import sys, time
 from pathlib import Path
-from clearhead.training.lock import held
+from clearhead.training.run_folder import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead.machine import probes
+from clearhead.machine import tuning_cache
 from clearhead.machine.precision import Arithmetic
 from clearhead.recipe.training import Training
-from clearhead.training import probe
+from clearhead.training import performance
 from clearhead.training import train as loop
-from clearhead.training.feed import Feed
-from clearhead.training.probe import PrecisionChoice, choose
+from clearhead.training.performance import PrecisionChoice, choose
+from clearhead.training.update import Feed
 from tests.training.tiny import Around, finish, new_network, new_run, state, translation
 
 AUTO = Training(steps=1)
@@ -56,7 +56,7 @@ def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("fp32", "bf16", "wanted"), [(1.0, 2.0, "fp32"), (2.0, 1.0, "bf16")])
 def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, fp32: float, bf16: float, wanted: str):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(probe, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(performance, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def take_time(total: Tensor, n: int) -> Tensor:
         # The first round of each is slow, as first calls are: the second counts.
@@ -72,7 +72,7 @@ def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch, fp32: float, b
 
 def test_a_faster_one_with_another_loss_is_not_trusted(monkeypatch: pytest.MonkeyPatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(probe, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(performance, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def spoil(total: Tensor, _: int) -> Tensor:
         is_bf16 = torch.is_autocast_enabled("cpu")
@@ -86,7 +86,7 @@ def test_a_faster_one_with_another_loss_is_not_trusted(monkeypatch: pytest.Monke
 
 
 def test_the_second_start_tries_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setenv(probes.FILE, str(tmp_path / "probes.json"))
+    monkeypatch.setenv(tuning_cache.FILE, str(tmp_path / "probes.json"))
     task = Around(translation())
     network = new_network(task)
 

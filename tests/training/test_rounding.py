@@ -10,7 +10,7 @@ from clearhead.errors import UserError
 from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
 from clearhead.training.ranks import Ranks
-from clearhead.training.rounding import RoundedAdamW, Rounding, require_one
+from clearhead.training.update_rules import RoundedAdamW, Rounding, require_one
 from tests.training.tiny import OPTIMIZERS, Kind, finish, go_on, new_run, state, task_of
 
 CPU = torch.device("cpu")

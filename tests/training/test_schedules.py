@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from clearhead.recipe.training import Constant, Cosine, InverseSqrt, Schedule, WarmupStableDecay
-from clearhead.training.schedules import factor
+from clearhead.training.progress import factor
 
 ALL = [InverseSqrt(warmup=10), Cosine(warmup=10), WarmupStableDecay(warmup=10), Constant(warmup=10)]
 

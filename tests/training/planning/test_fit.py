@@ -7,19 +7,17 @@ import torch
 
 from clearhead.checkpoints.families import preset
 from clearhead.errors import OutOfMemory
-from clearhead.machine.room import Room
+from clearhead.machine.memory import Room, require_weights
 from clearhead.model import Tokens
-from clearhead.planning.fit import (
+from clearhead.recipe.training import Training
+from clearhead.training.planning.fitting import (
     Estimate,
     require_host,
     require_memory,
     require_model,
-    require_weights,
     shape_of,
 )
-from clearhead.planning.memory import Network, Setting
-from clearhead.planning.shape import Shape
-from clearhead.recipe.training import Training
+from clearhead.training.planning.memory import Network, Setting, Shape
 
 CPU = torch.device("cpu")
 SHAPE = Shape(16, target=64)
@@ -40,7 +38,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
     def there_is(n_bytes: int | None) -> None:
         known = [] if n_bytes is None else [Room(n_bytes, "of free memory")]
-        monkeypatch.setattr("clearhead.machine.room.rooms", lambda: known)
+        monkeypatch.setattr("clearhead.machine.memory.rooms", lambda: known)
 
     return there_is
 
@@ -123,7 +121,7 @@ def test_a_network_is_made_in_the_machines_own_memory(free: Callable[[int | None
 
 def test_mapped_weights_take_addresses_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     memory, addresses = Room(1000, "of free memory"), Room(5000, "that `ulimit -v` leaves", counts_mapped=True)
-    monkeypatch.setattr("clearhead.machine.room.rooms", lambda: [memory, addresses])
+    monkeypatch.setattr("clearhead.machine.memory.rooms", lambda: [memory, addresses])
     require_weights("model", CPU, allocated=1000, mapped=4000)
     for allocated, mapped, binding in ((1001, 0, memory), (1000, 4001, addresses)):
         with pytest.raises(OutOfMemory, match=re.escape(f"model: expected weights that fit into {binding}, got ")):

@@ -5,10 +5,8 @@ import pytest
 from clearhead.config.adapter import AdapterConfig
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
-from clearhead.planning.adapted import adapted_sizes
-from clearhead.planning.memory import Network, Setting, memory_of
-from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW, Muon
+from clearhead.training.planning.memory import Network, Setting, Shape, adapted_sizes, memory_of
 from tests.model.small import decoder
 
 

@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
+from clearhead.errors import OutOfMemory
+
 ROOT = Path("/")
 CACHES = ("active_file", "inactive_file", "slab_reclaimable")
 """Parts of a group's usage that the kernel reclaims before it kills a process."""
@@ -59,6 +61,17 @@ def gigabytes(n_bytes: float) -> str:
     if n_bytes >= 1e10:
         return f"{n_bytes / 1e9:,.0f} GB"
     return f"{n_bytes / 1e9:.2g} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.2g} MB"
+
+
+def require_weights(where: object, device: torch.device, *, allocated: int, mapped: int = 0) -> None:
+    """Raises OutOfMemory unless so many bytes of weights fit into memory. `mapped` ones stay in their files."""
+    for room in available(device):
+        needed = allocated + (mapped if room.counts_mapped else 0)
+        if needed > room.n_bytes:
+            raise OutOfMemory(
+                f"{where}: expected weights that fit into {room}, got ones that need {gigabytes(needed)};"
+                " try a smaller model, the dtype they are stored in, or bfloat16"
+            )
 
 
 # --- control groups ----------------------------------------------------------------------------------------------

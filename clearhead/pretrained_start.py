@@ -18,7 +18,7 @@ from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.registry import find
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.fitting import Fitting
+from clearhead.training.planning.fitting import Fitting
 from clearhead.training.ranks import ALONE, Ranks
 
 SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id")

@@ -13,12 +13,11 @@ from clearhead.checkpoints.families import preset
 from clearhead.model import Transformer, attention
 from clearhead.model.fast.activation_checkpointing import _Kept, _pack, selective_checkpointing
 from clearhead.model.heads import LanguageHead
-from clearhead.planning import memory
-from clearhead.planning.memory import Activations, Network, Setting, divided, divides, memory_of
-from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training.optimizers import build, roles
-from clearhead.training.rounding import store_in_bfloat16
+from clearhead.training.planning import memory
+from clearhead.training.planning.memory import Activations, Network, Setting, Shape, divided, divides, memory_of
+from clearhead.training.update_rules import store_in_bfloat16
 
 BAND = 0.05
 """Relative; on this machine's PyTorch the worst of these is 0.7%, the factors of rotary positions."""

@@ -5,9 +5,8 @@ import pytest
 from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.planning.hardware import GB, KNOWN, Hardware
-from clearhead.planning.plan import Job, Plan, command, levers, plan
 from clearhead.recipe.training import Muon, Training
+from clearhead.training.planning.layouts import GB, KNOWN, Hardware, Job, Plan, command, levers, plan
 
 GPT2 = preset("gpt2")
 H100 = KNOWN["h100"]

@@ -1,7 +1,7 @@
 import pytest
 
 from clearhead.errors import UserError
-from clearhead.planning.hardware import KNOWN, LATENCY, LINK_SHARE, hardware
+from clearhead.training.planning.layouts import KNOWN, LATENCY, LINK_SHARE, hardware
 
 H100 = KNOWN["h100"]
 

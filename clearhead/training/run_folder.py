@@ -1,19 +1,26 @@
 """The folder of a run before its first checkpoint: its recipe is enough to begin the run again."""
 
+import logging
 import os
 import shutil
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
+from clearhead.data.cache import NO_LOCKS
 from clearhead.errors import UserError, pasted, reason
 from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
-from clearhead.storage.disk import replace_file, temporary_file
-from clearhead.storage.run_files import LOCK, METRICS, OWNER, RECIPE
+from clearhead.recipe.places import LOCK, METRICS, OWNER, RECIPE
+from clearhead.storage.disk import make_folder, remedy, replace_file, temporary_file
 from clearhead.training.consumers import TENSORBOARD
 from clearhead.training.events import Saved
 from clearhead.training.metrics_log import read_metrics
+from clearhead.training.ranks import ALONE, Ranks
 
 REPORT = "data_report.json"
 NOTHING = {LOCK, OWNER, temporary_file(Path(RECIPE)).name}
@@ -122,3 +129,72 @@ def undo(folder: Path, *, is_ours: bool) -> None:
         (folder / RECIPE).unlink(missing_ok=True)
         if is_ours:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+_log = logging.getLogger("clearhead")
+
+
+@contextmanager
+def held(folder: Path, ranks: Ranks = ALONE) -> Iterator[bool]:
+    """Makes the folder if needed, and locks it against writes by other processes.
+
+    The first process of a run holds the lock for all its processes, and a thread that holds it may take it again.
+    Yields False, after a warning, if the file system has no locks. Raises UserError in all processes if another process
+    or thread holds the lock, or if the folder cannot be written.
+    """
+    with ExitStack() as stack:
+        yield ranks.first(
+            ranks.together(lambda: stack.enter_context(_locked(folder)) if ranks.is_first else False),
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: expected a folder for the run, got a file; try another folder")
+    lock = FileLock(folder.resolve() / LOCK, timeout=0, is_singleton=True)
+    try:
+        make_folder(folder)
+        is_locked = _taken(lock, folder)
+        if is_locked and lock.lock_counter == 1:
+            (folder / OWNER).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+    except OSError as error:
+        lock.release()
+        raise UserError(f"{folder}: expected to write there, got {reason(error)}; {remedy(error)}") from None
+    try:
+        yield is_locked
+    finally:
+        if is_locked and lock.lock_counter == 1:
+            for name in (OWNER, LOCK):  # A process that has opened it does not take it then.
+                with suppress(OSError):
+                    (folder / name).unlink()
+        lock.release()
+
+
+def _taken(lock: FileLock, folder: Path) -> bool:
+    """Takes the lock. Returns False if the file system has no locks. Raises UserError if another process holds it."""
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"{folder}: expected a run that nobody writes to, got one in use by {owner(folder)};"
+            " wait until it ends, or stop it first"
+        ) from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        _log.warning(
+            "%s: this file system has no locks (%s); make sure that no other process writes there",
+            folder,
+            reason(error),
+        )
+        return False
+    return True
+
+
+def owner(folder: Path) -> str:
+    """The holder of the lock, as far as it is known."""
+    try:
+        return (folder / OWNER).read_text(encoding="utf-8").strip() or "another process"
+    except (OSError, UnicodeDecodeError):
+        return "another process"

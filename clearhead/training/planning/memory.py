@@ -9,21 +9,46 @@ feed-forward (Shoeybi et al. 2019, Megatron-LM, 3), with embeddings and head who
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Literal
 
 from torch import nn
 
-from clearhead.config import LanguageHead, ModelConfig
+from clearhead.config import Continuous, LanguageHead, ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
+from clearhead.model.adapter import adapt
 from clearhead.model.cost import Component, largest_kept, parts
 from clearhead.model.fast.activation_checkpointing import WORTH_IT
 from clearhead.model.fast.tensor_parallel import is_divisible, share
 from clearhead.model.loss import CHUNK, FEW
 from clearhead.model.shapes import unallocated
-from clearhead.planning.adapted import adapted_sizes
-from clearhead.planning.shape import Shape, vocabulary
 from clearhead.recipe.training import Muon, Optimizer
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The grid of one batch: the number of rows, and of positions in each stack."""
+
+    rows: int
+    source: int = 0
+    target: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of both stacks."""
+        return self.rows * (self.source + self.target)
+
+    @property
+    def positions(self) -> int:
+        """Positions of the last stack, which the head reads."""
+        return self.rows * (self.target or self.source)
+
+
+def vocabulary(config: ModelConfig) -> int:
+    """Logits of a position; 0 without a language head."""
+    reads = config.output.input
+    return reads.vocab_size if isinstance(config.head, LanguageHead) and isinstance(reads, TokenInput) else 0
+
 
 Parallel = Literal["ddp", "fsdp"]
 TEACHER_LOGIT = 16
@@ -313,3 +338,16 @@ def update_bytes(network: Network, optimizer: Optimizer) -> int:
     shapes = Counter(network.matrices)
     at_once = [max(rows * columns, min(MUON_BATCH, n * rows * columns)) for (rows, columns), n in shapes.items()]
     return (4 + MUON_BYTES) * max(at_once)
+
+
+def reads_pictures(config: ModelConfig) -> bool:
+    """Whether batches are counted in pictures, by `batch_size`, and not in tokens."""
+    return config.decoder is None and isinstance(config.first.input, Continuous)
+
+
+@cache
+def adapted_sizes(config: ModelConfig, adapter: AdapterConfig) -> tuple[int, int]:
+    """The bytes of all weights in float32 or as they are rounded, and the number of weights that are trained."""
+    network = adapt(unallocated(config), adapter)
+    tensors = [*network.parameters(), *network.buffers()]
+    return sum(t.nbytes for t in tensors), sum(t.numel() for t in tensors if t.requires_grad)

@@ -1,4 +1,4 @@
-"""Checks before any allocation that a run fits into memory, and says what to lower if it does not."""
+"""Checks that a run fits into memory before its network is allocated: first the model, then its batches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -6,13 +6,93 @@ from typing import Self
 
 import torch
 
-from clearhead.config import Continuous, ModelConfig
+from clearhead.config import ModelConfig
+from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import OutOfMemory
-from clearhead.machine.room import Room, available, gigabytes
-from clearhead.model import Tokens
-from clearhead.planning.memory import PeakMemory, Setting, memory_of, network_of, teacher_bytes
-from clearhead.planning.shape import Shape
+from clearhead.machine.device import device_named
+from clearhead.machine.memory import Room, available, gigabytes
+from clearhead.model import Tokens, Transformer
+from clearhead.randomness import key
 from clearhead.recipe.training import Training
+from clearhead.tasks.task import Task
+from clearhead.training.planning.memory import (
+    PeakMemory,
+    Setting,
+    Shape,
+    memory_of,
+    network_of,
+    reads_pictures,
+    teacher_bytes,
+)
+from clearhead.training.ranks import ALONE, Ranks
+from clearhead.training.sharding import is_sharded
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What decides the memory of a run, besides its network and its batches. Checks nothing without `check_memory`."""
+
+    training: Training
+    ranks: Ranks = ALONE
+    adapter: AdapterConfig | None = None
+    teacher: ModelConfig | None = None
+
+    def new_network(self, config: ModelConfig, task: Task) -> Transformer:
+        """A network with new weights. Raises OutOfMemory unless a run of this task on it fits into memory."""
+        self.check_run(config, task)
+        torch.manual_seed(key(self.training.seed, "init"))
+        return Transformer(config)
+
+    def check_model(self, config: ModelConfig) -> None:
+        """Raises OutOfMemory, which says what to lower, unless the network can be trained here on some batch.
+
+        The check needs no data, so it comes before they are read.
+        """
+        if not self.training.check_memory:
+            return
+        if self.device.type != "cpu" or is_sharded(self.training, self.ranks):
+            require_host(config)
+        require_model(config, self.training, self.setting, self.device)
+
+    def check_run(self, config: ModelConfig, task: Task) -> None:
+        """Raises OutOfMemory unless the network and an update on the task's first batch fit into memory."""
+        if not self.training.check_memory:
+            return
+        self.check_model(config)
+        for examples in task.plan(seed=self.training.seed, epoch=0)[:1]:
+            self.check_batch(config, task.collate(self.ranks.share(examples) or examples[:1]).inputs)
+
+    def check_batch(self, config: ModelConfig, inputs: Sequence[Tokens], *, is_allocated: bool = False) -> None:
+        """Raises OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
+
+        `is_allocated`: weights, their mean and a teacher's are on the device already.
+        """
+        if self.training.check_memory:
+            shape = shape_of(config, inputs)
+            require_memory(config, self.training, shape, self.setting, self.device, is_allocated=is_allocated)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this rank."""
+        return self.ranks.device(device_named(self.training.device))
+
+    @property
+    def setting(self) -> Setting:
+        """The setting in which each rank of this run computes."""
+        training, ranks = self.training, self.ranks
+        return Setting(
+            parallel="fsdp" if is_sharded(training, ranks) else "ddp",
+            data=ranks.data_size,
+            tensor=ranks.tensor_size,
+            accumulate=training.accumulate,
+            checkpointed=training.checkpoint_activations,
+            chunked=training.chunked_loss,
+            # Otherwise the probe may try float32 too.
+            mixed=training.precision == "bf16" or training.weights == "bf16",
+            weights=training.weights,
+            adapter=self.adapter,
+            teacher=self.teacher,
+        )
 
 
 @dataclass(frozen=True)
@@ -117,17 +197,6 @@ def require_host(config: ModelConfig) -> None:
         )
 
 
-def require_weights(where: object, device: torch.device, *, allocated: int, mapped: int = 0) -> None:
-    """Raises OutOfMemory unless so many bytes of weights fit into memory. `mapped` ones stay in their files."""
-    for room in available(device):
-        needed = allocated + (mapped if room.counts_mapped else 0)
-        if needed > room.n_bytes:
-            raise OutOfMemory(
-                f"{where}: expected weights that fit into {room}, got ones that need {gigabytes(needed)};"
-                " try a smaller model, the dtype they are stored in, or bfloat16"
-            )
-
-
 def _too_large(
     found: Estimate, config: ModelConfig, training: Training, shape: Shape, setting: Setting, device: torch.device
 ) -> OutOfMemory:
@@ -160,11 +229,6 @@ def _smaller_model(config: ModelConfig) -> str:
     stack = config.output
     sizes = {"d_model": stack.d_model, "d_ff": stack.d_ff, "n_layers": stack.n_layers}
     return f"a smaller model: model.stacks has {', '.join(f'{name} {size:,}' for name, size in sizes.items())}"
-
-
-def reads_pictures(config: ModelConfig) -> bool:
-    """Whether batches are counted in pictures, by `batch_size`, and not in tokens."""
-    return config.decoder is None and isinstance(config.first.input, Continuous)
 
 
 def _smaller_batch(
