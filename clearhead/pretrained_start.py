@@ -26,7 +26,7 @@ SPECIAL += ("banned_ids", "first_banned_ids", "speech")
 """Settings of generation that come from the checkpoint and its tokenizer."""
 
 
-def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
+def pretrained_start(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     """The model that `model.start` names, in float32, with the recipe's dropouts and its settings of generation.
 
     The checkpoint's special tokens stay unless the recipe names others. Raises UserError for a model that cannot do the
@@ -51,7 +51,7 @@ def foundation(recipe: Recipe, ranks: Ranks = ALONE) -> Model:
     return begun
 
 
-def adopted(recipe: Recipe, config: ModelConfig, base: Model | None) -> Recipe:
+def complete_recipe(recipe: Recipe, config: ModelConfig, base: Model | None) -> Recipe:
     """The recipe with what its run takes from its network: which stacks read a text.
 
     From a checkpoint it takes the settings of generation too, and those of reading pictures and of making vectors

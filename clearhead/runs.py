@@ -17,7 +17,14 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
 from clearhead.model.target_scaling import begin_at
-from clearhead.pretrained_start import adopted, fitting_of, foundation, teacher_for, teacher_of, under_head
+from clearhead.pretrained_start import (
+    complete_recipe,
+    fitting_of,
+    pretrained_start,
+    teacher_for,
+    teacher_of,
+    under_head,
+)
 from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
 from clearhead.recipe.places import BEST
@@ -36,7 +43,7 @@ from clearhead.training.events import Ended, Event, Saved
 from clearhead.training.progress import LIMITS, Length, require_limit
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.run import Run
-from clearhead.training.run_folder import RECIPE, REPORT, held, with_absolute_paths
+from clearhead.training.run_folder import RECIPE, REPORT, lock_folder, with_absolute_paths
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
 
@@ -64,7 +71,7 @@ def start(recipe: Recipe, folder: Path, ranks: Ranks = ALONE) -> tuple[Run, Prep
 def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     ranks = ranks.arranged(recipe.training)
     recipe = with_absolute_paths(recipe)
-    with held(folder, ranks):
+    with lock_folder(folder, ranks):
         ranks.together(lambda: run_folder.begin_folder(folder, recipe) if ranks.is_first else None)
     require_limit(recipe.training)
     recipe, network, prepared = ranks.together(lambda: begin(recipe, ranks))
@@ -85,11 +92,11 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
 
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
     """The recipe as the run keeps it, its network and its task. They are the same in every process."""
-    base = foundation(recipe, ranks) if recipe.model.start is not None else None
+    base = pretrained_start(recipe, ranks) if recipe.model.start is not None else None
     found = base.network.config if base else architecture(recipe.model, vocab_size=1)
     if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
         fitting_of(recipe, ranks).check_model(found)
-    recipe = adopted(recipe, found, base)
+    recipe = complete_recipe(recipe, found, base)
     begun = base or teacher_of(recipe)
     prepared = prepared_to_train(recipe, begun.reader.tokenizer if begun else None)
     found = found if base else architecture(recipe.model, prepared.data.vocab_size)
@@ -138,7 +145,7 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     about = {"changes": changed, "adapter": recipe.adapter, "teacher": teacher}
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about)
     run.restore(newest)
-    begin_again(run, where=folder)
+    apply_changes(run, where=folder)
     ranks.together(lambda: run_folder.write_recipe(folder, recipe) if changed and ranks.is_first else None)
     return run, prepared
 
@@ -269,7 +276,7 @@ def require_same_tensors(before: Training, after: Training, *, where: Path) -> N
             )
 
 
-def begin_again(run: Run, *, where: Path) -> None:
+def apply_changes(run: Run, *, where: Path) -> None:
     """Let the changes of a restored run take effect. Raises UserError if its new limits leave nothing to train."""
     at, config = run.progress, run.config
     if run.changes.keys() & set(ARITHMETIC):

@@ -83,7 +83,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Judged:
+class BatchAnswers:
     """What one batch says, a row for each text."""
 
     __repr__ = brief
@@ -98,7 +98,7 @@ class Judged:
     """b 5: next tokens, and of both models their losses and those that are right."""
 
 
-def judged(model: Model, last: Tokens, logits: tuple[Tensor | None, Tensor | None]) -> Judged | None:
+def compare_answers(model: Model, last: Tokens, logits: tuple[Tensor | None, Tensor | None]) -> BatchAnswers | None:
     """Compares the answers of a batch; None for a head that does not choose one of several answers."""
     one, other = logits
     head = model.config.head
@@ -119,11 +119,11 @@ def judged(model: Model, last: Tokens, logits: tuple[Tensor | None, Tensor | Non
     place = torch.stack([at, *(x.gather(1, at[:, None])[:, 0] for x in (ours, theirs))], -1)
     place = place.masked_fill(~changed.any(1)[:, None], -1)
     sums = _next_tokens(last, valid, (a, b)) if model.config.is_causal else None
-    return Judged(_array(means), place.cpu().numpy(), _array(furthest), None if sums is None else _array(sums))
+    return BatchAnswers(_array(means), place.cpu().numpy(), _array(furthest), None if sums is None else _array(sums))
 
 
-def summed(
-    model: Model, found: Sequence[Judged], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
+def summarize(
+    model: Model, found: Sequence[BatchAnswers], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
 ) -> Answers:
     """The answers to all texts; `order` puts the batches' rows in the order of the texts."""
     means = np.concatenate([one.means for one in found])[order]
@@ -271,19 +271,19 @@ def over_texts(
         given += some
     if not known:
         return start
-    changes, found, sizes = PartChanges(first.network, second.network), list[Judged](), list[Written]()
+    changes, found, sizes = PartChanges(first.network, second.network), list[BatchAnswers](), list[Written]()
     groups = batches(known, tokens=BATCH_TOKENS)
     for batch in counted(groups, "differences"):
         tokens = encoder.batch([known[i] for i in batch])
         read = changes.read(tokens)
         sizes.append(read.written)
-        if (one := judged(first, tokens[-1], read.logits)) is not None:
+        if (one := compare_answers(first, tokens[-1], read.logits)) is not None:
             found.append(one)
     order = np.argsort(np.concatenate(groups))
     parts = _ranked(changes.sites, sizes, order, top)
     if parts and not isinstance(first.config.head, NoHead | VectorHead):
         parts = _with_effects((first, second), encoder, [[known[i] for i in group] for group in groups], parts)
-    answers = summed(first, found, order, [(one, given[one.row]) for one in known], top) if found else None
+    answers = summarize(first, found, order, [(one, given[one.row]) for one in known], top) if found else None
     heads, neurons = (tuple(part for part in parts if (".ffn." in part.site) == is_ffn) for is_ffn in (False, True))
     return replace(start, n_texts=len(known), heads=heads, neurons=neurons, answers=answers)
 

@@ -36,7 +36,7 @@ from clearhead.training.events import Ended
 from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.planning.fitting import Fitting
 from clearhead.training.run import Run
-from clearhead.training.run_folder import held, is_free, undo
+from clearhead.training.run_folder import is_free, lock_folder, undo
 from clearhead.training.train import train
 from clearhead.web.page import open_browser
 
@@ -80,7 +80,7 @@ def run_demo(
     corpus = compose(locale, seed=seed)
     folder = out or Path(f"clearhead-demo-{corpus.locale}")
     is_new = prepared(folder)
-    with held(folder):
+    with lock_folder(folder):
         run = folder / f"run-{time.strftime('%Y%m%d-%H%M%S')}"
         try:
             model = learn(corpus, run, seed=seed, began=began)

@@ -20,7 +20,7 @@ CACHES = ("active_file", "inactive_file", "slab_reclaimable")
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryLimit:
     """The bytes that one limit still leaves."""
 
     n_bytes: int
@@ -33,27 +33,27 @@ class Room:
         return f"{gigabytes(self.n_bytes)} {self.kind}"
 
 
-def available(device: torch.device) -> list[Room]:
+def available_memory(device: torch.device) -> list[MemoryLimit]:
     """What each limit leaves on the device, the tightest first; empty if the device does not say."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # PyTorch's allocator can reuse what it holds and does not use.
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return [Room(free, f"of free memory on {device}")]
-    return rooms() if device.type == "cpu" else []
+        return [MemoryLimit(free, f"of free memory on {device}")]
+    return memory_limits() if device.type == "cpu" else []
 
 
-def rooms(root: Path = ROOT) -> list[Room]:
+def memory_limits(root: Path = ROOT) -> list[MemoryLimit]:
     """What each limit leaves, the tightest first; empty if the system does not say. `root` holds proc and sys."""
     found = [*_machine(root), *_groups(root), *_limits(root)]
     return sorted(found, key=lambda room: room.n_bytes)
 
 
-def _machine(root: Path) -> Iterator[Room]:
+def _machine(root: Path) -> Iterator[MemoryLimit]:
     """The memory that new processes can take without swapping, as the kernel estimates it."""
     for line in _lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
-            yield Room(1024 * int(line.split()[1]), "of free memory")
+            yield MemoryLimit(1024 * int(line.split()[1]), "of free memory")
 
 
 def gigabytes(n_bytes: float) -> str:
@@ -65,7 +65,7 @@ def gigabytes(n_bytes: float) -> str:
 
 def require_weights(where: object, device: torch.device, *, allocated: int, mapped: int = 0) -> None:
     """Raises OutOfMemory unless so many bytes of weights fit into memory. `mapped` ones stay in their files."""
-    for room in available(device):
+    for room in available_memory(device):
         needed = allocated + (mapped if room.counts_mapped else 0)
         if needed > room.n_bytes:
             raise OutOfMemory(
@@ -92,7 +92,7 @@ _V2 = _Version(("memory.max", "memory.high"), "memory.current")
 _V1 = _Version(("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_")
 
 
-def _groups(root: Path) -> Iterator[Room]:
+def _groups(root: Path) -> Iterator[MemoryLimit]:
     """The memory that each control group leaves, from the group of the process up to the mounted one."""
     for version, folder in group_folders(root):
         used = _number(folder / version.usage) or 0
@@ -102,7 +102,7 @@ def _groups(root: Path) -> Iterator[Room]:
             limit = _number(folder / name)
             if limit is not None:
                 shown = "/" / (folder / name).relative_to(root)
-                yield Room(max(0, limit - max(0, used - caches)), f"that the control group leaves ({shown})")
+                yield MemoryLimit(max(0, limit - max(0, used - caches)), f"that the control group leaves ({shown})")
 
 
 def group_folders(root: Path) -> Iterator[tuple[_Version, Path]]:
@@ -150,7 +150,7 @@ def _unescaped(text: str) -> str:
 # --- ulimit ------------------------------------------------------------------------------------------------------
 
 
-def _limits(root: Path) -> Iterator[Room]:
+def _limits(root: Path) -> Iterator[MemoryLimit]:
     """What RLIMIT_AS and RLIMIT_DATA leave.
 
     They count addresses, and a process always takes more addresses than memory. Each byte of a tensor needs an address,
@@ -171,7 +171,7 @@ def _limits(root: Path) -> Iterator[Room]:
         limit = resource.getrlimit(kind)[0]
         if limit != resource.RLIM_INFINITY:
             left = max(0, limit - taken * resource.getpagesize())
-            yield Room(left, f"that `{command}` leaves", counts_mapped=True)
+            yield MemoryLimit(left, f"that `{command}` leaves", counts_mapped=True)
 
 
 def _lines(path: Path) -> list[str]:

@@ -87,7 +87,9 @@ def _fields(event: Event) -> JsonObject:
             fields["loss"] = event.evaluation.loss
         fields["samples"] = [dict(vars(sample)) for sample in event.evaluation.samples]
     if isinstance(event, Started):
-        fields["levers"] = {lever.name: {"value": lever.value, "why": lever.why} for lever in event.levers}
+        options = event.performance_options
+        del fields["performance_options"]
+        fields["levers"] = {option.name: {"value": option.value, "why": option.why} for option in options}
     if isinstance(event, Saved):
         fields["folder"] = event.folder.name  # The run may move.
     return _finite(fields)

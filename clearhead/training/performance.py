@@ -25,14 +25,22 @@ from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.training import AdamW, MatmulPrecision, Training
 from clearhead.tasks.task import Batch, Task
-from clearhead.training.events import Lever
+from clearhead.training.events import PerformanceOption
 from clearhead.training.optimizers import fast_dtype
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.run import Run
 
 TOLERANCE = 0.02
 """Relative difference of the first loss up to which bfloat16 is trusted."""
-LEVERS = {"accumulate", "attention", "checkpoint_activations", "chunked_loss", "cheap_dropout", "packed", "weights"}
+TIMED_FIELDS = {
+    "accumulate",
+    "attention",
+    "checkpoint_activations",
+    "chunked_loss",
+    "cheap_dropout",
+    "packed",
+    "weights",
+}
 """Fields of `[training]` on which times depend."""
 HOPELESS = 1.5
 """An arithmetic that takes this many times as long as the fastest is not tried a second time."""
@@ -81,7 +89,7 @@ def _question(network: Transformer, batch: Batch, config: Training, task: Task) 
     return {
         "task": f"{type(task).__module__}.{type(task).__qualname__}",
         "model": network.config.model_dump(mode="json"),
-        "training": config.model_dump(mode="json", include=LEVERS | {"precision", "matmul_precision"}),
+        "training": config.model_dump(mode="json", include=TIMED_FIELDS | {"precision", "matmul_precision"}),
         "trained": [name for name, p in network.named_parameters() if p.requires_grad],
         "numbers": digest.hexdigest(),
     }
@@ -147,60 +155,66 @@ def _tried(
     return seconds, losses
 
 
-def levers(run: Run, why: str) -> tuple[Lever, ...]:
+def performance_options(run: Run, why: str) -> tuple[PerformanceOption, ...]:
     """Each setting with its value, the reason, and the field that sets it. `why` is the start-up probe's reason."""
     config, at, device = run.config, run.progress, run.device
     on_cpu = device.type == "cpu"
     found = [
-        Lever("device", str(device), "asked for" if config.device != "auto" else "the best one here", "device"),
-        Lever("precision", at.precision, why, "precision"),
-        Lever("weights", config.weights, _weights(config), "weights"),
-        Lever("float32 products", at.matmul, "see precision", "matmul_precision"),
+        PerformanceOption(
+            "device", str(device), "asked for" if config.device != "auto" else "the best one here", "device"
+        ),
+        PerformanceOption("precision", at.precision, why, "precision"),
+        PerformanceOption("weights", config.weights, _weights(config), "weights"),
+        PerformanceOption("float32 products", at.matmul, "see precision", "matmul_precision"),
         _attention(config, on_cpu),
-        Lever("packed batches", _said(config.packed), "padding never reaches a linear layer", "packed"),
+        PerformanceOption("packed batches", _on_off(config.packed), "padding never reaches a linear layer", "packed"),
     ]
     if on_cpu:
         threads = "asked for" if config.threads is not None else "PyTorch's default"
-        found.insert(1, Lever("threads", str(torch.get_num_threads()), threads, "threads"))
+        found.insert(1, PerformanceOption("threads", str(torch.get_num_threads()), threads, "threads"))
         kept = "freed memory is used again, not handed back and faulted in page by page (glibc), in huge pages (Linux)"
-        found.append(Lever("allocator", _said(config.keep_freed_memory), kept, "keep_freed_memory"))
+        found.append(PerformanceOption("allocator", _on_off(config.keep_freed_memory), kept, "keep_freed_memory"))
         shared = "eight elements share a random word of 64 bits, so that a probability is a multiple of 1/256"
-        found.append(Lever("cheap dropout", _said(config.cheap_dropout), shared, "cheap_dropout"))
+        found.append(PerformanceOption("cheap dropout", _on_off(config.cheap_dropout), shared, "cheap_dropout"))
     if isinstance(run.network.head, LanguageHead):
         found.append(_loss(config, run.network.head))
     again = "a block's values are computed again in the backward pass: a third more time, much less memory"
-    found.append(Lever("recomputation", _said(config.checkpoint_activations), again, "checkpoint_activations"))
+    found.append(
+        PerformanceOption("recomputation", _on_off(config.checkpoint_activations), again, "checkpoint_activations")
+    )
     hidden = "AdamW for all" if isinstance(config.optimizer, AdamW) else _muon(device)
-    found.append(Lever("optimizer", config.optimizer.kind, hidden, "optimizer.kind"))
+    found.append(PerformanceOption("optimizer", config.optimizer.kind, hidden, "optimizer.kind"))
     fused = "AdamW in one kernel for all its float32 weights"
-    found.append(Lever("fused optimizer", _said(config.optimizer.fused), fused, "optimizer.fused"))
+    found.append(PerformanceOption("fused optimizer", _on_off(config.optimizer.fused), fused, "optimizer.fused"))
     slow = "the first steps take minutes, kept in PyTorch's cache for the next run; on a CPU later ones are no faster"
-    found.append(Lever("compilation", _said(config.compile), slow, "compile"))
+    found.append(PerformanceOption("compilation", _on_off(config.compile), slow, "compile"))
     if run.ranks.size > 1:
         grid = f"{run.ranks.data_size} x {run.ranks.tensor_size} processes"
         kind = "every process holds a part" if run.is_sharded else "every process holds a copy"
-        found.append(Lever("processes", grid, f"data x tensor; {kind}", "parallel"))
+        found.append(PerformanceOption("processes", grid, f"data x tensor; {kind}", "parallel"))
     return tuple(found)
 
 
-def _attention(config: Training, on_cpu: bool) -> Lever:
+def _attention(config: Training, on_cpu: bool) -> PerformanceOption:
     if config.attention != "auto":
-        return Lever("attention", config.attention, "asked for", "attention")
+        return PerformanceOption("attention", config.attention, "asked for", "attention")
     if on_cpu:
         value = f"explicit up to {EXPLICIT_UP_TO} keys, then fused"
-        return Lever("attention", value, "plain products beat the fused kernel on short rows of a CPU", "attention")
-    return Lever("attention", "fused", "PyTorch's scaled_dot_product_attention", "attention")
+        return PerformanceOption(
+            "attention", value, "plain products beat the fused kernel on short rows of a CPU", "attention"
+        )
+    return PerformanceOption("attention", "fused", "PyTorch's scaled_dot_product_attention", "attention")
 
 
-def _loss(config: Training, head: LanguageHead) -> Lever:
+def _loss(config: Training, head: LanguageHead) -> PerformanceOption:
     n_words = head.output.out_features
     rows = max(1, head.chunk // n_words)
     if not config.chunked_loss:
-        return Lever("loss", "all logits at once", "asked for", "chunked_loss")
+        return PerformanceOption("loss", "all logits at once", "asked for", "chunked_loss")
     if head.soft_cap is not None:
-        return Lever("loss", "all logits at once", "this head's logits are capped", "chunked_loss")
+        return PerformanceOption("loss", "all logits at once", "this head's logits are capped", "chunked_loss")
     why = f"logits of {n_words:,} words are made for so many tokens at once, and with their gradients"
-    return Lever("loss", f"at most {rows:,} tokens at once", why, "chunked_loss")
+    return PerformanceOption("loss", f"at most {rows:,} tokens at once", why, "chunked_loss")
 
 
 def _muon(device: torch.device) -> str:
@@ -216,5 +230,5 @@ def _weights(config: Training) -> str:
     )
 
 
-def _said(is_on: bool) -> str:
+def _on_off(is_on: bool) -> str:
     return "on" if is_on else "off"

@@ -101,7 +101,7 @@ def require_limit(config: Training) -> None:
         raise UserError("training: expected a limit, got none; set training.steps, training.epochs or training.minutes")
 
 
-def judged(evaluation: Evaluation, task: Task, at: Progress) -> Evaluated:
+def record_evaluation(evaluation: Evaluation, task: Task, at: Progress) -> Evaluated:
     """The event of this evaluation. Records in `at` whether it is the best so far.
 
     The main score decides, and between equal scores the lower loss. So while every model scores the same (BLEU 0 at

@@ -135,7 +135,7 @@ _log = logging.getLogger("clearhead")
 
 
 @contextmanager
-def held(folder: Path, ranks: Ranks = ALONE) -> Iterator[bool]:
+def lock_folder(folder: Path, ranks: Ranks = ALONE) -> Iterator[bool]:
     """Makes the folder if needed, and locks it against writes by other processes.
 
     The first process of a run holds the lock for all its processes, and a thread that holds it may take it again.
@@ -155,7 +155,7 @@ def _locked(folder: Path) -> Iterator[bool]:
     lock = FileLock(folder.resolve() / LOCK, timeout=0, is_singleton=True)
     try:
         make_folder(folder)
-        is_locked = _taken(lock, folder)
+        is_locked = _acquire(lock, folder)
         if is_locked and lock.lock_counter == 1:
             (folder / OWNER).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
     except OSError as error:
@@ -171,7 +171,7 @@ def _locked(folder: Path) -> Iterator[bool]:
         lock.release()
 
 
-def _taken(lock: FileLock, folder: Path) -> bool:
+def _acquire(lock: FileLock, folder: Path) -> bool:
     """Takes the lock. Returns False if the file system has no locks. Raises UserError if another process holds it."""
     try:
         lock.acquire()

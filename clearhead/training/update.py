@@ -25,7 +25,7 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     config, at, ranks = run.config, run.progress, run.ranks
     if not run.network.training:
         run.network.train()
-    run.thaw.at(at.step, at.epoch)
+    run.unfreezing.apply(at.step, at.epoch)
     # For a CPU its generator alone: telling other devices of a seed takes a hundred times as long.
     seed = torch.manual_seed if run.device.type != "cpu" else torch.default_generator.manual_seed
     seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
@@ -66,7 +66,7 @@ def average_into(mean: nn.Module, network: nn.Module, decay: float) -> None:
             a.lerp_(b.to(a.dtype), 1 - decay)
 
 
-class Feed:
+class BatchIterator:
     """The batches of each update, epoch after epoch, from the run's position in the data."""
 
     def __init__(self, run: Run) -> None:

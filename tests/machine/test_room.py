@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.machine.memory import Room, rooms
+from clearhead.machine.memory import MemoryLimit, memory_limits
 
-Make = Callable[[Mapping[str, str]], list[Room]]
+Make = Callable[[Mapping[str, str]], list[MemoryLimit]]
 MACHINE = {"proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable:    3000 kB\n"}
 FREE = 3_072_000
 V2 = "31 23 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -23,11 +23,11 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """What is left on a system of these files."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    def made(files: Mapping[str, str]) -> list[Room]:
+    def made(files: Mapping[str, str]) -> list[MemoryLimit]:
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text, encoding="utf-8")
-        return rooms(tmp_path)
+        return memory_limits(tmp_path)
 
     return made
 
@@ -56,7 +56,7 @@ def test_a_system_that_says_nothing(found: Make) -> None:
 
 
 def test_a_machine_without_groups(found: Make) -> None:
-    assert found(MACHINE) == [Room(FREE, "of free memory")]
+    assert found(MACHINE) == [MemoryLimit(FREE, "of free memory")]
 
 
 JOB = process("0::/batch.slice/job 7.scope\n", V2)
@@ -159,4 +159,4 @@ def test_limits_of_addresses(kind: str, taken: int, option: str, found: Make, mo
 
 
 def test_this_machine_has_room() -> None:
-    assert all(room.n_bytes >= 0 for room in rooms())
+    assert all(room.n_bytes >= 0 for room in memory_limits())

@@ -11,7 +11,7 @@ from clearhead.recipe.training import Training
 from clearhead.training import performance
 from clearhead.training import train as loop
 from clearhead.training.performance import PrecisionChoice, choose
-from clearhead.training.update import Feed
+from clearhead.training.update import BatchIterator
 from tests.training.tiny import Around, finish, new_network, new_run, state, translation
 
 AUTO = Training(steps=1)
@@ -50,7 +50,7 @@ def test_a_run_that_tried_is_the_one_that_did_not(monkeypatch: pytest.MonkeyPatc
     run = new_run(translation(), precision="auto")
     assert finish(run) == wanted
     [n_tokens] = tried
-    assert n_tokens < 0.7 * Feed(run).first().count, "half a batch takes less memory than an update"
+    assert n_tokens < 0.7 * BatchIterator(run).first().count, "half a batch takes less memory than an update"
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "wanted"), [(1.0, 2.0, "fp32"), (2.0, 1.0, "bf16")])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from clearhead.errors import NumericError, OutOfMemory, UserError
-from clearhead.machine.memory import Room
+from clearhead.machine.memory import MemoryLimit
 from clearhead.model import Transformer
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
@@ -472,7 +472,9 @@ def test_too_little_memory_is_told_before_the_first_step(monkeypatch: pytest.Mon
     run = new_run(task)
     found = Estimate.of(run.network.config, run.config, Shape(1, 9, 9), Setting(), run.device, is_allocated=True)
     for n_bytes, message in ((found.fixed, "training.max_tokens: expected a batch"), (10_000, "model: expected one")):
-        monkeypatch.setattr("clearhead.machine.memory.rooms", lambda n=n_bytes: [Room(n, "of free memory")])
+        monkeypatch.setattr(
+            "clearhead.machine.memory.memory_limits", lambda n=n_bytes: [MemoryLimit(n, "of free memory")]
+        )
         with pytest.raises(OutOfMemory, match=f"^{message} .*; try "):
             next(train(run))
     assert task.n_losses == 0

@@ -10,7 +10,7 @@ from clearhead.config import ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import OutOfMemory
 from clearhead.machine.device import device_named
-from clearhead.machine.memory import Room, available, gigabytes
+from clearhead.machine.memory import MemoryLimit, available_memory, gigabytes
 from clearhead.model import Tokens, Transformer
 from clearhead.randomness import key
 from clearhead.recipe.training import Training
@@ -102,7 +102,7 @@ class Estimate:
     memory: PeakMemory
     there: int
     """Bytes that the run already holds."""
-    room: Room | None
+    room: MemoryLimit | None
     """The memory of the machine; None if it does not report it."""
 
     @classmethod
@@ -128,7 +128,7 @@ class Estimate:
         network = network_of(config, setting.tensor)
         memory = memory_of(network, shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
         there = memory.weights + memory.mean if is_allocated else 0
-        return cls(memory, there, next(iter(available(device)), None))
+        return cls(memory, there, next(iter(available_memory(device)), None))
 
     @property
     def needed(self) -> int:
@@ -189,7 +189,7 @@ def require_memory(
 
 def require_host(config: ModelConfig) -> None:
     """Raises OutOfMemory unless the whole network fits into the machine's main memory, where its weights are drawn."""
-    needed, room = 4 * network_of(config).weights, next(iter(available(torch.device("cpu"))), None)
+    needed, room = 4 * network_of(config).weights, next(iter(available_memory(torch.device("cpu"))), None)
     if room is not None and needed > room.n_bytes:
         raise OutOfMemory(
             f"model: expected weights that fit into {room}, where they are drawn, got {gigabytes(needed)};"

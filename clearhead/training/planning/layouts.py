@@ -333,7 +333,7 @@ def tensor_seconds(config: ModelConfig, machine: Hardware, setting: Setting, sha
     return seconds
 
 
-def levers(job: Job, machine: Hardware, chosen: Alternative) -> Sequence[tuple[str, Alternative]]:
+def option_effects(job: Job, machine: Hardware, chosen: Alternative) -> Sequence[tuple[str, Alternative]]:
     """The same layout and batch with each lever reversed, to show its effect."""
     setting = chosen.setting
     network = network_of(job.config, setting.tensor)

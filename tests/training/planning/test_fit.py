@@ -7,7 +7,7 @@ import torch
 
 from clearhead.checkpoints.families import preset
 from clearhead.errors import OutOfMemory
-from clearhead.machine.memory import Room, require_weights
+from clearhead.machine.memory import MemoryLimit, require_weights
 from clearhead.model import Tokens
 from clearhead.recipe.training import Training
 from clearhead.training.planning.fitting import (
@@ -37,8 +37,8 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
     """Sets how much memory there is."""
 
     def there_is(n_bytes: int | None) -> None:
-        known = [] if n_bytes is None else [Room(n_bytes, "of free memory")]
-        monkeypatch.setattr("clearhead.machine.memory.rooms", lambda: known)
+        known = [] if n_bytes is None else [MemoryLimit(n_bytes, "of free memory")]
+        monkeypatch.setattr("clearhead.machine.memory.memory_limits", lambda: known)
 
     return there_is
 
@@ -120,8 +120,11 @@ def test_a_network_is_made_in_the_machines_own_memory(free: Callable[[int | None
 
 
 def test_mapped_weights_take_addresses_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, addresses = Room(1000, "of free memory"), Room(5000, "that `ulimit -v` leaves", counts_mapped=True)
-    monkeypatch.setattr("clearhead.machine.memory.rooms", lambda: [memory, addresses])
+    memory, addresses = (
+        MemoryLimit(1000, "of free memory"),
+        MemoryLimit(5000, "that `ulimit -v` leaves", counts_mapped=True),
+    )
+    monkeypatch.setattr("clearhead.machine.memory.memory_limits", lambda: [memory, addresses])
     require_weights("model", CPU, allocated=1000, mapped=4000)
     for allocated, mapped, binding in ((1001, 0, memory), (1000, 4001, addresses)):
         with pytest.raises(OutOfMemory, match=re.escape(f"model: expected weights that fit into {binding}, got ")):

@@ -6,7 +6,7 @@ from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.recipe.training import Muon, Training
-from clearhead.training.planning.layouts import GB, KNOWN, Hardware, Job, Plan, command, levers, plan
+from clearhead.training.planning.layouts import GB, KNOWN, Hardware, Job, Plan, command, option_effects, plan
 
 GPT2 = preset("gpt2")
 H100 = KNOWN["h100"]
@@ -104,7 +104,7 @@ def test_compute_is_six_flops_a_parameter_and_token_and_attention() -> None:
 def test_levers_trade_memory_for_time() -> None:
     one = plan(job(), H100, 8).chosen
     assert one is not None
-    checkpointed, whole, explicit = (found for _, found in levers(job(), H100, one))
+    checkpointed, whole, explicit = (found for _, found in option_effects(job(), H100, one))
     assert checkpointed.memory.activations < one.memory.activations < explicit.memory.activations
     assert checkpointed.times.compute > one.times.compute
     assert whole.memory.logits > one.memory.logits
@@ -113,7 +113,7 @@ def test_levers_trade_memory_for_time() -> None:
 def test_weights_of_16_bits_are_for_one_gpu() -> None:
     one = plan(job(), H100, 1).chosen
     assert one is not None
-    name, halved = list(levers(job(), H100, one))[-1]
+    name, halved = list(option_effects(job(), H100, one))[-1]
     assert name == "weights in bfloat16"
     assert halved.memory.resting < 0.75 * one.memory.resting
     asked = Training(steps=1, weights="bf16")
