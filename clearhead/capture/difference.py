@@ -18,7 +18,7 @@ from clearhead.analysis.difference import (
     tensor_changes,
     unit_changes,
 )
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.effects import BATCH_TOKENS, effects_of_parts
 from clearhead.capture.passes import batches
@@ -98,7 +98,7 @@ class BatchAnswers:
     """b 5: next tokens, and of both models their losses and those that are right."""
 
 
-def compare_answers(model: Model, last: Tokens, logits: tuple[Tensor | None, Tensor | None]) -> BatchAnswers | None:
+def compare_answers(model: ModelBase, last: Tokens, logits: tuple[Tensor | None, Tensor | None]) -> BatchAnswers | None:
     """Compares the answers of a batch; None for a head that does not choose one of several answers."""
     one, other = logits
     head = model.config.head
@@ -123,7 +123,7 @@ def compare_answers(model: Model, last: Tokens, logits: tuple[Tensor | None, Ten
 
 
 def summarize(
-    model: Model, found: Sequence[BatchAnswers], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
+    model: ModelBase, found: Sequence[BatchAnswers], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
 ) -> Answers:
     """The answers to all texts; `order` puts the batches' rows in the order of the texts."""
     means = np.concatenate([one.means for one in found])[order]
@@ -171,7 +171,7 @@ def _share(sums: np.ndarray, n: np.ndarray) -> float:
     return float(sums.sum() / max(n.sum(), 1.0))
 
 
-def _changed(model: Model, known: tuple[Encoded, Text], place: np.ndarray, kl: float) -> ChangedAnswer:
+def _changed(model: ModelBase, known: tuple[Encoded, Text], place: np.ndarray, kl: float) -> ChangedAnswer:
     one, text = known
     position, *answers = place.tolist()
     head = model.config.head
@@ -242,7 +242,7 @@ class Difference:
 
 
 def difference(
-    first: Model, second: Model, texts: Iterable[Text] = (), *, length: int | None = None, top: int = 20
+    first: ModelBase, second: ModelBase, texts: Iterable[Text] = (), *, length: int | None = None, top: int = 20
 ) -> Difference:
     """Ranks tensors, heads and neurons by change of weights; over texts also by what they write, and counts answers.
 
@@ -256,7 +256,13 @@ def difference(
 
 
 def over_texts(
-    start: Difference, first: Model, second: Model, texts: Iterable[Text], *, length: int | None = None, top: int = 20
+    start: Difference,
+    first: ModelBase,
+    second: ModelBase,
+    texts: Iterable[Text],
+    *,
+    length: int | None = None,
+    top: int = 20,
 ) -> Difference:
     """The difference of two models' tensors, with that of their heads, neurons and answers over texts."""
     encoder = Encoder(first, tuple(first.config.stacks), length)
@@ -288,7 +294,7 @@ def over_texts(
     return replace(start, n_texts=len(known), heads=heads, neurons=neurons, answers=answers)
 
 
-def check_comparable(first: Model, second: Model) -> None:
+def check_comparable(first: ModelBase, second: ModelBase) -> None:
     """Raises UserError unless both have one architecture, unrounded weights, and the same tokens or none."""
     check_same(merged(first.network), merged(second.network))
     vocabularies = [
@@ -323,7 +329,10 @@ def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, t
 
 
 def _with_effects(
-    models: tuple[Model, Model], encoder: Encoder, groups: Sequence[Sequence[Encoded]], parts: Sequence[PartChange]
+    models: tuple[ModelBase, ModelBase],
+    encoder: Encoder,
+    groups: Sequence[Sequence[Encoded]],
+    parts: Sequence[PartChange],
 ) -> list[PartChange]:
     """The parts, with the loss of the answers without each of them in both models."""
     sites = [part.site for part in parts]

@@ -13,7 +13,7 @@ from clearhead.analysis.circuits import Nodes, refined_nodes
 from clearhead.analysis.circuits.patching import EXACT
 from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.lens import read
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.api.circuits import circuits_of
 from clearhead.capture.passes import Site, batches, sites_of
 from clearhead.capture.texts import AT_ONCE, Encoder, Text, valid_cells
@@ -45,7 +45,7 @@ class Effect:
 
 
 def effects(
-    model: Model, texts: Iterable[Text], sites: str | Sequence[str] = "heads", *, length: int | None = None
+    model: ModelBase, texts: Iterable[Text], sites: str | Sequence[str] = "heads", *, length: int | None = None
 ) -> list[Effect]:
     """KL(plain || without the part) for each head or neuron over a data set, largest mean first.
 
@@ -78,7 +78,7 @@ def effects(
     return result if sites == LAYERS else sorted(result, key=lambda one: -one.mean)
 
 
-def parts(model: Model, sites: str | Sequence[str]) -> list[str]:
+def parts(model: ModelBase, sites: str | Sequence[str]) -> list[str]:
     """The address of each head or neuron that is meant. Raises UserError for an address of something else."""
     named = list(NAMED.get(sites, (sites,))) if isinstance(sites, str) else list(sites)
     if isinstance(sites, str) and sites == "heads" and not model.is_encoder_decoder:
@@ -97,14 +97,14 @@ def _parts(site: Site) -> list[str]:
     return [str(Address(site.path, ((axis, i),))) for i in range(site.shape[left.index(axis)])]
 
 
-def effects_of_parts(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
+def effects_of_parts(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: the effect of each part on each text."""
     ablations = Ablations(model.network, tokens, vectors=model.sentences.vectors)
     found = {site: ablations.divergences(logs) for site, logs in ablations.answers(wanted)}
     return torch.stack([found[site] for site in wanted], -1)
 
 
-def _layers(model: Model) -> list[str]:
+def _layers(model: ModelBase) -> list[str]:
     """The state after each block of the last stack."""
     if not isinstance(model.config.head, LanguageHead | TaggingHead):
         raise UserError(
@@ -114,7 +114,7 @@ def _layers(model: Model) -> list[str]:
     return [f"{last}.blocks.{i}.resid_post" for i in range(model.config.stacks[last].n_layers)]
 
 
-def _of_layers(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
+def _of_layers(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: how far the lens after each block is from the answer of each text."""
     seen, valid = states(model.network, tokens), valid_cells(tokens[-1])
     with torch.inference_mode():
@@ -143,7 +143,7 @@ class NodeEffect:
     """The share of the pairs in which the part was patched for real."""
 
 
-def node_effects(model: Model, pairs: Sequence[tuple[Text, Text]], *, exact: float = EXACT) -> list[NodeEffect]:
+def node_effects(model: ModelBase, pairs: Sequence[tuple[Text, Text]], *, exact: float = EXACT) -> list[NodeEffect]:
     """The parts of a model by their mean effect on logit[answer] - logit[minus], the largest first.
 
     A pair is a clean text and a corrupt one of as many tokens, each a source and a target for an encoder-decoder. Its
@@ -161,7 +161,7 @@ def node_effects(model: Model, pairs: Sequence[tuple[Text, Text]], *, exact: flo
     return sorted(each, key=lambda one: -abs(one.mean))
 
 
-def _nodes(model: Model, i: int, pair: tuple[Text, Text], exact: float) -> Nodes:
+def _nodes(model: ModelBase, i: int, pair: tuple[Text, Text], exact: float) -> Nodes:
     clean, corrupt = (_inputs(model, text) for text in pair)
     try:
         return refined_nodes(circuits_of(model, clean, corrupt)[0], exact=exact)
@@ -169,6 +169,6 @@ def _nodes(model: Model, i: int, pair: tuple[Text, Text], exact: float) -> Nodes
         raise UserError(f"pair {i}: {error}") from None
 
 
-def _inputs(model: Model, text: Text) -> list[Tokens]:
+def _inputs(model: ModelBase, text: Text) -> list[Tokens]:
     source, other = (text, None) if isinstance(text, str) else text
     return [model.here(tokens) for tokens in model.reader.inputs(source, other, model.generation)]

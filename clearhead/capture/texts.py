@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.data.inputs import InputColumns, read_inputs
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -75,7 +75,7 @@ class Encoded:
 class Encoder:
     """Turns texts into ids as `Model.trace` does, cut to a longest length."""
 
-    model: Model
+    model: ModelBase
     stacks: tuple[str, ...]
     """The stacks that run. If only the encoder runs, no target is needed."""
     length: int | None = None
