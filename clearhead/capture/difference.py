@@ -1,6 +1,5 @@
 """`difference`: what changed between two models of one architecture, over a data set."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,24 +19,16 @@ from clearhead.analysis.difference import (
 )
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
-from clearhead.capture.effects import BATCH_TOKENS, effects_of_parts
+from clearhead.capture.effects import BATCH_TOKENS, Mean, effects_of_parts, means
 from clearhead.capture.passes import batches
-from clearhead.capture.texts import AT_ONCE, Encoded, Encoder, Text, valid_cells
+from clearhead.capture.texts import Encoded, Encoder, Text, valid_cells
 from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.assign import merged
 from clearhead.progress import counted
 from clearhead.tasks import resampling
-from clearhead.tasks.resampling import ScoredRows, intervals_of_means
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over texts with its 95% bootstrap interval."""
-
-    value: float
-    interval: tuple[float, float]
+from clearhead.tasks.resampling import ScoredRows
 
 
 @dataclass(frozen=True)
@@ -126,15 +117,11 @@ def summarize(
     model: ModelBase, found: Sequence[BatchAnswers], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
 ) -> Answers:
     """The answers to all texts; `order` puts the batches' rows in the order of the texts."""
-    means = np.concatenate([one.means for one in found])[order]
     place = np.concatenate([one.place for one in found])[order]
     furthest = np.concatenate([one.furthest for one in found])[order]
     sums = [one.sums for one in found if one.sums is not None]
     scores = _scores(np.concatenate(sums)[order]) if sums else {}
-    bounds = intervals_of_means(means)
-    changed, kl = (
-        Mean(float(value), (float(low), float(high))) for value, (low, high) in zip(means.mean(0), bounds, strict=True)
-    )
+    changed, kl = means(np.concatenate([one.means for one in found])[order])
     rows = [i for i in np.argsort(-furthest, kind="stable") if place[i, 0] >= 0]
     texts = [_changed(model, known[i], place[i], float(furthest[i])) for i in rows[:top]]
     return Answers(changed, kl, scores, len(rows), tuple(texts))
@@ -266,17 +253,12 @@ def over_texts(
 ) -> Difference:
     """The difference of two models' tensors, with that of their heads, neurons and answers over texts."""
     encoder = Encoder(first, tuple(first.config.stacks), length)
-    known, every = list[Encoded](), iter(texts)
-    given: list[Text] = []
-    while some := [*itertools.islice(every, AT_ONCE)]:
-        if first.reader.reads_images or first.reader.reads_sounds:
-            raise UserError(
-                "difference: expected models that read texts, got some of images or sounds; leave texts out"
-            )
-        known += encoder.encoded(some, len(given))
-        given += some
-    if not known:
+    if (first.reader.reads_images or first.reader.reads_sounds) and any(True for _ in texts):
+        raise UserError("difference: expected models that read texts, got some of images or sounds; leave texts out")
+    pairs = encoder.known(texts)
+    if not pairs:
         return start
+    known = [one for one, _ in pairs]
     changes, found, sizes = PartChanges(first.network, second.network), list[BatchAnswers](), list[Written]()
     groups = batches(known, tokens=BATCH_TOKENS)
     for batch in counted(groups, "differences"):
@@ -289,7 +271,7 @@ def over_texts(
     parts = _ranked(changes.sites, sizes, order, top)
     if parts and not isinstance(first.config.head, NoHead | VectorHead):
         parts = _with_effects((first, second), encoder, [[known[i] for i in group] for group in groups], parts)
-    answers = summarize(first, found, order, [(one, given[one.row]) for one in known], top) if found else None
+    answers = summarize(first, found, order, pairs, top) if found else None
     heads, neurons = (tuple(part for part in parts if (".ffn." in part.site) == is_ffn) for is_ffn in (False, True))
     return replace(start, n_texts=len(known), heads=heads, neurons=neurons, answers=answers)
 
@@ -320,11 +302,10 @@ def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, t
     if not len(ranked):
         return []
     chosen = np.concatenate([ranked[is_neuron[ranked] == kind][:top] for kind in (False, True)])
-    bounds = intervals_of_means(own[:, chosen])
-    means = np.stack([over_texts(name)[:, chosen].mean(0) for name in ("own", "moved", "total", "before")], -1)
+    others = np.stack([over_texts(name)[:, chosen].mean(0) for name in ("moved", "total", "before")], -1).tolist()
     return [
-        PartChange(sites[part], size, (float(low), float(high)), moved, total, before)
-        for part, (size, moved, total, before), (low, high) in zip(chosen, means.tolist(), bounds, strict=True)
+        PartChange(sites[part], size.value, size.interval, *rest)
+        for part, size, rest in zip(chosen, means(own[:, chosen]), others, strict=True)
     ]
 
 
@@ -346,11 +327,6 @@ def _with_effects(
         ],
         axis=1,
     )
-    first, second = values.mean(1)
-    bounds = intervals_of_means(values[1] - values[0])
-    return [
-        replace(
-            part, effect=EffectChange(float(first[i]), float(second[i]), (float(bounds[i, 0]), float(bounds[i, 1])))
-        )
-        for i, part in enumerate(parts)
-    ]
+    changes = zip(*values.mean(1).tolist(), means(values[1] - values[0]), strict=True)
+    effects = [EffectChange(first, second, change.interval) for first, second, change in changes]
+    return [replace(part, effect=effect) for part, effect in zip(parts, effects, strict=True)]

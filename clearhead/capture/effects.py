@@ -1,6 +1,5 @@
 """Effects of parts over a data set: each is a mean over texts, with a bootstrap interval."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from clearhead.analysis.lens import read
 from clearhead.api.base import ModelBase
 from clearhead.api.circuits import circuits_of
 from clearhead.capture.passes import Site, batches, sites_of
-from clearhead.capture.texts import AT_ONCE, Encoder, Text, valid_cells
+from clearhead.capture.texts import Encoder, Text, valid_cells
 from clearhead.config import LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -31,6 +30,20 @@ AXES = {"z": "h", "post": "f"}
 """The axis of the parts of a value, by its name."""
 BATCH_TOKENS = 512
 """Of one batch, fewer than for a capture, because an answer has a number for each entry of the vocabulary."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over texts with its 95% bootstrap interval."""
+
+    value: float
+    interval: tuple[float, float]
+
+
+def means(values: np.ndarray) -> list[Mean]:
+    """The mean of each column of values, one row for each text."""
+    bounds = intervals_of_means(values).tolist()
+    return [Mean(value, (low, high)) for value, (low, high) in zip(values.mean(0).tolist(), bounds, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -57,11 +70,7 @@ def effects(
     instead. Texts are as in `capture`. Raises UserError for data without texts.
     """
     encoder = Encoder(model, tuple(model.config.stacks), length)
-    rows, every = 0, iter(texts)
-    known = encoder.encoded([], 0)
-    while some := [*itertools.islice(every, AT_ONCE)]:
-        known += encoder.encoded(some, rows)
-        rows += len(some)
+    known = [one for one, _ in encoder.known(texts)]
     if not known:
         raise UserError("effects: expected texts, got none that are not blank; try other data")
     wanted = _layers(model) if sites == LAYERS else parts(model, sites)
@@ -70,10 +79,8 @@ def effects(
         tokens = encoder.batch([known[i] for i in batch])
         found = _of_layers(model, wanted, tokens) if sites == LAYERS else effects_of_parts(model, wanted, tokens)
         values[batch] = found.double().cpu().numpy()
-    bounds = intervals_of_means(values)
     result = [
-        Effect(site, float(mean), (float(low), float(high)), len(known))
-        for site, mean, (low, high) in zip(wanted, values.mean(0), bounds, strict=True)
+        Effect(site, mean.value, mean.interval, len(known)) for site, mean in zip(wanted, means(values), strict=True)
     ]
     return result if sites == LAYERS else sorted(result, key=lambda one: -one.mean)
 
@@ -156,8 +163,8 @@ def node_effects(model: ModelBase, pairs: Sequence[tuple[Text, Text]], *, exact:
     sites = list(found[0].scores)
     scores = np.array([[nodes.scores[site] for site in sites] for nodes in found])
     patched = np.array([[site in nodes.exact for site in sites] for nodes in found])
-    rows = zip(sites, scores.mean(0), intervals_of_means(scores), patched.mean(0), strict=True)
-    each = [NodeEffect(site, float(mean), (float(low), float(high)), float(n)) for site, mean, (low, high), n in rows]
+    rows = zip(sites, means(scores), patched.mean(0).tolist(), strict=True)
+    each = [NodeEffect(site, mean.value, mean.interval, share) for site, mean, share in rows]
     return sorted(each, key=lambda one: -abs(one.mean))
 
 
@@ -171,4 +178,4 @@ def _nodes(model: ModelBase, i: int, pair: tuple[Text, Text], exact: float) -> N
 
 def _inputs(model: ModelBase, text: Text) -> list[Tokens]:
     source, other = (text, None) if isinstance(text, str) else text
-    return [model.here(tokens) for tokens in model.reader.inputs(source, other, model.generation)]
+    return model.inputs(source, other)

@@ -1,5 +1,7 @@
 """Forward passes over a data set that record a few addresses: windows of texts, batches of similar lengths.
 
+A site is an address with one vector for each position of a text, or for each text.
+
 What a window holds depends on the texts and the settings alone, so that a capture that goes on after a kill makes the
 same batches, and the same bytes, as one that was never interrupted.
 """

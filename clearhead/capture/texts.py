@@ -94,6 +94,14 @@ class Encoder:
             return self._alone([(row, str(text)) for row, text in known])
         return [self._several(row, text) for row, text in known]
 
+    def known(self, texts: Iterable[Text]) -> list[tuple[Encoded, Text]]:
+        """Every text of a data set that is not blank, in order, with its ids."""
+        pairs, n, every = list[tuple[Encoded, Text]](), 0, iter(texts)
+        while some := [*itertools.islice(every, AT_ONCE)]:
+            pairs += [(one, some[one.row - n]) for one in self.encoded(some, n)]
+            n += len(some)
+        return pairs
+
     def _alone(self, known: Sequence[tuple[int, str]]) -> list[Encoded]:
         reads, limit, found = self.model.reader, self.limits[0], list[Encoded]()
         marks, pad = reads.marks(), self.model.generation.pad_id
