@@ -1,4 +1,4 @@
-"""From a recipe to a run and back: its data, tokenizer, network and folder."""
+"""From a recipe to a run and back: its data, tokenizer, network and folder, and changes to a run that is resumed."""
 
 import json
 import logging

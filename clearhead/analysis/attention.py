@@ -1,4 +1,4 @@
-"""Statistics of attention heads, measured from their attention weights."""
+"""Statistics of attention heads, measured from their weights, and cross-attention as an alignment of words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.analysis.ablation import by_stack, layouts, real
+from clearhead.analysis.ablation import by_stack, last_states, layouts, real
 from clearhead.analysis.comparison import LOGITS
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
@@ -231,11 +231,7 @@ def places(network: Transformer) -> list[Place]:
 
 def _memory(network: Transformer) -> set[str]:
     """The address of the encoder's last states, which the decoder's cross-attention reads."""
-    stacks = network.stacks()
-    if len(stacks) < 2:
-        return set()
-    encoder = stacks["encoder"]
-    return {"encoder.final_norm.out" if encoder.final_norm else f"encoder.blocks.{len(encoder.blocks) - 1}.resid_post"}
+    return {last_states(network, "encoder")} if len(network.stacks()) == 2 else set()
 
 
 def _recorded(

@@ -1,6 +1,5 @@
 """`difference`: what changed between two models of one architecture, over a data set."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,26 +17,18 @@ from clearhead.analysis.difference import (
     tensor_changes,
     unit_changes,
 )
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.brief import brief
-from clearhead.capture.effects import BATCH_TOKENS, effects_of_parts
+from clearhead.capture.effects import BATCH_TOKENS, Mean, effects_of_parts, means
 from clearhead.capture.passes import batches
-from clearhead.capture.texts import AT_ONCE, Encoded, Encoder, Text, valid_cells
+from clearhead.capture.texts import Encoded, Encoder, Text, valid_cells
 from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.assign import merged
 from clearhead.progress import counted
 from clearhead.tasks import resampling
-from clearhead.tasks.resampling import ScoredRows, intervals_of_means
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over texts with its 95% bootstrap interval."""
-
-    value: float
-    interval: tuple[float, float]
+from clearhead.tasks.resampling import ScoredRows
 
 
 @dataclass(frozen=True)
@@ -98,7 +89,7 @@ class BatchAnswers:
     """b 5: next tokens, and of both models their losses and those that are right."""
 
 
-def compare_answers(model: Model, last: Tokens, logits: tuple[Tensor | None, Tensor | None]) -> BatchAnswers | None:
+def compare_answers(model: ModelBase, last: Tokens, logits: tuple[Tensor | None, Tensor | None]) -> BatchAnswers | None:
     """Compares the answers of a batch; None for a head that does not choose one of several answers."""
     one, other = logits
     head = model.config.head
@@ -123,18 +114,14 @@ def compare_answers(model: Model, last: Tokens, logits: tuple[Tensor | None, Ten
 
 
 def summarize(
-    model: Model, found: Sequence[BatchAnswers], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
+    model: ModelBase, found: Sequence[BatchAnswers], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
 ) -> Answers:
     """The answers to all texts; `order` puts the batches' rows in the order of the texts."""
-    means = np.concatenate([one.means for one in found])[order]
     place = np.concatenate([one.place for one in found])[order]
     furthest = np.concatenate([one.furthest for one in found])[order]
     sums = [one.sums for one in found if one.sums is not None]
     scores = _scores(np.concatenate(sums)[order]) if sums else {}
-    bounds = intervals_of_means(means)
-    changed, kl = (
-        Mean(float(value), (float(low), float(high))) for value, (low, high) in zip(means.mean(0), bounds, strict=True)
-    )
+    changed, kl = means(np.concatenate([one.means for one in found])[order])
     rows = [i for i in np.argsort(-furthest, kind="stable") if place[i, 0] >= 0]
     texts = [_changed(model, known[i], place[i], float(furthest[i])) for i in rows[:top]]
     return Answers(changed, kl, scores, len(rows), tuple(texts))
@@ -171,7 +158,7 @@ def _share(sums: np.ndarray, n: np.ndarray) -> float:
     return float(sums.sum() / max(n.sum(), 1.0))
 
 
-def _changed(model: Model, known: tuple[Encoded, Text], place: np.ndarray, kl: float) -> ChangedAnswer:
+def _changed(model: ModelBase, known: tuple[Encoded, Text], place: np.ndarray, kl: float) -> ChangedAnswer:
     one, text = known
     position, *answers = place.tolist()
     head = model.config.head
@@ -242,7 +229,7 @@ class Difference:
 
 
 def difference(
-    first: Model, second: Model, texts: Iterable[Text] = (), *, length: int | None = None, top: int = 20
+    first: ModelBase, second: ModelBase, texts: Iterable[Text] = (), *, length: int | None = None, top: int = 20
 ) -> Difference:
     """Ranks tensors, heads and neurons by change of weights; over texts also by what they write, and counts answers.
 
@@ -256,21 +243,22 @@ def difference(
 
 
 def over_texts(
-    start: Difference, first: Model, second: Model, texts: Iterable[Text], *, length: int | None = None, top: int = 20
+    start: Difference,
+    first: ModelBase,
+    second: ModelBase,
+    texts: Iterable[Text],
+    *,
+    length: int | None = None,
+    top: int = 20,
 ) -> Difference:
     """The difference of two models' tensors, with that of their heads, neurons and answers over texts."""
     encoder = Encoder(first, tuple(first.config.stacks), length)
-    known, every = list[Encoded](), iter(texts)
-    given: list[Text] = []
-    while some := [*itertools.islice(every, AT_ONCE)]:
-        if first.reader.reads_images or first.reader.reads_sounds:
-            raise UserError(
-                "difference: expected models that read texts, got some of images or sounds; leave texts out"
-            )
-        known += encoder.encoded(some, len(given))
-        given += some
-    if not known:
+    if (first.reader.reads_images or first.reader.reads_sounds) and any(True for _ in texts):
+        raise UserError("difference: expected models that read texts, got some of images or sounds; leave texts out")
+    pairs = encoder.known(texts)
+    if not pairs:
         return start
+    known = [one for one, _ in pairs]
     changes, found, sizes = PartChanges(first.network, second.network), list[BatchAnswers](), list[Written]()
     groups = batches(known, tokens=BATCH_TOKENS)
     for batch in counted(groups, "differences"):
@@ -283,12 +271,12 @@ def over_texts(
     parts = _ranked(changes.sites, sizes, order, top)
     if parts and not isinstance(first.config.head, NoHead | VectorHead):
         parts = _with_effects((first, second), encoder, [[known[i] for i in group] for group in groups], parts)
-    answers = summarize(first, found, order, [(one, given[one.row]) for one in known], top) if found else None
+    answers = summarize(first, found, order, pairs, top) if found else None
     heads, neurons = (tuple(part for part in parts if (".ffn." in part.site) == is_ffn) for is_ffn in (False, True))
     return replace(start, n_texts=len(known), heads=heads, neurons=neurons, answers=answers)
 
 
-def check_comparable(first: Model, second: Model) -> None:
+def check_comparable(first: ModelBase, second: ModelBase) -> None:
     """Raises UserError unless both have one architecture, unrounded weights, and the same tokens or none."""
     check_same(merged(first.network), merged(second.network))
     vocabularies = [
@@ -314,16 +302,18 @@ def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, t
     if not len(ranked):
         return []
     chosen = np.concatenate([ranked[is_neuron[ranked] == kind][:top] for kind in (False, True)])
-    bounds = intervals_of_means(own[:, chosen])
-    means = np.stack([over_texts(name)[:, chosen].mean(0) for name in ("own", "moved", "total", "before")], -1)
+    others = np.stack([over_texts(name)[:, chosen].mean(0) for name in ("moved", "total", "before")], -1).tolist()
     return [
-        PartChange(sites[part], size, (float(low), float(high)), moved, total, before)
-        for part, (size, moved, total, before), (low, high) in zip(chosen, means.tolist(), bounds, strict=True)
+        PartChange(sites[part], size.value, size.interval, *rest)
+        for part, size, rest in zip(chosen, means(own[:, chosen]), others, strict=True)
     ]
 
 
 def _with_effects(
-    models: tuple[Model, Model], encoder: Encoder, groups: Sequence[Sequence[Encoded]], parts: Sequence[PartChange]
+    models: tuple[ModelBase, ModelBase],
+    encoder: Encoder,
+    groups: Sequence[Sequence[Encoded]],
+    parts: Sequence[PartChange],
 ) -> list[PartChange]:
     """The parts, with the loss of the answers without each of them in both models."""
     sites = [part.site for part in parts]
@@ -337,11 +327,6 @@ def _with_effects(
         ],
         axis=1,
     )
-    first, second = values.mean(1)
-    bounds = intervals_of_means(values[1] - values[0])
-    return [
-        replace(
-            part, effect=EffectChange(float(first[i]), float(second[i]), (float(bounds[i, 0]), float(bounds[i, 1])))
-        )
-        for i, part in enumerate(parts)
-    ]
+    changes = zip(*values.mean(1).tolist(), means(values[1] - values[0]), strict=True)
+    effects = [EffectChange(first, second, change.interval) for first, second, change in changes]
+    return [replace(part, effect=effect) for part, effect in zip(parts, effects, strict=True)]

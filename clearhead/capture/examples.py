@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.passes import Plan, Site, batches, every_address, run, sites_of
 from clearhead.capture.reading import Captured
@@ -74,7 +74,7 @@ class Examples:
 
     def __init__(
         self,
-        model: Model,
+        model: ModelBase,
         texts: Iterable[Text] | Captured,
         at: str,
         *,
@@ -235,7 +235,7 @@ def _captured_as(folder: Captured, site: Site) -> str:
     )
 
 
-def _site(model: Model, at: str) -> Site:
+def _site(model: ModelBase, at: str) -> Site:
     """The site of an address, which may be the weights of one head."""
     where = Address.parse(at.replace("*", "_"))  # A pattern is refused below.
     if where.path.endswith(".weights") and set(dict(where.index)) == {"h"}:

@@ -1,5 +1,7 @@
 """Forward passes over a data set that record a few addresses: windows of texts, batches of similar lengths.
 
+A site is an address with one vector for each position of a text, or for each text.
+
 What a window holds depends on the texts and the settings alone, so that a capture that goes on after a kill makes the
 same batches, and the same bytes, as one that was never interrupted.
 """
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares, valid_cells
 from clearhead.config import Continuous
@@ -23,13 +25,13 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
-from clearhead.trace import Address, Trace, nearest, recording
+from clearhead.trace import Address, Trace, nearest, recording, trace
 
 FIXED = frozenset("dhkfve")
 """The axes whose size is the same for every text."""
 
 
-def smallest(model: Model) -> list[Tokens]:
+def smallest(model: ModelBase) -> list[Tokens]:
     """The smallest possible input of each stack."""
     inputs: list[Tokens] = []
     for stack in model.config.stacks.values():
@@ -39,9 +41,9 @@ def smallest(model: Model) -> list[Tokens]:
     return inputs
 
 
-def every_address(model: Model) -> Trace:
+def every_address(model: ModelBase) -> Trace:
     """A trace of the smallest possible input: every address of the model, with its axes."""
-    with Evaluating(model.network), torch.no_grad(), model.tracing() as seen:
+    with Evaluating(model.network), torch.no_grad(), trace(model.network) as seen:
         model.network(*smallest(model))
     return seen
 
@@ -101,7 +103,7 @@ class Site:
         return value.movedim(left.index(self.letter), 1)
 
 
-def sites_of(model: Model, wanted: Sequence[str], *, every: Trace | None = None) -> list[Site]:
+def sites_of(model: ModelBase, wanted: Sequence[str], *, every: Trace | None = None) -> list[Site]:
     """The sites at these addresses; * stands for any part of a path between dots.
 
     Raises UserError for an address that the model does not have, and for one whose vectors differ in size.
@@ -133,7 +135,7 @@ def _matching(text: str, seen: Trace) -> list[Address]:
     return found
 
 
-def _site(model: Model, address: Address, seen: Trace) -> Site:
+def _site(model: ModelBase, address: Address, seen: Trace) -> Site:
     axes, shape = seen.axes[address.path], seen[address.path].shape
     index, names = dict(address.index), axes.split()
     letter = next((axis for axis in "ts" if axis in names), None)
@@ -157,7 +159,7 @@ def _site(model: Model, address: Address, seen: Trace) -> Site:
     return Site(address, axes, tuple(n for _, n in rest), own)
 
 
-def needs_explicit(model: Model, sites: Sequence[Site]) -> bool:
+def needs_explicit(model: ModelBase, sites: Sequence[Site]) -> bool:
     """Whether only the explicit forms of ops have these values. Fused kernels hide all that has both t and s."""
     paths = {site.path for site in sites}
     if any({"t", "s"} <= set(site.axes.split()) for site in sites):
@@ -178,7 +180,7 @@ MOST_TEXTS, MOST_TOKENS = 1 << 16, 1 << 22
 class Plan:
     """What to record of each text."""
 
-    model: Model
+    model: ModelBase
     sites: tuple[Site, ...]
     positions: Positions = "all"
     sample: float = 1.0
@@ -188,7 +190,7 @@ class Plan:
     """Tokens of each text at most."""
 
     @classmethod
-    def of(cls, model: Model, at: Sequence[str], **settings: object) -> "Plan":
+    def of(cls, model: ModelBase, at: Sequence[str], **settings: object) -> "Plan":
         """The plan for these addresses. Raises UserError for a model of images or sounds, or a wrong address."""
         if model.reader.reads_images or model.reader.reads_sounds:
             raise UserError("capture: expected a model that reads texts, got one of images or sounds; try model.trace")

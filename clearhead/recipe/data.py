@@ -1,4 +1,4 @@
-"""The data that a run reads, as configurations. Imports no torch."""
+"""The data that a run reads, which examples it leaves out, and how it corrupts texts. Imports no torch."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The settings of text generation: number of tokens, search, sampling. Imports no torch."""
+"""The settings of text generation: number of tokens, search, sampling, the first tokens of speech. No torch."""
 
 import json
 from functools import cache

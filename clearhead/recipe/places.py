@@ -1,4 +1,4 @@
-"""Where a file is: a path, or the address of one that fsspec opens; and the user's cache. Imports no torch."""
+"""Where a file is: a path, or an address that fsspec opens; the user's cache; the names of a run's files. No torch."""
 
 import io
 import os

@@ -1,7 +1,7 @@
-"""The start-up probe, which finds the fastest accurate arithmetic for a network on this machine.
+"""What makes a run fast or small: the fastest accurate arithmetic, and the options that `train --explain` prints.
 
-bfloat16 and oneDNN's float32 products are faster only if matrices are large (docs/benchmarks.md). So the probe measures
-them, whatever the name of the processor. What it found is kept for the next start of the same run.
+bfloat16 and oneDNN's float32 products are faster only if matrices are large (docs/benchmarks.md). So `choose`
+measures them, whatever the name of the processor. Its result is kept for the next start of the same run.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The length of a run, and its progress."""
+"""How long a run is and how much of it is done; its learning rate, and its best evaluation, follow from both."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""The folder of a run before its first checkpoint: its recipe is enough to begin the run again."""
+"""The folder of a run: the lock that allows only one writer, and the recipe from which the run can begin again.
+
+The operating system frees the lock when its owner dies, so no stale lock has to be removed. Readers need no lock,
+because files appear whole or not at all.
+"""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Divides a network and its gradients among processes. The model itself knows no mesh.
+"""Divides a network, its gradients and other tensors among processes. The model itself knows no mesh.
 
 ddp: a copy in each process, gradients averaged (Li et al. 2020). fsdp: each process holds a part of every tensor, and
 a block is whole only while it computes (Rajbhandari et al. 2020; Zhao et al. 2023). Tensor parallel: each process

@@ -1,4 +1,4 @@
-"""One update of the weights from the batches of all processes."""
+"""The batches of each update, and the update of the weights from the batches of all processes."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""Training of 16-bit weights: an update is computed in float32, and rounded up or down at random.
+"""AdamW in other forms than PyTorch's: for 16-bit weights, and its fused kernel for a CPU, called directly.
+
+An update of 16-bit weights is computed in float32, and rounded up or down at random.
 
 Rounding to nearest loses every update below 1/256 of a weight. Stochastic rounding is right on average: it rounds up
 with the probability of the part that it cuts off (Gupta et al. 2015, "Deep learning with limited numerical precision";
@@ -101,7 +103,7 @@ class RoundedAdamW(torch.optim.Optimizer):
 
 
 @torch.no_grad()
-def step(optimizer: torch.optim.AdamW, divisor: Tensor | None) -> None:
+def fused_adamw_step(optimizer: torch.optim.AdamW, divisor: Tensor | None) -> None:
     """Updates float32 parameters on a CPU as `optimizer.step()` does, from their gradients divided by `divisor`.
 
     The result is the same to the bit. Lists of a hundred parameters take a millisecond less (docs/log).

@@ -1,4 +1,7 @@
-"""The branches of a network's blocks: what writes to a residual stream and what reads it, features among them."""
+"""The branches of a network's blocks: what writes to a residual stream and what reads it.
+
+Features split what is written at their site, as heads split what an attention writes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,7 @@
-"""`Circuits`: which parts of a network, and which connections between them, make one number of its result."""
+"""`Circuits`: which parts of a network, and which connections between them, make one number of its result.
+
+The gradients of that number at every reader's stream and at every writer come from one pass for each group of readers.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy

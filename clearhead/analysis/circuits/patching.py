@@ -1,4 +1,8 @@
-"""What attribution estimates, measured: the metric with one node or one edge at its corrupt value."""
+"""What attribution estimates, measured by running parts again.
+
+The metric with one node or edge at its corrupt value, estimates that are exact through a part, and faithfulness: how
+much of the metric a circuit carries alone, with all other connections at corrupt values.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

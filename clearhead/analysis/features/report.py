@@ -1,4 +1,4 @@
-"""How much of a network's work features keep: its loss with what they reconstruct in place of the value itself."""
+"""What features keep of a network's work, and what one stands for: likelier words, and the texts that activate it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

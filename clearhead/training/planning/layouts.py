@@ -1,4 +1,4 @@
-"""Which layout trains a network on so many GPUs, and what each would cost.
+"""The layouts that train a network on a number of GPUs, and what each costs by the figures of the GPUs' makers.
 
 A step takes its computation and the communication that no computation hides. Forward and backward take 3 times the
 products of the forward pass (Kaplan et al. 2020, 2.1: 6 FLOPs a parameter and token, and those of attention, counted
@@ -102,16 +102,10 @@ def hardware(name: str, figures: Mapping[str, float | None] | None = None) -> Ha
         if not value > 0:
             option = "gpus-per-node" if field == "per_node" else field
             raise UserError(f"--{option}: expected more than 0, got {value}; leave it out for that of {name}")
-    changed = {field: value * UNITS[field] for field, value in given.items()}
     base = KNOWN[name]
-    return replace(
-        base,
-        flops=changed.get("flops", base.flops),
-        memory=int(changed.get("memory", base.memory)),
-        bandwidth=changed.get("bandwidth", base.bandwidth),
-        network=changed.get("network", base.network),
-        per_node=int(changed.get("per_node", base.per_node)),
-    )
+    # Each figure keeps its type: bytes and GPUs are whole numbers.
+    changed = {field: type(vars(base)[field])(value * UNITS[field]) for field, value in given.items()}
+    return replace(base, **changed)
 
 
 USABLE = 0.9

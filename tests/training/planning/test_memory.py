@@ -10,14 +10,26 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.checkpoints.families import preset
+from clearhead.config.adapter import AdapterConfig
 from clearhead.model import Transformer, attention
+from clearhead.model.adapter import adapt
 from clearhead.model.fast.activation_checkpointing import _Kept, _pack, selective_checkpointing
 from clearhead.model.heads import LanguageHead
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training.optimizers import build, roles
 from clearhead.training.planning import memory
-from clearhead.training.planning.memory import Activations, Network, Setting, Shape, divided, divides, memory_of
+from clearhead.training.planning.memory import (
+    Activations,
+    Network,
+    Setting,
+    Shape,
+    adapted_sizes,
+    divided,
+    divides,
+    memory_of,
+)
 from clearhead.training.update_rules import store_in_bfloat16
+from tests.model.small import decoder
 
 BAND = 0.05
 """Relative; on this machine's PyTorch the worst of these is 0.7%, the factors of rotary positions."""
@@ -210,3 +222,27 @@ def test_a_rank_of_tensor_parallelism_computes_its_share_of_blocks() -> None:
 
     assert 2 * block_flops(divided(config, 2)) == block_flops(config)
     assert Network(divided(config, 2)).hidden * 2 == Network(config).hidden
+
+
+@pytest.mark.parametrize("bits", [None, 8, 4])
+def test_sizes_are_those_of_the_network(bits) -> None:
+    adapter = AdapterConfig(rank=2, bits=bits)
+    network = decoder()
+    config = network.config
+    tensors = [*adapt(Transformer(config), adapter).parameters(), *adapt(Transformer(config), adapter).buffers()]
+    n_bytes, n_trained = adapted_sizes(config, adapter)
+    assert n_bytes == sum(tensor.nbytes for tensor in tensors if tensor.is_floating_point() or bits)
+    assert n_trained == sum(tensor.numel() for tensor in tensors if tensor.requires_grad)
+    for optimizer in (AdamW(), Muon()):
+        full, small = (
+            memory_of(Network(config), Shape(2, target=8), setting, optimizer=optimizer, ema=True)
+            for setting in (Setting(), Setting(adapter=adapter))
+        )
+        assert small.weights == n_bytes
+        assert (small.gradients, small.optimizer, small.mean, small.update) == (
+            4 * n_trained,
+            8 * n_trained,
+            4 * n_trained,
+            0,
+        )
+        assert small.total < full.total
