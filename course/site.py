@@ -18,7 +18,7 @@ from course.running import Ran, fixed, run
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "course"
 """Where models, Markdown and figures lie; mkdocs.yml names `docs` and `site` in it."""
-GUIDES = ("*.md", "*.svg", "*.png")
+GUIDES = ("*.md", "*.svg", "*.png", "extending/*.md")
 
 
 def ran(chosen: Sequence[str] = (), *, models: Path) -> list[Ran]:
@@ -72,8 +72,9 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     around.write(folder)
     for pattern in GUIDES:
         for file in sorted((ROOT / "docs").glob(pattern)):
-            (folder / "guides").mkdir(exist_ok=True)
-            shutil.copy(file, folder / "guides" / file.name)
+            to = folder / "guides" / file.relative_to(ROOT / "docs")
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, to)
     write(folder / "guides" / "glossary.md", glossary.anchored(glossary.SOURCE.read_text(encoding="utf-8")))
     for part, text in reference.pages():
         write(folder / "reference" / f"{part}.md", text)

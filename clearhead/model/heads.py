@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.model.checks import check_labels
 from clearhead.model.fast.dropout import dropout
-from clearhead.model.feedforward import ACTIVATIONS, activation_steps
+from clearhead.model.feedforward import ACTIVATIONS, activation_function, activation_steps
 from clearhead.model.layout import Layout
 from clearhead.model.linear import LinearMap, effective_weight, has_weight
 from clearhead.model.loss import CHUNK, FEW, IGNORED, MANY, NEVER, cross_entropy, linear_cross_entropy
@@ -22,7 +22,6 @@ from clearhead.model.vector_head import VectorHead
 from clearhead.trace import tap, tracing
 
 Readout = c.LanguageHead | c.ClassificationHead | c.TaggingHead | c.SpanHead
-POOLER = ACTIVATIONS | {"tanh": torch.tanh}
 
 
 class OutputHead(Part, ABC):
@@ -41,7 +40,7 @@ class OutputHead(Part, ABC):
         normalises = normalises and (not isinstance(head, c.TaggingHead) or head.transform_norm)
         self.dense = nn.Linear(stack.d_model, width, bias=head.transform_bias) if head.transform else None
         self.norm = build_norm(stack, width, axes=axes) if normalises else None
-        self.act, self.activation = ACTIVATIONS[stack.activation], stack.activation
+        self.act, self.activation = activation_function(stack.activation), stack.activation
         self.scale: float | None = None
         self.reads_end: Literal["first", "last"] | None = None
         """Which cell of each sequence it reads, if it reads only one."""
@@ -184,7 +183,7 @@ class ClassificationHead(OutputHead):
 
     def pooled(self, x: Tensor) -> Tensor:
         """The same shape: the result of the pooler; x itself if there is none."""
-        return x if self.pooler is None else POOLER[self.pooler_activation](self.pooler(x))
+        return x if self.pooler is None else ACTIVATIONS[self.pooler_activation](self.pooler(x))
 
     def steps(self, to: Steps, path: str, x: str) -> None:
         states = x

@@ -13,23 +13,20 @@ from clearhead.config import LanguageHead, ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
 from clearhead.model.attention import Attention, Kernel, is_explicit
-from clearhead.model.attention_bias import AttentionBias, BiasSteps
+from clearhead.model.attention_bias import AttentionBias, BiasSteps, PositionEncoding
 from clearhead.model.balance import counted_load, tell_layout
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache, GrowingCache
 from clearhead.model.checks import check_tokens
 from clearhead.model.embedding import TokenEmbedding
-from clearhead.model.encoding import PositionEncoding
 from clearhead.model.fast.activation_checkpointing import keep_activations
 from clearhead.model.fast.snapshot import obstacle
-from clearhead.model.grids import encoding_of
 from clearhead.model.initialize import initialize
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.loss import IGNORED
 from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
-from clearhead.model.positions import RotaryEncoding
 from clearhead.model.stems import build_embedding
 from clearhead.model.table import Table
 from clearhead.trace import HasAttached, tell_padding, tracing
@@ -52,9 +49,9 @@ class Stack(Part):
         super().__init__()
         self.config, self.causal, self.cross = config, causal, cross
         self.embed = build_embedding(config)
-        self.positions = encoding_of(config, causal=causal)
+        self.positions: PositionEncoding = config.positions.build(config, causal=causal)
         local = config.window_positions
-        self.window_positions = RotaryEncoding(local, config.head_width) if local else None
+        self.window_positions: PositionEncoding | None = None if local is None else local.build(config, causal=causal)
         self.blocks = nn.ModuleList(
             Block(config, cross=cross, first_norm=config.first_norm or i > 0, experts=config.has_experts(i))
             for i in range(config.n_layers)
