@@ -18,7 +18,7 @@ from course.running import Ran, fixed, run
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "course"
 """Where models, Markdown and figures lie; mkdocs.yml names `docs` and `site` in it."""
-GUIDES = ("*.md", "*.svg", "*.png", "extending/*.md")
+GUIDES = ("*.md", "*.svg", "*.png")
 
 
 def ran(chosen: Sequence[str] = (), *, models: Path) -> list[Ran]:
@@ -71,7 +71,7 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     write(folder / "course" / "walks.md", around.walks_page())
     around.write(folder)
     for pattern in GUIDES:
-        for file in sorted((ROOT / "docs").glob(pattern)):
+        for file in sorted((ROOT / "docs").rglob(pattern)):
             to = folder / "guides" / file.relative_to(ROOT / "docs")
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, to)

@@ -55,7 +55,7 @@ from clearhead.tasks.task import (
     Trained,
     texts_of,
 )
-from clearhead.text.marks import start_again
+from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 
 N_MISTAKES = 5
