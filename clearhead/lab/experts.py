@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from clearhead.config import StackConfig
 from clearhead.model import Transformer
 from clearhead.model.feedforward import FeedForward
-from clearhead.model.initialize import draw
+from clearhead.model.transformer import draw
 
 RATE = 0.01
 """By how much the choice's bias changes in a step."""

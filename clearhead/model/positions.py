@@ -21,9 +21,9 @@ from clearhead.model.attention_bias import (
     Rotation,
     bucket,
 )
-from clearhead.model.checks import look_up
 from clearhead.model.distances import LayerBiasEncoding
 from clearhead.model.fast.tensor_parallel import Division
+from clearhead.model.linear import look_up
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
 
 

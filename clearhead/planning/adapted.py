@@ -5,7 +5,7 @@ from functools import cache
 from clearhead.config import ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.model.adapter import adapt
-from clearhead.model.shapes import unallocated
+from clearhead.model.meta import unallocated
 
 
 @cache

@@ -8,8 +8,8 @@ import torch
 from clearhead import config as c
 from clearhead.analysis.attribution import attribute
 from clearhead.errors import UserError
+from clearhead.model.meta import ops_of
 from clearhead.model.positions import RotaryEncoding
-from clearhead.model.record import ops_of
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.mechanism import properties_of

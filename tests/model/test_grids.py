@@ -8,8 +8,8 @@ import torch
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
+from clearhead.model.meta import masks_of, ops_of
 from clearhead.model.ops import KINDS, Call
-from clearhead.model.record import masks_of, ops_of
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clearhead.model.feedforward import squared_relu
-from clearhead.model.record import ops_of
+from clearhead.model.meta import ops_of
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.mechanism import properties_of
