@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 import transformers
 
+from clearhead.model import meta
 from tests.parity.generation import compare_texts, writes
 from tests.parity.harness import Case, Gap, both, gaps, round_trip
 
