@@ -44,8 +44,8 @@ class Decoding:
     ) -> None:
         """`slots` is how many there are at first, and `length` the final number of tokens of each.
 
-        With `length`, one token after another is read, so that a step can be compiled or recorded. `takes_largest` says
-        that of a single text's logits only the largest counts, so that they can be screened. `paths` takes notes.
+        With `length`, every step reads one token, so that steps can be compiled or recorded. With `takes_largest`, only
+        the largest logit of a single text matters, so that logits can be screened. `paths` counts the steps.
         """
         self.network, self.cache, self.length = network, network.new_cache(), length
         self.evaluating, self.slots, self.wants_largest = Evaluating(network), slots, takes_largest
@@ -57,7 +57,7 @@ class Decoding:
         self.begin()
 
     def begin(self) -> None:
-        """Begins with the paths that apply to the network as it is now, and need no preparation."""
+        """Selects the fast paths that apply to the network as it is now and need no preparation."""
         network, self.n_steady, self.n_steps = self.network, 0, 0
         self.paths.obstacle = obstacle(network)
         is_known = self.paths.obstacle is None
@@ -73,7 +73,7 @@ class Decoding:
         self.look()
 
     def look(self) -> None:
-        """Notes what the paths in use depend on."""
+        """Takes a snapshot of everything that the fast paths in use depend on."""
         if self.is_fast or self.screened or self.code or self.compiled:
             copied = packing.copied(self.fast)
             if self.screened is not None:
@@ -81,7 +81,7 @@ class Decoding:
             self.snapshot = Snapshot(self.network, copied, self.code.namespaces if self.code else ())
 
     def changed(self) -> None:
-        """Goes on by the network itself, for it is no longer what the fast paths were made of."""
+        """Drops the fast paths and continues with the network itself, because it has changed since they were built."""
         self.unrecorded()
         if self.compiled is not None:
             self.cache, self.compiled = self.compiled.cache.growing(), None
@@ -170,7 +170,7 @@ class Decoding:
             return self.plain_logits(tokens, last)
 
     def plain_logits(self, tokens: Tokens, last: int) -> Tensor:
-        """The same by the code of the network that reads."""
+        """The logits, computed by the network's own code."""
         network = self.reading
         if tokens.grid[1] == last or tracing():
             return network.decode(tokens, self.memory, self.cache)[:, -last:]
@@ -180,7 +180,7 @@ class Decoding:
         return network.head(states[:, -last:], layout)
 
     def watched_logits(self, tokens: Tokens, last: int) -> Tensor:
-        """The same, and whether a recording may skip the code that runs."""
+        """The same as `plain_logits`; also finds out whether a recording may skip the code that runs."""
         with watching(self.network) as self.code:
             logits = self.plain_logits(tokens, last)
         self.paths.obstacle = self.code.obstacle
@@ -189,7 +189,7 @@ class Decoding:
         return logits
 
     def repeated(self, tokens: Tokens) -> Tensor | None:
-        """n 1 v: the logits by a recording of the step, which may begin here; None while none pays or none is possible.
+        """n 1 v: the logits, computed by a recorded step; None if there is no recording. May start to record.
 
         The next step overwrites them.
         """
@@ -220,7 +220,7 @@ class Decoding:
         return self.recorded.logits
 
     def screen(self) -> None:
-        """Go on with screened logits from the step on from which they pay."""
+        """Starts to screen logits as soon as that is faster."""
         waits = self.takes_largest and self.screened is None and self.n_steps >= PATIENCE
         if waits and screening.due(self.network):
             self.screened = screening.screened(self.network, self.fast)
@@ -230,7 +230,7 @@ class Decoding:
                 self.look()
 
     def unrecorded(self) -> None:
-        """Go on without the recording."""
+        """Drops the recording and continues with a cache that grows."""
         if self.recorded is not None:
             self.cache, self.recorded = self.recorded.cache.growing(), None
 

@@ -40,7 +40,7 @@ class Paths:
 
 
 class Following(Iterator[T]):
-    """What is written while it is written, and by which paths."""
+    """An iterator over generated events that also says by which paths they were computed."""
 
     def __init__(self, written: Generator[T, None, None], paths: Paths) -> None:
         self._written, self.paths = written, paths
@@ -50,7 +50,7 @@ class Following(Iterator[T]):
         return next(self._written)
 
     def close(self) -> None:
-        """Ends the writing."""
+        """Stops generation."""
         self._written.close()
 
 
@@ -58,7 +58,7 @@ _noted: ContextVar[list[Paths] | None] = ContextVar("noted", default=None)
 
 
 def new_paths() -> Paths:
-    """Those of a text, which the block of `explaining` around it notes."""
+    """Creates the `Paths` of a text and registers it with the enclosing `explaining` block, if there is one."""
     paths = Paths()
     if (noted := _noted.get()) is not None:
         noted.append(paths)
@@ -67,7 +67,7 @@ def new_paths() -> Paths:
 
 @contextmanager
 def explaining(tell: Callable[[str], object]) -> Iterator[None]:
-    """Tells after the block how all texts that were written in it were computed."""
+    """At the end of the block, reports how all texts generated in it were computed."""
     each: list[Paths] = []
     token = _noted.set(each)
     try:

@@ -50,8 +50,9 @@ class Drafter(ABC):
 
     @abstractmethod
     def guesses(self, history: History) -> Iterator[Guess]:
-        """The tokens after one row, each as if those before it were right. A guess takes no time before it is asked
-        for. There may be none, and they may end.
+        """Yields guesses of the next tokens, each under the assumption that those before it are right.
+
+        Guesses are computed on demand. There may be none.
         """
 
 
@@ -72,7 +73,7 @@ class NetworkDrafter(Drafter):
     ) -> None:
         """`name` is that of the text, which decides its chance. The first `vocab_size` tokens may be guessed.
 
-        Of a text that is new to it, it reads `piece` tokens at a time, and guesses nothing until it has read all.
+        It reads a new text `piece` tokens at a time, and makes no guess before it has read the whole text.
         """
         assert network.decoder is not None
         self.decoding, self.sampler, self.name = Decoding(network), sampler, name
@@ -157,7 +158,7 @@ MEMORY = 0.95
 FIRST = 0.8
 """Share of right guesses that is assumed before one is judged."""
 FRESH = 32
-"""Passes with guesses after which one without them measures again what it takes."""
+"""After this many passes with guesses, one pass without them measures the time of a token again."""
 TRIAL = 6
 """Passes with guesses before they are given up."""
 REST = 16, 512
@@ -167,9 +168,9 @@ REST = 16, 512
 class Pace:
     """Speculation goes on as long as it is quicker than reading tokens one by one.
 
-    One more guess pays where its chance to be right, times the seconds that a token takes now, exceeds the seconds of
-    a guess and of one more row in a pass. Guesses rest when tokens take longer with them than without. So a text takes
-    little longer than without speculation even if every guess is wrong.
+    One more guess pays if its probability of being right, times the seconds of a token, exceeds the seconds of a guess
+    plus those of one more row in a pass. Speculation pauses while tokens take longer with guesses than without them, so
+    a text takes little longer than without speculation even if every guess is wrong.
     """
 
     def __init__(self) -> None:
@@ -187,12 +188,12 @@ class Pace:
         self.single: deque[float] = deque(maxlen=RECENT)
         self.several: deque[tuple[int, float]] = deque(maxlen=RECENT)
         self.n_passes = 0
-        """With guesses, in a row."""
+        """Counts consecutive passes that used guesses."""
         self.seconds = self.tokens = 0.0
-        """Of the latest passes with guesses."""
+        """Seconds and tokens of the latest passes with guesses."""
 
     def judge(self, kind: int, *, is_right: bool) -> None:
-        """A guess of this kind was right or wrong."""
+        """Records whether a guess of this kind was right."""
         self.right[kind] = MEMORY * self.right[kind] + is_right
         self.judged[kind] = MEMORY * self.judged[kind] + 1
         self.mean = MEMORY * self.mean + (1 - MEMORY) * is_right
@@ -203,11 +204,11 @@ class Pace:
         return self.right[kind] / self.judged[kind]
 
     def guessed(self, seconds: float) -> None:
-        """One guess took so long."""
+        """Records the seconds that one guess took."""
         self.drafting.append(seconds)
 
     def passed(self, n_rows: int, seconds: float, whole: float) -> None:
-        """A pass with this many tokens took so long, and with its guesses `whole`."""
+        """Records the seconds of a pass over this many tokens, and the seconds `whole` with its guesses."""
         if n_rows == 1:
             self.single.append(seconds)
             return
