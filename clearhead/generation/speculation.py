@@ -396,7 +396,7 @@ class Speculation:
         return logits
 
     def _guesses(self, history: History) -> Iterator[Guess]:
-        """As many guesses as are likely to pay, and at most as many as the text may still have tokens."""
+        """Yields guesses while they are likely to pay and the text may still grow."""
         most = min(MOST, self.limit - history.n_new - 1)
         if not self.pace.begins():
             return
