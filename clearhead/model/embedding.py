@@ -266,7 +266,7 @@ KINDS |= {
 
 
 EPS = 1e-5
-"""Of the norms within the stem, whatever that of the blocks is."""
+"""Epsilon of the norms within the stem, whatever that of the blocks is."""
 
 
 class WaveEmbedding(Embedding):
