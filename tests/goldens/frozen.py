@@ -11,11 +11,10 @@ from clearhead.checkpoints.families import family_of, presets
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.model.cost import parts
 from clearhead.model.meta import masks_of, ops_of, unallocated, weights_of
-from clearhead.planning.memory import Network, Setting, divides, memory_of
-from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training import sharding
 from clearhead.training.events import Stepped
+from clearhead.training.planning.memory import Network, Setting, Shape, divides, memory_of
 from clearhead.training.ranks import Ranks
 from clearhead.training.train import train
 from tests.model import small
