@@ -7,7 +7,7 @@ from typing import TypeAlias
 import safetensors
 from safetensors.torch import save_file
 
-from clearhead.analysis.features.buffer import Inputs
+from clearhead.analysis.features.training import Inputs
 from clearhead.analysis.steering import Direction, difference_of_means
 from clearhead.api.model import Model
 from clearhead.checkpoints.weights.safetensors import with_metadata
@@ -55,14 +55,14 @@ def _together(model: Model, texts: Sequence[Text]) -> list[Tokens]:
     return model.reader.batch_of([text for text, _ in pairs], others or None, model.generation)
 
 
-def save_direction(found: Direction, path: str | Path) -> Path:
+def save_direction(direction: Direction, path: str | Path) -> Path:
     """Writes a safetensors file with the vector and its address. Raises UserError if it exists or cannot be written."""
     path = Path(path)
     if path.exists():
         raise UserError(f"{path}: expected no file there, got one; try another name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({TENSOR: found.vector.contiguous()}, path, metadata={"format": FORMAT, "at": found.at})
+        save_file({TENSOR: direction.vector.contiguous()}, path, metadata={"format": FORMAT, "at": direction.at})
     except (OSError, safetensors.SafetensorError) as error:
         raise UserError(f"{path}: expected to write it, got {reason(error)}; try another folder") from None
     return path

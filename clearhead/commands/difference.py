@@ -11,8 +11,7 @@ from typing import Any
 from clearhead.analysis.difference import TensorChange
 from clearhead.api import Model, load
 from clearhead.capture import Difference, difference, drawn
-from clearhead.capture.answers import Answers, ChangedAnswer
-from clearhead.capture.difference import PartChange
+from clearhead.capture.difference import Answers, ChangedAnswer, PartChange
 from clearhead.commands import check_positive, tell
 from clearhead.commands.capture import progress, texts_of
 from clearhead.commands.compare import compared
@@ -20,7 +19,7 @@ from clearhead.commands.measure import measured
 from clearhead.commands.mistakes import HEAD, STYLE, table_of
 from clearhead.config import ClassificationHead, SpanHead, TaggingHead
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import checkpoint_named
+from clearhead.explorer.answering.checkpoints import checkpoint_named
 from clearhead.machine.device import keep_freed_memory
 from clearhead.storage.disk import replace_file
 

@@ -19,8 +19,8 @@ from clearhead.explorer.places import places
 from clearhead.explorer.recording.recording import pixels_of, recompute, to_half
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.assign import merged
+from clearhead.model.meta import masks_of, ops_of
 from clearhead.model.ops import Op, Steps, op_weights
-from clearhead.model.record import masks_of, ops_of
 from clearhead.model.sentences import Dense, Dropout, Mode, Pooling, Unit, VectorLayerNorm
 from clearhead.model.sentences import Step as SentenceStep
 from clearhead.trace import Address, nearest
@@ -136,10 +136,10 @@ def description(opened: Opened) -> dict[str, Any]:
         "has_tokenizer": model.has_tokenizer,
         "labels": list(labels) or None,
         "mask": mask_of(model),
-        "step": passes.moments.step,
+        "step": passes.checkpoints.step,
         "plan": plan_of(config, model.sentences),
-        "history": passes.moments.history(),
-        "losses": passes.moments.losses(),
+        "history": passes.checkpoints.history(),
+        "losses": passes.checkpoints.losses(),
         "compared": opened.compared_name,
         "revision": opened.revision,
         "start": stated(opened.start),
