@@ -29,9 +29,16 @@ from clearhead.api.sidecars import images_of, sounds_of
 from clearhead.api.tokenizing import OwnTokenizer, chosen_tokenizer
 from clearhead.api.towers import TwoTowerModel, load_towers
 from clearhead.checkpoints.families.pictures_and_sounds.towers import towers_of
-from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
-from clearhead.checkpoints.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
-from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.documents import (
+    ADAPTER,
+    CONFIG_LIMIT,
+    INDEX,
+    MODEL,
+    read_json,
+    refuse_adapter,
+    refuse_other_form,
+)
+from clearhead.checkpoints.weights.gguf import gguf_in
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.checkpoints.weights.legacy import BIN
 from clearhead.checkpoints.weights.modules import network_folder

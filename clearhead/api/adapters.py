@@ -20,8 +20,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, read_json, short, shown
-from clearhead.checkpoints.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
+from clearhead.checkpoints.weights.documents import (
+    ADAPTER,
+    ADAPTER_HEAD,
+    ADAPTER_WEIGHTS,
+    AGAIN,
+    CONFIG_LIMIT,
+    read_json,
+    short,
+    shown,
+)
 from clearhead.config import ClassificationHead, Head, ModelConfig, SpanHead, TaggingHead
 from clearhead.errors import UserError, reason
 from clearhead.recipe.contract import FILE, Contract

@@ -9,9 +9,8 @@ from pydantic import JsonValue, ValidationError
 
 from clearhead.checkpoints.families import family_of, preset
 from clearhead.checkpoints.families.gguf import content_of, described
-from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json
-from clearhead.checkpoints.weights.elsewhere import ADAPTER
-from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
+from clearhead.checkpoints.weights.documents import ADAPTER, CONFIG_LIMIT, read_json
+from clearhead.checkpoints.weights.gguf import GgufFile, gguf_in
 from clearhead.checkpoints.weights.hub import is_path, locate, nearest
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig

@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead.api.pretrained import Pretrained, Source, common_dtype, opened
 from clearhead.checkpoints.families.gguf import content_of, described
 from clearhead.checkpoints.weights import mapping
-from clearhead.checkpoints.weights.gguf_file import GgufFile
+from clearhead.checkpoints.weights.gguf import GgufFile
 from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.config import Head
 from clearhead.planning.fit import require_weights

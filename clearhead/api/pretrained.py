@@ -15,8 +15,8 @@ from torch import Tensor
 from clearhead.api.folders import CONFIG
 from clearhead.api.sidecars import sized
 from clearhead.checkpoints.families import Family, family_for, family_of
+from clearhead.checkpoints.families.family import other_heads, respelled
 from clearhead.checkpoints.families.generation import SPECIAL, read_generation, write_generation
-from clearhead.checkpoints.families.prefixes import other_heads, respelled
 from clearhead.checkpoints.families.unknown import listed
 from clearhead.checkpoints.weights import mapping, safetensors
 from clearhead.checkpoints.weights.dequantize import count, dequantized

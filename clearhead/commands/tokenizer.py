@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from clearhead.api import gguf, model_folder
-from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.gguf import gguf_in
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines

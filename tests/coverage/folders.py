@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from clearhead.checkpoints.families import FAMILIES
+from clearhead.checkpoints.families import families
 from tests.parity.cases import CASES, DERIVED, text_parts
 from tests.parity.harness import Case
 
@@ -52,7 +52,7 @@ def types() -> dict[str, list[str]]:
 
 def rows(folder: str) -> list[Modelled]:
     """The first model type of a folder, and every other that a family has."""
-    ours = {family.model_type for family in FAMILIES}
+    ours = {family.model_type for family in families()}
     names = types().get(folder) or [folder]
     return [Modelled(folder, name) for name in names if name == names[0] or name in ours]
 

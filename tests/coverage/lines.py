@@ -5,8 +5,8 @@ from importlib import import_module
 from inspect import getsource
 from statistics import median
 
-from clearhead.checkpoints import families
-from clearhead.checkpoints.families import FAMILIES, Family
+import clearhead.checkpoints.families as package
+from clearhead.checkpoints.families import Family, families
 
 
 def a_type() -> tuple[float, float]:
@@ -14,12 +14,12 @@ def a_type() -> tuple[float, float]:
     that hold none, such as what families share, a type.
     """
     each, others = list[float](), 0
-    for one in pkgutil.walk_packages(families.__path__, f"{families.__name__}."):
+    for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = import_module(one.name)
         source = getsource(module)
         held = [name for name, value in vars(module).items() if isinstance(value, Family) and f"\n{name} = " in source]
         n_lines = source.count("\n")
         each += [n_lines / len(held) for _ in held]
         others += 0 if held else n_lines
-    assert len(each) == len(FAMILIES)
+    assert len(each) == len(families())
     return median(each), others / len(each)

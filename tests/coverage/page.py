@@ -12,7 +12,7 @@ import torch
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import load_towers
-from clearhead.checkpoints.families import FAMILIES, HeadMap
+from clearhead.checkpoints.families import HeadMap, families
 from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of
 from clearhead.checkpoints.families.unknown import listed
 from clearhead.checkpoints.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
@@ -79,7 +79,7 @@ def line(one: Modelled) -> Line:
 
 def _line(one: Modelled) -> Line:
     heads = {
-        head.architecture: head for known in FAMILIES if known.model_type == one.model_type for head in known.heads
+        head.architecture: head for known in families() if known.model_type == one.model_type for head in known.heads
     }
     if heads:
         return _compared(one, [*heads.values()])
@@ -160,7 +160,7 @@ class Shares:
 def shares(lines: Sequence[Line], counts: Mapping[str, Any]) -> Shares:
     """The counted repositories by the class that they name, and the downloads by model type."""
     opens = {name for one in lines if one.kind == OPENS for name in (*one.opens, *one.also)}
-    opens |= {head.architecture for family in FAMILIES if family.read_only for head in family.heads}
+    opens |= {head.architecture for family in families() if family.read_only for head in family.heads}
     heads = {name for one in lines if one.kind == OPENS for name in one.others} - opens
     by_class = Counter(counts["classes"])
     types = {one.model_type for one in lines if one.kind == OPENS}
@@ -169,7 +169,7 @@ def shares(lines: Sequence[Line], counts: Mapping[str, Any]) -> Shares:
     return Shares(
         counts["repositories"],
         sum(n for name, n in by_class.items() if name in opens),
-        sum(by_class[name] for name in {head.architecture for one in FAMILIES if one.without for head in one.heads}),
+        sum(by_class[name] for name in {head.architecture for one in families() if one.without for head in one.heads}),
         sum(n for name, n in by_class.items() if name in heads),
         tuple(missing[:15]),
         sum(millions.values()),

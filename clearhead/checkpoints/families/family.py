@@ -32,6 +32,10 @@ from clearhead.recipe import explain
 
 if TYPE_CHECKING:
     from torch import Tensor
+from collections.abc import Collection
+from typing import TypeVar
+
+from clearhead.checkpoints.weights.mapping import leave_out, names_one_of
 
 Document = Mapping[str, Any]
 REFERENCE = "transformers 5.23.0"
@@ -89,6 +93,8 @@ class Family:
     """Whether its decoder counts no padding token as a position, so that texts cannot begin with one."""
     packings: tuple[str, ...] = ()
     """The methods of quantised checkpoints whose tensors its weight table restores."""
+    presets: Mapping[str, ModelConfig] = field(default_factory=dict)
+    """Networks by name, for a family of another package; those of this one stand in presets.toml."""
 
     def reads(self, document: Document) -> bool:
         """Whether a config names this family."""
@@ -324,3 +330,46 @@ COMMON: tuple[FieldRule, ...] = (
     # They say how the weights are stored, which `method_of` reads.
     ignored("quantization_config", "compression_config"),
 )
+
+
+# --- tensors under the names of another class of the same family ---------------------------------------------------
+
+T = TypeVar("T")
+
+
+def respelled(
+    family: Family, head: HeadMap, document: Document, tensors: Mapping[str, T], *, where: str
+) -> dict[str, T]:
+    """The tensors under the names that checkpoints of this class use, where they have those of another class."""
+    others = sorted({"", *(one.prefix for one in family.heads)} - {head.prefix}, key=len, reverse=True)
+    is_usual = {name: bool(head.prefix) and name.startswith(head.prefix) for name in tensors}
+    odd = [name for name in tensors if not is_usual[name] and name.startswith((*others,))]
+    if not odd:
+        return dict(tensors)
+    is_own = names_one_of(family.table(family.read(document, where=where)[0], head))
+    names = {name: name for name in tensors}
+    for name in odd:
+        spellings = (head.prefix + name.removeprefix(one) for one in others if name.startswith(one))
+        if not is_own(name) and (own := next((one for one in spellings if is_own(one)), None)) is not None:
+            names[name] = own if own not in tensors else name
+    return {names[name]: tensor for name, tensor in tensors.items()}
+
+
+def other_heads(
+    family: Family, head: HeadMap, document: Document, names: Collection[str], rules: list[Rule], *, where: str
+) -> list[Rule]:
+    """Rules that leave out the tensors of heads that this class does not have."""
+    is_own = names_one_of(rules)
+    left, found = [name for name in names if not is_own(name)], list[Rule]()
+    for other in family.heads if left else ():
+        if other is head:
+            continue
+        try:
+            config, _ = family.read({**document, "architectures": [other.architecture]}, where=where)
+        except UserError:
+            continue
+        is_theirs = names_one_of(family.table(config, other))
+        if theirs := [name for name in left if is_theirs(name)]:
+            found.append(leave_out(*theirs, because=f"{head.architecture} has no head of {other.architecture}"))
+            left = [name for name in left if name not in theirs]
+    return found

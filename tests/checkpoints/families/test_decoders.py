@@ -8,10 +8,10 @@ import torch
 
 from clearhead.api import load
 from clearhead.checkpoints.families import family_for, family_of
-from clearhead.checkpoints.families.decoders.gptj import FIELDS as GPTJ_FIELDS
+from clearhead.checkpoints.families.decoders.gpt import GPTJ_FIELDS
 from clearhead.checkpoints.weights import mapping
 from clearhead.checkpoints.weights.fields import Field
-from clearhead.checkpoints.weights.rows import fused, paired
+from clearhead.checkpoints.weights.mapping import fused, paired
 from clearhead.config import LongScaling, ModelConfig, NoPositions, Rotary, StackConfig
 from clearhead.errors import UserError
 from tests.parity.harness import Case, reference, round_trip

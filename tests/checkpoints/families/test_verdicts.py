@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from clearhead.api import load
-from clearhead.checkpoints.families import FAMILIES
-from clearhead.checkpoints.families.mechanisms import MECHANISMS, signs
+from clearhead.checkpoints.families import families
+from clearhead.checkpoints.families.unknown import MECHANISMS, signs
 from clearhead.checkpoints.families.verdicts import BUT_FOR_A_HEAD, DOES_NOT_OPEN, OPENS, verdict
 from clearhead.errors import UserError
 from tests.checkpoints.families import hub
@@ -41,7 +41,7 @@ def test_a_head_without_a_table_leaves_the_network() -> None:
     assert found.kind == BUT_FOR_A_HEAD
     assert found.missing[0].field == "architectures"
     assert " opens; so do " in found.instead
-    assert all(head.architecture in found.instead for head in FAMILIES[0].heads)
+    assert all(head.architecture in found.instead for head in families()[0].heads)
     assert found.error.startswith("config.json:architectures: expected one of")
 
 
@@ -106,7 +106,7 @@ def test_a_network_within_a_network_is_judged_too() -> None:
 
 def test_no_mechanism_is_missing_that_a_family_has() -> None:
     """A config of a known family opens, so that none of its mechanisms may be called missing under another name."""
-    for family in FAMILIES:
+    for family in families():
         fields = {entry.theirs: 8 for entry in family.map_of(family.heads[0]).fields()}
         assert judge({**NOWHERE, **fields}).missing == (), family.model_type
 

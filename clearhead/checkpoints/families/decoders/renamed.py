@@ -1,24 +1,18 @@
-"""Families whose code lies beside the checkpoints and not in the reference library. They are read, and written as the
-family of that library which computes the same: InternLM2 and EXAONE 3 as Llama, MiniCPM as Granite, Qwen as Qwen2, GTE
-as it was published as GTE.
-"""
+"""Llama's blocks under other names and defaults, and families whose code lies beside their checkpoints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from typing import Any
 
-from clearhead.checkpoints.families.decoders.llama import CONSTANTS, heads, sizes
-from clearhead.checkpoints.families.decoders.llama import rules as llama_rules
-from clearhead.checkpoints.families.encoders.rotary_berts import GTE
-from clearhead.checkpoints.families.family import Family, HeadMap, prefixed
-from clearhead.checkpoints.families.rotary import SCALINGS, WITH_LONG, modern, rotary
-from clearhead.checkpoints.families.shared import output_matrix
-from clearhead.checkpoints.weights.documents import short
+from clearhead.checkpoints.families.angles import SCALINGS, WITH_LONG, modern, rotary, windowed_layers, windows
+from clearhead.checkpoints.families.decoders.llama import BIASES, LLAMA_CONSTANTS, llama_heads, llama_rules, llama_sizes
+from clearhead.checkpoints.families.decoders.llama_kin import UNGATED
+from clearhead.checkpoints.families.decoders.two_kinds import cohere_rules, olmo_rules
+from clearhead.checkpoints.families.family import Family
+from clearhead.checkpoints.families.shared import LOCAL, MOST_LAYERS, by_layer_types, output_matrix
 from clearhead.checkpoints.weights.fields import (
-    ANOTHER,
     Alias,
-    FieldRule,
     Only,
     Values,
     computed,
@@ -26,10 +20,158 @@ from clearhead.checkpoints.weights.fields import (
     inherited,
     same,
 )
-from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename, split
-from clearhead.checkpoints.weights.rows import fused
+from clearhead.checkpoints.weights.mapping import Rule, fused, ignore, rename, renames, split
 from clearhead.config import ModelConfig
-from clearhead.errors import UserError
+
+# ByteDance 2025.
+SEED_OSS = Family(
+    model_type="seed_oss",
+    constants=LLAMA_CONSTANTS | {"decoder.embed_dropout": 0.0},
+    fields=(
+        *llama_sizes(
+            vocab_size=155_136,
+            intermediate_size=27_648,
+            layers=64,
+            n_heads=80,
+            kv_heads=8,
+            head_dim=128,
+            attn_dropout=0.1,
+            max_length=524_288,
+        ),
+        inherited("attention_bias", "decoder.qkv_bias", of="bias", default=True),
+        inherited("attention_out_bias", "decoder.out_bias", of="bias", default=False),
+        BIASES[1],
+        same("residual_dropout", "decoder.dropout", default=0.1),
+    ),
+    rules=llama_rules,
+    heads=llama_heads("SeedOss"),
+    modernize=modern,
+)
+
+# Kyutai 2025. Its output matrix of attention has no bias and the width of the network.
+HELIUM = Family(
+    model_type="helium",
+    constants=LLAMA_CONSTANTS,
+    fields=(
+        *llama_sizes(
+            vocab_size=48_000,
+            hidden_size=2560,
+            intermediate_size=7040,
+            layers=24,
+            n_heads=20,
+            kv_heads=20,
+            head_dim=128,
+            eps=1e-8,
+            angles=rotary(max_length=4096, theta=100_000.0),
+        ),
+        inherited("attention_bias", "decoder.qkv_bias", of="bias", default=False),
+        BIASES[1],
+    ),
+    rules=cohere_rules,
+    heads=llama_heads("Helium")[:4],
+    modernize=modern,
+)
+
+# Baidu 2025.
+ERNIE_4_5 = Family(
+    model_type="ernie4_5",
+    constants=LLAMA_CONSTANTS,
+    fields=(
+        *llama_sizes(
+            vocab_size=103_424,
+            hidden_size=1024,
+            intermediate_size=3072,
+            layers=18,
+            n_heads=16,
+            kv_heads=2,
+            head_dim=128,
+            eps=1e-5,
+            angles=rotary(max_length=131_072, theta=500_000.0),
+        ),
+        inherited("use_bias", "decoder.qkv_bias", "decoder.out_bias", "decoder.ffn_bias", of="bias", default=False),
+    ),
+    rules=cohere_rules,
+    heads=llama_heads("Ernie4_5", tied=True)[:2],
+    modernize=modern,
+)
+
+# --- layers with a window ----------------------------------------------------------------------------------------
+
+
+def _rotated(_: Any, values: Values) -> list[int] | None:
+    """With a window somewhere, the layers without one have no positions."""
+    local = windowed_layers(values, 4)
+    return None if values["sliding_window"] is None or len(local) == values["num_hidden_layers"] else local
+
+
+def _as_said(window: int | None, _: Values) -> int | None:
+    return window
+
+
+# LG AI Research 2025.
+EXAONE_4 = Family(
+    model_type="exaone4",
+    constants=LLAMA_CONSTANTS | {"decoder.norm_place": "branch", "decoder.qk_norm": True},
+    fields=(
+        *llama_sizes(vocab_size=102_400, intermediate_size=16_384, kv_heads=32, eps=1e-5, max_length=2048),
+        *(replace(one, write=_as_said) if one.theirs == "sliding_window" else one for one in windows(every=4)),
+        by_layer_types("rotary_layers", _rotated),
+    ),
+    rules=olmo_rules,
+    heads=llama_heads("Exaone4"),
+    modernize=modern,
+)
+
+
+def _ministral_kinds(document: dict[str, Any]) -> dict[str, Any]:
+    """Where no list says otherwise, every layer has the window."""
+    document = modern(document)
+    if document.get("layer_types") is None:
+        n = document.get("num_hidden_layers", 32)
+        kind = "full_attention" if document.get("sliding_window", 4096) is None else LOCAL
+        document["layer_types"] = [kind] * min(n, MOST_LAYERS) if type(n) is int else None
+    return document
+
+
+# Mistral AI 2024.
+MINISTRAL = Family(
+    model_type="ministral",
+    constants=LLAMA_CONSTANTS,
+    fields=(
+        *llama_sizes(intermediate_size=14_336, kv_heads=8, max_length=131_072),
+        *windows(every=1),
+    ),
+    rules=llama_rules,
+    heads=llama_heads("Ministral"),
+    modernize=_ministral_kinds,
+)
+
+# Inception 2025: LayerNorm, squared ReLU without a gate.
+JAIS_2 = Family(
+    model_type="jais2",
+    constants=UNGATED,
+    fields=(
+        *llama_sizes(
+            vocab_size=150_272,
+            hidden_size=3328,
+            intermediate_size=26_624,
+            n_heads=26,
+            kv_heads=None,
+            hidden_act="relu2",
+            eps=1e-5,
+            eps_field="layer_norm_eps",
+            max_length=8192,
+        ),
+        inherited("attention_bias", "decoder.qkv_bias", "decoder.out_bias", of="bias", default=True),
+        inherited("mlp_bias", "decoder.ffn_bias", of="bias", default=True),
+    ),
+    rules=llama_rules,
+    heads=llama_heads("Jais2")[:2],
+    modernize=modern,
+)
+
+
+# --- families whose code lies beside their checkpoints -------------------------------------------------------------
 
 
 def _named(embedding: str, block: str, last: str, names: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -37,7 +179,7 @@ def _named(embedding: str, block: str, last: str, names: Mapping[str, str]) -> t
     ours = "decoder.blocks.{i}"
     return (
         rename(f"{embedding}.weight", "decoder.embed.tokens.weight"),
-        *(rename(f"{block}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in names.items()),
+        *renames(block, ours, names),
         rename(f"{last}.{{p}}", "decoder.final_norm.{p}"),
     )
 
@@ -65,12 +207,12 @@ def _internlm_rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-_WORDS, _BARE, *_ = heads("InternLM2")
+_WORDS, _BARE, *_ = llama_heads("InternLM2")
 INTERNLM2 = Family(
     model_type="internlm2",
-    constants=CONSTANTS,
+    constants=LLAMA_CONSTANTS,
     fields=(
-        *sizes(vocab_size=103_168, intermediate_size=11_008, kv_heads=None, max_length=2048),
+        *llama_sizes(vocab_size=103_168, intermediate_size=11_008, kv_heads=None, max_length=2048),
         inherited("bias", "decoder.qkv_bias", "decoder.out_bias", of="bias", default=True),
         ignored("attn_implementation", "pretraining_tp"),
     ),
@@ -94,12 +236,12 @@ def _logits(base: int, values: Values) -> float:
     return base / values["hidden_size"]
 
 
-_MINICPM_WORDS, _MINICPM_BARE, *_ = heads("MiniCPM", tied=True)
+_MINICPM_WORDS, _MINICPM_BARE, *_ = llama_heads("MiniCPM", tied=True)
 MINICPM = Family(
     model_type="minicpm",
-    constants=CONSTANTS,
+    constants=LLAMA_CONSTANTS,
     fields=(
-        *sizes(
+        *llama_sizes(
             intermediate_size=11_008,
             kv_heads=None,
             angles=rotary(max_length=2048, scalings={**SCALINGS, **WITH_LONG}),
@@ -143,9 +285,9 @@ def _exaone_rules(_: ModelConfig) -> Sequence[Rule]:
 
 EXAONE = Family(
     model_type="exaone",
-    constants=CONSTANTS,
+    constants=LLAMA_CONSTANTS,
     fields=(
-        *sizes(
+        *llama_sizes(
             vocab_size=102_400,
             hidden_size=2048,
             intermediate_size=8192,
@@ -160,7 +302,7 @@ EXAONE = Family(
         Only("resid_dropout", 0.0),
     ),
     rules=_exaone_rules,
-    heads=(replace(heads("Exaone")[0], prefix="transformer."), heads("Exaone")[1]),
+    heads=(replace(llama_heads("Exaone")[0], prefix="transformer."), llama_heads("Exaone")[1]),
     modernize=modern,
     read_only=True,
 )
@@ -195,7 +337,7 @@ def _qwen_positions(base: float, values: Values) -> dict[str, Any]:
 
 QWEN = Family(
     model_type="qwen",
-    constants=CONSTANTS | {"decoder.qkv_bias": True, "decoder.activation": "silu"},
+    constants=LLAMA_CONSTANTS | {"decoder.qkv_bias": True, "decoder.activation": "silu"},
     fields=(
         same("vocab_size", "decoder.input.vocab_size", default=151_936),
         same("hidden_size", "decoder.d_model", default=4096),
@@ -217,62 +359,9 @@ QWEN = Family(
         ignored("use_cache_quantization", "use_cache_kernel"),
     ),
     rules=_qwen_rules,
-    heads=(replace(heads("QWen")[0], architecture="QWenLMHeadModel", prefix="transformer."), heads("QWen")[1]),
-    read_only=True,
-)
-
-
-# --- GTE as it was published (Zhang et al. 2024) ---------------------------------------------------------------------
-
-
-def _angles(document: dict[str, Any]) -> dict[str, Any]:
-    """Their rope_scaling of the kind ntk: another base, and all angles divided by factor^(2 / width)."""
-    scaling, theta = document.pop("rope_scaling", None), document.pop("rope_theta", 10_000.0)
-    parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
-    if isinstance(scaling, dict):
-        if scaling.get("type") != "ntk" or scaling.get("mixed_b") is not None:
-            raise UserError(f"rope_scaling: expected the type ntk without mixed_b, got {short(scaling)}; {ANOTHER}")
-        factor, n_heads = scaling.get("factor", 1.0), document.get("num_attention_heads", 12)
-        sizes = (theta, factor, document.get("hidden_size", 768), n_heads)
-        if not all(type(one) in (int, float) and 0 < one < 1e9 for one in sizes) or sizes[2] < n_heads:
-            raise UserError(f"rope_scaling: expected numbers above 0, got {short(scaling)}; {ANOTHER}")
-        width = sizes[2] // n_heads
-        parameters = {"rope_type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 / width)}
-    return document | {"rope_parameters": parameters}
-
-
-def _published(head: HeadMap) -> HeadMap:
-    """The class under its published name. A checkpoint without a head may have those of another class in it."""
-    name = head.architecture.replace("Gte", "New")
-    if head.prefix:
-        return replace(head, architecture=name, prefix="new.")
-    unread = leave_out("classifier.{p}", "lm_head.{a}.{p}", because="the config names the class without a head")
-    rules = head.rules
-
-    def both(config: ModelConfig) -> Sequence[Rule]:
-        return (*rules(config), unread, *(prefixed(rule, "new.") for rule in (*GTE.rules(config), *rules(config))))
-
-    return replace(head, architecture=name, rules=both, also_first=True)
-
-
-NEW_FIELDS: tuple[FieldRule, ...] = (
-    Only("position_embedding_type", "rope"),
-    Only("layer_norm_type", "layer_norm"),
-    Only("logn_attention_scale", False),
-    Only("logn_attention_clip1", False),
-    ignored("pack_qkv", "unpad_inputs", "use_memory_efficient_attention"),
-    same("vocab_size", "encoder.input.vocab_size", default=30_528),
-)
-NEW = replace(
-    GTE,
-    model_type="new",
-    fields=(
-        *NEW_FIELDS,
-        *(one for one in GTE.fields if getattr(one, "theirs", "") not in ("position_embedding_type", "vocab_size")),
+    heads=(
+        replace(llama_heads("QWen")[0], architecture="QWenLMHeadModel", prefix="transformer."),
+        llama_heads("QWen")[1],
     ),
-    heads=tuple(map(_published, GTE.heads)),
-    modernize=_angles,
     read_only=True,
 )
-
-ALL = (INTERNLM2, MINICPM, EXAONE, QWEN, NEW)
