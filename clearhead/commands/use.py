@@ -18,8 +18,7 @@ from clearhead.json_text import tabbed
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.runs import task_of
-from clearhead.text.languages import language, languages, reading
-from clearhead.text.tags import known_tags, tag_for
+from clearhead.text.languages import known_tags, language, languages, reading, tag_for
 
 LINES = 512
 """Lines of a file that are read at once."""
@@ -83,8 +82,8 @@ def check_page(page: Path, *, rounds: str) -> None:
 
 def write_page(model: Model, name: str, shown: Sequence[tuple[str, tuple[int, ...]]], page: Path) -> None:
     """Writes texts and their translations as the explorer's file, and prints where it is."""
-    from clearhead.explorer.answering.requests import RunRequest
-    from clearhead.explorer.export.translations import export_translations
+    from clearhead.explorer.answering.questions import RunRequest
+    from clearhead.explorer.export.page import export_translations
     from clearhead.explorer.session import Session
 
     runs = [RunRequest(text=text, written=list(tokens)) for text, tokens in shown]

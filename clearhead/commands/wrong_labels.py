@@ -23,7 +23,7 @@ from clearhead.data.labelled import LabelledText, hold_out, names_of
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
-from clearhead.model.numbers import settled
+from clearhead.model.target_scaling import settled
 from clearhead.runs import begin
 from clearhead.storage.disk import replace_file
 from clearhead.tasks.answers import head_of, logits_of

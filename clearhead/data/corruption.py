@@ -8,8 +8,8 @@ from tokenizers import AddedToken
 
 from clearhead.errors import UserError
 from clearhead.recipe.corruption import Corruption, Spans
+from clearhead.text.special_tokens import with_mask_token, with_special
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import with_mask_token, with_special
 
 N_SENTINELS = 100
 ENDS = (".", "!", "?", "。", "！", "？")

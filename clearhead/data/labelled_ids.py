@@ -8,7 +8,7 @@ from clearhead.brief import brief
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
 from clearhead.errors import UserError
-from clearhead.text.marks import template_marks
+from clearhead.text.special_tokens import template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 NO_LIMIT = 1 << 30

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from clearhead.brief import brief
+from clearhead.text.special_tokens import continuing, special_ids
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import continuing, special_ids
 
 HIDDEN, REPLACED = 0.8, 0.1
 """Shares of the chosen tokens that become the mask token, and a random token. The rest keep their token."""

@@ -7,7 +7,7 @@ from typing import Self
 from clearhead.brief import brief
 from clearhead.data.squad import Answer
 from clearhead.errors import UserError
-from clearhead.text.marks import PROBE
+from clearhead.text.special_tokens import PROBE
 from clearhead.text.tokenizers import Tokenizer
 
 NO_ANSWER = 0

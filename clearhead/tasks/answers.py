@@ -20,7 +20,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.tasks.checks import check_vocabulary
 from clearhead.tasks.task import Prediction, Trained
-from clearhead.text.marks import start_again
+from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 
 BATCH_TOKENS = 8192

@@ -20,7 +20,7 @@ from clearhead.data.sequences import largest_of
 from clearhead.data.splits import fingerprint
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.model.numbers import AS_THEY_ARE, Numbers
+from clearhead.model.target_scaling import UNSCALED, TargetScale
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
@@ -55,7 +55,7 @@ from clearhead.tasks.task import (
     Trained,
     texts_of,
 )
-from clearhead.text.marks import start_again
+from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 
 N_MISTAKES = 5
@@ -120,7 +120,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         max_tokens: int,
         packed: bool = True,
         start: int | None = None,
-        numbers: Numbers = AS_THEY_ARE,
+        numbers: TargetScale = UNSCALED,
     ) -> None:
         """`start`: the token with which the decoder of an encoder-decoder begins to read a text again.
 
@@ -240,7 +240,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         encoded = {name: Labelled.of(split, tokenizer, data.max_length) for name, split in splits.items()}
         is_number = labelling.problem_type == "regression"
         names = () if is_number else names_of(train)
-        numbers = Numbers.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else AS_THEY_ARE
+        numbers = TargetScale.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else UNSCALED
         report = LabelReport(
             vocab_size=tokenizer.vocab_size,
             max_length=data.max_length,

@@ -29,7 +29,7 @@ from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
-from clearhead.text.marks import Marks
+from clearhead.text.special_tokens import Marks
 from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 2

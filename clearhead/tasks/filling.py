@@ -7,7 +7,7 @@ import torch
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
-from clearhead.text.marks import template_marks
+from clearhead.text.special_tokens import template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 N_BEST = 5

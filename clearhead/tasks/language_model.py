@@ -26,7 +26,7 @@ from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, r
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.resampling import ScoredRows
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
-from clearhead.text.marks import template_marks
+from clearhead.text.special_tokens import template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 EVALUATION_TOKENS = 8192

@@ -33,9 +33,8 @@ from clearhead.tasks.masked_rows import MaskedRows
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
-from clearhead.text.marks import Marks, template_marks
+from clearhead.text.special_tokens import Marks, special_ids, template_marks, with_mask
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import special_ids, with_mask
 
 N_SAMPLES = 2
 

@@ -12,7 +12,7 @@ from clearhead.model.loss import IGNORED
 from clearhead.randomness import key
 from clearhead.tasks.reading import side_by_side
 from clearhead.tasks.task import Batch
-from clearhead.text.marks import Marks
+from clearhead.text.special_tokens import Marks
 
 
 class MaskedRows:

@@ -22,7 +22,7 @@ from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.measuring import total_loss
 from clearhead.tasks.metrics import Score, chrf, of_each, perplexity
 from clearhead.tasks.task import Batch, Evaluation, Prediction, R, Sample, Trained
-from clearhead.text.marks import source_marks, start_token, target_marks
+from clearhead.text.special_tokens import source_marks, start_token, target_marks
 from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 4

@@ -20,7 +20,7 @@ from clearhead.tasks.metrics import Score, exact_match
 from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
 from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
 from clearhead.tasks.written_scores import MAIN, Metric, written_scores
-from clearhead.text.tags import prefix_of, with_prefix
+from clearhead.text.languages import prefix_of, with_prefix
 from clearhead.text.tokenizers import Tokenizer
 
 

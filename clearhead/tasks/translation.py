@@ -30,7 +30,7 @@ from clearhead.tasks.metrics import (
 from clearhead.tasks.scripts import bleu_tokenizer
 from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
 from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
-from clearhead.text.tags import known_tags, tag_for, tags_of
+from clearhead.text.languages import known_tags, tag_for, tags_of
 from clearhead.text.tokenizers import Tokenizer
 
 

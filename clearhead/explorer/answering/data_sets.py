@@ -1,0 +1,218 @@
+"""Answers about a data set: the texts that excite a part most, and how two models differ on it."""
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from clearhead.api import Model
+from clearhead.capture import Difference, Example, Examples, difference, drawn
+from clearhead.capture.difference import over_texts
+from clearhead.capture.texts import Text
+from clearhead.data.sources import rows_of
+from clearhead.data.tables import read_rows
+from clearhead.errors import UserError
+from clearhead.explorer.answering.moments import Moments
+from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.questions import COMPARED, AddressText, Asked, Reply, RunRequest, SmallCount, Step
+from clearhead.explorer.lru_cache import LRUCache
+from clearhead.progress import pieces
+from clearhead.recipe.data import Languages, ParallelFiles, Source, Table, TextFiles
+from clearhead.tasks.registry import validate
+from clearhead.trace import Address
+
+MOST_TEXTS, MOST_READ = 2000, 200_000
+"""Texts that are looked at, drawn at random, and the first of a data set among which they are drawn."""
+LONGEST = 128
+"""Tokens of each text that are looked at."""
+AT_A_TIME = 0.5
+"""Seconds of a question, after which it answers with the best so far."""
+
+
+class Towards(Asked):
+    """The vector that a run has at an address, such as `decoder.blocks.1.resid_post[t=3]`."""
+
+    run: RunRequest
+    at: AddressText
+
+
+class ExamplesQuestion(Asked):
+    """Asks for the texts that excite a part most. Asked again, it looks at more of them."""
+
+    at: AddressText
+    towards: Towards | None = None
+    """For a state: the direction along which it is measured."""
+    top: SmallCount = 12
+
+
+@dataclass
+class Scan:
+    """A data set that is being looked through for one part."""
+
+    found: Examples
+    reading: Iterator[int]
+    is_done: bool = False
+
+
+@dataclass(eq=False)
+class DataSet:
+    """The texts of a page, read once, and what has been found in them so far."""
+
+    opened: Opened
+    scans: LRUCache[Scan] = field(default_factory=lambda: LRUCache[Scan](16))
+    _texts: list[Text] | None = None
+    _name: str = ""
+
+    def texts(self) -> tuple[list[Text], str]:
+        """The texts, and what they are. Raises UserError if there are none."""
+        if self._texts is None:
+            every, self._name = data_of(self.opened)
+            some = itertools.islice(every, MOST_READ)
+            self._texts = [text for _, text in drawn(some, MOST_TEXTS)]
+        if not self._texts:
+            raise UserError(
+                "examples: expected data, got none with this model; try clearhead explore MODEL --data FILE"
+            )
+        return self._texts, self._name
+
+
+def examples(opened: Opened, question: ExamplesQuestion) -> Reply:
+    """The strongest texts so far, each with the strength of its tokens."""
+    data = opened.kept(DataSet, lambda: DataSet(opened))
+    texts, name = data.texts()
+    scan = data.scans.get(question.model_dump_json(), lambda: _scan(opened, question, texts))
+    until = time.monotonic() + AT_A_TIME
+    for _ in pieces(iter(lambda: scan.is_done or time.monotonic() >= until, True)):
+        scan.is_done = next(scan.reading, None) is None
+    rows = [_row(one) for one in scan.found.best]
+    about = {"measure": _measure(scan.found, question), "read": scan.found.n_read, "of": len(texts), "from": name}
+    return Reply({**about, "done": scan.is_done, "rows": rows})
+
+
+def _scan(opened: Opened, question: ExamplesQuestion, texts: list[Text]) -> Scan:
+    direction = None if question.towards is None else _direction(opened, question.towards)
+    found = Examples(opened.model, texts, question.at, top=question.top, direction=direction, length=LONGEST)
+    return Scan(found, found.reading())
+
+
+def _direction(opened: Opened, towards: Towards) -> Tensor:
+    """The vector of length 1."""
+    vector = opened.passes.get(towards.run).recording.value(towards.at).float()
+    return torch.nn.functional.normalize(vector.flatten(), dim=0).view(vector.shape)
+
+
+def _measure(found: Examples, question: ExamplesQuestion) -> str:
+    if question.towards is not None:
+        return "towards"
+    if found.points:
+        return "weight"
+    return "value" if Address.parse(question.at).index and not found.width else "norm"
+
+
+def _row(one: Example) -> dict[str, Any]:
+    both = (one.text,) if isinstance(one.text, str) else one.text or ()
+    text, target = (*both, None, None)[:2]
+    shown = {"text": text, "target": target, "value": one.value, "position": one.position, "key": one.key}
+    return {**shown, "tokens": one.pieces, "values": [round(value, 5) for value in one.values]}
+
+
+# --- where the texts come from --------------------------------------------------------------------------------------
+
+
+def has_data(opened: Opened) -> bool:
+    """Whether there are texts to look through."""
+    model = opened.model
+    if model.reader.reads_images or model.reader.reads_sounds or not model.has_tokenizer:
+        return False
+    return opened.data is not None or own_source(model) is not None or bool(_samples(opened))
+
+
+def data_of(opened: Opened) -> tuple[Iterable[Text], str]:
+    """The texts that were given, else those of the run's data, else its last samples; and which they are."""
+    if opened.data is not None:
+        return opened.data, "given"
+    return own_source(opened.model) or (_samples(opened), "samples")
+
+
+def own_source(model: Model) -> tuple[Iterator[Text], str] | None:
+    """The texts of a run's validation data, else of its training data; None without a run or its files."""
+    if model.recipe is None:
+        return None
+    try:
+        recipe = validate(dict(model.recipe), where="recipe")
+    except UserError:
+        return None
+    name = "valid" if "valid" in recipe.data.sources else "train"
+    source, second = recipe.data.sources[name], dict(recipe.data).get("text_pair")
+    is_text = isinstance(source, ParallelFiles | TextFiles | Table | Languages)
+    if not is_text or not all(isinstance(path, Path) and path.is_file() for path in source.files):
+        return None
+    return _texts(source, [second] if isinstance(second, str | int) else []), name
+
+
+def _samples(opened: Opened) -> list[Text]:
+    samples, both = Moments(opened.folder).samples(), opened.model.is_encoder_decoder
+    return [(source, reference) if both else source for source, reference in samples if source.strip()]
+
+
+def _texts(source: Source, columns: list[str | int]) -> Iterator[Text]:
+    """The lines of running text, and the rows of anything else."""
+    if isinstance(source, TextFiles):
+        lines = source.model_copy(update={"documents": "line"}) if source.documents == "file" else source
+        rows = rows_of(lines)
+    elif isinstance(source, Table) and source.text is not None and columns:
+        rows = read_rows(source, [*source.columns, *columns])
+    else:
+        rows = rows_of(source)
+    return (row if len(row) > 1 else row[0] for row in rows)
+
+
+SHOWN = 20
+"""Tensors, heads, neurons and texts of a reply, at the most."""
+LONGEST_READ = 128
+"""Tokens of each text that are read."""
+
+
+class DifferenceQuestion(Asked):
+    """Asks what changed from one model to another: with texts, also in heads, neurons and answers."""
+
+    step: Step | None = None
+    """The checkpoint of the first; None: the model that was opened."""
+    other: Step = COMPARED
+    """The checkpoint of the second."""
+    texts: Annotated[int, Field(ge=0, le=500)] = 0
+
+
+class Kept(LRUCache[Difference]):
+    """The differences that were found."""
+
+
+def differs(opened: Opened) -> bool:
+    """Whether there is a second model."""
+    return opened.compared is not None or len(opened.passes.moments.steps()) > 1
+
+
+def compare(opened: Opened, question: DifferenceQuestion) -> Reply:
+    """The largest changes."""
+    first, second = _models(opened, question)
+    kept = opened.kept(Kept, lambda: Kept(8))
+    plain = question.model_copy(update={"texts": 0})
+    found = kept.get(plain.model_dump_json(), lambda: difference(first, second))
+    texts = opened.kept(DataSet, lambda: DataSet(opened)).texts()[0] if question.texts and has_data(opened) else []
+    if texts:
+        some = [text for _, text in drawn(texts, question.texts)]
+        found = kept.get(
+            question.model_dump_json(), lambda: over_texts(found, first, second, some, length=LONGEST_READ, top=SHOWN)
+        )
+    shown = asdict(found)
+    return Reply({**shown, "tensors": shown["tensors"][:SHOWN], "differing": len(found.tensors)})
+
+
+def _models(opened: Opened, question: DifferenceQuestion) -> tuple[Model, Model]:
+    return opened.passes.checkpoint(question.step), opened.passes.checkpoint(question.other)
