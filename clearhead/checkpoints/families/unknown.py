@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import resources
+from importlib.resources import files
 
 from pydantic import JsonValue
 
@@ -43,11 +43,10 @@ class Sign:
         return f"{self.mechanism} ({cut(self.field)}={_shortest(self.value)})"
 
 
+_TABLES = tomllib.loads(files("clearhead.checkpoints.families").joinpath("mechanisms.toml").read_text(encoding="utf-8"))
 MECHANISMS: tuple[Mechanism, ...] = tuple(
-    Mechanism(**{name: tuple(value) if isinstance(value, list) else value for name, value in table.items()})
-    for table in tomllib.loads(resources.files(__package__).joinpath("mechanisms.toml").read_text(encoding="utf-8"))[
-        "mechanism"
-    ]
+    Mechanism(table["name"], tuple(table["fields"]), tuple(table.get("words", ())), table.get("above", 0))
+    for table in _TABLES["mechanism"]
 )
 """Mechanisms by the config fields that name them."""
 
