@@ -12,8 +12,8 @@ from clearhead.checkpoints.families import families
 from clearhead.checkpoints.families.unknown import MECHANISMS, signs
 from clearhead.checkpoints.families.verdicts import BUT_FOR_A_HEAD, DOES_NOT_OPEN, OPENS, verdict
 from clearhead.errors import UserError
+from tests.api.test_load_fuzz import changed
 from tests.checkpoints.families import hub
-from tests.test_load_fuzz import changed
 
 NOWHERE: dict[str, Any] = {"model_type": "nowhere"}
 
