@@ -20,7 +20,7 @@ from clearhead.model import Tokens
 from tests.coverage.folders import Modelled, classes, document, tiny, told
 from tests.coverage.lines import a_type
 from tests.coverage.outcome import WRONG, outcome
-from tests.parity.cases.towers import CLIP_BASE, IMAGE_BASE
+from tests.parity.cases import base
 from tests.parity.harness import Case, reference
 
 HEADER = """# Coverage of the reference library
@@ -39,7 +39,11 @@ the verdict comes from the default config alone, which is not built. Types whose
 `tests/checkpoints/families/test_elsewhere.py` compares them, and the share of repositories counts their classes.
 """
 KINDS = ("opens", "does not open", "crash")
-TOGETHER: dict[str, Any] = {"text_config": CLIP_BASE, "vision_config": IMAGE_BASE, "projection_dim": 10}
+TOGETHER: dict[str, Any] = {
+    "text_config": base("clip_text_model"),
+    "vision_config": base("siglip_vision_model"),
+    "projection_dim": 10,
+}
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,10 @@ from clearhead.model.heads import NoHead as NoHeadModule
 from clearhead.model.layout import Layout
 from tests.checkpoints.families import hub_encoders as hub
 from tests.later import later
-from tests.parity.cases.bert import BASE
+from tests.parity.cases import base
 from tests.parity.harness import Case, Gap, inputs, reference
+
+BASE = base("bert")
 
 transformers = later("transformers")
 

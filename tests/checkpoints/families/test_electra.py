@@ -17,8 +17,11 @@ from clearhead.model import Transformer
 from clearhead.tasks.tag_answers import log_shares, said
 from clearhead.text.tokenizers import Tokenizer
 from tests.checkpoints.families import hub_encoders as hub
-from tests.parity.cases.electra import BASE, NARROW
+from tests.parity.cases import base
 from tests.parity.harness import Case, both
+
+BASE = base("electra")
+NARROW = {"embedding_size": 10}
 
 pytest.importorskip("transformers")
 

@@ -13,8 +13,11 @@ from clearhead.checkpoints.families import family_for, family_of
 from clearhead.config import Learned
 from clearhead.errors import UserError
 from tests.checkpoints.families import hub_encoders as hub
-from tests.parity.cases.roberta import BASE, PAD
+from tests.parity.cases import base
 from tests.parity.harness import Case, Gap, inputs, reference
+
+BASE = base("roberta")
+PAD = 1
 
 
 def positions(**changes: object) -> Learned:

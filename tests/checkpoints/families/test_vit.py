@@ -16,10 +16,10 @@ from clearhead.errors import UserError
 from clearhead.model.heads import NoHead as NoHeadModule
 from clearhead.model.layout import Layout
 from tests.checkpoints.families.hub_encoders import VIT
-from tests.parity.cases.vit import BASE
+from tests.parity.cases import base
 from tests.parity.harness import Case, Gap, inputs, reference
 
-SMALL = {name: value for name, value in BASE.items() if name != "num_labels"}
+SMALL = {name: value for name, value in base("vit").items() if name != "num_labels"}
 
 
 def read(document: dict[str, Any]) -> ModelConfig:

@@ -15,12 +15,12 @@ from clearhead.commands.check import check
 from clearhead.model import Tokens
 from clearhead.model.summary import summarize
 from tests.later import later
-from tests.parity.cases import whisper
+from tests.parity.cases import base
 from tests.parity.harness import Case, both
 
 later("transformers")
 
-CASE = Case("whisper", "base", "WhisperForConditionalGeneration", whisper.BASE)
+CASE = Case("whisper", "base", "WhisperForConditionalGeneration", base("whisper"))
 LR = 1e-3
 
 
