@@ -2,8 +2,10 @@
 
 import logging
 import re
+import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from importlib.resources import files
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -107,57 +109,13 @@ TOP_K = 50
 """Default top_k of the reference library's sampling."""
 SPECIAL = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
 
-# Fields that change no token: bookkeeping, additional outputs, and how tokens are computed.
-IGNORED = (
-    *("_*", "transformers_version", "output_*", "return_dict*", "use_cache", "cache_implementation", "cache_config"),
-    *("max_cache_len", "compile_config", "disable_compile", "low_memory", "prefill_chunk_size", "use_mtp"),
-    *("continuous_batching_config", "remove_invalid_values", "is_assistant", "assistant_*", "num_assistant_tokens*"),
-    *("target_lookbehind", "speculation_type", "prompt_lookup_num_tokens", "max_matching_ngram_size"),
-)
-
-# Unsupported fields that change tokens -> the value at which each has no effect.
-UNFOLLOWED: dict[str, JsonValue] = {
-    "constraints": None,
-    "diversity_penalty": 0.0,
-    "dola_layers": None,
-    "encoder_no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "exponential_decay_length_penalty": None,
-    "force_words_ids": None,
-    "guidance_scale": 1.0,
-    "max_time": None,
-    "num_beam_groups": 1,
-    "penalty_alpha": None,
-    "renormalize_logits": False,
-    "sequence_bias": None,
-    "stop_strings": None,
-    "token_healing": False,
-    "top_h": None,
-    "typical_p": 1.0,
-    "watermarking_config": None,
-}
-
-
-# Their fields -> ours, where values are the same.
-SAME = {
-    "min_new_tokens": "min_new_tokens",
-    "num_return_sequences": "n_best",
-    "num_beams": "beams",
-    "length_penalty": "length_penalty",
-    "early_stopping": "early_stopping",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "seed": "seed",
-    "repetition_penalty": "repetition_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngram",
-    "pad_token_id": "pad_id",
-    "forced_bos_token_id": "forced_first_id",
-    "forced_eos_token_id": "forced_last_id",
-}
-
+_TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("generation.toml").read_text(encoding="utf-8"))
+IGNORED: tuple[str, ...] = tuple(_TABLE["ignored"])
+"""Fields that change no token."""
+UNFOLLOWED: dict[str, JsonValue] = {**dict.fromkeys(_TABLE["absent"]), **_TABLE["without_effect"]}
+"""Unsupported fields that change tokens -> the value at which each has no effect."""
+SAME: dict[str, str] = _TABLE["same"]
+"""Their fields -> ours, where values are the same."""
 
 Id = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 """The id of a token. A negative value means none."""

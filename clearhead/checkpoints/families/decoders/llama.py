@@ -1,20 +1,20 @@
 """Llama (Touvron et al. 2023), and decoders that differ in one mechanism: Arcee, Mistral, Qwen2 and Qwen3."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clearhead.checkpoints.families.angles import modern, rotary
-from clearhead.checkpoints.families.family import Family, HeadMap
+from clearhead.checkpoints.families.family import Family, HeadMap, Rules
 from clearhead.checkpoints.families.shared import (
     ACTIVATIONS,
     FULL,
     LOCAL,
     MOST_LAYERS,
     by_layer_types,
+    decoder_language,
     labels,
     last_token_classifier,
     local_layers,
-    output_matrix,
     span,
     tagging_dropout,
     window_layers,
@@ -134,13 +134,7 @@ def llama_rules(_: ModelConfig) -> Sequence[Rule]:
 def llama_heads(name: str, *, span_prefix: str = "transformer.", tied: bool = False) -> tuple[HeadMap, ...]:
     """The heads that each of these families has: words, none, classes, tags, spans."""
     return (
-        HeadMap(
-            f"{name}ForCausalLM",
-            {"head.kind": "language"},
-            lambda config: (output_matrix("lm_head.weight", config, "decoder.embed.tokens.weight"),),
-            (same("tie_word_embeddings", "head.tied", default=tied),),
-            prefix="model.",
-        ),
+        decoder_language(f"{name}ForCausalLM", "model.", tied=tied),
         HeadMap(f"{name}Model", {"head.kind": "none"}),
         last_token_classifier(f"{name}ForSequenceClassification", "model."),
         HeadMap(
@@ -154,46 +148,61 @@ def llama_heads(name: str, *, span_prefix: str = "transformer.", tied: bool = Fa
     )
 
 
-LLAMA = Family(
-    model_type="llama",
-    constants=LLAMA_CONSTANTS,
-    fields=(*llama_sizes(intermediate_size=11_008, kv_heads=None, max_length=2048), *BIASES),
-    rules=llama_rules,
-    heads=llama_heads("Llama"),
-    modernize=modern,
+def llama_like(
+    model_type: str,
+    name: str,
+    *fields: FieldRule,
+    constants: Mapping[str, Any] | None = None,
+    rules: Rules = llama_rules,
+    n_classes: int | None = None,
+    tied: bool = False,
+    span_prefix: str = "transformer.",
+    modernize: Callable[[dict[str, Any]], dict[str, Any]] = modern,
+    **sizes: Any,
+) -> Family:
+    """A family of Llama's blocks, with its own fields, settings and defaults, and the first `n_classes` classes."""
+    return Family(
+        model_type=model_type,
+        constants=LLAMA_CONSTANTS | (constants or {}),
+        fields=(*llama_sizes(**sizes), *fields),
+        rules=rules,
+        heads=llama_heads(name, tied=tied, span_prefix=span_prefix)[:n_classes],
+        modernize=modernize,
+    )
+
+
+LLAMA = llama_like(
+    "llama",
+    "Llama",
+    *BIASES,
+    intermediate_size=11_008,
+    kv_heads=None,
+    max_length=2048,
 )
 
 # Its feed-forward layer has no gate.
-ARCEE = Family(
-    model_type="arcee",
-    constants=LLAMA_CONSTANTS | {"decoder.gated": False},
-    fields=(
-        *llama_sizes(
-            hidden_size=2560,
-            intermediate_size=18_432,
-            kv_heads=None,
-            hidden_act="relu2",
-            eps=1e-5,
-            max_length=4096,
-        ),
-        *BIASES,
-    ),
-    rules=llama_rules,
-    heads=llama_heads("Arcee"),
-    modernize=modern,
+ARCEE = llama_like(
+    "arcee",
+    "Arcee",
+    *BIASES,
+    constants={"decoder.gated": False},
+    hidden_size=2560,
+    intermediate_size=18_432,
+    kv_heads=None,
+    hidden_act="relu2",
+    eps=1e-5,
+    max_length=4096,
 )
 
 # A query reaches the last `sliding_window` keys, including its own (Jiang et al. 2023, 2).
-MISTRAL = Family(
-    model_type="mistral",
-    constants=LLAMA_CONSTANTS,
-    fields=(
-        *llama_sizes(intermediate_size=14_336, kv_heads=8, max_length=131_072),
-        computed("sliding_window", "decoder.window", default=4096),
-    ),
-    rules=llama_rules,
-    heads=llama_heads("Mistral", span_prefix="model."),
-    modernize=modern,
+MISTRAL = llama_like(
+    "mistral",
+    "Mistral",
+    computed("sliding_window", "decoder.window", default=4096),
+    span_prefix="model.",
+    intermediate_size=14_336,
+    kv_heads=8,
+    max_length=131_072,
 )
 
 
@@ -245,27 +254,26 @@ def qwen_windows(is_local: IsLocal) -> tuple[FieldRule, ...]:
 
 WINDOW = qwen_windows(lambda i, first: i >= first)
 
-QWEN2 = Family(
-    model_type="qwen2",
-    constants=LLAMA_CONSTANTS | {"decoder.qkv_bias": True},
-    fields=(
-        *llama_sizes(vocab_size=151_936, intermediate_size=22_016, kv_heads=32, max_length=32_768),
-        *WINDOW,
-    ),
-    rules=llama_rules,
-    heads=llama_heads("Qwen2"),
-    modernize=modern,
+QWEN2 = llama_like(
+    "qwen2",
+    "Qwen2",
+    *WINDOW,
+    constants={"decoder.qkv_bias": True},
+    vocab_size=151_936,
+    intermediate_size=22_016,
+    kv_heads=32,
+    max_length=32_768,
 )
 
-QWEN3 = Family(
-    model_type="qwen3",
-    constants=LLAMA_CONSTANTS | {"decoder.qk_norm": True},
-    fields=(
-        *llama_sizes(vocab_size=151_936, intermediate_size=22_016, kv_heads=32, head_dim=128, max_length=32_768),
-        BIASES[0],
-        *WINDOW,
-    ),
-    rules=llama_rules,
-    heads=llama_heads("Qwen3"),
-    modernize=modern,
+QWEN3 = llama_like(
+    "qwen3",
+    "Qwen3",
+    BIASES[0],
+    *WINDOW,
+    constants={"decoder.qk_norm": True},
+    vocab_size=151_936,
+    intermediate_size=22_016,
+    kv_heads=32,
+    head_dim=128,
+    max_length=32_768,
 )

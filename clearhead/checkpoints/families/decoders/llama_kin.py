@@ -7,7 +7,14 @@ from typing import Any
 
 from clearhead.checkpoints.families.angles import WITH_LONG, modern, rotary
 from clearhead.checkpoints.families.decoders.fused import parallel
-from clearhead.checkpoints.families.decoders.llama import BIASES, LLAMA_CONSTANTS, llama_heads, llama_rules, llama_sizes
+from clearhead.checkpoints.families.decoders.llama import (
+    BIASES,
+    LLAMA_CONSTANTS,
+    llama_heads,
+    llama_like,
+    llama_rules,
+    llama_sizes,
+)
 from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.shared import MOST_LAYERS, decoder_heads, decoder_language
 from clearhead.checkpoints.weights.fields import (
@@ -99,33 +106,27 @@ def _full(values: Values) -> list[str]:
     return ["full_attention"] * min(values["num_hidden_layers"], MOST_LAYERS)
 
 
-SMOLLM3 = Family(
-    model_type="smollm3",
-    constants=LLAMA_CONSTANTS,
-    fields=(
-        *llama_sizes(
-            vocab_size=128_256,
-            hidden_size=2048,
-            intermediate_size=11_008,
-            layers=36,
-            n_heads=16,
-            kv_heads=4,
-            angles=rotary(max_length=32_768, theta=2_000_000.0),
-        ),
-        *BIASES,
-        computed("no_rope_layers", "decoder.rotary_layers", read=_rotary, write=_marks, default=None),
-        computed("no_rope_layer_interval", write=lambda *_: 4, default=4, like=4),
-        Only("use_sliding_window", False),
-        implied(
-            "layer_types",
-            _full,
-            write=lambda ours: ["full_attention"] * ours["decoder"]["n_layers"],
-            what="which follows from use_sliding_window",
-        ),
+SMOLLM3 = llama_like(
+    "smollm3",
+    "SmolLM3",
+    *BIASES,
+    computed("no_rope_layers", "decoder.rotary_layers", read=_rotary, write=_marks, default=None),
+    computed("no_rope_layer_interval", write=lambda *_: 4, default=4, like=4),
+    Only("use_sliding_window", False),
+    implied(
+        "layer_types",
+        _full,
+        write=lambda ours: ["full_attention"] * ours["decoder"]["n_layers"],
+        what="which follows from use_sliding_window",
     ),
-    rules=llama_rules,
-    heads=llama_heads("SmolLM3", tied=True),
-    modernize=modern,
+    tied=True,
+    vocab_size=128_256,
+    hidden_size=2048,
+    intermediate_size=11_008,
+    layers=36,
+    n_heads=16,
+    kv_heads=4,
+    angles=rotary(max_length=32_768, theta=2_000_000.0),
 )
 
 # --- LayerNorm, no gate ----------------------------------------------------------------------------------------------
@@ -142,82 +143,67 @@ def _starcoder_rules(config: ModelConfig) -> Sequence[Rule]:
 
 
 # Lozhkov et al. 2024.
-STARCODER2 = Family(
-    model_type="starcoder2",
+STARCODER2 = llama_like(
+    "starcoder2",
+    "Starcoder2",
+    inherited("use_bias", "decoder.qkv_bias", "decoder.out_bias", "decoder.ffn_bias", of="bias", default=True),
+    computed("sliding_window", "decoder.window", default=None),
+    same("residual_dropout", "decoder.dropout", default=0.0),
+    same("embedding_dropout", "decoder.embed_dropout", default=0.0),
+    ignored("mlp_type", "norm_type"),
     constants=UNGATED,
-    fields=(
-        *llama_sizes(
-            vocab_size=49_152,
-            hidden_size=3072,
-            intermediate_size=12_288,
-            layers=30,
-            n_heads=24,
-            kv_heads=2,
-            hidden_act="gelu_pytorch_tanh",
-            eps=1e-5,
-            eps_field="norm_epsilon",
-            std=0.018042,
-            max_length=4096,
-        ),
-        inherited("use_bias", "decoder.qkv_bias", "decoder.out_bias", "decoder.ffn_bias", of="bias", default=True),
-        computed("sliding_window", "decoder.window", default=None),
-        same("residual_dropout", "decoder.dropout", default=0.0),
-        same("embedding_dropout", "decoder.embed_dropout", default=0.0),
-        ignored("mlp_type", "norm_type"),
-    ),
     rules=_starcoder_rules,
-    heads=llama_heads("Starcoder2", tied=True)[:4],
-    modernize=modern,
+    n_classes=4,
+    tied=True,
+    vocab_size=49_152,
+    hidden_size=3072,
+    intermediate_size=12_288,
+    layers=30,
+    n_heads=24,
+    kv_heads=2,
+    hidden_act="gelu_pytorch_tanh",
+    eps=1e-5,
+    eps_field="norm_epsilon",
+    std=0.018042,
+    max_length=4096,
 )
 
 # Parmar et al. 2024: squared ReLU, and norms that multiply by 1 + weight.
-NEMOTRON = Family(
-    model_type="nemotron",
+NEMOTRON = llama_like(
+    "nemotron",
+    "Nemotron",
+    *BIASES,
     constants=UNGATED | {"decoder.norm_gain": "one_plus_weight"},
-    fields=(
-        *llama_sizes(
-            vocab_size=256_000,
-            hidden_size=6144,
-            intermediate_size=24_576,
-            n_heads=48,
-            kv_heads=None,
-            hidden_act="relu2",
-            eps=1e-5,
-            eps_field="norm_eps",
-            std=0.0134,
-            angles=rotary(max_length=4096, fraction=0.5),
-        ),
-        *BIASES,
-    ),
-    rules=llama_rules,
-    heads=llama_heads("Nemotron"),
-    modernize=modern,
+    vocab_size=256_000,
+    hidden_size=6144,
+    intermediate_size=24_576,
+    n_heads=48,
+    kv_heads=None,
+    hidden_act="relu2",
+    eps=1e-5,
+    eps_field="norm_eps",
+    std=0.0134,
+    angles=rotary(max_length=4096, fraction=0.5),
 )
 
 # --- a part of each head (Bellagente et al. 2024) --------------------------------------------------------------------
 
-STABLELM = Family(
-    model_type="stablelm",
-    constants=LLAMA_CONSTANTS | {"decoder.norm": "layer", "decoder.norm_bias": True, "decoder.embed_dropout": 0.0},
-    fields=(
-        *llama_sizes(
-            vocab_size=50_304,
-            hidden_size=2560,
-            intermediate_size=6912,
-            kv_heads=32,
-            eps=1e-5,
-            eps_field="layer_norm_eps",
-            angles=rotary(max_length=4096, fraction=0.25),
-        ),
-        inherited("use_qkv_bias", "decoder.qkv_bias", of="bias", default=False),
-        same("hidden_dropout", "decoder.dropout", default=0.0),
-        parallel("one_norm", default=False),
-        # With it, every head has a norm of its own.
-        Only("qk_layernorm", False),
-    ),
-    rules=llama_rules,
-    heads=llama_heads("StableLm")[:4],
-    modernize=modern,
+STABLELM = llama_like(
+    "stablelm",
+    "StableLm",
+    inherited("use_qkv_bias", "decoder.qkv_bias", of="bias", default=False),
+    same("hidden_dropout", "decoder.dropout", default=0.0),
+    parallel("one_norm", default=False),
+    Only("qk_layernorm", False),
+    constants={"decoder.norm": "layer", "decoder.norm_bias": True, "decoder.embed_dropout": 0.0},
+    n_classes=4,
+    vocab_size=50_304,
+    hidden_size=2560,
+    intermediate_size=6912,
+    kv_heads=32,
+    eps=1e-5,
+    eps_field="layer_norm_eps",
+    angles=rotary(max_length=4096, fraction=0.25),
 )
 
 
@@ -302,27 +288,23 @@ def _original(_: Any, ours: Values) -> int:
     return 4096 if scaling is None else scaling["original_length"]
 
 
-PHI3 = Family(
-    model_type="phi3",
-    constants=LLAMA_CONSTANTS | {"decoder.embed_dropout": 0.0},
-    fields=(
-        *llama_sizes(
-            vocab_size=32_064,
-            hidden_size=3072,
-            intermediate_size=8192,
-            kv_heads=None,
-            eps=1e-5,
-            angles=rotary(max_length=4096, fraction=1.0, scalings=WITH_LONG),
-        ),
-        computed("original_max_position_embeddings", write=_original, default=4096, like=4096),
-        same("resid_pdrop", "decoder.dropout", default=0.0),
-        computed("sliding_window", "decoder.window", default=None),
-        # The library defines it, but drops nothing there.
-        ignored("embd_pdrop"),
-    ),
+PHI3 = llama_like(
+    "phi3",
+    "Phi3",
+    computed("original_max_position_embeddings", write=_original, default=4096, like=4096),
+    same("resid_pdrop", "decoder.dropout", default=0.0),
+    computed("sliding_window", "decoder.window", default=None),
+    ignored("embd_pdrop"),
+    constants={"decoder.embed_dropout": 0.0},
     rules=fused_rules,
-    heads=llama_heads("Phi3")[:4],
+    n_classes=4,
     modernize=_modern,
+    vocab_size=32_064,
+    hidden_size=3072,
+    intermediate_size=8192,
+    kv_heads=None,
+    eps=1e-5,
+    angles=rotary(max_length=4096, fraction=1.0, scalings=WITH_LONG),
 )
 
 

@@ -6,7 +6,14 @@ from math import sqrt
 from typing import Any
 
 from clearhead.checkpoints.families.angles import SCALINGS, WITH_LONG, modern, rotary, windowed_layers, windows
-from clearhead.checkpoints.families.decoders.llama import BIASES, LLAMA_CONSTANTS, llama_heads, llama_rules, llama_sizes
+from clearhead.checkpoints.families.decoders.llama import (
+    BIASES,
+    LLAMA_CONSTANTS,
+    llama_heads,
+    llama_like,
+    llama_rules,
+    llama_sizes,
+)
 from clearhead.checkpoints.families.decoders.llama_kin import UNGATED
 from clearhead.checkpoints.families.decoders.two_kinds import cohere_rules, olmo_rules
 from clearhead.checkpoints.families.family import Family
@@ -24,75 +31,60 @@ from clearhead.checkpoints.weights.mapping import Rule, fused, ignore, rename, r
 from clearhead.config import ModelConfig
 
 # ByteDance 2025.
-SEED_OSS = Family(
-    model_type="seed_oss",
-    constants=LLAMA_CONSTANTS | {"decoder.embed_dropout": 0.0},
-    fields=(
-        *llama_sizes(
-            vocab_size=155_136,
-            intermediate_size=27_648,
-            layers=64,
-            n_heads=80,
-            kv_heads=8,
-            head_dim=128,
-            attn_dropout=0.1,
-            max_length=524_288,
-        ),
-        inherited("attention_bias", "decoder.qkv_bias", of="bias", default=True),
-        inherited("attention_out_bias", "decoder.out_bias", of="bias", default=False),
-        BIASES[1],
-        same("residual_dropout", "decoder.dropout", default=0.1),
-    ),
-    rules=llama_rules,
-    heads=llama_heads("SeedOss"),
-    modernize=modern,
+SEED_OSS = llama_like(
+    "seed_oss",
+    "SeedOss",
+    inherited("attention_bias", "decoder.qkv_bias", of="bias", default=True),
+    inherited("attention_out_bias", "decoder.out_bias", of="bias", default=False),
+    BIASES[1],
+    same("residual_dropout", "decoder.dropout", default=0.1),
+    constants={"decoder.embed_dropout": 0.0},
+    vocab_size=155_136,
+    intermediate_size=27_648,
+    layers=64,
+    n_heads=80,
+    kv_heads=8,
+    head_dim=128,
+    attn_dropout=0.1,
+    max_length=524_288,
 )
 
 # Kyutai 2025. Its output matrix of attention has no bias and the width of the network.
-HELIUM = Family(
-    model_type="helium",
-    constants=LLAMA_CONSTANTS,
-    fields=(
-        *llama_sizes(
-            vocab_size=48_000,
-            hidden_size=2560,
-            intermediate_size=7040,
-            layers=24,
-            n_heads=20,
-            kv_heads=20,
-            head_dim=128,
-            eps=1e-8,
-            angles=rotary(max_length=4096, theta=100_000.0),
-        ),
-        inherited("attention_bias", "decoder.qkv_bias", of="bias", default=False),
-        BIASES[1],
-    ),
+HELIUM = llama_like(
+    "helium",
+    "Helium",
+    inherited("attention_bias", "decoder.qkv_bias", of="bias", default=False),
+    BIASES[1],
     rules=cohere_rules,
-    heads=llama_heads("Helium")[:4],
-    modernize=modern,
+    n_classes=4,
+    vocab_size=48_000,
+    hidden_size=2560,
+    intermediate_size=7040,
+    layers=24,
+    n_heads=20,
+    kv_heads=20,
+    head_dim=128,
+    eps=1e-8,
+    angles=rotary(max_length=4096, theta=100_000.0),
 )
 
 # Baidu 2025.
-ERNIE_4_5 = Family(
-    model_type="ernie4_5",
-    constants=LLAMA_CONSTANTS,
-    fields=(
-        *llama_sizes(
-            vocab_size=103_424,
-            hidden_size=1024,
-            intermediate_size=3072,
-            layers=18,
-            n_heads=16,
-            kv_heads=2,
-            head_dim=128,
-            eps=1e-5,
-            angles=rotary(max_length=131_072, theta=500_000.0),
-        ),
-        inherited("use_bias", "decoder.qkv_bias", "decoder.out_bias", "decoder.ffn_bias", of="bias", default=False),
-    ),
+ERNIE_4_5 = llama_like(
+    "ernie4_5",
+    "Ernie4_5",
+    inherited("use_bias", "decoder.qkv_bias", "decoder.out_bias", "decoder.ffn_bias", of="bias", default=False),
     rules=cohere_rules,
-    heads=llama_heads("Ernie4_5", tied=True)[:2],
-    modernize=modern,
+    n_classes=2,
+    tied=True,
+    vocab_size=103_424,
+    hidden_size=1024,
+    intermediate_size=3072,
+    layers=18,
+    n_heads=16,
+    kv_heads=2,
+    head_dim=128,
+    eps=1e-5,
+    angles=rotary(max_length=131_072, theta=500_000.0),
 )
 
 # --- layers with a window ----------------------------------------------------------------------------------------
@@ -109,17 +101,18 @@ def _as_said(window: int | None, _: Values) -> int | None:
 
 
 # LG AI Research 2025.
-EXAONE_4 = Family(
-    model_type="exaone4",
-    constants=LLAMA_CONSTANTS | {"decoder.norm_place": "branch", "decoder.qk_norm": True},
-    fields=(
-        *llama_sizes(vocab_size=102_400, intermediate_size=16_384, kv_heads=32, eps=1e-5, max_length=2048),
-        *(replace(one, write=_as_said) if one.theirs == "sliding_window" else one for one in windows(every=4)),
-        by_layer_types("rotary_layers", _rotated),
-    ),
+EXAONE_4 = llama_like(
+    "exaone4",
+    "Exaone4",
+    *(replace(one, write=_as_said) if one.theirs == "sliding_window" else one for one in windows(every=4)),
+    by_layer_types("rotary_layers", _rotated),
+    constants={"decoder.norm_place": "branch", "decoder.qk_norm": True},
     rules=olmo_rules,
-    heads=llama_heads("Exaone4"),
-    modernize=modern,
+    vocab_size=102_400,
+    intermediate_size=16_384,
+    kv_heads=32,
+    eps=1e-5,
+    max_length=2048,
 )
 
 
@@ -134,40 +127,33 @@ def _ministral_kinds(document: dict[str, Any]) -> dict[str, Any]:
 
 
 # Mistral AI 2024.
-MINISTRAL = Family(
-    model_type="ministral",
-    constants=LLAMA_CONSTANTS,
-    fields=(
-        *llama_sizes(intermediate_size=14_336, kv_heads=8, max_length=131_072),
-        *windows(every=1),
-    ),
-    rules=llama_rules,
-    heads=llama_heads("Ministral"),
+MINISTRAL = llama_like(
+    "ministral",
+    "Ministral",
+    *windows(every=1),
     modernize=_ministral_kinds,
+    intermediate_size=14_336,
+    kv_heads=8,
+    max_length=131_072,
 )
 
 # Inception 2025: LayerNorm, squared ReLU without a gate.
-JAIS_2 = Family(
-    model_type="jais2",
+JAIS_2 = llama_like(
+    "jais2",
+    "Jais2",
+    inherited("attention_bias", "decoder.qkv_bias", "decoder.out_bias", of="bias", default=True),
+    inherited("mlp_bias", "decoder.ffn_bias", of="bias", default=True),
     constants=UNGATED,
-    fields=(
-        *llama_sizes(
-            vocab_size=150_272,
-            hidden_size=3328,
-            intermediate_size=26_624,
-            n_heads=26,
-            kv_heads=None,
-            hidden_act="relu2",
-            eps=1e-5,
-            eps_field="layer_norm_eps",
-            max_length=8192,
-        ),
-        inherited("attention_bias", "decoder.qkv_bias", "decoder.out_bias", of="bias", default=True),
-        inherited("mlp_bias", "decoder.ffn_bias", of="bias", default=True),
-    ),
-    rules=llama_rules,
-    heads=llama_heads("Jais2")[:2],
-    modernize=modern,
+    n_classes=2,
+    vocab_size=150_272,
+    hidden_size=3328,
+    intermediate_size=26_624,
+    n_heads=26,
+    kv_heads=None,
+    hidden_act="relu2",
+    eps=1e-5,
+    eps_field="layer_norm_eps",
+    max_length=8192,
 )
 
 

@@ -19,6 +19,7 @@ from clearhead.checkpoints.families.decoders.llama import (
     BIASES,
     LLAMA_CONSTANTS,
     llama_heads,
+    llama_like,
     llama_rules,
     llama_sizes,
     qwen_windows,
@@ -176,21 +177,20 @@ WS = {"w1": "gate", "w3": "up", "w2": "down"}
 
 # --- families --------------------------------------------------------------------------------------------------------
 
-MIXTRAL = Family(
-    model_type="mixtral",
-    constants=LLAMA_CONSTANTS | {"decoder.experts.normalised": True},
-    fields=(
-        *llama_sizes(
-            intermediate_size=14_336, kv_heads=8, eps=1e-5, angles=rotary(max_length=131_072, theta=1_000_000.0)
-        ),
-        computed("sliding_window", "decoder.window", default=None),
-        *choice(8, 2, theirs="num_local_experts", also="num_experts"),
-        *balance(),
-        Only("router_jitter_noise", 0.0),
-    ),
+MIXTRAL = llama_like(
+    "mixtral",
+    "Mixtral",
+    computed("sliding_window", "decoder.window", default=None),
+    *choice(8, 2, theirs="num_local_experts", also="num_experts"),
+    *balance(),
+    Only("router_jitter_noise", 0.0),
+    constants={"decoder.experts.normalised": True},
     rules=mixture_rules(WS, at="layers.{i}.block_sparse_moe"),
-    heads=llama_heads("Mixtral", span_prefix="model."),
-    modernize=modern,
+    span_prefix="model.",
+    intermediate_size=14_336,
+    kv_heads=8,
+    eps=1e-5,
+    angles=rotary(max_length=131_072, theta=1_000_000.0),
 )
 
 of_qwen = partial(llama_sizes, vocab_size=151_936, hidden_size=2048, layers=24, max_length=32_768)
@@ -243,30 +243,25 @@ QWEN3_MOE = Family(
     modernize=modern,
 )
 
-OLMOE = Family(
-    model_type="olmoe",
-    constants=LLAMA_CONSTANTS | {"decoder.qk_norm": True, "decoder.qk_norm_over": "heads"},
-    fields=(
-        *llama_sizes(
-            vocab_size=50_304,
-            hidden_size=2048,
-            intermediate_size=2048,
-            layers=16,
-            n_heads=16,
-            kv_heads=None,
-            eps=1e-5,
-            max_length=4096,
-        ),
-        BIASES[0],
-        *choice(64, 8),
-        same("norm_topk_prob", "decoder.experts.normalised", default=False),
-        *balance(0.01),
-        # A limit on queries, keys and values.
-        Only("clip_qkv", None),
-    ),
+OLMOE = llama_like(
+    "olmoe",
+    "Olmoe",
+    BIASES[0],
+    *choice(64, 8),
+    same("norm_topk_prob", "decoder.experts.normalised", default=False),
+    *balance(0.01),
+    Only("clip_qkv", None),
+    constants={"decoder.qk_norm": True, "decoder.qk_norm_over": "heads"},
     rules=mixture_rules(PROJECTIONS),
-    heads=llama_heads("Olmoe")[:2],
-    modernize=modern,
+    n_classes=2,
+    vocab_size=50_304,
+    hidden_size=2048,
+    intermediate_size=2048,
+    layers=16,
+    n_heads=16,
+    kv_heads=None,
+    eps=1e-5,
+    max_length=4096,
 )
 
 
@@ -338,28 +333,24 @@ def _glm_rules(config: ModelConfig) -> Sequence[Rule]:
     return (more_layers(config), correction, *table(config))
 
 
-GLM4_MOE = Family(
-    model_type="glm4_moe",
-    constants=LLAMA_CONSTANTS | SIGMOID | {"decoder.experts.group_best": 2},
-    fields=(
-        *llama_sizes(
-            vocab_size=151_552,
-            intermediate_size=10_944,
-            layers=46,
-            n_heads=96,
-            kv_heads=8,
-            eps=1e-5,
-            angles=rotary(max_length=131_072, fraction=0.5),
-        ),
-        inherited("attention_bias", "decoder.qkv_bias", of="bias", default=False),
-        same("use_qk_norm", "decoder.qk_norm", default=False),
-        *choice(128, 8, theirs="n_routed_experts"),
-        *sparse(),
-        ignored("num_mtp_layers", "num_nextn_predict_layers"),
-    ),
+GLM4_MOE = llama_like(
+    "glm4_moe",
+    "Glm4Moe",
+    inherited("attention_bias", "decoder.qkv_bias", of="bias", default=False),
+    same("use_qk_norm", "decoder.qk_norm", default=False),
+    *choice(128, 8, theirs="n_routed_experts"),
+    *sparse(),
+    ignored("num_mtp_layers", "num_nextn_predict_layers"),
+    constants=SIGMOID | {"decoder.experts.group_best": 2},
     rules=_glm_rules,
-    heads=llama_heads("Glm4Moe")[:2],
-    modernize=modern,
+    n_classes=2,
+    vocab_size=151_552,
+    intermediate_size=10_944,
+    layers=46,
+    n_heads=96,
+    kv_heads=8,
+    eps=1e-5,
+    angles=rotary(max_length=131_072, fraction=0.5),
 )
 
 # --- MiniMax-M2 ------------------------------------------------------------------------------------------------------
@@ -378,31 +369,25 @@ def _minimax_rules(config: ModelConfig) -> Sequence[Rule]:
     return (rename(f"{at}.e_score_correction_bias", CORRECTION), *mixture_rules(WS, at=at)(config))
 
 
-MINIMAX_M2 = Family(
-    model_type="minimax_m2",
-    constants=LLAMA_CONSTANTS
-    | SIGMOID
-    | {"decoder.experts.normalised": True, "decoder.qk_norm": True, "decoder.qk_norm_over": "heads"},
-    fields=(
-        *llama_sizes(
-            vocab_size=200_064,
-            hidden_size=3072,
-            intermediate_size=1536,
-            layers=62,
-            n_heads=48,
-            kv_heads=8,
-            head_dim=128,
-            angles=rotary(max_length=196_608, theta=5_000_000.0, fraction=1.0),
-        ),
-        *choice(256, 8, theirs="num_local_experts", also="num_experts"),
-        Only("router_jitter_noise", 0.0),
-        # Its loss is of other scores than those of the choice.
-        Only("output_router_logits", False),
-        ignored("router_aux_loss_coef"),
-    ),
+MINIMAX_M2 = llama_like(
+    "minimax_m2",
+    "MiniMaxM2",
+    *choice(256, 8, theirs="num_local_experts", also="num_experts"),
+    Only("router_jitter_noise", 0.0),
+    Only("output_router_logits", False),
+    ignored("router_aux_loss_coef"),
+    constants=SIGMOID | {"decoder.experts.normalised": True, "decoder.qk_norm": True, "decoder.qk_norm_over": "heads"},
     rules=_minimax_rules,
-    heads=llama_heads("MiniMaxM2")[:2],
+    n_classes=2,
     modernize=_by_width,
+    vocab_size=200_064,
+    hidden_size=3072,
+    intermediate_size=1536,
+    layers=62,
+    n_heads=48,
+    kv_heads=8,
+    head_dim=128,
+    angles=rotary(max_length=196_608, theta=5_000_000.0, fraction=1.0),
 )
 
 # --- Granite ---------------------------------------------------------------------------------------------------------
