@@ -16,7 +16,7 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.tasks.tag_answers import log_shares, said
 from clearhead.text.tokenizers import Tokenizer
-from tests.checkpoints.families import hub_encoders as hub
+from tests.checkpoints.families.hub import CONFIGS
 from tests.parity.cases import base
 from tests.parity.harness import Case, both
 
@@ -62,7 +62,7 @@ def test_a_new_head_is_the_family_s(tmp_path: Path) -> None:
 
 
 def test_configs_of_the_hub() -> None:
-    config, head = family_of(hub.ELECTRA_SMALL, where="c").read(hub.ELECTRA_SMALL, where="c")
+    config, head = family_of(CONFIGS["electra_small"], where="c").read(CONFIGS["electra_small"], where="c")
     assert head.architecture == "ElectraForPreTraining"
     assert isinstance(config.head, TaggingHead)
     assert config.encoder is not None
@@ -70,7 +70,7 @@ def test_configs_of_the_hub() -> None:
     found = family_for(config, "electra")
     assert found is not None
     assert found[0].model_type == "electra"
-    document = {**hub.ELECTRA_SMALL, "embedding_size": 256}
+    document = {**CONFIGS["electra_small"], "embedding_size": 256}
     base, _ = family_of(document, where="c").read(document, where="c")
     assert base.encoder is not None
     assert Transformer(base.model_copy(update={"encoder": base.encoder.model_copy(update={"n_layers": 1})}))
