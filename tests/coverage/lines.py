@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from statistics import median
 
 import clearhead.checkpoints.families as package
-from clearhead.checkpoints.families import families, families
+from clearhead.checkpoints.families import FAMILIES, families
 
 
 def a_type() -> tuple[float, float]:
@@ -15,7 +15,7 @@ def a_type() -> tuple[float, float]:
     that hold none, such as what families share, a type.
     """
     held = Counter[str]()
-    for place in families().values():
+    for place in FAMILIES.values():
         found = resolve_name(place)
         held[place.partition(":")[0]] += len(found) if isinstance(found, tuple) else 1
     each, others = list[float](), 0
