@@ -21,7 +21,9 @@ def a_type() -> tuple[float, float]:
     each, others = list[float](), 0
     for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         n_lines = getsource(resolve_name(one.name)).count("\n")
-        each += [n_lines / held[one.name]] * held[one.name]
-        others += 0 if held[one.name] else n_lines
+        if n := held[one.name]:
+            each += [n_lines / n] * n
+        else:
+            others += n_lines
     assert len(each) == len(families())
     return median(each), others / len(each)
