@@ -163,7 +163,7 @@ def llama_like(
     """A family of Llama's blocks, with its own fields, settings and defaults, and the first `n_classes` classes."""
     return Family(
         model_type=model_type,
-        constants=LLAMA_CONSTANTS | (constants or {}),
+        constants={**LLAMA_CONSTANTS, **(constants or {})},
         fields=(*llama_sizes(**sizes), *fields),
         rules=rules,
         heads=llama_heads(name, tied=tied, span_prefix=span_prefix)[:n_classes],
