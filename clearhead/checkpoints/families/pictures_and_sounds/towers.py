@@ -23,7 +23,7 @@ from clearhead.checkpoints.weights.fields import (
 )
 from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename, renames, reshape, split
 from clearhead.config import ModelConfig
-from clearhead.errors import refuse
+from clearhead.errors import UserError, refuse
 
 # --- CLIP (Radford et al. 2021) ------------------------------------------------------------------------------------
 
