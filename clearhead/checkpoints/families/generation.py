@@ -23,9 +23,8 @@ from pydantic import (
 from clearhead.config import Probability, Share
 from clearhead.errors import UserError
 from clearhead.recipe import explain
-from clearhead.recipe.generation import Exponent, GenerationConfig, Several
+from clearhead.recipe.generation import Exponent, GenerationConfig, Several, SpeechTokens
 from clearhead.recipe.names import schema_of
-from clearhead.recipe.speech import SpeechTokens
 
 # --- tokens that name language and task ----------------------------------------------------------------------------
 
