@@ -23,7 +23,7 @@ from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
 from clearhead.storage.run_files import BEST
 from clearhead.storage.space import shortage
-from clearhead.tasks.few import few_of
+from clearhead.tasks.evaluation import few_of
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
 from clearhead.text import formats

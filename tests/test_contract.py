@@ -18,7 +18,7 @@ from clearhead.recipe.contract import FILE, Contract
 from clearhead.recipe.data import Table
 from clearhead.runs import start
 from clearhead.tasks.registry import find, validate
-from clearhead.tasks.tag_answers import tag_names
+from clearhead.tasks.tagging.task import tag_names
 from clearhead.training.events import Evaluated
 from clearhead.training.train import train
 from tests.commands.test_predict import classifier

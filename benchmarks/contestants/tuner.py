@@ -17,9 +17,9 @@ import torch
 
 from clearhead.config import Config
 from clearhead.runs import begin
-from clearhead.tasks.classification import Classification
+from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import validate
-from clearhead.tasks.tagging import Tagging
+from clearhead.tasks.tagging.task import Tagging
 from clearhead.training.events import Stepped
 from clearhead.training.run import Run
 from clearhead.training.train import train

@@ -14,8 +14,7 @@ from clearhead.config import ClassificationHead
 from clearhead.errors import UserError
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
-from clearhead.tasks.answers import labelled, names_in, read_logits
-from clearhead.tasks.classification import Classification
+from clearhead.tasks.classification.task import Classification, labelled, names_in, read_logits
 from clearhead.tasks.task import NOTHING, Prediction, texts_of
 
 if TYPE_CHECKING:

@@ -16,18 +16,17 @@ from clearhead.config import (
     VectorHead,
     WaveInput,
 )
-from clearhead.data.labelled_ids import NO_LIMIT, Inputs, until_padding
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.speech import SpeechTokens
+from clearhead.tasks.classification.data import NO_LIMIT, Inputs, until_padding
 from clearhead.text.marks import Marks, source_marks, start_again, start_token, target_marks, template_marks
 from clearhead.text.tags import prefix_of
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from clearhead.data.images import ImageProcessor
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import ImageProcessor, Picture
     from clearhead.data.samples import WaveProcessor
     from clearhead.data.sounds import SoundProcessor
 

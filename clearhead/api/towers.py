@@ -26,7 +26,7 @@ from clearhead.model.towers import TwoTowers
 from clearhead.storage.checkpoints import Checkpoint, write_folder
 from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import model_tensors
-from clearhead.tasks.answers import labelled
+from clearhead.tasks.classification.task import labelled
 from clearhead.tasks.task import NOTHING, Prediction
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.trace import Edit, Trace, trace

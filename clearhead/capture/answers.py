@@ -12,8 +12,7 @@ from clearhead.api import Model
 from clearhead.brief import brief
 from clearhead.capture.texts import Encoded, Text, valid_cells
 from clearhead.model import Tokens
-from clearhead.tasks import resampling
-from clearhead.tasks.resampling import ScoredRows, intervals_of_means
+from clearhead.tasks.scores import ScoredRows, difference, intervals_of_means
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def _scores(sums: np.ndarray) -> dict[str, ScoreChange]:
     found: dict[str, ScoreChange] = {}
     for name, one, other in (("loss", *columns[:2]), ("accuracy", *columns[2:])):
         pair = [ScoredRows(_share, (column, n)) for column in (one, other)]
-        gap = resampling.difference(*pair)
+        gap = difference(*pair)
         first, second = (_share(column, n) for column in (one, other))
         found[name] = ScoreChange(first, second, gap.value, gap.interval, gap.p)
     return found

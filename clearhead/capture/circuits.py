@@ -13,7 +13,7 @@ from clearhead.capture.texts import Text
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.progress import counted
-from clearhead.tasks.resampling import intervals_of_means
+from clearhead.tasks.scores import intervals_of_means
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model.assign import merged
 from clearhead.progress import counted
-from clearhead.tasks.resampling import intervals_of_means
+from clearhead.tasks.scores import intervals_of_means
 
 Interval = tuple[float, float]
 STANDS_OUT = 6.0

@@ -19,7 +19,7 @@ from clearhead.config import LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.progress import counted
-from clearhead.tasks.resampling import intervals_of_means
+from clearhead.tasks.scores import intervals_of_means
 from clearhead.trace import Address
 
 NAMED = {"heads": ("*.blocks.*.attn.z", "*.blocks.*.cross.z"), "neurons": ("*.blocks.*.ffn.post",)}

@@ -21,8 +21,9 @@ from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Evaluation, Given, RecipeTask
+from clearhead.tasks.evaluation import Evaluation
+from clearhead.tasks.scores import Score
+from clearhead.tasks.task import Given, RecipeTask
 from clearhead.training.consumers import EvaluationBar, sample_lines
 
 WIDTH = 240

@@ -20,9 +20,9 @@ from clearhead.machine.device import prepare_machine
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import begin
-from clearhead.tasks.checks import check_writes
+from clearhead.tasks.evaluation import Evaluation
 from clearhead.tasks.registry import validate
-from clearhead.tasks.task import Batch, Evaluation, Task, head_loss
+from clearhead.tasks.task import Batch, Task, check_writes, head_loss
 from clearhead.training.fitting import Fitting
 from clearhead.training.probe import choose
 from clearhead.training.profile import Profile, profile

@@ -18,15 +18,15 @@ from clearhead.commands.changes import tables_given
 from clearhead.commands.doubts import Doubts, doubts, require_cleanlab
 from clearhead.commands.second_opinion import joined, opinion
 from clearhead.commands.train import next_folder, recipe_of
-from clearhead.data.labelled import LabelledText, hold_out, names_of
+from clearhead.data.splits import hold_out
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.model.numbers import settled
 from clearhead.runs import begin
 from clearhead.storage.disk import replace_file
-from clearhead.tasks.answers import head_of, logits_of
-from clearhead.tasks.classification import Classification, ClassificationRecipe
+from clearhead.tasks.classification.data import LabelledText, names_of
+from clearhead.tasks.classification.task import Classification, ClassificationRecipe, head_of, logits_of
 from clearhead.tasks.registry import validate
 from clearhead.training.beginning import RECIPE, require_new
 from clearhead.training.consumers import ProgressBar

@@ -18,14 +18,21 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
-from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
-from clearhead.tasks.examples import Example
-from clearhead.tasks.head_task import HeadTask
+from clearhead.tasks.evaluation import Evaluation, Example, Sample
 from clearhead.tasks.measuring import continued, losses
-from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.reading import read_as
-from clearhead.tasks.resampling import ScoredRows
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
+from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
+from clearhead.tasks.task import (
+    Batch,
+    Files,
+    HeadTask,
+    Prediction,
+    Prepared,
+    Trained,
+    check_decoder,
+    check_length,
+    check_vocabulary,
+)
 from clearhead.text.marks import template_marks
 from clearhead.text.tokenizers import Tokenizer
 

@@ -16,12 +16,11 @@ from clearhead.generation import complete
 from clearhead.json_text import tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
-from clearhead.tasks.examples import Example
-from clearhead.tasks.head_task import HeadTask
+from clearhead.tasks.evaluation import Evaluation, Example, Sample
 from clearhead.tasks.measuring import total_loss
-from clearhead.tasks.metrics import Score, chrf, of_each, perplexity
-from clearhead.tasks.task import Batch, Evaluation, Prediction, R, Sample, Trained
+from clearhead.tasks.scores import Score, of_each, perplexity
+from clearhead.tasks.task import Batch, HeadTask, Prediction, R, Trained, check_length, check_vocabulary, check_writes
+from clearhead.tasks.text_scores import chrf
 from clearhead.text.marks import source_marks, start_token, target_marks
 from clearhead.text.tokenizers import Tokenizer
 

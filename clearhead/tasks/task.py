@@ -1,9 +1,8 @@
 """A task: its recipe, its examples and batches, its loss and scores, and its predictions for new inputs.
 
-A task is one file: a `RecipeTask` with its `Recipe`, and a name in `clearhead.tasks.registry`. docs/tasks.md shows one.
+docs/tasks.md shows one.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.config import ModelConfig
+from clearhead.config import ClassificationHead, Head, LanguageHead, ModelConfig, StackConfig, TokenInput
 from clearhead.data.corpus import TrainingData
 from clearhead.data.images import ImageProcessor
 from clearhead.errors import UserError
@@ -26,9 +25,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.examples import Example, Finding
-from clearhead.tasks.few import Few
-from clearhead.tasks.metrics import Score
+from clearhead.tasks.evaluation import Evaluation, Few
 from clearhead.text.tokenizers import Tokenizer
 
 R = TypeVar("R", bound=Recipe)
@@ -58,41 +55,6 @@ class Batch:
     def to(self, device: torch.device) -> Self:
         """The same batch on another device."""
         return replace(self, inputs=tuple(x.to(device) for x in self.inputs), labels=self.labels.to(device))
-
-
-@dataclass(frozen=True)
-class Sample:
-    """An example and the network's output for it."""
-
-    source: str
-    output: str
-    reference: str
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of a network on a split, some outputs to read, and what each example adds."""
-
-    __repr__ = brief
-
-    scores: tuple[Score, ...]
-    samples: tuple[Sample, ...] = ()
-    outputs: tuple[str, ...] = ()
-    """Every output, in the order of the data, where the task writes text."""
-    loss: float = math.nan
-    """Mean loss, such as nats a token, which decides between equal main scores."""
-    examples: tuple[Example, ...] = ()
-    """Every example, in the order of the data. `compare` and the page of mistakes show them; row i of `Score.rows`
-    belongs to example i."""
-    findings: tuple[Finding, ...] = ()
-
-    def value(self, name: str) -> float:
-        """The value of a score, by its name."""
-        return self.score(name).value
-
-    def score(self, name: str) -> Score:
-        """A score, by its name."""
-        return next(score for score in self.scores if score.name == name)
 
 
 class Task(ABC):
@@ -335,3 +297,50 @@ class RecipeTask(Task, Generic[R]):
         except UserError:
             return False
         return config.head.kind in cls.heads
+
+
+class HeadTask(RecipeTask[R]):
+    """A task that trains by the loss of the network's head."""
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return head_loss(network, batch, smoothing=smoothing)
+
+
+def check_writes(config: ModelConfig, *, where: str) -> None:
+    """Raises UserError unless the network gives every token a probability."""
+    if not isinstance(config.head, LanguageHead):
+        raise UserError(f"{where}.head.kind: expected language, got {config.head.kind}; try a model with such a head")
+
+
+def check_decoder(config: ModelConfig, what: str, *, where: str, remedy: str) -> None:
+    """Raises UserError unless the network is a decoder alone that gives every token a probability."""
+    if config.encoder is not None or config.decoder is None:
+        got = "an encoder alone" if config.decoder is None else "an encoder too"
+        raise UserError(f"{where}: expected a decoder alone {what}, got {got}; {remedy}")
+    check_writes(config, where=where)
+
+
+def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> None:
+    """Raises UserError unless the stack's positions reach as far as the data."""
+    if stack.max_length is not None and length > stack.max_length:
+        raise UserError(f"model.{name}: expected positions for {length} tokens, got {stack.max_length}; {remedy}")
+
+
+def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
+    """Raises UserError unless the stack has an embedding for every token of the data, up to the `largest`."""
+    if isinstance(stack.input, TokenInput) and largest >= stack.input.vocab_size:
+        raise UserError(
+            f"model.{name}: expected tokens below {stack.input.vocab_size}, the size of its embedding, got {largest};"
+            " try the tokenizer that belongs to it"
+        )
+
+
+def with_head(config: ModelConfig, head: Head) -> ModelConfig:
+    """The architecture under another head. Raises ValidationError if they do not fit."""
+    return ModelConfig.model_validate({**dict(config), "head": head})
+
+
+def layers_of(head: Head) -> dict[str, Any]:
+    """The fields of a classification head that other heads have too, so that a new head keeps its layers."""
+    names = ("transform", "transform_bias", "bias", "dropout") if isinstance(head, ClassificationHead) else ()
+    return {name: dict(head)[name] for name in names}

@@ -15,11 +15,11 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
-from clearhead.tasks.few import part_of
-from clearhead.tasks.metrics import Score, exact_match
+from clearhead.tasks.evaluation import Evaluation, part_of
+from clearhead.tasks.scores import Score
 from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
-from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
-from clearhead.tasks.written_scores import MAIN, Metric, written_scores
+from clearhead.tasks.task import Files, Prepared, Trained
+from clearhead.tasks.text_scores import MAIN, Metric, exact_match, written_scores
 from clearhead.text.tags import prefix_of, with_prefix
 from clearhead.text.tokenizers import Tokenizer
 

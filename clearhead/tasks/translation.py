@@ -16,20 +16,20 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.preparation import Preparation
-from clearhead.tasks.few import part_of
-from clearhead.tasks.metrics import (
-    Score,
+from clearhead.tasks.evaluation import Evaluation, part_of
+from clearhead.tasks.scores import Score
+from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
+from clearhead.tasks.task import Files, Prepared, Trained
+from clearhead.tasks.text_scores import (
     Tokenize,
     bleu,
     bleu_metric,
     bleu_name,
+    bleu_tokenizer,
     chrf,
     exact_match,
     moses_bleu,
 )
-from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
-from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
 from clearhead.text.tags import known_tags, tag_for, tags_of
 from clearhead.text.tokenizers import Tokenizer
 

@@ -2,7 +2,8 @@
 
 import math
 
-from clearhead.tasks.task import Evaluation, Task
+from clearhead.tasks.evaluation import Evaluation
+from clearhead.tasks.task import Task
 from clearhead.training.events import Evaluated
 from clearhead.training.length import Progress
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from clearhead.data.cache import NO_LOCKS
+from clearhead.data.corpus import NO_LOCKS
 from clearhead.errors import UserError, reason
 from clearhead.storage.disk import make_folder, remedy
 from clearhead.storage.run_files import LOCK, OWNER

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from clearhead.data.corruption import Infiller, SpanCorruptor, corruptor, extended_for
 from clearhead.errors import UserError
 from clearhead.recipe.corruption import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
+from clearhead.tasks.denoising import Infiller, SpanCorruptor, corruptor, extended_for
 from clearhead.text.tokenizers import Tokenizer
 
 TEXTS = ["one two three. four five! six seven eight nine ten"]

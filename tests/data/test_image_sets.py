@@ -11,11 +11,21 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter
 
-from clearhead.data.encoded_pictures import Augmentation, Pictures, draws_of, with_held_out
-from clearhead.data.image_sets import channels_of, idx, is_image_folder, read_pictures, size_of, splits_in
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.errors import UserError
 from clearhead.recipe.data import Source
+from clearhead.tasks.images.data import (
+    Augmentation,
+    Pictures,
+    channels_of,
+    draws_of,
+    idx,
+    is_image_folder,
+    read_pictures,
+    size_of,
+    splits_in,
+    with_held_out,
+)
 
 N = 6
 PIXELS = np.random.default_rng(0).integers(0, 256, (N, 7, 7), dtype=np.uint8)

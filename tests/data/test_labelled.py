@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 import tokenizers
 
-from clearhead.data.label_report import labelled_split
-from clearhead.data.labelled import LabelledText, Labelling, hold_out, names_of
-from clearhead.data.labelled_ids import Inputs
+from clearhead.data.splits import hold_out
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import Words
+from clearhead.tasks.classification.data import Inputs, LabelledText, Labelling, labelled_split, names_of
 from clearhead.text.tokenizers import Tokenizer
 
 

@@ -3,9 +3,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from clearhead.data.masking import Masking
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, WordPiece, Words
+from clearhead.tasks.masked_lm import Masking
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.text.vocabulary import continuing, special_ids, with_mask
 

@@ -8,12 +8,12 @@ from pydantic import TypeAdapter
 
 from clearhead.commands.train import recipe_of
 from clearhead.data import files
-from clearhead.data.labelled import labelled_splits
 from clearhead.data.sources import cells_of, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table, TextFiles
 from clearhead.recipe.places import Place, Url, absolute, place
-from clearhead.tasks.classification import ClassificationRecipe
+from clearhead.tasks.classification.data import labelled_splits
+from clearhead.tasks.classification.task import ClassificationRecipe
 from clearhead.training.beginning import with_absolute_paths
 from tests.later import later
 

@@ -4,13 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.conll import is_conll, read_conll
-from clearhead.data.tag_schemes import SCHEMES, Span, normalized, scheme_of, spans_of, wrong_places
-from clearhead.data.tagged import TaggedSentence, checked, read_tagged, tags_in
-from clearhead.data.tagged_ids import WordIds, pieces_of
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, TaggedFiles
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from clearhead.tasks.tagging.data import (
+    SCHEMES,
+    Span,
+    TaggedSentence,
+    checked,
+    is_conll,
+    normalized,
+    read_conll,
+    read_tagged,
+    scheme_of,
+    spans_of,
+    tags_in,
+    wrong_places,
+)
+from clearhead.tasks.tagging.ids import WordIds, pieces_of
 from clearhead.text.tokenizers import Tokenizer
 
 CONLLU = """# sent_id = 1

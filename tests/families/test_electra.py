@@ -10,11 +10,11 @@ from tokenizers import models, pre_tokenizers
 
 from clearhead.api import load
 from clearhead.config import ClassificationHead, LanguageHead, TaggingHead
-from clearhead.data.tagged_ids import WordIds
 from clearhead.errors import UserError
 from clearhead.families import family_for, family_of
 from clearhead.model import Transformer
-from clearhead.tasks.tag_answers import log_shares, said
+from clearhead.tasks.tagging.ids import WordIds
+from clearhead.tasks.tagging.task import log_shares, said
 from clearhead.text.tokenizers import Tokenizer
 from tests.families import hub_encoders as hub
 from tests.parity.cases.electra import BASE, NARROW

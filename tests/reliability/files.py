@@ -19,15 +19,15 @@ import torch
 from PIL import Image
 
 from clearhead.api import load
-from clearhead.data.conll import read_conll
-from clearhead.data.image_sets import idx
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.data.sources import read_texts
-from clearhead.data.squad import _squad
 from clearhead.data.waves import read_wave
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import ByteBPE, Words
+from clearhead.tasks.images.data import idx
+from clearhead.tasks.question_answering.data import _squad
+from clearhead.tasks.tagging.data import read_conll
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.weights import legacy
 from tests import processes

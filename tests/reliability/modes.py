@@ -18,7 +18,7 @@ from clearhead.model import Tokens
 from clearhead.model.attention import Attention
 from clearhead.model.linear import LinearMap
 from clearhead.model.mode import Evaluating
-from clearhead.tasks.question_answering import with_pairs
+from clearhead.tasks.question_answering.task import with_pairs
 from clearhead.tasks.registry import TASKS, find
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.text.vocabulary import with_mask

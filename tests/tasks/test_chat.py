@@ -11,7 +11,6 @@ import torch
 from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.config import ModelConfig
-from clearhead.data.conversations import TEMPLATE, Conversation, Turns, split_where_rewritten, with_roles, with_template
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.json_text import tabbed
@@ -19,7 +18,8 @@ from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Words
 from clearhead.runs import resume, start
-from clearhead.tasks.chat import Answers, Chat
+from clearhead.tasks.chat.data import TEMPLATE, Conversation, Turns, split_where_rewritten, with_roles, with_template
+from clearhead.tasks.chat.task import Answers, Chat
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
 from clearhead.text.tokenizers import Tokenizer

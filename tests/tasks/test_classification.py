@@ -12,8 +12,6 @@ import torch.nn.functional as F
 from clearhead.api import Model, architecture, load
 from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig
-from clearhead.data.labelled import LabelledText
-from clearhead.data.labelled_ids import Labelled
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.foundation import under_head
@@ -21,7 +19,8 @@ from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
-from clearhead.tasks.classification import Classification
+from clearhead.tasks.classification.data import Labelled, LabelledText
+from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import validate
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train

@@ -12,12 +12,11 @@ from torch import Tensor
 from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.config import ClassificationHead
-from clearhead.data.labelled import LabelledText
-from clearhead.data.labelled_ids import Labelled
 from clearhead.errors import UserError
 from clearhead.foundation import under_head
 from clearhead.recipe.tokenizers import Words
-from clearhead.tasks.classification import Classification
+from clearhead.tasks.classification.data import Labelled, LabelledText
+from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import suitable
 from clearhead.tasks.task import Batch
 from clearhead.text.tokenizers import Tokenizer

@@ -8,14 +8,13 @@ import pytest
 
 from clearhead.api import load
 from clearhead.cli import main
-from clearhead.data.corruption import extended_for
 from clearhead.data.encoded import EncodedText
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.recipe.corruption import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
-from clearhead.tasks.denoising import Denoising
+from clearhead.tasks.denoising import Denoising, extended_for
 from clearhead.tasks.registry import suitable, validate
 from clearhead.text.marks import Marks
 from clearhead.text.tokenizers import Tokenizer

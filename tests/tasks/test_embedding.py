@@ -14,15 +14,14 @@ from clearhead.api import Model, load
 from clearhead.api.sentences import Sentences
 from clearhead.cli import main
 from clearhead.config import ModelConfig, NoHead
-from clearhead.data.sentence_pairs import Group, Groups
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import WordPiece
 from clearhead.recipe.training import AdamW, Constant, Training
 from clearhead.runs import resume, start
-from clearhead.tasks.contrast import contrast, retrieval, same
-from clearhead.tasks.embedding import Embedding
+from clearhead.tasks.embedding.data import Group, Groups
+from clearhead.tasks.embedding.task import Embedding, contrast, retrieval, same
 from clearhead.tasks.registry import suitable, validate
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.feed import Feed

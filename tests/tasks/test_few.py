@@ -12,8 +12,8 @@ from clearhead.model import Transformer
 from clearhead.progress import watching
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.corruption import Infilling
-from clearhead.tasks.few import LEAST, TOKENS, Few, few_of
-from clearhead.tasks.task import Evaluation, RecipeTask
+from clearhead.tasks.evaluation import LEAST, TOKENS, Evaluation, Few, few_of
+from clearhead.tasks.task import RecipeTask
 from tests.tasks import test_chat as chat
 from tests.tasks import test_classification as classification
 from tests.tasks import test_denoising as denoising

@@ -13,15 +13,15 @@ from torch import nn
 from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig, PatchInput
-from clearhead.data.encoded_pictures import Augmentation, Pictures
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.data.labelled import LabelledText
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import AdamW, Constant, Training
 from clearhead.runs import resume, start
-from clearhead.tasks.image_classification import ImageClassification, patch_for
+from clearhead.tasks.classification.data import LabelledText
+from clearhead.tasks.images.data import Augmentation, Pictures
+from clearhead.tasks.images.task import ImageClassification, patch_for
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
 from clearhead.training.feed import Feed

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from clearhead.tasks.label_scores import accuracy, macro_f1, micro_f1, scored, spearman
+from clearhead.tasks.classification.scores import accuracy, macro_f1, micro_f1, spearman
+from clearhead.tasks.scores import scored
 
 THERE = np.array([0, 0, 0, 1, 1, 2])
 HERE = np.array([0, 0, 1, 1, 2, 3])

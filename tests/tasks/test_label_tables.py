@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clearhead.tasks.label_tables import by_label, calibration, confusion, judged
+from clearhead.tasks.classification.scores import by_label, calibration, confusion, judged
 
 NAMES = ("a", "b", "c")
 

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from clearhead.errors import UserError
-from clearhead.tasks import metrics as m
+from clearhead.tasks import text_scores as m
+from clearhead.tasks.scores import bits_per_byte, perplexity
 
 CAT = "the cat sat on the mat"
 
@@ -118,12 +119,12 @@ def test_exact_match() -> None:
 
 
 def test_perplexity_of_a_uniform_guess_is_the_number_of_choices() -> None:
-    assert m.perplexity(10 * math.log(65), 10).value == pytest.approx(65.0)
-    assert m.perplexity(1e9, 1).value == math.inf
+    assert perplexity(10 * math.log(65), 10).value == pytest.approx(65.0)
+    assert perplexity(1e9, 1).value == math.inf
 
 
 def test_bits_per_byte_of_a_uniform_guess_over_bytes_is_eight() -> None:
-    assert m.bits_per_byte(10 * math.log(256), 10).value == pytest.approx(8.0)
+    assert bits_per_byte(10 * math.log(256), 10).value == pytest.approx(8.0)
 
 
 def test_score_prints_on_one_line() -> None:
@@ -143,6 +144,6 @@ def test_mistakes_are_told(metric) -> None:
 
 def test_nothing_to_measure() -> None:
     with pytest.raises(UserError, match="at least one token"):
-        m.perplexity(0.0, 0)
+        perplexity(0.0, 0)
     with pytest.raises(UserError, match="at least one byte"):
-        m.bits_per_byte(0.0, 0)
+        bits_per_byte(0.0, 0)

@@ -12,8 +12,6 @@ import torch.nn.functional as F
 from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.config import ModelConfig
-from clearhead.data.squad import Answer, AnswerColumns, Question
-from clearhead.data.squad_ids import Windows
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.foundation import under_head
@@ -21,10 +19,10 @@ from clearhead.model import Transformer
 from clearhead.recipe.data import SquadFiles
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start
-from clearhead.tasks.question_answering import Asked, QuestionAnswering, with_pairs
+from clearhead.tasks.question_answering.data import Answer, AnswerColumns, Question, Windows
+from clearhead.tasks.question_answering.scores import exact, f1
+from clearhead.tasks.question_answering.task import Asked, QuestionAnswering, best_of, logits_of, with_pairs
 from clearhead.tasks.registry import suitable, validate
-from clearhead.tasks.span_answers import best_of, logits_of
-from clearhead.tasks.squad_scores import exact, f1
 from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
 

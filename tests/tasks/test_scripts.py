@@ -1,6 +1,6 @@
 import pytest
 
-from clearhead.tasks.scripts import bleu_tokenizer
+from clearhead.tasks.text_scores import bleu_tokenizer
 
 JA, ZH, DE, TH = "猫は椅子の上で寝ています。", "今天天气很好。", "Die Katze schläft auf dem Stuhl.", "แมวนอนอยู่บนเก้าอี้"
 

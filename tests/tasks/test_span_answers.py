@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from clearhead.data.squad_ids import Window, Windows
-from clearhead.tasks.span_answers import MOST_TOKENS, best_of
+from clearhead.tasks.question_answering.data import Window, Windows
+from clearhead.tasks.question_answering.task import MOST_TOKENS, best_of
 
 N, START = 40, 2
 

@@ -13,8 +13,6 @@ import torch.nn.functional as F
 from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.config import ModelConfig, TaggingHead
-from clearhead.data.tag_schemes import SCHEMES, Span
-from clearhead.data.tagged import TaggedSentence, read_tagged
 from clearhead.errors import UserError
 from clearhead.families import preset
 from clearhead.foundation import under_head
@@ -24,8 +22,8 @@ from clearhead.recipe.data import HubDataset
 from clearhead.recipe.tokenizers import WordPiece
 from clearhead.runs import start
 from clearhead.tasks.registry import suitable, validate
-from clearhead.tasks.tag_answers import Decoder
-from clearhead.tasks.tagging import Tagged, Tagging
+from clearhead.tasks.tagging.data import SCHEMES, Span, TaggedSentence, read_tagged
+from clearhead.tasks.tagging.task import Decoder, Tagged, Tagging
 from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
 
@@ -296,11 +294,11 @@ def test_without_the_scorer_of_spans_the_remedy_is_told(monkeypatch: pytest.Monk
 def test_spans_are_counted_as_the_library_does():
     from nervaluate import Evaluator
 
-    from clearhead.tasks.span_scores import span_scores
+    from clearhead.tasks.tagging.scores import span_scores
 
     gold = [["O", "B-a", "I-a", "B-b"], ["B-a", "O", "B-b", "I-b"], ["O", "O", "B-a", "I-a"], ["O", "O", "O", "O"]]
     mine = [["O", "B-a", "I-a", "B-a"], ["B-a", "O", "O", "B-b"], ["B-b", "I-b", "B-a", "I-a"], ["O", "B-a", "O", "O"]]
-    from clearhead.data.tag_schemes import spans_of
+    from clearhead.tasks.tagging.data import spans_of
 
     found = {one.name: one.value for one in span_scores([*map(spans_of, gold)], [*map(spans_of, mine)])}
     theirs = Evaluator(gold, mine, tags=["a", "b"], loader="list").evaluate()["overall"]["strict"]

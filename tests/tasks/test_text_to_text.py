@@ -14,8 +14,8 @@ from clearhead.families import preset
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.registry import suitable, validate
+from clearhead.tasks.text_scores import Metric, rouge, written_scores
 from clearhead.tasks.text_to_text import TextToText
-from clearhead.tasks.written_scores import Metric, rouge, written_scores
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, encoder_decoder_loss, require_equal_updates, small_encoder_decoder

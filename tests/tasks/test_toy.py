@@ -23,9 +23,10 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.runs import resume, start
-from clearhead.tasks.metrics import Score
+from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.registry import TASKS, validate
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, RecipeTask, Sample, Trained, head_loss
+from clearhead.tasks.scores import Score
+from clearhead.tasks.task import Batch, Files, Prediction, Prepared, RecipeTask, Trained, head_loss
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Stepped
 from clearhead.training.train import train

@@ -20,7 +20,7 @@ from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
-from clearhead.tasks.task import Evaluation
+from clearhead.tasks.evaluation import Evaluation
 from clearhead.training import train as loop
 from clearhead.training.events import Ended, Evaluated, Saved, Skipped, Started, Stepped
 from clearhead.training.train import train

@@ -15,7 +15,7 @@ from clearhead.explorer.answering.starts import starts
 from clearhead.model.rounding import RoundedMatrix
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 T = TypeVar("T")
 UNNAMED = "model"

@@ -39,7 +39,7 @@ from clearhead.model.linear import shapes
 from clearhead.trace import Edit
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 LOCK = Turns()
 """Held during every computation, because all threads share the kept passes, the modes of networks and the precision of

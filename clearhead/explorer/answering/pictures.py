@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 URL = re.compile(r"data:image/(?:png|jpeg);base64,", re.ASCII)
 
@@ -32,7 +32,7 @@ def of(image: str | None, examples: "Sequence[Picture]") -> "Picture":
 def _decoded(text: str) -> "Picture":
     from PIL import Image
 
-    from clearhead.data.pictures import load
+    from clearhead.data.images import load
 
     try:
         content = base64.b64decode(text, validate=True)

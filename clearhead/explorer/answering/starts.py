@@ -14,7 +14,7 @@ from clearhead.explorer.answering.requests import RunRequest
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 SENTENCE = "The animal did not cross the street because it was too tired."
 SIMILAR = (

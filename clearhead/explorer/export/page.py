@@ -29,7 +29,7 @@ from clearhead.model.rounding import RoundedMatrix, rounded
 from clearhead.storage.disk import replace_file
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 FORMAT = "clearhead-export/1"
 Format = Literal["int8", "int4"]

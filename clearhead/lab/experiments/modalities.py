@@ -8,13 +8,13 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.brief import brief
-from clearhead.data.image_sets import idx
 from clearhead.lab.classifiers import counts, predicted, standardised
 from clearhead.lab.datasets import datasets
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
 from clearhead.lab.learning import accuracy, encoder, learn, size
 from clearhead.lab.reviews import LONGEST, Reviews, Words, batches
 from clearhead.model import Tokens, Transformer
+from clearhead.tasks.images.data import idx
 
 WIDTH, DIGITS, CLASSES = 64, 8, 10
 PIXELS, PATCH = 28, 7
