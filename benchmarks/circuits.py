@@ -28,8 +28,8 @@ from clearhead.analysis.features import Features
 from clearhead.api import Model
 from clearhead.api.circuits import circuits_of
 from clearhead.api.features import features_named
+from clearhead.checkpoints.families import preset
 from clearhead.explorer.recording.tokens import read
-from clearhead.families import preset
 from clearhead.lab.experiments import induction
 from clearhead.lab.learning import decoder, learn
 from clearhead.model import Tokens, Transformer

@@ -16,9 +16,9 @@ from benchmarks.figures import within
 from benchmarks.racing.machine import Machine
 from benchmarks.racing.processes import Process, in_turn, started
 from clearhead.api import Model
+from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig, Sinusoidal
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words

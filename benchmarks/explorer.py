@@ -16,13 +16,13 @@ from pydantic import JsonValue
 from benchmarks.entry import run_command
 from benchmarks.figures import Figure, within
 from clearhead.api import Model, architecture
+from clearhead.checkpoints.families import preset
 from clearhead.data.phrases import compose
 from clearhead.demo import CHOICE, TOKENIZER
 from clearhead.explorer.export.page import export_page
 from clearhead.explorer.hosting.server import Desk
 from clearhead.explorer.hosting.serving import serving
 from clearhead.explorer.session import Session
-from clearhead.families import preset
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig

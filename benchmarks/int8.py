@@ -15,9 +15,9 @@ from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead.generation import complete
 from clearhead.model import Transformer
-from clearhead.model.grouped import GroupedLinear
-from clearhead.model.int4 import Int4Linear, has_kernel
-from clearhead.model.int8 import Bfloat16Rows, RoundedRows, round_tables, sums_are_exact
+from clearhead.model.fast.grouped import GroupedLinear
+from clearhead.model.fast.int4 import Int4Linear, has_kernel
+from clearhead.model.fast.int8 import Bfloat16Rows, RoundedRows, round_tables, sums_are_exact
 from clearhead.model.linear import LinearMap, replace
 from clearhead.model.table import LEVELS, TINY
 from clearhead.recipe.generation import GenerationConfig

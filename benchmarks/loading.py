@@ -15,8 +15,8 @@ from cyclopts import App
 from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show, within
 from clearhead.api import Model
+from clearhead.checkpoints.families import family_of, preset
 from clearhead.config import ModelConfig
-from clearhead.families import family_of, preset
 from clearhead.model import Transformer
 from clearhead.storage.manifest import MANIFEST
 

@@ -17,7 +17,7 @@ from clearhead.api import Model, load
 from clearhead.explorer.export.page import Format, export_page, rounded_model
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
-from clearhead.model.int8 import quantized
+from clearhead.model.fast.int8 import quantized
 from clearhead.recipe.generation import GenerationConfig
 
 if TYPE_CHECKING:

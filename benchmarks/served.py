@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import tokenizers
 import torch
 
+from clearhead.checkpoints.families import preset
 from clearhead.config import Config, Learned, ModelConfig
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.text.tokenizers import Tokenizer
 

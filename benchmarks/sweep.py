@@ -11,7 +11,7 @@ from benchmarks.racing.machine import Machine
 from clearhead.analysis.scores import split_score
 from clearhead.analysis.shares import Shares
 from clearhead.analysis.sweep import PARTS, PatchingSweep
-from clearhead.families import preset
+from clearhead.checkpoints.families import preset
 from clearhead.model import Transformer
 from clearhead.model.heads import LanguageHead
 

@@ -51,7 +51,7 @@ def load_extension(group: Group, name: str, where: str) -> Any:
     """The object at `where`, which is `module:object`. Raises UserError if it cannot be imported."""
     try:
         return resolve_name(where)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # The module of another package may raise anything.
         raise UserError(
             f"clearhead.{group}: expected {name} at {where}, got {reason(error)}; reinstall its package"
         ) from error

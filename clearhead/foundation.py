@@ -6,9 +6,10 @@ import torch
 from pydantic import ValidationError
 
 from clearhead.api import Model, load, named_config
+from clearhead.checkpoints.families import family_for
+from clearhead.checkpoints.weights.hub import locate
 from clearhead.config import Head, ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import family_for
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, merged, new_head
 from clearhead.randomness import key
@@ -19,7 +20,6 @@ from clearhead.tasks.registry import find
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.fitting import Fitting
 from clearhead.training.ranks import ALONE, Ranks
-from clearhead.weights.hub import locate
 
 SPECIAL = ("start_id", "end_ids", "pad_id", "forced_first_id", "forced_last_id")
 SPECIAL += ("banned_ids", "first_banned_ids", "speech")

@@ -10,12 +10,13 @@ import torch
 
 from clearhead.api import CONFIG, Model, architecture, model_json, predicting, read_config
 from clearhead.api.room import BROKEN
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.data.splits import require_same
 from clearhead.errors import UserError
 from clearhead.foundation import adopted, fitting_of, foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
-from clearhead.model.numbers import begin_at
+from clearhead.model.target_scaling import begin_at
 from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
 from clearhead.storage import checkpoints
@@ -38,7 +39,6 @@ from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
-from clearhead.weights.documents import CONFIG_LIMIT, read_json
 
 _log = logging.getLogger("clearhead")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
 
-from clearhead.cli.program import app as clearhead
+from clearhead.cli.commands import application
 from clearhead.commands.changes import pairs
 from clearhead.errors import UserError
 from clearhead.tasks.registry import field_names
@@ -62,7 +62,7 @@ def complaint(line: str, *, whole: bool = True) -> str | None:
     try:
         for program, arguments in programs(line):
             if program == "clearhead":
-                _parse(clearhead, arguments, whole=whole)
+                _parse(application(), arguments, whole=whole)
             elif program == "course":
                 from course.__main__ import app
 

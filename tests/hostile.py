@@ -14,9 +14,9 @@ from torch import Tensor
 
 import clearhead
 from clearhead.api import Model, load, named_config
+from clearhead.checkpoints.families import family_of
 from clearhead.config import TokenInput
 from clearhead.errors import UserError
-from clearhead.families import family_of
 from clearhead.model import Transformer
 from tests.parity.cases import REPRESENTATIVES
 from tests.parity.harness import Case

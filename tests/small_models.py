@@ -4,8 +4,8 @@ import torch
 
 from clearhead import config as c
 from clearhead.api import Model, TwoTowerModel, architecture
+from clearhead.checkpoints.families.pictures_and_sounds.towers import CLIP
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.families.towers import CLIP
 from clearhead.model import Transformer
 from clearhead.model.towers import TwoTowers
 from clearhead.recipe import ModelChoice

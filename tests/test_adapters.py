@@ -20,8 +20,8 @@ from clearhead.explorer.recording import recording as recorded
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
+from clearhead.model.fast.packing import packed
 from clearhead.model.linear import LinearMap, effective_weight, replace, shapes
-from clearhead.model.packing import packed
 from clearhead.storage.tensors import model_tensors
 from clearhead.training.run import Run
 from clearhead.training.train import train
@@ -145,7 +145,7 @@ def test_generation_and_other_maps_take_adapters(both: tuple[Model, Model], monk
         assert model.translate([text]) == plain.translate([text])
     else:
         assert model.generate(text) == plain.generate(text)
-    monkeypatch.setattr("clearhead.model.packing.WORTH_PACKING", 1)
+    monkeypatch.setattr("clearhead.model.fast.packing.WORTH_PACKING", 1)
     tokens = model.inputs(*inputs(model.config))
     close(packed(model.network)(*tokens), plain.network(*tokens))
     twice = copy.deepcopy(model.network)

@@ -10,10 +10,10 @@ import torch
 
 from clearhead.api import Model, architecture, load, named_config
 from clearhead.api.folders import own_files
+from clearhead.checkpoints.families import preset, presets
+from clearhead.checkpoints.families.family import canonical
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import preset, presets
-from clearhead.families.family import canonical
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice

@@ -19,8 +19,8 @@ import torch
 
 from clearhead.api import load
 from clearhead.cli import main
-from clearhead.cli.app import Tokenize as on_the_line
-from clearhead.cli.app import app
+from clearhead.cli.commands import application
+from clearhead.cli.options import Tokenize as on_the_line
 from clearhead.commands.measure import json_of
 from clearhead.commands.sweep import combinations
 from clearhead.commands.train import recipe_of
@@ -122,10 +122,10 @@ def test_help_explains_every_option(shell: Shell, command: str):
     said = shell(command, "--help")
     assert (said.code, said.err) == (0, "")
     assert max(map(len, said.out.splitlines())) <= 110
-    function = app[command].default_command
+    function = application(command)[command].default_command
     parameters = inspect.signature(function).parameters  # pyrefly: ignore[bad-argument-type]
     documented = re.findall(r"^    (\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
-    for name, one in parameters.items():  # What several commands share is described in clearhead/cli/app.py.
+    for name, one in parameters.items():  # What several commands share is described in clearhead/cli/options.py.
         if any(getattr(more, "help", None) for more in getattr(one.annotation, "__metadata__", ())):
             documented.append(name)
     assert sorted(documented) == sorted(parameters)
@@ -681,8 +681,12 @@ def test_memory_and_numbers_have_codes_of_their_own(
 WRITES = """
 import sys
 from clearhead.cli import main
-from clearhead.cli.app import app
-app.command(lambda: print('x' * 9), name='write')
+from clearhead.cli.commands import COMMANDS
+
+def write():
+    print("x" * 9)
+
+COMMANDS["Use"]["write"] = "__main__:write"
 sys.argv[1:] = ['write']
 main()
 """
@@ -844,7 +848,7 @@ def test_ctrl_c_in_an_import_ends_it_in_one_line(module: str):
 SWALLOWS = """
 import os, signal, sys
 from clearhead.cli import main
-from clearhead.cli.app import app
+from clearhead.cli.commands import COMMANDS
 
 class Rows:  # As a library in C that calls Python, and makes another error of whatever that raises.
     def __len__(self):
@@ -856,7 +860,7 @@ def swallow():
     except BaseException:
         raise ValueError("could not determine the shape") from None
 
-app.command(swallow)
+COMMANDS["Use"]["swallow"] = "__main__:swallow"
 sys.argv[1:] = ["swallow"]
 main()
 """

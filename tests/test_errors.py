@@ -40,7 +40,7 @@ def raised_for(error: Exception, cause: Exception, *, hidden: bool) -> Exception
 )
 def test_memory_that_ran_out_ends_in_one_line_and_code_3(error: Exception) -> None:
     assert is_memory(error)
-    told = explained(error, "train")
+    told = explained(error)
     assert told is not None
     message, code = told
     assert code == 3
@@ -61,7 +61,7 @@ def test_memory_that_ran_out_ends_in_one_line_and_code_3(error: Exception) -> No
 )
 def test_other_errors_are_not_taken_for_it(error: Exception) -> None:
     assert not is_memory(error)
-    told = explained(error, "train")
+    told = explained(error)
     assert told is None or told[1] == 2
 
 

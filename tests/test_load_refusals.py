@@ -695,6 +695,6 @@ def test_extreme_angles_that_are_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [None, 3, b"gpt2", ["gpt2"]])
 def test_a_name_that_is_none_asks_no_hub(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearhead.weights.hub._download", lambda *_: pytest.fail("the hub was asked"))
+    monkeypatch.setattr("clearhead.checkpoints.weights.hub._download", lambda *_: pytest.fail("the hub was asked"))
     with pytest.raises(UserError, match=r"^name: expected a folder or the name of a model, got "):
         load(name)

@@ -240,8 +240,8 @@ def test_nothing_else_switches_modes():
         "lab/learning.py": 2,  # networks that the lab trains for itself
         "lab/exercises/networks.py": 1,
         "lab/walks/chain.py": 1,
-        "model/int8.py": 1,
-        "model/rounding.py": 1,
+        "model/fast/int8.py": 1,
+        "model/fast/rounding.py": 1,
         "training/distillation.py": 1,
         "training/run.py": 1,  # the mean of the weights
     }

@@ -11,10 +11,10 @@ import torch
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
-ROUNDED = ("model/test_int8.py", "test_int8.py", "model/test_int4.py", "model/test_table.py")
+ROUNDED = ("model/fast/test_int8.py", "test_int8.py", "model/fast/test_int4.py", "model/test_table.py")
 PRODUCTS = (
     *(*ROUNDED, "generation/test_screening_bounds.py"),
-    *("model/test_packing.py", "training/test_probe.py", "machine/test_precision.py"),
+    *("model/fast/test_packing.py", "training/test_probe.py", "machine/test_precision.py"),
 )
 MOST = (
     *PRODUCTS,

@@ -7,9 +7,9 @@ import pytest
 
 import clearhead
 from clearhead.api import Model
+from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE

@@ -14,10 +14,10 @@ from clearhead.analysis.metrics import Cosine, Metric, Vectors, mean_states
 from clearhead.analysis.parts import Part, part_at, switched_off
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Memory
 from clearhead.model.linear import LinearMap, refuse_rounded
 from clearhead.model.mode import Evaluating
-from clearhead.model.reach import Reach
 from clearhead.model.transformer import Stack
 from clearhead.progress import pieces
 from clearhead.trace import Address, Edit, Trace, trace, zero
@@ -222,10 +222,10 @@ def _ablated(
 
 def onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
     """The stack's last states from the input of one of its blocks, b t d."""
-    across = None if memory is None else Reach.between(layout, memory[1], dtype=x.dtype)
+    memory_bias = None if memory is None else AttentionBias.between(layout, memory[1], dtype=x.dtype)
     for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:
-        reach = stack.reach(layout, layout, kind=kind, dtype=x.dtype)
-        x = block(x, layout, reach, memory=memory, memory_reach=across)
+        attn_bias = stack.attn_bias(layout, layout, kind=kind, dtype=x.dtype)
+        x = block(x, layout, attn_bias, memory=memory, memory_bias=memory_bias)
     return x if stack.final_norm is None else stack.final_norm(x)
 
 

@@ -10,7 +10,7 @@ from clearhead.analysis.difference import Place, check_same, places
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
 from clearhead.model.attention import Attention
-from clearhead.model.division import divisions_of
+from clearhead.model.fast.tensor_parallel import divisions_of
 from clearhead.model.linear import LinearMap, effective_weight
 
 NORMAL = 1.4826

@@ -28,14 +28,20 @@ from clearhead.api.room import check_load
 from clearhead.api.sidecars import images_of, sounds_of
 from clearhead.api.tokenizing import OwnTokenizer, chosen_tokenizer
 from clearhead.api.towers import TwoTowerModel, load_towers
+from clearhead.checkpoints.families.pictures_and_sounds.towers import towers_of
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
+from clearhead.checkpoints.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
+from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.hub import locate
+from clearhead.checkpoints.weights.legacy import BIN
+from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.config import Config, Head
 from clearhead.errors import UserError
-from clearhead.families.towers import towers_of
 from clearhead.machine.device import device_named, hand_back_freed_memory
 from clearhead.model.adapter import adapt
 from clearhead.model.assign import filled, new_head
-from clearhead.model.int4 import rounded_to_four_bits
-from clearhead.model.int8 import quantized
+from clearhead.model.fast.int4 import rounded_to_four_bits
+from clearhead.model.fast.int8 import quantized
 from clearhead.model.linear import is_rounded
 from clearhead.model.shapes import unallocated
 from clearhead.model.transformer import Transformer
@@ -47,12 +53,6 @@ from clearhead.storage.tensors import check_finite
 from clearhead.text import formats
 from clearhead.text.marks import source_marks
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
-from clearhead.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
-from clearhead.weights.gguf_file import gguf_in
-from clearhead.weights.hub import locate
-from clearhead.weights.legacy import BIN
-from clearhead.weights.modules import network_folder
 
 __all__ = [
     "CONFIG",

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 from clearhead.api.adapter_parts import rules_of
 from clearhead.api.adapters import BASE_BITS, PARTS, TOP, WRAPPED
+from clearhead.checkpoints.weights import mapping
+from clearhead.checkpoints.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
+from clearhead.checkpoints.weights.mapping import Pair
 from clearhead.config import Continuous, LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, adapters
-from clearhead.model.grouped import GroupedLinear
+from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.model.linear import LinearMap, parameter
 from clearhead.storage.checkpoints import Checkpoint
-from clearhead.weights import mapping
-from clearhead.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
-from clearhead.weights.mapping import Pair
 
 _log = logging.getLogger("clearhead")
 

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.api.adapters import PARTS, SavedAdapter
+from clearhead.checkpoints.families import family_for
+from clearhead.checkpoints.weights import mapping
+from clearhead.checkpoints.weights.documents import shown
+from clearhead.checkpoints.weights.mapping import Pair, Rule
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.families import family_for
 from clearhead.model import Transformer
 from clearhead.model.adapter import Adapter, freeze, round_blocks
-from clearhead.model.grouped import GroupedLinear
-from clearhead.weights import mapping
-from clearhead.weights.documents import shown
-from clearhead.weights.mapping import Pair, Rule
+from clearhead.model.fast.grouped import GroupedLinear
 
 _log = logging.getLogger("clearhead")
 

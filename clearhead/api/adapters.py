@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from clearhead.brief import brief
+from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, read_json, short, shown
+from clearhead.checkpoints.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
 from clearhead.config import ClassificationHead, Head, ModelConfig, SpanHead, TaggingHead
 from clearhead.errors import UserError, reason
 from clearhead.recipe.contract import FILE, Contract
 from clearhead.storage.tensors import check_finite
-from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, read_json, short, shown
-from clearhead.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
 
 _log = logging.getLogger("clearhead")
 

@@ -1,9 +1,9 @@
 """The answer that an analysis asks about, by its text."""
 
 from clearhead.api.model import Model
+from clearhead.checkpoints.weights.documents import shown
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.weights.documents import shown
 
 
 def answer_id(model: Model, text: str, *, name: str) -> int:

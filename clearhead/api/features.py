@@ -10,14 +10,14 @@ from torch import Tensor
 
 from clearhead.analysis.features import Features, Site
 from clearhead.api import foreign_features
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, is_there, read_json
+from clearhead.checkpoints.weights.safetensors import with_metadata
 from clearhead.config.base import Config
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.record import ops_of
 from clearhead.storage import checkpoints
 from clearhead.trace import nearest
-from clearhead.weights.documents import CONFIG_LIMIT, is_there, read_json
-from clearhead.weights.safetensors import with_metadata
 
 ABOUT, WEIGHTS = "features.json", "features.safetensors"
 FORMAT = "clearhead-features/1"

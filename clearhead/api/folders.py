@@ -7,11 +7,15 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
+from clearhead.checkpoints.families import family_of, preset
+from clearhead.checkpoints.families.gguf import content_of, described
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json
+from clearhead.checkpoints.weights.elsewhere import ADAPTER
+from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
+from clearhead.checkpoints.weights.hub import is_path, locate, nearest
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
-from clearhead.families import family_of, preset
-from clearhead.families.gguf import content_of, described
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
 from clearhead.recipe.contract import FILE as CONTRACT
@@ -21,10 +25,6 @@ from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST
 from clearhead.storage.tensors import model_tensors
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights.documents import CONFIG_LIMIT, read_json
-from clearhead.weights.elsewhere import ADAPTER
-from clearhead.weights.gguf_file import GgufFile, gguf_in
-from clearhead.weights.hub import is_path, locate, nearest
 
 _log = logging.getLogger("clearhead")
 

@@ -26,12 +26,12 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.analysis.features import Features, Site
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, is_there, read_json, shown, size_of
+from clearhead.checkpoints.weights.safetensors import with_metadata
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.block import Block
 from clearhead.model.norm import Norm
-from clearhead.weights.documents import CONFIG_LIMIT, is_there, read_json, shown, size_of
-from clearhead.weights.safetensors import with_metadata
 
 CONFIG, WEIGHTS, SET = "cfg.json", "sae_weights.safetensors", "config.yaml"
 HOOKS = {

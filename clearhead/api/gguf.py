@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from clearhead.api.pretrained import Pretrained, Source, common_dtype, opened
+from clearhead.checkpoints.families.gguf import content_of, described
+from clearhead.checkpoints.weights import mapping
+from clearhead.checkpoints.weights.gguf_file import GgufFile
+from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.config import Head
-from clearhead.families.gguf import content_of, described
 from clearhead.planning.fit import require_weights
 from clearhead.text.formats.gguf import open_metadata
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights import mapping
-from clearhead.weights.gguf_file import GgufFile
-from clearhead.weights.mapping import Rule
 
 
 def read(path: Path, *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:

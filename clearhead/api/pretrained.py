@@ -14,12 +14,18 @@ from torch import Tensor
 
 from clearhead.api.folders import CONFIG
 from clearhead.api.sidecars import sized
+from clearhead.checkpoints.families import Family, family_for, family_of
+from clearhead.checkpoints.families.generation import SPECIAL, read_generation, write_generation
+from clearhead.checkpoints.families.prefixes import other_heads, respelled
+from clearhead.checkpoints.families.unknown import listed
+from clearhead.checkpoints.weights import mapping, safetensors
+from clearhead.checkpoints.weights.dequantize import count, dequantized
+from clearhead.checkpoints.weights.documents import AGAIN, INDEX, read_json, shown
+from clearhead.checkpoints.weights.fields import ANOTHER
+from clearhead.checkpoints.weights.mapping import Rule
+from clearhead.checkpoints.weights.quantization import Method, method_of
 from clearhead.config import Head
 from clearhead.errors import UserError
-from clearhead.families import Family, family_for, family_of
-from clearhead.families.generation import SPECIAL, read_generation, write_generation
-from clearhead.families.prefixes import other_heads, respelled
-from clearhead.families.unknown import listed
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.experts import NEVER_NARROWED
@@ -28,12 +34,6 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import check_finite, model_tensors
-from clearhead.weights import mapping, safetensors
-from clearhead.weights.dequantize import count, dequantized
-from clearhead.weights.documents import AGAIN, INDEX, read_json, shown
-from clearhead.weights.fields import ANOTHER
-from clearhead.weights.mapping import Rule
-from clearhead.weights.quantization import Method, method_of
 
 _log = logging.getLogger("clearhead")
 

@@ -10,10 +10,10 @@ from clearhead.api.adapter_parts import fingerprint
 from clearhead.api.card import card
 from clearhead.api.folders import own_files
 from clearhead.api.sidecars import PREPROCESSOR
+from clearhead.checkpoints.weights.elsewhere import ADAPTER
 from clearhead.model.assign import merged
 from clearhead.model.linear import refuse_rounded
 from clearhead.storage.checkpoints import Checkpoint
-from clearhead.weights.elsewhere import ADAPTER
 
 if TYPE_CHECKING:
     from clearhead.api.model import Model

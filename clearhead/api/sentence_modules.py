@@ -7,13 +7,13 @@ from typing import Any, get_args
 
 from torch import Tensor
 
+from clearhead.checkpoints.weights import safetensors
+from clearhead.checkpoints.weights.documents import AGAIN, read_json, short, shown
+from clearhead.checkpoints.weights.modules import CONFIG, MODULES, Listed
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model.sentences import ACTIVATIONS, Dense, Dropout, Mode, Pooling, Step, Unit, VectorLayerNorm
 from clearhead.storage.tensors import check_finite
-from clearhead.weights import safetensors
-from clearhead.weights.documents import AGAIN, read_json, short, shown
-from clearhead.weights.modules import CONFIG, MODULES, Listed
 
 REMEDY = "try model.network"
 OLD_MODES: dict[str, Mode] = {

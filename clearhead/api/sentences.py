@@ -11,17 +11,17 @@ from pydantic import JsonValue, PositiveInt, ValidationError
 from torch import Tensor
 
 from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widths, only_known, read_module
+from clearhead.checkpoints.families import family_of
+from clearhead.checkpoints.families.shared import SENTENCE_FILES, SENTENCE_SETTINGS
+from clearhead.checkpoints.weights import modules
+from clearhead.checkpoints.weights.documents import MODEL, read_json, short, shown
+from clearhead.checkpoints.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 from clearhead.config import Config
 from clearhead.errors import UserError
-from clearhead.families import family_of
-from clearhead.families.shared import SENTENCE_FILES, SENTENCE_SETTINGS
 from clearhead.json_text import JsonObject
 from clearhead.model import Layout
 from clearhead.model.sentences import First, Mode, Pooling, Step, Unit, vectors
 from clearhead.storage.checkpoints import Checkpoint
-from clearhead.weights import modules
-from clearhead.weights.documents import MODEL, read_json, short, shown
-from clearhead.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 
 _log = logging.getLogger("clearhead")
 

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clearhead.api.folders import CONFIG
+from clearhead.checkpoints.families.generation import FILE as GENERATION
+from clearhead.checkpoints.families.shared import SENTENCE_FILES
+from clearhead.checkpoints.weights import modules
+from clearhead.checkpoints.weights.documents import INDEX, MODEL, Index, read_json
+from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
 from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid, WaveInput
-from clearhead.families.generation import FILE as GENERATION
-from clearhead.families.shared import SENTENCE_FILES
 from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.text import formats
-from clearhead.weights import modules
-from clearhead.weights.documents import INDEX, MODEL, Index, read_json
-from clearhead.weights.legacy import BIN, BIN_INDEX
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor

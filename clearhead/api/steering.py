@@ -10,10 +10,10 @@ from safetensors.torch import save_file
 from clearhead.analysis.features.buffer import Inputs
 from clearhead.analysis.steering import Direction, difference_of_means
 from clearhead.api.model import Model
+from clearhead.checkpoints.weights.safetensors import with_metadata
 from clearhead.errors import UserError, reason
 from clearhead.model import Tokens
 from clearhead.trace import Address
-from clearhead.weights.safetensors import with_metadata
 
 FORMAT = "clearhead-direction/1"
 TENSOR = "direction"

@@ -14,11 +14,14 @@ from clearhead.api.pretrained import CHANGED, common_dtype, converted, named_as_
 from clearhead.api.reader import Input, listed
 from clearhead.api.saving import SHARD_BYTES
 from clearhead.api.sidecars import PREPROCESSOR, images_of, sized
+from clearhead.checkpoints.families import Family
+from clearhead.checkpoints.families.generation import SPECIAL, read_generation, write_generation
+from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of
+from clearhead.checkpoints.weights import mapping, safetensors
+from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, INDEX, read_json
+from clearhead.checkpoints.weights.hub import locate
 from clearhead.config import ModelConfig, PatchInput, VectorHead
 from clearhead.errors import UserError
-from clearhead.families import Family
-from clearhead.families.generation import SPECIAL, read_generation, write_generation
-from clearhead.families.towers import Towers, towers_of
 from clearhead.machine.device import device_named
 from clearhead.model.assign import assemble
 from clearhead.model.mode import Evaluating
@@ -30,9 +33,6 @@ from clearhead.tasks.classification.task import labelled
 from clearhead.tasks.task import NOTHING, Prediction
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.trace import Edit, Trace, trace
-from clearhead.weights import mapping, safetensors
-from clearhead.weights.documents import AGAIN, CONFIG_LIMIT, INDEX, read_json
-from clearhead.weights.hub import locate
 
 
 class TwoTowerModel:

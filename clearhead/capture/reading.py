@@ -11,11 +11,11 @@ from safetensors import safe_open
 from torch import Tensor
 
 from clearhead.brief import brief
+from clearhead.checkpoints.weights.documents import read_json
 from clearhead.errors import UserError
 from clearhead.json_text import parse
 from clearhead.storage.manifest import MANIFEST, Manifest, verify
 from clearhead.trace import nearest
-from clearhead.weights.documents import read_json
 
 Format: TypeAlias = Literal["safetensors", "parquet"]
 ABOUT, INDEX = "capture.json", "index.json"

@@ -24,12 +24,12 @@ from clearhead.api import Model
 from clearhead.capture.passes import BATCH_TOKENS, Plan, Positions, Window, recorded, windows
 from clearhead.capture.reading import ABOUT, INDEX, Captured, Format, shard_name
 from clearhead.capture.texts import Digest, Text, Texts
+from clearhead.checkpoints.weights.documents import read_json
 from clearhead.config import Config
 from clearhead.errors import UserError, reason
 from clearhead.storage.disk import replace_file, temporary_file
 from clearhead.storage.manifest import MANIFEST, Entry, render, seal, sync, verify
 from clearhead.storage.tensors import model_tensors
-from clearhead.weights.documents import read_json
 
 SHARD_BYTES = 512 << 20
 MOST_SHARDS = 4000

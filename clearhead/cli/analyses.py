@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Files, Flag, Length, Named, OneObject, Repeated, Text, app
+from clearhead.cli.options import Device, Files, Flag, Length, Named, OneObject, Repeated, Text
 from clearhead.errors import UserError
 
 
-@app.command(sort_key=6, help_epilogue="")
 def circuits(
     model: Named,
     /,
@@ -84,7 +83,6 @@ def circuits(
     )
 
 
-@app.command(sort_key=6, help_epilogue="")
 def patch(
     model: Named,
     /,
@@ -122,7 +120,6 @@ def patch(
     )
 
 
-@app.command(sort_key=6, help_epilogue="")
 def difference(
     first: str,
     second: str,

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Device, Files, Flag, Length, Named, Repeated, Text, app
+from clearhead.cli.options import Device, Files, Flag, Length, Named, Repeated, Text
 
 
-@app.command(sort_key=6, help_epilogue="")
 def capture(
     model: Named,
     /,
@@ -63,7 +62,6 @@ def capture(
     )
 
 
-@app.command(sort_key=6, help_epilogue="")
 def effects(
     model: Named,
     /,
@@ -111,7 +109,6 @@ def effects(
     )
 
 
-@app.command(sort_key=6, help_epilogue="")
 def examples(
     model: Named,
     /,

@@ -5,13 +5,11 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from clearhead.cli.app import Flag, Text, app
+from clearhead.cli.options import Flag, Text
 
-tokenizer = App(name="tokenizer", help="Train a tokenizer, or show how one cuts a text.", sort_key=13)
-app.command(tokenizer)
+tokenizer = App(name="tokenizer", help="Train a tokenizer, or show how one cuts a text.")
 
 
-@app.command(sort_key=3, help_epilogue="")
 def recipes(*, schema: Flag = False) -> None:
     """List the recipes that `clearhead train` knows by name, each with a command that uses it.
 
@@ -25,7 +23,6 @@ def recipes(*, schema: Flag = False) -> None:
     recipes_command(as_schema=schema)
 
 
-@app.command(sort_key=3, help_epilogue="")
 def curve(runs: Annotated[tuple[Path, ...], Parameter(negative="")], /, *, out: Path = Path("curve.svg")) -> None:
     """Draw the learning curves of runs: the loss of each step, and the main scores. Also while they train.
 
@@ -40,7 +37,7 @@ def curve(runs: Annotated[tuple[Path, ...], Parameter(negative="")], /, *, out: 
     curve_command(runs, out=out)
 
 
-@tokenizer.command(name="train", help_epilogue="")
+@tokenizer.command(name="train")
 def train_tokenizer(
     files: Annotated[tuple[Path, ...], Parameter(negative="")],
     /,
@@ -69,7 +66,7 @@ def train_tokenizer(
     train_tokenizer_command(files, out=out, settings={name: x for name, x in given.items() if x is not None})
 
 
-@tokenizer.command(name="show", help_epilogue="")
+@tokenizer.command(name="show")
 def show_tokenizer(name: str, /, *texts: Text) -> None:
     """Print a tokenizer's size and special tokens, and the tokens of texts with their ids.
 

@@ -5,15 +5,13 @@ from typing import Literal
 
 from cyclopts import App
 
-from clearhead.cli.app import Device, Flag, Text, app
+from clearhead.cli.options import Device, Flag, Text
 
-features = App(name="features", help="Train sparse features of a model's values, and see them.", sort_key=9)
-steer = App(name="steer", help="Make directions that steer what a model writes.", sort_key=9)
-app.command(features)
-app.command(steer)
+features = App(name="features", help="Train sparse features of a model's values, and see them.")
+steer = App(name="steer", help="Make directions that steer what a model writes.")
 
 
-@features.command(name="train", help_epilogue="")
+@features.command(name="train")
 def features_train(
     model: str,
     /,
@@ -72,7 +70,7 @@ def features_train(
     )
 
 
-@features.command(name="show", help_epilogue="")
+@features.command(name="show")
 def features_show(
     model: str,
     folder: Path,
@@ -98,7 +96,7 @@ def features_show(
     show_command(model, folder, text, target=target, layer=layer, k=top)
 
 
-@steer.command(name="make", help_epilogue="")
+@steer.command(name="make")
 def steer_make(model: str, /, *, positive: Path, negative: Path, at: str, out: Path, device: Device = "cpu") -> None:
     """Make a direction: the mean of a value over some texts less its mean over others.
 

@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, DeviceName, Files, Flag, OneObject, app
+from clearhead.cli.options import Device, DeviceName, Files, Flag, OneObject
 
 
-@app.command(sort_key=7, help_epilogue="")
 def compare(
     first: str,
     second: str,
@@ -42,7 +41,6 @@ def compare(
     compare_command(first, second, files=files, options={}, device=device, as_json=json)
 
 
-@app.command(sort_key=7, help_epilogue="")
 def wrong_labels(
     table: str,
     /,

@@ -5,10 +5,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from clearhead.cli.app import Flag, app
+from clearhead.cli.options import Flag
 
-lab = App(name="lab", help="Run the worked examples and the claims about the Transformer, and judge them.", sort_key=13)
-app.command(lab)
+lab = App(name="lab", help="Run the worked examples and the claims about the Transformer, and judge them.")
 
 
 @lab.default
@@ -19,7 +18,7 @@ def lab_default(*words: Annotated[str, Parameter(show=False)]) -> None:
     default_command(words, [name for name in lab if not name.startswith("-")])
 
 
-@lab.command(name="list", help_epilogue="")
+@lab.command(name="list")
 def lab_list() -> None:
     """List the experiments, each with its claim and source."""
     from clearhead.commands.lab import list_command
@@ -27,7 +26,7 @@ def lab_list() -> None:
     list_command()
 
 
-@lab.command(help_epilogue="")
+@lab.command
 def run(
     *names: str, quick: Flag = False, seeds: int | None = None, out: Path | None = None, data: Path | None = None
 ) -> None:
@@ -50,7 +49,7 @@ def run(
     run_command(names, quick=quick, seeds=seeds, out=out, data=data)
 
 
-@lab.command(help_epilogue="")
+@lab.command
 def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
     """Compute the worked examples of the source documents and compare them with what is printed.
 
@@ -67,7 +66,7 @@ def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
     examples_command(ids, errata=errata, as_json=json)
 
 
-@lab.command(help_epilogue="")
+@lab.command
 def table(folder: Path, /, *, into: Path | None = None) -> None:
     """Print a table of all experiments: verdict, the figure that decides, its spread and whether seeds agree.
 
@@ -80,7 +79,7 @@ def table(folder: Path, /, *, into: Path | None = None) -> None:
     table_command(folder, into=into)
 
 
-@lab.command(help_epilogue="")
+@lab.command
 def walk(
     name: str | None = None, /, *, export: Path | None = None, port: int | None = None, browser: bool = True
 ) -> None:
@@ -100,7 +99,7 @@ def walk(
     walk_command(name, export=export, port=port or 0, browser=browser)
 
 
-@lab.command(help_epilogue="")
+@lab.command
 def exercises(*, out: Path = Path("exercises")) -> None:
     """Write the exercises as HTML pages, one for each set. They work without a server and without a network.
 
@@ -112,7 +111,7 @@ def exercises(*, out: Path = Path("exercises")) -> None:
     exercises_command(out)
 
 
-@lab.command(help_epilogue="")
+@lab.command
 def grade(*files: Path, table: Path | None = None) -> None:
     """Grade the answers that pages of exercises exported.
 

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
-from clearhead.cli.app import Flag, Named, OneObject, Revision, app
+from clearhead.cli.options import Flag, Named, OneObject, Revision
 
 SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 """Other names of types."""
 
 
-@app.command(sort_key=8, help_epilogue="")
 def summary(
     model: str,
     /,
@@ -32,7 +31,6 @@ def summary(
     summary_command(model, source_length=source_length, target_length=target_length, batch=batch, as_json=json)
 
 
-@app.command(sort_key=9, help_epilogue="")
 def check(model: str, /, *, revision: Revision = None, json: OneObject = False) -> None:
     """Check whether a model opens, and compare its values with those of the reference library.
 
@@ -52,7 +50,6 @@ def check(model: str, /, *, revision: Revision = None, json: OneObject = False) 
     check_command(model, revision=revision, as_json=json)
 
 
-@app.command(sort_key=10, help_epilogue="")
 def export(
     model: Named,
     /,
@@ -89,7 +86,6 @@ def export(
     export_command(model, to=to, out=out, options=options, revision=revision)
 
 
-@app.command(sort_key=10, help_epilogue="")
 def prune(model: str, /, *, heads: int, out: Path) -> None:
     """Remove the attention heads that matter least, and write the smaller model.
 
@@ -107,7 +103,6 @@ def prune(model: str, /, *, heads: int, out: Path) -> None:
     prune_command(model, heads=heads, out=out)
 
 
-@app.command(sort_key=11, help_epilogue="")
 def push(model: Named, repository: str, /, *, private: Flag = False, revision: str | None = None) -> None:
     """Upload a model to the Hugging Face hub, where others and `clearhead.load` open it by its name.
 

@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import DeviceName, OneObject, app
+from clearhead.cli.options import DeviceName, OneObject
 
 
-@app.command(sort_key=11, help_epilogue="")
 def plan(
     config: str,
     /,
@@ -50,7 +49,6 @@ def plan(
     plan_command(config, gpu, figures, gpus=gpus, tokens=tokens, batch=batch, length=length, mfu=mfu, as_json=json)
 
 
-@app.command(sort_key=12, help_epilogue="")
 def profile(
     model: str,
     /,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Flag, Int4, Int8, Named, Text, app
+from clearhead.cli.options import Device, Flag, Int4, Int8, Named, Text
 from clearhead.errors import UserError
 
 VERB = 5
@@ -42,7 +42,6 @@ def _run(model: str, texts: tuple[str, ...], options: Options, *, verb: str | No
     predict_command(model, texts, Given(**asdict(options)), verb=verb)
 
 
-@app.command(sort_key=VERB, help_epilogue="")
 def predict(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print what a model says of texts given on the line, or of each line or row of a file or of standard input.
 
@@ -57,7 +56,6 @@ def predict(model: Named, /, *texts: Text, options: Options = Options()) -> None
     _run(model, texts, options, verb=None)
 
 
-@app.command(sort_key=VERB, help_epilogue="")
 def classify(
     model: Named,
     /,
@@ -93,7 +91,6 @@ def classify(
     predict_command(model, texts, Given(**asdict(options)), verb="classify", zero_shot=own)
 
 
-@app.command(sort_key=VERB, help_epilogue="")
 def tag(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print the tagged words or names of each text.
 
@@ -104,7 +101,6 @@ def tag(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     _run(model, texts, options, verb="tag")
 
 
-@app.command(sort_key=VERB, help_epilogue="")
 def answer(
     model: Named,
     /,
@@ -126,7 +122,6 @@ def answer(
     answer_command(model, questions, Given(**asdict(options)), context=context, context_file=context_file)
 
 
-@app.command(sort_key=VERB, help_epilogue="")
 def fill(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print the likeliest words for the mask in each text.
 
@@ -137,7 +132,6 @@ def fill(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     _run(model, texts, options, verb="fill")
 
 
-@app.command(sort_key=VERB, help_epilogue="")
 def summarize(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print what an encoder-decoder writes for each text, such as a summary.
 
@@ -148,7 +142,6 @@ def summarize(model: Named, /, *texts: Text, options: Options = Options()) -> No
     _run(model, texts, options, verb="summarize")
 
 
-@app.command(sort_key=VERB, help_epilogue="")
 def embed(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     """Print the vector of each text, or of each picture with a model of both, such as CLIP.
 
@@ -159,7 +152,6 @@ def embed(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     _run(model, texts, options, verb="embed")
 
 
-@app.command(sort_key=VERB, help_epilogue="")
 def transcribe(
     model: Named,
     /,

@@ -7,39 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from clearhead.cli import (
-    analyses,
-    capture,
-    data,
-    features,
-    judging,
-    lab,
-    models,
-    planning,
-    predicting,
-    training,
-    use,
-)
-from clearhead.cli.app import app
+from clearhead.cli.commands import application
 from clearhead.commands.failures import explained
 from clearhead.errors import Interrupted, UserError
-
-__all__ = [
-    "analyses",
-    "app",
-    "capture",
-    "data",
-    "features",
-    "judging",
-    "lab",
-    "models",
-    "planning",
-    "predicting",
-    "run",
-    "training",
-    "use",
-]
-
 
 ALONE, EXPLAIN = "--no-tokenizer", "--explain"
 """Options of every command: models open without their tokenizers; how the steps of texts were computed is told.
@@ -68,11 +38,11 @@ def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda
 
             surroundings = around(opens_alone=ALONE in options, explains=explains)
         with surroundings:
-            app(words, exit_on_error=False, print_error=False)
+            application(words[0] if words else None)(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as raised:
         error = KeyboardInterrupt() if is_interrupted() and not isinstance(raised, Interrupted) else raised
-        told = explained(error, next((word for word in words if word in app), ""))
+        told = explained(error)
         if told is None:
             raise
         message, code = told

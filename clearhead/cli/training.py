@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import DeviceName, Files, Flag, Repeated, app
+from clearhead.cli.options import DeviceName, Files, Flag, Repeated
 
 
-@app.command(sort_key=1, help_epilogue="")
 def demo(
     *,
     to: str = "fr",
@@ -42,7 +41,6 @@ def demo(
     run_demo(to, out=out, browser=opens, as_json=json, seed=seed, phrases=say, began=began)
 
 
-@app.command(sort_key=2, help_epilogue="")
 def train(
     recipe: str,
     /,
@@ -144,7 +142,6 @@ def train(
     )
 
 
-@app.command(sort_key=3, help_epilogue="")
 def resume(
     run: Path,
     /,
@@ -183,7 +180,6 @@ def resume(
     resume_command(run, changes, short=short, live=live, tensorboard=tensorboard, as_json=json)
 
 
-@app.command(sort_key=3, help_epilogue="")
 def watch(run: Path, /, *, port: int | None = None, browser: bool = True) -> None:
     """Show a run in a browser while it trains, or afterwards: loss, scores, learning rate, speed, samples.
 

@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.app import Device, Files, Flag, Int4, Int8, Named, Repeated, Revision, Text, Tokenize, app
+from clearhead.cli.options import Device, Files, Flag, Int4, Int8, Named, Repeated, Revision, Text, Tokenize
 
 
-@app.command(sort_key=4, help_epilogue="")
 def translate(
     model: Named,
     /,
@@ -46,7 +45,6 @@ def translate(
     translate_command(model, texts, to=to, source=source, file=file, search=search, page=page, device=device, **rounds)
 
 
-@app.command(sort_key=5, help_epilogue="")
 def generate(
     model: Named,
     prompt: Text | None = None,
@@ -116,7 +114,6 @@ def generate(
     )
 
 
-@app.command(sort_key=6, help_epilogue="")
 def explore(
     model: Named,
     text: Text | None = None,
@@ -178,7 +175,6 @@ def explore(
     )
 
 
-@app.command(sort_key=6, help_epilogue="")
 def serve(
     model: Named,
     /,
@@ -241,7 +237,6 @@ def serve(
     )
 
 
-@app.command(sort_key=7, help_epilogue="")
 def evaluate(
     model: Named,
     /,

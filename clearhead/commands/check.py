@@ -14,19 +14,19 @@ from pydantic import JsonValue
 from clearhead.analysis.comparison import CLOSE, LOGITS, Difference, differences, reference_states, sample, states
 from clearhead.api import CONFIG, Model, load
 from clearhead.api.sidecars import unread
+from clearhead.checkpoints.families import family_of
+from clearhead.checkpoints.families.gguf import content_of, described
+from clearhead.checkpoints.families.verdicts import OPENS
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json, shown
+from clearhead.checkpoints.weights.fields import ANOTHER, Decision
+from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
+from clearhead.checkpoints.weights.hub import locate
+from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.commands import tell
 from clearhead.commands.check_answers import Answer, answers
 from clearhead.commands.verdict import fields, judge, show
 from clearhead.config import ClassificationHead, TokenInput, VectorHead
 from clearhead.errors import NumericError, UserError
-from clearhead.families import family_of
-from clearhead.families.gguf import content_of, described
-from clearhead.families.verdicts import OPENS
-from clearhead.weights.documents import CONFIG_LIMIT, read_json, shown
-from clearhead.weights.fields import ANOTHER, Decision
-from clearhead.weights.gguf_file import GgufFile, gguf_in
-from clearhead.weights.hub import locate
-from clearhead.weights.modules import network_folder
 
 LENGTHS = (12, 7)
 

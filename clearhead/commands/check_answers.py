@@ -12,12 +12,12 @@ from torch import Tensor
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import Model
+from clearhead.checkpoints.weights.documents import short, shown
+from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.config import ClassificationHead, Continuous, LanguageHead, TaggingHead
 from clearhead.generation import complete
 from clearhead.generation.settings import GREEDY, changed
-from clearhead.weights.documents import short, shown
-from clearhead.weights.gguf_file import gguf_in
-from clearhead.weights.modules import network_folder
 
 TEXTS = (
     *("The quick brown fox doesn't jump.", "  two  spaces", "Étude in ÉTÉ, 1999!", "中文 and 日本語", "a\tb\nc"),

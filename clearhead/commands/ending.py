@@ -13,7 +13,7 @@ def leave_unless(has_ended: bool) -> None:
     For a `finally`. Python's own end would wait for such a thread, or crash under it.
     """
     reason = sys.exception()
-    told = None if reason is None else explained(reason, "")
+    told = None if reason is None else explained(reason)
     if told is not None and not has_ended:
         message, code = told
         tell(message)

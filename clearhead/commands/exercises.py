@@ -7,9 +7,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clearhead.checkpoints.weights.documents import shown
 from clearhead.commands import tell
 from clearhead.errors import UserError
-from clearhead.weights.documents import shown
 
 if TYPE_CHECKING:
     from clearhead.lab.exercises.grading import Grade, Graded

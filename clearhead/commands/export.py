@@ -13,12 +13,12 @@ from typing import Literal
 
 from clearhead.api import Model, load
 from clearhead.api.saving import SHARD_BYTES
+from clearhead.checkpoints.families import HeadMap, family_for
+from clearhead.checkpoints.weights.hub import locate
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
-from clearhead.families import HeadMap, family_for
 from clearhead.storage.disk import temporary_name
 from clearhead.storage.manifest import sync
-from clearhead.weights.hub import locate
 
 ExportFormat = Literal["hf", "peft", "ctranslate2", "onnx", "gguf"]
 

@@ -9,20 +9,20 @@ from torch import Tensor
 
 from clearhead.analysis import comparison
 from clearhead.api import Model, gguf
+from clearhead.checkpoints.families import FAMILIES, family_of
+from clearhead.checkpoints.families.family import canonical
+from clearhead.checkpoints.families.gguf import Written, described, known, written
+from clearhead.checkpoints.families.gguf_angles import Content
+from clearhead.checkpoints.weights import mapping
+from clearhead.checkpoints.weights.documents import short
+from clearhead.checkpoints.weights.gguf_file import AT_ONCE
+from clearhead.checkpoints.weights.gguf_header import library
 from clearhead.commands import tell
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.families import FAMILIES, family_of
-from clearhead.families.family import canonical
-from clearhead.families.gguf import Written, described, known, written
-from clearhead.families.gguf_angles import Content
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
 from clearhead.text.formats.gguf_out import needs_whole, to_metadata
-from clearhead.weights import mapping
-from clearhead.weights.documents import short
-from clearhead.weights.gguf_file import AT_ONCE
-from clearhead.weights.gguf_header import library
 
 KINDS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
 FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}

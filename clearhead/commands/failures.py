@@ -5,7 +5,7 @@ from cyclopts import CycloptsError
 from clearhead.errors import OutOfMemory, UserError, is_memory
 
 
-def explained(error: BaseException, command: str) -> tuple[str, int] | None:
+def explained(error: BaseException) -> tuple[str, int] | None:
     """The message for an error, in one line, and the exit code; None for a bug of ours."""
     match error:
         case OutOfMemory():
@@ -18,7 +18,7 @@ def explained(error: BaseException, command: str) -> tuple[str, int] | None:
         case UserError():
             return str(error), error.exit_code
         case CycloptsError():
-            usage = " ".join(filter(None, ("clearhead", command, "--help")))
+            usage = " ".join(("clearhead", *(error.command_chain or ()), "--help"))
             return str(UserError(f"{' '.join(str(error).split())} See {usage}")), 2
         case KeyboardInterrupt():
             return "stopped by Ctrl-C", 130

@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 
 from clearhead.api import load
+from clearhead.checkpoints.weights.hub import locate
+from clearhead.checkpoints.weights.upload import upload
 from clearhead.commands import tell
-from clearhead.weights.hub import locate
-from clearhead.weights.upload import upload
 
 
 def push_command(name: str, repository: str, *, private: bool, revision: str | None) -> None:

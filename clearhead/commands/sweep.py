@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from clearhead.checkpoints.weights.documents import read_json
 from clearhead.commands import tell
 from clearhead.errors import NumericError, UserError
 from clearhead.storage.run_files import BEST
 from clearhead.training.metrics_log import read_metrics
-from clearhead.weights.documents import read_json
 
 Values = tuple[tuple[str, str], ...]
 """The fields of one run with their values."""

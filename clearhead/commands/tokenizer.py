@@ -7,6 +7,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from clearhead.api import gguf, model_folder
+from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.hub import locate
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines
 from clearhead.errors import UserError, pasted
@@ -14,8 +16,6 @@ from clearhead.recipe import explain
 from clearhead.recipe.data import TextFiles
 from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights.gguf_file import gguf_in
-from clearhead.weights.hub import locate
 
 _config: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
 

@@ -9,20 +9,20 @@ from typing import Any
 from pydantic import JsonValue
 
 from clearhead.api import CONFIG, read_config
+from clearhead.checkpoints.families import family_of
+from clearhead.checkpoints.families.unknown import listed
+from clearhead.checkpoints.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json, shown
+from clearhead.checkpoints.weights.elsewhere import ADAPTER, refuse_other_form
+from clearhead.checkpoints.weights.fields import ANOTHER, Decision
+from clearhead.checkpoints.weights.hub import fetched_config, local_folder
+from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
+from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.commands import tell
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import family_of
-from clearhead.families.unknown import listed
-from clearhead.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
 from clearhead.json_text import JsonObject
 from clearhead.model.shapes import unallocated
-from clearhead.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json, shown
-from clearhead.weights.elsewhere import ADAPTER, refuse_other_form
-from clearhead.weights.fields import ANOTHER, Decision
-from clearhead.weights.hub import fetched_config, local_folder
-from clearhead.weights.legacy import BIN, BIN_INDEX
-from clearhead.weights.modules import network_folder
 
 
 @dataclass(frozen=True)

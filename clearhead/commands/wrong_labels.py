@@ -13,6 +13,7 @@ import numpy as np
 
 from clearhead import recipe as recipes
 from clearhead.api import Model, model_folder
+from clearhead.checkpoints.weights.documents import read_json
 from clearhead.commands import tell
 from clearhead.commands.changes import tables_given
 from clearhead.commands.doubts import Doubts, doubts, require_cleanlab
@@ -22,7 +23,7 @@ from clearhead.data.splits import hold_out
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
-from clearhead.model.numbers import settled
+from clearhead.model.target_scaling import settled
 from clearhead.runs import begin
 from clearhead.storage.disk import replace_file
 from clearhead.tasks.classification.data import LabelledText, names_of
@@ -33,7 +34,6 @@ from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Ended
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from clearhead.weights.documents import read_json
 
 LIST, TOP = "wrong_labels.jsonl", 20
 """The file of the list, and how many of it are printed."""

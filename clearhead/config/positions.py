@@ -164,7 +164,7 @@ class Disentangled(_NoEnd, _AnyWidth):
     """Normalise the vectors."""
 
     @property
-    def reach(self) -> int:
+    def span(self) -> int:
         """Vectors for each direction."""
         return self.n_buckets or self.max_distance
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from clearhead.checkpoints.weights.documents import AGAIN, LIMIT, read_json, shown, size_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError, reason
 from clearhead.explorer.recording import codecs
@@ -20,7 +21,6 @@ from clearhead.model.record import masks_of, ops_of
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import verify
 from clearhead.storage.tensors import check_finite
-from clearhead.weights.documents import AGAIN, LIMIT, read_json, shown, size_of
 
 __all__ = ["open", "record", "save"]
 

@@ -14,11 +14,12 @@ from clearhead.generation import screening
 from clearhead.generation.compiled import Compiled
 from clearhead.generation.recorded import MOST_ROWS, NotRepeatedError, Recorded, room_for
 from clearhead.generation.threads import threads_of, using
-from clearhead.model import Tokens, Transformer, packing
+from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.cache import GrowingCache
+from clearhead.model.fast import packing
+from clearhead.model.fast.snapshot import Code, Snapshot, obstacle, watching
 from clearhead.model.mode import Evaluating
-from clearhead.model.snapshot import Code, Snapshot, obstacle, watching
 from clearhead.trace import tracing, watched
 
 PATIENCE = 16

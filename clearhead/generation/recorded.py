@@ -18,8 +18,8 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.cache import Cache, FixedCache
 from clearhead.model.experts import Mixture
-from clearhead.model.int8 import RoundedRows
-from clearhead.model.joint import JointPart
+from clearhead.model.fast.fused_qkv import FusedQKVPart
+from clearhead.model.fast.int8 import RoundedRows
 from clearhead.model.linear import shared_copy
 
 ROOM, LEAST_ROOM, MOST_ROWS = 256, 64, 8
@@ -200,7 +200,7 @@ class _Whole(nn.Module):
 
 def _reads_numbers(part: nn.Module) -> bool:
     """Whether the Python code of a part depends on numbers that it computes."""
-    part = part.joint.module if isinstance(part, JointPart) else part
+    part = part.fused.module if isinstance(part, FusedQKVPart) else part
     return isinstance(part, RoundedRows | Mixture)
 
 

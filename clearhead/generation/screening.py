@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.model import Transformer
+from clearhead.model.fast.autotune import Run, autotune, recall_tuned
+from clearhead.model.fast.int8 import LEVELS, TINY, levels, low_byte, middle, prepacked, product, sums_are_exact
+from clearhead.model.fast.packing import fingerprint
+from clearhead.model.fast.snapshot import obstacle
 from clearhead.model.heads import LanguageHead
-from clearhead.model.int8 import LEVELS, TINY, levels, low_byte, middle, prepacked, product, sums_are_exact
 from clearhead.model.linear import LinearMap, effective_weight, is_plain, shared_copy
-from clearhead.model.packing import fingerprint
-from clearhead.model.quickest import Run, answered, quickest
-from clearhead.model.snapshot import obstacle
 
 WORTH_SCREENING = 1 << 22
 """Smallest size of an output matrix, in numbers, for which screening may pay (docs/inference.md)."""
@@ -175,7 +175,7 @@ def screened(network: Transformer, fast: Transformer) -> Screened | None:
     which compares a fingerprint of every byte and makes a new one of what has changed. `forget` frees it.
     """
     linear = None if obstacle(network) else _screenable(network)
-    if linear is None or answered(_question(linear), WAYS) == "whole":
+    if linear is None or recall_tuned(_question(linear), WAYS) == "whole":
         return None
     mark, output = fingerprint(linear.weight.detach()), _output(fast)
     known, screen = _kept.get(linear, (None, None))
@@ -183,7 +183,7 @@ def screened(network: Transformer, fast: Transformer) -> Screened | None:
         screen = Screen(linear)
     x = linear.weight.detach()[:1]
     runs: dict[str, Run] = {"whole": lambda: output(x).argmax(-1), "screened": lambda: screen(x)}
-    if quickest(_question(linear), {way: lambda way=way: runs[way] for way in WAYS}) == "whole":
+    if autotune(_question(linear), {way: lambda way=way: runs[way] for way in WAYS}) == "whole":
         return None
     _kept[linear] = mark, screen
     return _with(fast, screen)
@@ -192,7 +192,7 @@ def screened(network: Transformer, fast: Transformer) -> Screened | None:
 def ready(network: Transformer, fast: Transformer) -> Screened | None:
     """What `screened` makes, if it needs no timing and no new screen; otherwise None."""
     linear = _screenable(network)
-    if linear is None or linear not in _kept or answered(_question(linear), WAYS) == "whole":
+    if linear is None or linear not in _kept or recall_tuned(_question(linear), WAYS) == "whole":
         return None
     known, screen = _kept[linear]
     return _with(fast, screen) if known == fingerprint(linear.weight.detach()) else None

@@ -20,7 +20,7 @@ from clearhead.generation.drafting import Drafter, Guess, NetworkDrafter
 from clearhead.generation.pace import Pace
 from clearhead.generation.sampling import History
 from clearhead.model import Tokens, Transformer
-from clearhead.model.snapshot import Snapshot, watching
+from clearhead.model.fast.snapshot import Snapshot, watching
 from clearhead.trace import watched
 
 MOST = 16

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from clearhead.model import Transformer
+from clearhead.model.fast.autotune import Run, autotune, recall_tuned
+from clearhead.model.fast.packing import WORTH_PACKING
 from clearhead.model.linear import LinearMap
-from clearhead.model.packing import WORTH_PACKING
-from clearhead.model.quickest import Run, answered, quickest
 
 LARGEST = 1 << 26
 """Numbers of the largest matrix that is timed."""
@@ -51,7 +51,7 @@ def threads_of(network: Transformer, rows: int, *, measure: bool) -> int:
     shapes = ", ".join(f"{kind} {out} x {width}" for kind, out, width in sorted(maps))
     ways = {str(n): lambda n=n: with_threads(n) for n in (own, 1)}
     question = f"threads for {rows} rows of {shapes}"
-    return int((quickest(question, ways) if measure else answered(question, ways)) or own)
+    return int((autotune(question, ways) if measure else recall_tuned(question, ways)) or own)
 
 
 @contextmanager

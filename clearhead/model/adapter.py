@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from clearhead.config import LanguageHead
 from clearhead.config.adapter import AdapterConfig, Bits
 from clearhead.errors import UserError
-from clearhead.model.dropout import dropout
-from clearhead.model.grouped import GroupedLinear
+from clearhead.model.fast.dropout import dropout
+from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.model.linear import LinearMap, effective_weight, is_plain
 from clearhead.model.transformer import Transformer
 

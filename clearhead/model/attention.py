@@ -7,20 +7,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
+from clearhead.model.attention_bias import AttentionBias, BiasSteps
 from clearhead.model.attention_ops import softmax
 from clearhead.model.cache import KeyValues
 from clearhead.model.distances import distance_scores
-from clearhead.model.division import Division
-from clearhead.model.dropout import dropout
 from clearhead.model.encoding import PositionEncoding
+from clearhead.model.fast.blocked_attention import TILE, blocked_attention
+from clearhead.model.fast.dropout import dropout
+from clearhead.model.fast.tensor_parallel import Division
 from clearhead.model.latent import Latents, joined
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight, narrowed
 from clearhead.model.mode import Part
 from clearhead.model.norm import Norm, build_norm
 from clearhead.model.ops import Steps
-from clearhead.model.reach import Reach, ReachSteps
-from clearhead.model.tiles import TILE, tiled_attention
 from clearhead.trace import looked_at, tap, tell_padding, tracing
 
 Kernel = Literal["auto", "explicit", "fused"]
@@ -111,7 +111,7 @@ class Attention(Part):
         self,
         x: Tensor,
         layout: Layout,
-        reach: Reach,
+        attn_bias: AttentionBias,
         *,
         memory: tuple[Tensor, Layout] | None = None,
         cache: KeyValues | None = None,
@@ -121,35 +121,35 @@ class Attention(Part):
 
         With `onto`, made by `layout.only`, the result has only the cells of that layout.
         """
-        tell_padding(t=layout.valid, s=reach.valid)
+        tell_padding(t=layout.valid, s=attn_bias.valid)
         x = narrowed(x, self.q, self.k, self.v)
         made = x if self.latent is None else self.latent.queries(x)
         q = self.project((self.q, self.q_norm), made, layout, self.n_heads)
         if memory is not None and cache is not None and cache.k is not None and cache.v is not None:
             k, v = cache.k, cache.v
         else:
-            k, v = self.keys_and_values(*(memory or (x, layout)), reach)
+            k, v = self.keys_and_values(*(memory or (x, layout)), attn_bias)
             if cache is not None:
                 k, v = cache.append(k, v)
-        q = q if reach.rotation is None else reach.rotation(q)
+        q = q if attn_bias.rotation is None else attn_bias.rotation(q)
         n = q.shape[0] // k.shape[0]  # The beams of an input read one memory.
         if n > 1 and tracing():
-            k, v, reach, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), reach.repeated(n), 1
+            k, v, attn_bias, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), attn_bias.repeated(n), 1
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
         explicit = self.distance is not None or is_explicit(
             self.kernel, k.shape[2], q.device, soft_cap=self.soft_cap, sinks=self.sinks is not None
         )
-        z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, reach, group)
+        z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, attn_bias, group)
         return self.combine(_apart(z, n), onto or layout)
 
-    def keys_and_values(self, source: Tensor, layout: Layout, reach: Reach) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self, source: Tensor, layout: Layout, attn_bias: AttentionBias) -> tuple[Tensor, Tensor]:
         """b s d (or packed m d) -> b h s k each, keys rotated, and 0 in padding."""
         made, shared = (source, None) if self.latent is None else self.latent.keys(source)
         made = narrowed(made, self.k, self.v)
         k = self.project((self.k, self.k_norm), made, layout, self.n_kv_heads)
         k = k if shared is None else joined(layout.unpack(shared)[:, None], k)
-        k = k if reach.rotation is None else reach.rotation(k)
+        k = k if attn_bias.rotation is None else attn_bias.rotation(k)
         return layout.blank(k), layout.blank(self.project((self.v, None), made, layout, self.n_kv_heads))
 
     def project(self, by: tuple[nn.Module, Norm | None], x: Tensor, layout: Layout, heads: int) -> Tensor:
@@ -163,7 +163,7 @@ class Attention(Part):
         # Before padding is inserted, because a norm of zeros may be anything.
         return by_heads(layout.unpack(norm(x.unflatten(-1, (heads, -1))).flatten(-2)), heads)
 
-    def explicit(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
+    def explicit(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: AttentionBias, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""
         if group > 1:
             k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -171,26 +171,28 @@ class Attention(Part):
         if in_16_bits:  # The product would copy them anyway, and slowly where it reads them transposed.
             q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         scaled = q * self.scale
-        if self.is_tiled(q, k, reach):
-            assert reach.mask is not None
+        if self.uses_blocks(q, k, attn_bias):
+            assert attn_bias.mask is not None
             rate = self.dropout if self.training else 0.0
-            return tiled_attention(scaled, k, v, reach.mask, reach.unreachable, is_causal=reach.causal, rate=rate)
+            return blocked_attention(
+                scaled, k, v, attn_bias.mask, attn_bias.unreachable, is_causal=attn_bias.causal, rate=rate
+            )
         scores = scaled @ k.mT
         if self.soft_cap is not None:
             scores = self.soft_cap * (scores / self.soft_cap).tanh()
-        if reach.score_bias is not None:
-            scores = scores + reach.score_bias
-        if self.distance is not None and reach.relation is not None:
-            scores = scores + self.distance(scaled, k, reach.relation, (self.q, self.k))
+        if attn_bias.score_bias is not None:
+            scores = scores + attn_bias.score_bias
+        if self.distance is not None and attn_bias.relation is not None:
+            scores = scores + self.distance(scaled, k, attn_bias.relation, (self.q, self.k))
         scores = tap(self, "scores", scores, "b h t s")
         # 0 and -inf are exact in any type, and a float32 mask would make all that follows float32.
-        mask = None if reach.mask is None else reach.mask.to(scores.dtype)
+        mask = None if attn_bias.mask is None else attn_bias.mask.to(scores.dtype)
         masked = tap(self, "masked", scores if mask is None else scores + mask, "b h t s")
         # In the scores' own type: softmax sums in float32 anyway, and autocast would copy every weight twice.
         with torch.autocast(q.device.type, enabled=False):
             weights = softmax(masked, self.sinks).to(v.dtype)
-        if reach.unreachable is not None:
-            weights = weights.masked_fill(reach.unreachable, 0.0)
+        if attn_bias.unreachable is not None:
+            weights = weights.masked_fill(attn_bias.unreachable, 0.0)
         weights = tap(self, "weights", weights, "b h t s")
         return dropout(weights, self.dropout, self.training) @ v
 
@@ -199,18 +201,24 @@ class Attention(Part):
         """Whether scores are products, to which at most a position adds something."""
         return self.soft_cap is None and self.sinks is None and self.distance is None
 
-    def is_tiled(self, q: Tensor, k: Tensor, reach: Reach) -> bool:
+    def uses_blocks(self, q: Tensor, k: Tensor, attn_bias: AttentionBias) -> bool:
         """Whether training computes tiles of queries, for which later keys do not exist."""
         is_learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-        if not is_learning or tracing() or torch.compiler.is_compiling() or not reach.is_lower or reach.mask is None:
+        if (
+            not is_learning
+            or tracing()
+            or torch.compiler.is_compiling()
+            or not attn_bias.is_lower
+            or attn_bias.mask is None
+        ):
             return False
-        return self.has_plain_scores and reach.score_bias is None and k.shape[2] >= 2 * TILE
+        return self.has_plain_scores and attn_bias.score_bias is None and k.shape[2] >= 2 * TILE
 
-    def fused(self, q: Tensor, k: Tensor, v: Tensor, reach: Reach, group: int) -> Tensor:
+    def fused(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: AttentionBias, group: int) -> Tensor:
         """The same by PyTorch's fused kernel, which does not expose the scores."""
-        mask = None if reach.causal and reach.score_bias is None else reach.mask
-        if reach.score_bias is not None:
-            mask = reach.score_bias if mask is None else mask + reach.score_bias
+        mask = None if attn_bias.causal and attn_bias.score_bias is None else attn_bias.mask
+        if attn_bias.score_bias is not None:
+            mask = attn_bias.score_bias if mask is None else mask + attn_bias.score_bias
         width = max(self.d_head, self.d_value)
         z = F.scaled_dot_product_attention(
             _as_wide(q, width),
@@ -218,11 +226,11 @@ class Attention(Part):
             _as_wide(v, width),
             attn_mask=None if mask is None else mask.to(q.dtype),
             dropout_p=self.dropout if self.training else 0.0,
-            is_causal=reach.causal and mask is None,
+            is_causal=attn_bias.causal and mask is None,
             scale=self.scale,
             enable_gqa=group > 1,
         )[..., : self.d_value]
-        return z if reach.unreachable is None else z.masked_fill(reach.unreachable, 0.0)
+        return z if attn_bias.unreachable is None else z.masked_fill(attn_bias.unreachable, 0.0)
 
     def combine(self, z: Tensor, layout: Layout) -> Tensor:
         """b h t k -> b t d: out = sum_h z_h W_O^h + bias, one product unless a trace reads each head's share."""
@@ -234,7 +242,7 @@ class Attention(Part):
         out = heads.sum(1) if self.out.bias is None else heads.sum(1) + self.out.bias
         return tap(self, "out", out, "b t d")
 
-    def steps(self, to: Steps, path: str, x: str, reach: ReachSteps, *, memory: str | None = None) -> str:
+    def steps(self, to: Steps, path: str, x: str, attn_bias: BiasSteps, *, memory: str | None = None) -> str:
         """List the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             source, shared = (x if memory is None else memory), None
@@ -242,13 +250,13 @@ class Attention(Part):
                 x = self.latent.query_steps(to, f"{path}.latent", x)
                 source, shared = self.latent.key_steps(to, f"{path}.latent", source, f"{path}.k")
             n, d = self.n_kv_heads, self.d_key
-            q = self.side_steps(to, f"{path}.q", x, (self.q, self.q_norm), (self.n_heads, self.d_head), reach)
-            k = self.side_steps(to, f"{path}.k", source, (self.k, self.k_norm), (n, d), reach, shared=shared)
+            q = self.side_steps(to, f"{path}.q", x, (self.q, self.q_norm), (self.n_heads, self.d_head), attn_bias)
+            k = self.side_steps(to, f"{path}.k", source, (self.k, self.k_norm), (n, d), attn_bias, shared=shared)
             v = self.side_steps(to, f"{path}.v", source, (self.v, None), (n, self.d_value), None)
-            if to.explicit.get(reach.keys, True) or not has_kernel(
-                self.soft_cap, reach.positions, sinks=self.sinks is not None
+            if to.explicit.get(attn_bias.keys, True) or not has_kernel(
+                self.soft_cap, attn_bias.positions, sinks=self.sinks is not None
             ):
-                z = self.explicit_steps(to, path, (q, k, v), reach)
+                z = self.explicit_steps(to, path, (q, k, v), attn_bias)
             else:
                 z = self.fused_steps(to, path, (q, k, v))
             heads = to.do(f"{path}.heads", "project", z, weights=(f"{path}.out.weight",))
@@ -267,7 +275,7 @@ class Attention(Part):
 
     def side_steps(
         self, to: Steps, at: str, x: str, by: tuple[nn.Module, Norm | None], grid: tuple[int, int],
-        reach: ReachSteps | None, *, shared: str | None = None,
+        attn_bias: BiasSteps | None, *, shared: str | None = None,
     ) -> str:  # fmt: skip
         """List the ops of `project`, for heads and their width, and of a reach's rotation; returns the address `at`.
 
@@ -281,11 +289,11 @@ class Attention(Part):
         x = to.do(f"{at}.split", "split", x, by={"heads": heads, **by_width})
         x = x if norm is None or whole else norm.steps(to, f"{at}_norm", x)
         x = x if shared is None else to.do(f"{at}.joined", "join", shared, x, by={"width": self.d_head - width})
-        if (reach is None or reach.rotated(to, at, x) is None) and norm is not None and not whole:
+        if (attn_bias is None or attn_bias.rotated(to, at, x) is None) and norm is not None and not whole:
             return to.do(at, "copy", x)
         return to.named(at)
 
-    def explicit_steps(self, to: Steps, path: str, qkv: tuple[str, str, str], reach: ReachSteps) -> str:
+    def explicit_steps(self, to: Steps, path: str, qkv: tuple[str, str, str], attn_bias: BiasSteps) -> str:
         """List the ops of `explicit`; returns the address of z."""
         q, k, v = qkv
         group = self.n_heads // self.n_kv_heads
@@ -296,13 +304,13 @@ class Attention(Part):
         scores = to.capped(f"{path}.scores.capped", scores, self.soft_cap)
         if self.distance is not None:
             maps = (self.q, f"{path}.q"), (self.k, f"{path}.k")
-            scores = self.distance.steps(to, f"{path}.distance", scores, (q, k), maps, reach)
-        is_plain = reach.biased(to, f"{path}.scores", scores) == scores and self.has_plain_scores
-        masked = to.do(f"{path}.masked", "mask", to.named(f"{path}.scores"), how=reach.mask)
+            scores = self.distance.steps(to, f"{path}.distance", scores, (q, k), maps, attn_bias)
+        is_plain = attn_bias.biased(to, f"{path}.scores", scores) == scores and self.has_plain_scores
+        masked = to.do(f"{path}.masked", "mask", to.named(f"{path}.scores"), how=attn_bias.mask)
         sinks = () if self.sinks is None else (f"{path}.sinks",)
         by: dict[str, float] = {}
-        if to.training and is_plain and to.masks[reach.mask].causal:
-            by = {"tile": TILE, "again": float(to.recomputed)}
+        if to.training and is_plain and to.masks[attn_bias.mask].causal:
+            by = {"tile": TILE, "again": float(to.selective)}
         weights = to.do(f"{path}.weights", "softmax", masked, weights=sinks, by=by)
         if to.training:
             weights = to.do(f"{weights}.cast", "cast", weights, v)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clearhead.model.fast.blocked_attention import TILE
 from clearhead.model.ops import (
     KINDS,
     Call,
@@ -18,7 +19,6 @@ from clearhead.model.ops import (
     only_sized,
     product_flops,
 )
-from clearhead.model.tiles import TILE
 
 SHORT = 64
 """Keys below which a CPU takes the softmax of 16-bit scores in float32 (docs/log.md)."""

@@ -4,13 +4,13 @@ from torch import Tensor
 
 from clearhead.config import StackConfig
 from clearhead.model.attention import Attention
+from clearhead.model.attention_bias import AttentionBias, BiasSteps
 from clearhead.model.cache import BlockCache
 from clearhead.model.experts import Mixture
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
 from clearhead.model.mode import Part
 from clearhead.model.ops import Steps
-from clearhead.model.reach import Reach, ReachSteps
 from clearhead.model.residual import LayerScale, Residual
 from clearhead.trace import tap
 
@@ -42,10 +42,10 @@ class Block(Part):
         self,
         x: Tensor,
         layout: Layout,
-        reach: Reach,
+        attn_bias: AttentionBias,
         *,
         memory: Memory | None = None,
-        memory_reach: Reach | None = None,
+        memory_bias: AttentionBias | None = None,
         cache: BlockCache | None = None,
         onto: Layout | None = None,
     ) -> Tensor:
@@ -53,12 +53,12 @@ class Block(Part):
         whole = layout
 
         def attend(x: Tensor) -> Tensor:
-            return _scaled(self.attn(x, whole, reach, cache=cache and cache.attn, onto=onto), self.attn_scale)
+            return _scaled(self.attn(x, whole, attn_bias, cache=cache and cache.attn, onto=onto), self.attn_scale)
 
         def attend_memory(x: Tensor) -> Tensor:
             assert self.cross is not None
-            assert memory_reach is not None
-            read = self.cross(x, layout, memory_reach, memory=memory, cache=cache and cache.cross)
+            assert memory_bias is not None
+            read = self.cross(x, layout, memory_bias, memory=memory, cache=cache and cache.cross)
             return _scaled(read, self.cross_scale)
 
         def feed_forward(x: Tensor) -> Tensor:
@@ -80,12 +80,20 @@ class Block(Part):
         x = self.residual(x, feed_forward, (self.ffn_norm, self.ffn_out_norm), self.training, reads=reads)
         return tap(self, "resid_post", x, "b t d")
 
-    def steps(self, to: Steps, path: str, x: str, reach: ReachSteps, *, memory: tuple[str, ReachSteps] | None) -> str:
+    def steps(
+        self,
+        to: Steps,
+        path: str,
+        x: str,
+        attn_bias: BiasSteps,
+        *,
+        memory: tuple[str, BiasSteps] | None,
+    ) -> str:
         """List the ops of `forward`; returns the address of the result."""
 
         def attend(x: str) -> str:
             return _scale_steps(
-                to, f"{path}.attn_scale", self.attn.steps(to, f"{path}.attn", x, reach), self.attn_scale
+                to, f"{path}.attn_scale", self.attn.steps(to, f"{path}.attn", x, attn_bias), self.attn_scale
             )
 
         def attend_memory(x: str) -> str:

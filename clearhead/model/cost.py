@@ -11,9 +11,9 @@ from math import prod
 
 from clearhead.config import Continuous, ModelConfig, NoHead, VectorHead
 from clearhead.model import attention
+from clearhead.model.fast.activation_checkpointing import ACTIVATIONS
 from clearhead.model.norm import Norm
 from clearhead.model.ops import KINDS, Sized, Sizes, Steps, op_weights
-from clearhead.model.recomputed import ACTIVATIONS
 from clearhead.model.transformer import Stack, Transformer
 
 MEMORY, STATES = "memory", "states"
@@ -68,15 +68,15 @@ class Component:
 
 
 def parts(
-    network: Transformer, source: int, target: int, *, explicit: bool | None = None, recomputed: bool = False
+    network: Transformer, source: int, target: int, *, explicit: bool | None = None, selective: bool = False
 ) -> list[Component]:
     """Every component in order of computation, on a source and a target of these lengths.
 
-    `explicit`: how attention is computed; default: as on a CPU. `recomputed`: as in training inside `recomputed`.
+    `explicit`: how attention is computed; default: as on a CPU. `selective`: with `selective_checkpointing`.
     """
     lengths = {"encoder": source, "decoder": target}
     single, lowered = (
-        _walk(network, lengths, explicit, lowers=lowers, recomputed=recomputed) for lowers in (False, True)
+        _walk(network, lengths, explicit, lowers=lowers, selective=selective) for lowers in (False, True)
     )
     found = list(_components(network, lengths))
     costs: list[list[Counter[Component]]] = []
@@ -240,11 +240,11 @@ def _represented(stack: Stack) -> Counter[int]:
 
 
 def _walk(
-    network: Transformer, lengths: Mapping[str, int], explicit: bool | None, *, lowers: bool, recomputed: bool = False
+    network: Transformer, lengths: Mapping[str, int], explicit: bool | None, *, lowers: bool, selective: bool = False
 ) -> _Walk:
     """Counts op by op. With `lowers`, matrix products read and make bfloat16, as under autocast."""
     by_step = {name: n <= attention.EXPLICIT_UP_TO if explicit is None else explicit for name, n in lengths.items()}
-    steps, again = Steps(training=True, explicit=by_step, recomputed=recomputed), set[Sizes]()
+    steps, again = Steps(training=True, explicit=by_step, selective=selective), set[Sizes]()
     network.steps(steps, layers={layer for stack in network.stacks().values() for layer in _represented(stack)})
     walk, copies = _Walk(_inputs(network, lengths)), dict[tuple[str, str], Sizes]()
     shapes = {name: tuple(weight.shape) for name, weight in op_weights(network).items()}
@@ -259,7 +259,7 @@ def _walk(
             call.out = replace(call.out, shared=True)
         walk.values[op.out] = call.out
         walk.flops_of(is_shared)[owner] += kind.flops(call) if kind.flops else 0
-        if recomputed and op.op == "activation" and op.how in ACTIVATIONS:
+        if selective and op.op == "activation" and op.how in ACTIVATIONS:
             again.add(call.out)
         for one in (one for one in kind.saves(call) if one not in again):
             walk.saved[one if one.shared or not is_shared else replace(one, shared=True)] = owner

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.model.division import Division
-from clearhead.model.dropout import dropout
+from clearhead.model.attention_bias import BiasSteps
 from clearhead.model.encoding import NotAdded, NotScored, NotTurned, Relation, bucket
+from clearhead.model.fast.dropout import dropout
+from clearhead.model.fast.tensor_parallel import Division
 from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
-from clearhead.model.reach import ReachSteps
 from clearhead.trace import tap
 
 Maps = tuple[tuple[nn.Module, str], tuple[nn.Module, str]]
@@ -27,7 +27,7 @@ class DisentangledEncoding(NotAdded, NotTurned, NotScored):
     def __init__(self, config: c.Disentangled, stack: c.StackConfig) -> None:
         super().__init__()
         self.config = config
-        self.table = nn.Embedding(2 * config.reach, stack.d_model)
+        self.table = nn.Embedding(2 * config.span, stack.d_model)
         self.norm = build_norm(stack, axes="b r d") if config.norm else None
 
     def relation(self, query: Tensor, key: Tensor) -> Relation:
@@ -49,8 +49,8 @@ def distance_rows(distance: Tensor, n_buckets: int | None, max_distance: int) ->
         away = distance.abs().clamp(min=max(exact - 1, 1)).float()
         far = torch.ceil(torch.log(away / exact) / growth * (exact - 1)).long() + exact
         distance = torch.where(distance.abs() <= exact, distance, far * distance.sign())
-    reach = n_buckets or max_distance
-    return (distance + reach).clamp(0, 2 * reach - 1)
+    span = n_buckets or max_distance
+    return (distance + span).clamp(0, 2 * span - 1)
 
 
 class DistanceScores(Part):
@@ -91,9 +91,9 @@ class DistanceScores(Part):
         x = x.unflatten(-1, (-1, self.d_head)).transpose(0, 1)
         return x if len(x) == heads else x.repeat_interleave(heads // len(x), 0)
 
-    def steps(self, to: Steps, path: str, scores: str, qk: tuple[str, str], maps: Maps, reach: ReachSteps) -> str:
+    def steps(self, to: Steps, path: str, scores: str, qk: tuple[str, str], maps: Maps, attn_bias: BiasSteps) -> str:
         """List the ops of `forward` and their sum with `scores`; returns its address."""
-        (q, k), states, numbers = qk, reach.states, reach.numbers
+        (q, k), states, numbers = qk, attn_bias.states, attn_bias.numbers
         (q_map, q_path), (k_map, k_path) = maps
         with to.inside(path):
             states = to.dropout(states, self.dropout, out=f"{path}.dropped")
@@ -172,13 +172,13 @@ class LayerBias(Part):
         """-> b|1 h t s"""
         return self.table(relation.rows).permute(0, 3, 1, 2)
 
-    def steps(self, to: Steps, path: str, scores: str, qk: tuple[str, str], maps: Maps, reach: ReachSteps) -> str:
+    def steps(self, to: Steps, path: str, scores: str, qk: tuple[str, str], maps: Maps, attn_bias: BiasSteps) -> str:
         """List the ops of `forward` and their sum with `scores`; returns its address."""
-        assert isinstance(reach.positions, LayerBiasEncoding)
+        assert isinstance(attn_bias.positions, LayerBiasEncoding)
         by: dict[str, float] = {"buckets": self.config.n_buckets, "distance": self.config.max_distance}
-        table, how = (f"{path}.table.weight",), "past" if reach.positions.causal else "both"
+        table, how = (f"{path}.table.weight",), "past" if attn_bias.positions.causal else "both"
         with to.inside(path):
-            found = to.do(f"{path}.bias", "relative_bias", reach.numbers, weights=table, by=by, how=how)
+            found = to.do(f"{path}.bias", "relative_bias", attn_bias.numbers, weights=table, by=by, how=how)
             return to.do(f"{path}.with_bias", "add", scores, found)
 
 

@@ -11,8 +11,8 @@ from clearhead.config import FrameInput, PatchInput, StackConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.model.checks import look_up
 from clearhead.model.convolution import Around
-from clearhead.model.dropout import dropout
 from clearhead.model.encoding import PositionEncoding
+from clearhead.model.fast.dropout import dropout
 from clearhead.model.feedforward import activation_steps
 from clearhead.model.layout import Layout, Tokens
 from clearhead.model.mode import Part

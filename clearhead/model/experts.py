@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.model.balance import count
-from clearhead.model.dropout import dropout
+from clearhead.model.fast.dropout import dropout
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.linear import is_plain
 from clearhead.model.mode import Part

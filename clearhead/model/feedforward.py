@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
-from clearhead.model.division import Division
-from clearhead.model.dropout import dropout
+from clearhead.model.fast.dropout import dropout
+from clearhead.model.fast.tensor_parallel import Division
 from clearhead.model.linear import narrowed
 from clearhead.model.mode import Part
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, its_inputs

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.model.checks import check_labels
-from clearhead.model.dropout import dropout
+from clearhead.model.fast.dropout import dropout
 from clearhead.model.feedforward import ACTIVATIONS, activation_steps
 from clearhead.model.layout import Layout
 from clearhead.model.linear import LinearMap, effective_weight, has_weight
@@ -163,7 +163,7 @@ class ClassificationHead(OutputHead):
         self.output = nn.Linear(width, head.n_labels, bias=head.bias)
         self.distilled = nn.Linear(width, head.n_labels, bias=head.bias) if head.distilled else None
         self.unit = 1.0
-        """The factor on the numbers of a regression while it is trained (`model/numbers.py`)."""
+        """The factor on the numbers of a regression while it is trained (`model/target_scaling.py`)."""
 
     def logits(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b v, v the labels; padding never counts."""

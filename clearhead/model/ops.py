@@ -174,8 +174,8 @@ class Steps:
     explicit: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """Whether attention is listed step by step (the default), or as one op of a fused kernel. By the stack of
     the keys' states."""
-    recomputed: bool = False
-    """Whether training computes again what is quick to compute (`model/recomputed.py`)."""
+    selective: bool = False
+    """Whether training computes again what is quick to compute (`model/fast/activation_checkpointing.py`)."""
     ops: list[Op] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
     """The module that each op belongs to, by its path."""

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.model.checks import look_up
 from clearhead.model.distances import DisentangledEncoding, LayerBiasEncoding
-from clearhead.model.division import Division
 from clearhead.model.encoding import (
     NotAdded,
     NotRelated,
@@ -21,6 +20,7 @@ from clearhead.model.encoding import (
     Rotation,
     bucket,
 )
+from clearhead.model.fast.tensor_parallel import Division
 from clearhead.model.ops import KINDS, Call, Kind, Steps
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
-from clearhead.model.dropout import dropout
+from clearhead.model.fast.dropout import dropout
 from clearhead.model.mode import Part
 from clearhead.model.norm import Norm, build_norm
 from clearhead.model.ops import KINDS, Kind, Steps, its_inputs

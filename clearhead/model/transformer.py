@@ -13,12 +13,15 @@ from clearhead.config import LanguageHead, ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
 from clearhead.model.attention import Attention, Kernel, is_explicit
+from clearhead.model.attention_bias import AttentionBias, BiasSteps
 from clearhead.model.balance import counted_load, tell_layout
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache, GrowingCache
 from clearhead.model.checks import check_tokens
 from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.encoding import PositionEncoding
+from clearhead.model.fast.activation_checkpointing import keep_activations
+from clearhead.model.fast.snapshot import obstacle
 from clearhead.model.grids import encoding_of
 from clearhead.model.initialize import initialize
 from clearhead.model.layout import Layout, Tokens
@@ -27,9 +30,6 @@ from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
 from clearhead.model.positions import RotaryEncoding
-from clearhead.model.reach import Reach, ReachSteps
-from clearhead.model.recomputed import keeping
-from clearhead.model.snapshot import obstacle
 from clearhead.model.stems import build_embedding
 from clearhead.model.table import Table
 from clearhead.trace import HasAttached, tell_padding, tracing
@@ -122,18 +122,18 @@ class Stack(Part):
                 raise UserError(f"target: expected one row a source, {memory[1].grid[0]}, got {tokens.grid[0]}")
             memory = memory[1].blank(memory[0]), memory[1]
         x = self.embed(tokens, queries, self.positions.embedding(queries.positions))
-        reaches = {kind: self.reach(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)}
-        memory_reach = None if memory is None else Reach.between(queries, memory[1], dtype=x.dtype)
+        biases = {kind: self.attn_bias(queries, keys, kind=kind, dtype=x.dtype) for kind in dict.fromkeys(self.kinds)}
+        memory_bias = None if memory is None else AttentionBias.between(queries, memory[1], dtype=x.dtype)
         onto = None if reads is None or cache is not None else self.last_layout(queries, reads)
         for i, block in enumerate(self.blocks):
             again = self.recompute and self.training and obstacle(block) is None
-            run = partial(checkpoint, keeping(block), use_reentrant=False) if again else block
+            run = partial(checkpoint, keep_activations(block), use_reentrant=False) if again else block
             x = run(
                 x,
                 queries,
-                reaches[self.kinds[i]],
+                biases[self.kinds[i]],
                 memory=memory,
-                memory_reach=memory_reach,
+                memory_bias=memory_bias,
                 cache=cache.blocks[i] if cache else None,
                 onto=onto if i + 1 == len(self.blocks) else None,
             )
@@ -153,8 +153,8 @@ class Stack(Part):
         for i, block in enumerate(self.blocks):
             if layers is None or i in layers:
                 assert isinstance(block, Block)
-                reads = None if memory is None else (memory, ReachSteps(f"{path}.cross", "encoder"))
-                x = block.steps(to, f"{path}.blocks.{i}", x, self.reach_steps(path, i, states), memory=reads)
+                reads = None if memory is None else (memory, BiasSteps(f"{path}.cross", "encoder"))
+                x = block.steps(to, f"{path}.blocks.{i}", x, self.attn_bias_steps(path, i, states), memory=reads)
         return x if self.final_norm is None else self.final_norm.steps(to, f"{path}.final_norm", x)
 
     def masks(self, path: str) -> dict[str, Mask]:
@@ -164,13 +164,13 @@ class Stack(Part):
             masks[f"{path}.attn.window"] = Mask(causal=self.causal, window=self.config.window)
         return masks | ({f"{path}.cross": Mask()} if self.cross else {})
 
-    def reach_steps(self, path: str, layer: int, states: str) -> ReachSteps:
+    def attn_bias_steps(self, path: str, layer: int, states: str) -> BiasSteps:
         """The steps of `reach` in a layer."""
         kind, numbers = self.kinds[layer], f"{path}.positions"
         mask = f"{path}.attn.window" if kind.windowed else f"{path}.attn"
         encoding = self.encoding(kind)
         at = f"{path}.positions" if encoding is self.positions else f"{path}.window_positions"
-        return ReachSteps(mask, path, encoding, at, numbers, states)
+        return BiasSteps(mask, path, encoding, at, numbers, states)
 
     def encoding(self, kind: LayerKind) -> PositionEncoding | None:
         """The positions of the layers of a kind; None if they have none."""
@@ -178,9 +178,9 @@ class Stack(Part):
             return None
         return self.window_positions if kind.windowed and self.window_positions else self.positions
 
-    def reach(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> Reach:
+    def attn_bias(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> AttentionBias:
         """The reach of the layers of a kind."""
-        return Reach.between(
+        return AttentionBias.between(
             queries,
             keys,
             causal=self.causal,

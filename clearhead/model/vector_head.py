@@ -5,13 +5,13 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.model.attention import Attention
+from clearhead.model.attention_bias import AttentionBias, BiasSteps
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
 from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import KINDS, Kind, Mask, Steps
 from clearhead.model.pool import Pool, pool
-from clearhead.model.reach import Reach, ReachSteps
 from clearhead.trace import tap
 
 
@@ -42,8 +42,8 @@ class VectorHead(Part):
             return pool(states, layout.valid, self.how)
         b = states.shape[0]
         alone = Layout((b, 1), torch.zeros(1, 1, dtype=torch.long, device=states.device))
-        reach = Reach.between(alone, layout, dtype=states.dtype)
-        x = self.attn(self.query.weight.expand(b, 1, -1), alone, reach, memory=(states, layout))
+        attn_bias = AttentionBias.between(alone, layout, dtype=states.dtype)
+        x = self.attn(self.query.weight.expand(b, 1, -1), alone, attn_bias, memory=(states, layout))
         return (x + self.ffn(self.ffn_norm(x)))[:, 0]
 
     def steps(self, to: Steps, path: str, x: str) -> None:
@@ -63,8 +63,8 @@ class VectorHead(Part):
         to.masks[f"{path}.attn"] = Mask()
         with to.inside(f"{path}.query"):
             query = to.do(f"{path}.query", "learned", x, weights=(f"{path}.query.weight",))
-        reach = ReachSteps(f"{path}.attn", self.stack)
-        read = self.attn.steps(to, f"{path}.attn", query, reach, memory=x)
+        attn_bias = BiasSteps(f"{path}.attn", self.stack)
+        read = self.attn.steps(to, f"{path}.attn", query, attn_bias, memory=x)
         fed = self.ffn.steps(to, f"{path}.ffn", self.ffn_norm.steps(to, f"{path}.ffn_norm", read))
         return to.do(f"{path}.pool", "pool", to.do(f"{path}.sum", "add", read, fed), how="first")
 

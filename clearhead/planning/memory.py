@@ -17,9 +17,9 @@ from torch import nn
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.model.cost import Component, largest_kept, parts
-from clearhead.model.division import is_divisible, share
+from clearhead.model.fast.activation_checkpointing import WORTH_IT
+from clearhead.model.fast.tensor_parallel import is_divisible, share
 from clearhead.model.loss import CHUNK, FEW
-from clearhead.model.recomputed import WORTH_IT
 from clearhead.model.shapes import unallocated
 from clearhead.planning.adapted import adapted_sizes
 from clearhead.planning.shape import Shape, vocabulary
@@ -85,7 +85,7 @@ class Network:
 
     @property
     def recomputes(self) -> bool:
-        """Whether training computes again what is quick to compute (`model/recomputed.py`)."""
+        """Whether training computes again what is quick to compute (`model/fast/activation_checkpointing.py`)."""
         return self.linear >= WORTH_IT
 
     @cached_property
@@ -129,7 +129,7 @@ class Network:
     def parts(self, shape: Shape, setting: Setting) -> list[Component]:
         """Components with the costs of one row."""
         again = self.recomputes and not setting.checkpointed
-        return parts(self.module, shape.source, shape.target, explicit=setting.explicit, recomputed=again)
+        return parts(self.module, shape.source, shape.target, explicit=setting.explicit, selective=again)
 
     def largest(self, shape: Shape, explicit: bool | None) -> int:
         """Numbers of the largest tensor that a block keeps of one row."""

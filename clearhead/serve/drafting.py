@@ -12,8 +12,8 @@ from clearhead.generation.generate import Draft
 from clearhead.generation.pace import Pace
 from clearhead.generation.speculation import Speculation
 from clearhead.model import Tokens, Transformer
-from clearhead.model.packing import packed
-from clearhead.model.snapshot import Snapshot
+from clearhead.model.fast.packing import packed
+from clearhead.model.fast.snapshot import Snapshot
 from clearhead.serve.slots import Slots
 from clearhead.serve.writing import Writing
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from clearhead.errors import is_memory
 from clearhead.generation import Draft
 from clearhead.model import Tokens, Transformer
+from clearhead.model.fast.packing import packed
+from clearhead.model.fast.snapshot import Snapshot, obstacle, watching
 from clearhead.model.mode import Evaluating
-from clearhead.model.packing import packed
-from clearhead.model.snapshot import Snapshot, obstacle, watching
 from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.drafting import Drafting
 from clearhead.serve.edits import steered

@@ -20,7 +20,7 @@ from clearhead.data.images import ImageProcessor
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
-from clearhead.model.numbers import AS_THEY_ARE, Numbers
+from clearhead.model.target_scaling import UNSCALED, TargetScale
 from clearhead.recipe import Recipe
 from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
@@ -69,7 +69,7 @@ class Task(ABC):
     """The number of tokens that `evaluate` reads, if known, from which its duration is estimated."""
     unit: str = "tokens"
     """What `Batch.count` counts, such as texts, in which the speed of a run is shown."""
-    numbers: Numbers = AS_THEY_ARE
+    numbers: TargetScale = UNSCALED
     """The labels of a regression; any other task has none."""
 
     @abstractmethod

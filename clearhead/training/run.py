@@ -12,13 +12,14 @@ from torch import Tensor
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
-from clearhead.model import Transformer, recomputed
+from clearhead.model import Transformer
 from clearhead.model.assign import merged
 from clearhead.model.attention import Attention
+from clearhead.model.fast import activation_checkpointing
 from clearhead.model.heads import LanguageHead
 from clearhead.model.linear import shapes
 from clearhead.model.loss import NEVER
-from clearhead.model.numbers import as_learned, as_saved, learn_in
+from clearhead.model.target_scaling import as_learned, as_saved, learn_in
 from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
@@ -80,7 +81,7 @@ class Run:
         self.tables = tables_of(self.network) if gives_rows else []
         self.shared_tables = shared_tables_of(self.network) if gives_rows else []
         n_numbers = sum(shape.numel() for shape in shapes(self.network))
-        self.recomputes = not self.config.compile and n_numbers >= recomputed.WORTH_IT
+        self.recomputes = not self.config.compile and n_numbers >= activation_checkpointing.WORTH_IT
         self.replica = replicated(self.network, self.config, self.ranks)
         self.distillation: Distillation | None = None
         if self.teacher is not None and self.config.teacher is not None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
-from clearhead.model.division import cut, divisions_of, undivided, uneven
+from clearhead.model.fast.tensor_parallel import cut, divisions_of, undivided, uneven
 from clearhead.model.linear import LinearMap
 from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Training

@@ -11,7 +11,7 @@ from clearhead.errors import NumericError
 from clearhead.generation.decoding import forget
 from clearhead.machine.device import hand_back_freed_memory, use_huge_pages
 from clearhead.machine.precision import accurate
-from clearhead.model.dropout import cheap_dropout
+from clearhead.model.fast.dropout import cheap_dropout
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.training import Training

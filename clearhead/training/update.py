@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import compiling
-from clearhead.model.recomputed import recomputed
+from clearhead.model.fast.activation_checkpointing import selective_checkpointing
 from clearhead.randomness import key
 from clearhead.tasks.task import Batch
 from clearhead.training.rows import apart
@@ -34,7 +34,7 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     with apart(run.shared_tables), compiling("training.compile"):
         for i, (batch, counts) in enumerate(batches):
             with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
-                with at.arithmetic.autocast(run.device), recomputed(run.recomputes):
+                with at.arithmetic.autocast(run.device), selective_checkpointing(run.recomputes):
                     if run.distillation is not None:
                         loss, _ = run.distillation.loss(run.task, batch, smoothing=config.label_smoothing)
                     else:

@@ -7,8 +7,8 @@ import torch
 from clearhead import config as c
 from clearhead.analysis.scores import ov_attribution, qk_attribution, split_score
 from clearhead.analysis.shares import Shares
+from clearhead.checkpoints.families import preset, presets
 from clearhead.errors import UserError
-from clearhead.families import preset, presets
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import Edit, trace, zero
 from tests.explorer.traced import CONFIGS

@@ -1,4 +1,4 @@
-"""Who may import whom, what may not be imported at all, and which names stay inside families/."""
+"""Who may import whom, what may not be imported at all, and which names stay inside checkpoints/families/."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ from tests.architecture.source import PACKAGE, ROOT, Import, Source, part, sourc
 BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "text", "data", "tasks"}
-FLOOR = TASKS | {"storage", "machine", "planning", "weights", "families", "analysis"}
+FLOOR = TASKS | {"storage", "machine", "planning", "checkpoints", "analysis"}
 ENGINE = FLOOR | {"api", "training", "capture"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
@@ -23,8 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "generation": NETWORK,
     "text": BASE,
     "data": BASE | {"text"},
-    "weights": BASE,
-    "families": BASE | {"weights"},
+    "checkpoints": BASE,
     "tasks": NETWORK | {"generation", "text", "data"},
     "storage": BASE,
     "machine": BASE,
@@ -43,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer", "web"},
     "commands": ENGINE | {"foundation", "runs", "explorer", "lab", "live", "serve", "web"},
-    "cli": {"errors", "api", "commands", "demo"},
+    "cli": {"errors", "extensions", "api", "commands", "demo"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }
@@ -53,7 +52,8 @@ EXCEPTION = ("api", "explore", "explorer")
 WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "cli"),
     *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
-    *("data.images", "data.pictures", "text.chat", "text.meter", "families", "weights.fields", "weights.documents"),
+    *("data.images", "data.pictures", "text.chat", "text.meter"),
+    *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
     *("tasks.registry", "explorer.static_files", "live", "commands.watch"),
 )
 
@@ -129,7 +129,8 @@ def test_light_modules_load_nothing_heavy() -> None:
     """As the table says, in a process of its own; a preset needs no torch either."""
     names = ", ".join(f"{PACKAGE}.{name}" for name in WITHOUT_TORCH)
     code = (
-        f"import sys, {names}; {PACKAGE}.families.presets(); print({{'torch', 'PIL', 'jinja2'}} & sys.modules.keys())"
+        f"import sys, {names}; {PACKAGE}.checkpoints.families.presets();"
+        " print({'torch', 'PIL', 'jinja2'} & sys.modules.keys())"
     )
     done = processes.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stdout + done.stderr
@@ -157,7 +158,7 @@ def test_family_names_stay_in_families() -> None:
     wrong = [
         f"{source.at(line)}: {text.strip()[:80]!r} names a family; name the mechanism"
         for source in sources()
-        if source.part != "families"
+        if not source.module.startswith(f"{PACKAGE}.checkpoints.families")
         for line, text in _names(source)
         if FAMILY_NAME.search(text)
     ]

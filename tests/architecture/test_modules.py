@@ -5,30 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from tests.architecture.source import PACKAGE, Source, sources
-
-LAZY = "api.model"
-"""The one module that imports upward, inside `Model.explore`, which opens the explorer."""
-
-
-def circles(edges: dict[str, set[str]]) -> set[frozenset[str]]:
-    """Sets of nodes that reach each other."""
-    reached: dict[str, set[str]] = {}
-    for start in edges:
-        reached[start], todo = set(), [start]
-        while todo:
-            new = edges[todo.pop()] - reached[start]
-            reached[start] |= new
-            todo += new
-    return {frozenset(m for m in reached[n] if n in reached[m]) for n in edges if n in reached[n]}
-
-
-def imported(source: Source, known: set[str]) -> Iterator[str]:
-    """The modules that a module imports when it runs, also inside functions."""
-    for item in source.imports:
-        whole = f"{item.module}.{item.name}"
-        if not item.for_types_only and {whole, item.module} & known:
-            yield whole if whole in known else item.module
+from tests.architecture.house import circles, edges
+from tests.architecture.source import Source, sources
 
 
 def test_circle() -> None:
@@ -37,12 +15,7 @@ def test_circle() -> None:
 
 
 def test_modules_import_no_circle() -> None:
-    short = {source.module: source.module.removeprefix(f"{PACKAGE}.") for source in sources()}
-    edges = {short[s.module]: {short[name] for name in imported(s, set(short))} - {short[s.module]} for s in sources()}
-    upward = {name for name in edges[LAZY] if name.startswith("explorer.")}
-    assert len(upward) == 1
-    edges[LAZY] -= upward
-    found = [sorted(circle) for circle in circles(edges)]
+    found = [sorted(circle) for circle in circles(edges(with_types=False))]
     assert not found, f"modules that import each other: {found}"
 
 

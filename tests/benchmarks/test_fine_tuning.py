@@ -10,7 +10,7 @@ import torch
 from benchmarks.contestants.tuner import OURS, PEER, Assignment, Clock, Turn
 from benchmarks.fine_tuning import race, table
 from clearhead.api import Model
-from clearhead.families import preset
+from clearhead.checkpoints.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from clearhead.api import load, sentences
 from clearhead.api.sentence_modules import Module, read_module
+from clearhead.checkpoints.weights.modules import Listed, network_folder
 from clearhead.cli import main
 from clearhead.model.sentences import Dense, Pooling, Step, Unit, VectorLayerNorm
-from clearhead.weights.modules import Listed, network_folder
 from tests.later import later
 from tests.sidecars.models import MAKERS
 from tests.sidecars.tiny import change, network, put, tokenizer
@@ -53,8 +53,8 @@ def test_a_gguf_file_is_compared_with_what_the_reference_reads_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     later("gguf")
+    from clearhead.checkpoints.weights.gguf_file import GgufFile
     from clearhead.commands.export_gguf import write
-    from clearhead.weights.gguf_file import GgufFile
 
     file = tmp_path / "model.gguf"
     write(model_of("llama-tiny"), file, "float16", name="x")

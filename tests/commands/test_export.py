@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.weights import safetensors
 from clearhead.cli import main
 from clearhead.commands.export import ExportOptions, check_options, judge, quiet, whole
 from clearhead.errors import NumericError, UserError
-from clearhead.weights import safetensors
 from tests.small_models import model_of
 
 

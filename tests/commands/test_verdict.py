@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearhead.cli import main
-from tests.families import hub
+from tests.checkpoints.families import hub
 
 MAMBA = {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "state_size": 16, "hidden_size": 24}
 
@@ -71,7 +71,7 @@ def test_a_head_without_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_config_of_our_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from clearhead.api import model_json
-    from clearhead.families import preset
+    from clearhead.checkpoints.families import preset
     from clearhead.recipe.generation import GenerationConfig
 
     document = model_json(preset("transformer-tiny"), GenerationConfig())

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from clearhead.families import FAMILIES
+from clearhead.checkpoints.families import FAMILIES
 from tests.parity.cases import CASES, DERIVED, text_parts
 from tests.parity.harness import Case
 

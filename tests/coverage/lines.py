@@ -5,8 +5,8 @@ from importlib import import_module
 from inspect import getsource
 from statistics import median
 
-from clearhead import families
-from clearhead.families import FAMILIES, Family
+from clearhead.checkpoints import families
+from clearhead.checkpoints.families import FAMILIES, Family
 
 
 def a_type() -> tuple[float, float]:
@@ -14,8 +14,8 @@ def a_type() -> tuple[float, float]:
     that hold none, such as what families share, a type.
     """
     each, others = list[float](), 0
-    for one in pkgutil.iter_modules(families.__path__):
-        module = import_module(f"{families.__name__}.{one.name}")
+    for one in pkgutil.walk_packages(families.__path__, f"{families.__name__}."):
+        module = import_module(one.name)
         source = getsource(module)
         held = [name for name, value in vars(module).items() if isinstance(value, Family) and f"\n{name} = " in source]
         n_lines = source.count("\n")

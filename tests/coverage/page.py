@@ -12,10 +12,10 @@ import torch
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import load_towers
-from clearhead.families import FAMILIES, HeadMap
-from clearhead.families.towers import Towers, towers_of
-from clearhead.families.unknown import listed
-from clearhead.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
+from clearhead.checkpoints.families import FAMILIES, HeadMap
+from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of
+from clearhead.checkpoints.families.unknown import listed
+from clearhead.checkpoints.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
 from clearhead.model import Tokens
 from tests.coverage.folders import Modelled, classes, document, tiny, told
 from tests.coverage.lines import a_type
@@ -35,8 +35,8 @@ batches padded left and right. A type opens only if all these classes are close 
 of two towers, which `clearhead.load_towers` opens, the logits of pictures for texts are compared. Of Gemma 3 and the
 LLaVAs with pictures the text model opens, and the logits of texts are compared with those of the whole. For the others
 the verdict comes from the default config alone, which is not built. Types whose code lies beside their checkpoints
-(InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE) have no folder and no line; `tests/families/test_elsewhere.py`
-compares them, and the share of repositories counts their classes.
+(InternLM2, EXAONE 3, MiniCPM, the first Qwen, GTE) have no folder and no line;
+`tests/checkpoints/families/test_elsewhere.py` compares them, and the share of repositories counts their classes.
 """
 KINDS = ("opens", "does not open", "crash")
 TOGETHER: dict[str, Any] = {"text_config": CLIP_BASE, "vision_config": IMAGE_BASE, "projection_dim": 10}

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from clearhead.families import FAMILIES
+from clearhead.checkpoints.families import FAMILIES
 from tests.coverage import draw, folders
 from tests.coverage.outcome import WRONG, Outcome, outcome
 from tests.parity.harness import Case

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.families import FAMILIES
-from clearhead.weights.fields import Field
+from clearhead.checkpoints.families import FAMILIES
+from clearhead.checkpoints.weights.fields import Field
 from tests.conftest import ROOT
 from tests.coverage import draw, folders, page, search
 from tests.coverage.outcome import Outcome, outcome
@@ -97,7 +97,7 @@ def test_a_silent_difference_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
         replace(one, read=lambda *_: "gelu") if isinstance(one, Field) and one.theirs == "activation_function" else one
         for one in family.fields
     )
-    monkeypatch.setattr("clearhead.families.FAMILIES", (replace(family, fields=deaf),))
+    monkeypatch.setattr("clearhead.checkpoints.families.FAMILIES", (replace(family, fields=deaf),))
     assert outcome(changed, tmp_path).what == "different"
     assert search.inert(replace(good, theirs=tuple(one + 1 for one in good.theirs)), good).what == "different"
     assert search.inert(good, good) == good

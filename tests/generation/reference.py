@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.families.generation import write_generation
+from clearhead.checkpoints.families.generation import write_generation
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from tests.generation.networks import PAD

@@ -12,8 +12,8 @@ from clearhead.generation.decoding import Decoding
 from clearhead.generation.recorded import CannotRecordError, Recorded, room_for
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
-from clearhead.model.int4 import rounded_to_four_bits
-from clearhead.model.int8 import quantized
+from clearhead.model.fast.int4 import rounded_to_four_bits
+from clearhead.model.fast.int8 import quantized
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, network

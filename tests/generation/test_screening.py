@@ -16,7 +16,7 @@ from clearhead.generation.recorded import Recorded
 from clearhead.generation.screening import Screen
 from clearhead.generation.search import Hypothesis
 from clearhead.model import Tokens, Transformer
-from clearhead.model.int8 import LEVELS, sums_are_exact
+from clearhead.model.fast.int8 import LEVELS, sums_are_exact
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, network
@@ -245,7 +245,7 @@ def early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screening, "PATIENCE", 1)
     monkeypatch.setattr(decoding, "PATIENCE", 3)
     monkeypatch.setattr(decoding, "STEADY", 2)
-    for name in ("quickest", "answered"):
+    for name in ("autotune", "recall_tuned"):
         monkeypatch.setattr(screening, name, lambda *_: "screened")
 
 
@@ -369,7 +369,7 @@ def test_a_trained_model(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> 
     if not folder.is_dir():
         pytest.skip("no checkpoint stories15M in the folder of real data")
     monkeypatch.setattr(screening, "PATIENCE", 1)
-    for name in ("quickest", "answered"):
+    for name in ("autotune", "recall_tuned"):
         monkeypatch.setattr(screening, name, lambda *_: "screened")
     net = clearhead.load(folder, dtype="float32").network
     config, prompt = GenerationConfig(max_new_tokens=80), [1, 9038, 2501, 263, 931]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.generation import screening
 from clearhead.generation.screening import Screen
-from clearhead.model.int8 import sums_are_exact
+from clearhead.model.fast.int8 import sums_are_exact
 from tests.model.eight_bits import defined_product
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")

@@ -5,7 +5,7 @@ import torch
 
 from clearhead.generation import complete, threads
 from clearhead.generation.threads import threads_of, using
-from clearhead.model import quickest
+from clearhead.model.fast import autotune
 from clearhead.recipe.generation import GenerationConfig
 from tests.model import small
 
@@ -14,8 +14,8 @@ from tests.model import small
 def two(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A process of two threads, in which every matrix is worth timing; and the numbers that were set."""
     set_to = [2]
-    monkeypatch.setattr(quickest, "_found", {})
-    monkeypatch.setattr(quickest, "_spent", [])
+    monkeypatch.setattr(autotune, "_found", {})
+    monkeypatch.setattr(autotune, "_spent", [])
     monkeypatch.setattr(threads, "WORTH_PACKING", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: set_to[-1])
     monkeypatch.setattr(torch, "set_num_threads", set_to.append)
@@ -24,7 +24,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("best", [1, 2])
 def test_the_clock_decides(best: int, two: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quickest, "timed", lambda runs: {name: float(name != str(best)) for name in runs})
+    monkeypatch.setattr(autotune, "time_each", lambda runs: {name: float(name != str(best)) for name in runs})
     network = small.decoder()
     assert threads_of(network, 3, measure=False) == 2, "the process's own, until it is measured"
     assert threads_of(network, 3, measure=True) == best

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 from torch import nn
 
+from clearhead.checkpoints.families import family_of, presets
 from clearhead.config import ModelConfig, PatchInput
-from clearhead.families import family_of, presets
 from clearhead.model.cost import parts
 from clearhead.model.record import masks_of, ops_of
 from clearhead.model.shapes import unallocated, weights_of

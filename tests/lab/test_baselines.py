@@ -11,7 +11,7 @@ from clearhead.lab.learning import IGNORED, decoder, encoder, learn, stack
 from clearhead.lab.linear_attention import attend_linearly, with_linear_attention
 from clearhead.lab.probing import readable
 from clearhead.lab.written import N_CHARACTERS, Written, library, manual
-from clearhead.model.reach import Reach
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.trace import trace
 
 
@@ -19,7 +19,7 @@ def test_linear_attention_is_a_weighted_mean_of_the_values() -> None:
     q, k, v = torch.randn(3, 2, 4, 5, 8, dtype=torch.float64)
     likeness = (torch.nn.functional.elu(q) + 1) @ (torch.nn.functional.elu(k) + 1).mT
     expected = likeness / likeness.sum(-1, keepdim=True) @ v
-    torch.testing.assert_close(attend_linearly(q, k, v, Reach(), 1), expected)
+    torch.testing.assert_close(attend_linearly(q, k, v, AttentionBias(), 1), expected)
 
 
 def test_network_with_linear_attention_finds_no_softmax() -> None:

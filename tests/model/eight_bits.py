@@ -3,7 +3,7 @@
 import pytest
 from torch import Tensor
 
-from clearhead.model import int8
+from clearhead.model.fast import int8
 
 
 def make_exact(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_an_enormous_config_without_its_tensors_costs_nothing(positions: c.Posit
 def test_assembling_and_its_summary_load_no_compiler() -> None:
     code = """
 import sys, torch
-from clearhead.families import preset
+from clearhead.checkpoints.families import preset
 from clearhead.model.assign import assemble
 from clearhead.model.shapes import unallocated, weights_of
 from clearhead.model.summary import summarize

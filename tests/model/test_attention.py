@@ -11,8 +11,8 @@ from clearhead import config as c
 from clearhead.model import Layout, Tokens, attention_ops
 from clearhead.model import attention as attention_module
 from clearhead.model.attention import Attention
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.positions import RotaryEncoding
-from clearhead.model.reach import Reach
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, ids, sequences
@@ -46,8 +46,8 @@ def test_window_ends_exactly(window: int, causal: bool, kernel: str) -> None:
     second[:, 4] = (second[:, 4] + 1) % small.VOCAB
     with torch.no_grad():
         seen = (network(first) - network(second)).abs().amax(-1)[0] > 0
-    reach = [4 <= t < 4 + window if causal else abs(t - 4) < window for t in range(9)]
-    assert seen.tolist() == reach
+    attn_bias = [4 <= t < 4 + window if causal else abs(t - 4) < window for t in range(9)]
+    assert seen.tolist() == attn_bias
 
 
 def test_each_layer_has_its_own_window(kernel: str) -> None:
@@ -71,8 +71,8 @@ def test_each_layer_has_its_own_window(kernel: str) -> None:
 def test_a_reach_is_built_once_for_the_layers_that_share_it(
     changes: dict[str, Any], built: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network, between, calls = small.decoder(**changes), Reach.between, []
-    monkeypatch.setattr(Reach, "between", lambda *a, **k: (calls.append(1), between(*a, **k))[1])
+    network, between, calls = small.decoder(**changes), AttentionBias.between, []
+    monkeypatch.setattr(AttentionBias, "between", lambda *a, **k: (calls.append(1), between(*a, **k))[1])
     network(ids(1, 6))
     assert len(calls) == built
 
@@ -119,7 +119,7 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(kernel: str) -
     x = torch.randn(2, 5, 16, requires_grad=True)
     valid = torch.tensor([[True] * 5, [False] * 5])
     layout = Layout.of(Tokens(ids(2, 5), valid))
-    out = attention(x, layout, Reach.between(layout, layout))
+    out = attention(x, layout, AttentionBias.between(layout, layout))
     assert out[1].abs().max() == 0
     assert out[0].abs().min() > 0
     out.square().sum().backward()
@@ -172,17 +172,17 @@ def test_grouped_queries_are_multi_head_with_repeated_keys_and_values(kernel: st
     })  # fmt: skip
     x = torch.randn(2, 5, 16)
     layout = Layout.of(Tokens(ids(2, 5)))
-    reach = Reach.between(layout, layout, causal=True)
-    assert_close(grouped(x, layout, reach), full(x, layout, reach))
+    attn_bias = AttentionBias.between(layout, layout, causal=True)
+    assert_close(grouped(x, layout, attn_bias), full(x, layout, attn_bias))
 
 
 # --- the same numbers as the well-known implementations -----------------------------------------------------
 
 
-def reach_with(positions: c.Rotary, d_head: int, t: int, *, window: int | None = None) -> tuple[Layout, Reach]:
+def bias_with(positions: c.Rotary, d_head: int, t: int, *, window: int | None = None) -> tuple[Layout, AttentionBias]:
     layout = Layout.of(Tokens(ids(2, t)))
     encoding = RotaryEncoding(positions, d_head)
-    return layout, Reach.between(layout, layout, causal=True, window=window, positions=encoding)
+    return layout, AttentionBias.between(layout, layout, causal=True, window=window, positions=encoding)
 
 
 def causal_mask(t: int, window: int | None = None) -> Tensor:
@@ -246,8 +246,8 @@ def test_rotary_grouped_attention_is_llama_s(name: str, kernel: str) -> None:
     copy_projections(ours, theirs)
     x, where = torch.randn(2, 40, 64), torch.arange(40)[None]
     rotary = llama.LlamaRotaryEmbedding(config)(x, where)
-    layout, reach = reach_with(positions, 16, 40)
-    assert_close(ours(x, layout, reach), theirs(x, rotary, causal_mask(40))[0])
+    layout, attn_bias = bias_with(positions, 16, 40)
+    assert_close(ours(x, layout, attn_bias), theirs(x, rotary, causal_mask(40))[0])
 
 
 def test_qk_norm_is_qwen3_s(kernel: str) -> None:
@@ -265,8 +265,8 @@ def test_qk_norm_is_qwen3_s(kernel: str) -> None:
     ours.k_norm.load_state_dict(theirs.get_submodule("k_norm").state_dict())
     x = torch.randn(2, 9, 32)
     rotary = qwen.Qwen3RotaryEmbedding(config)(x, torch.arange(9)[None])
-    layout, reach = reach_with(c.Rotary(), 12, 9)
-    assert_close(ours(x, layout, reach), theirs(x, rotary, causal_mask(9))[0])
+    layout, attn_bias = bias_with(c.Rotary(), 12, 9)
+    assert_close(ours(x, layout, attn_bias), theirs(x, rotary, causal_mask(9))[0])
 
 
 @pytest.mark.parametrize("n_keys", [9, 19])

@@ -10,7 +10,7 @@ from clearhead.analysis.ablation import effects
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.experts import Mixture
-from clearhead.model.int8 import quantized
+from clearhead.model.fast.int8 import quantized
 from clearhead.model.summary import summarize
 from clearhead.trace import trace
 from tests.model import small

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Layout, Tokens
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Block
 from clearhead.model.positions import RotaryEncoding
-from clearhead.model.reach import Reach
 from clearhead.model.residual import Residual
 from tests.model import small
 from tests.model.small import assert_close, ids
@@ -75,7 +75,9 @@ def test_sandwich_soft_cap_and_grouped_heads_are_gemma2_s(window: int) -> None:
         small.assign(ours.get_submodule(mine), weight=1 + theirs.get_parameter(f"{name}.weight"))
     x = torch.randn(2, 9, 32)
     layout = Layout.of(Tokens(ids(2, 9)))
-    reach = Reach.between(layout, layout, causal=True, window=window, positions=RotaryEncoding(c.Rotary(), 12))
+    attn_bias = AttentionBias.between(
+        layout, layout, causal=True, window=window, positions=RotaryEncoding(c.Rotary(), 12)
+    )
     rotary = gemma.Gemma2RotaryEmbedding(config)(x, torch.arange(9)[None])
     reference = theirs(x, position_embeddings=rotary, attention_mask=causal_mask(9, window))
-    assert_close(ours(x, layout, reach), reference[0] if isinstance(reference, tuple) else reference)
+    assert_close(ours(x, layout, attn_bias), reference[0] if isinstance(reference, tuple) else reference)

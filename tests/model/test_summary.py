@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead import config as c
+from clearhead.checkpoints.families import preset, presets
 from clearhead.errors import UserError
-from clearhead.families import preset, presets
 from clearhead.model import Tokens, Transformer, attention
 from clearhead.model.summary import Summary, summarize
 from clearhead.model.transformer import Stack

@@ -6,10 +6,11 @@ from torch import nn
 
 from clearhead import config as c
 from clearhead.errors import UserError
-from clearhead.model import Transformer, int8
+from clearhead.model import Transformer
 from clearhead.model.assign import merged
-from clearhead.model.int4 import rounded_to_four_bits
-from clearhead.model.int8 import quantized
+from clearhead.model.fast import int8
+from clearhead.model.fast.int4 import rounded_to_four_bits
+from clearhead.model.fast.int8 import quantized
 from clearhead.model.linear import effective_weight, parameter
 from clearhead.model.table import TOGETHER, RoundedTable, rounded
 from tests.model import small

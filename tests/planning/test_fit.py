@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from clearhead.checkpoints.families import preset
 from clearhead.errors import OutOfMemory
-from clearhead.families import preset
 from clearhead.machine.room import Room
 from clearhead.model import Tokens
 from clearhead.planning.fit import (

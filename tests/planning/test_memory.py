@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.families import preset
+from clearhead.checkpoints.families import preset
 from clearhead.model import Transformer, attention
+from clearhead.model.fast.activation_checkpointing import _Kept, _pack, selective_checkpointing
 from clearhead.model.heads import LanguageHead
-from clearhead.model.recomputed import _Kept, _pack, recomputed
 from clearhead.planning import memory
 from clearhead.planning.memory import Activations, Network, Setting, divided, divides, memory_of
 from clearhead.planning.shape import Shape
@@ -61,7 +61,7 @@ def loss_of(network: Transformer, shape: Shape, *, mixed: bool) -> Tensor:
 def saved_bytes(network: Transformer, shape: Shape, *, mixed: bool, again: bool = False) -> int:
     """Storage of all floating-point tensors that autograd saves, the weights themselves left out.
 
-    With `again`, inside `recomputed`.
+    With `again`, inside `selective_checkpointing`.
     """
     weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
     saved: dict[int, Tensor] = {}
@@ -72,7 +72,7 @@ def saved_bytes(network: Transformer, shape: Shape, *, mixed: bool, again: bool 
             saved[x.untyped_storage().data_ptr()] = x
         return kept
 
-    with recomputed(again), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    with selective_checkpointing(again), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         loss_of(network, shape, mixed=mixed)
     return sum(x.untyped_storage().nbytes() for address, x in saved.items() if address not in weights)
 

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.planning.hardware import GB, KNOWN, Hardware
 from clearhead.planning.plan import Job, Plan, command, levers, plan
 from clearhead.recipe.training import Muon, Training

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from clearhead.checkpoints.families import FAMILIES, Family, HeadMap
+from clearhead.checkpoints.weights.fields import Alias, Field, Ignored
 from clearhead.errors import UserError
-from clearhead.families import FAMILIES, Family, HeadMap
-from clearhead.weights.fields import Alias, Field, Ignored
 
 What = Literal["applied", "only one value", "ignored", "unread", "none"]
 """applied: it sets something, or moves into a field that does. only one value: others are refused. ignored: by name.

@@ -17,8 +17,8 @@ import transformers
 
 import clearhead
 from clearhead.api.adapters import READ
+from clearhead.checkpoints.families.generation import IGNORED, UNFOLLOWED, GenerationFields
 from clearhead.data import images, samples, sounds
-from clearhead.families.generation import IGNORED, UNFOLLOWED, GenerationFields
 from clearhead.text.formats.classes import REFUSED, table
 from tests.reads.entries import listed
 from tests.reads.source import definition, name_of, parsed
@@ -167,7 +167,7 @@ def outcomes() -> dict[str, dict[str, str]]:
 def _literals() -> set[str]:
     """The texts in the code that reads tokenizers."""
     root = Path(clearhead.__file__).parents[1]
-    table_of_classes = (root / "clearhead/families/tokenizers.toml").read_text(encoding="utf-8")
+    table_of_classes = (root / "clearhead/checkpoints/families/tokenizers.toml").read_text(encoding="utf-8")
     found = {*table_of_classes.replace('"', " ").replace(",", " ").split()}
     for file in (file for place in OWN for file in root.glob(place)):
         nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 
 from clearhead.api import load
+from clearhead.checkpoints.weights import legacy
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.data.sources import read_texts
 from clearhead.data.waves import read_wave
@@ -29,7 +30,6 @@ from clearhead.tasks.images.data import idx
 from clearhead.tasks.question_answering.data import _squad
 from clearhead.tasks.tagging.data import read_conll
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.weights import legacy
 from tests import processes
 from tests.hostile import FIRST, config_outcome, document_of, make, put, watched
 from tests.reliability import Counted

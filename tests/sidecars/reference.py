@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.weights.modules import network_folder
+from clearhead.checkpoints.weights.modules import network_folder
 from tests.sidecars.vectors import of_files
 
 

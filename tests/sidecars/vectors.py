@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from clearhead.weights.documents import read_json, read_list
-from clearhead.weights.modules import MODULES, SETTINGS
+from clearhead.checkpoints.weights.documents import read_json, read_list
+from clearhead.checkpoints.weights.modules import MODULES, SETTINGS
 
 Vector: TypeAlias = Callable[[str, str | None], Tensor]
 """The vector of a text after a prompt; None stands for the default prompt of the folder."""

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from clearhead.api import Model, load
 from clearhead.api.sentences import Sentences
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig, NoHead
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import WordPiece
 from clearhead.recipe.training import AdamW, Constant, Training

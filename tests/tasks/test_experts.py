@@ -10,12 +10,12 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.api import load
-from clearhead.families.mixtures import QWEN3_MOE
+from clearhead.checkpoints.families.mixtures.mixtures import QWEN3_MOE
+from clearhead.checkpoints.weights import mapping
 from clearhead.model import Tokens, Transformer
 from clearhead.model.experts import Mixture
 from clearhead.tasks.task import Batch, head_loss
 from clearhead.trace import trace
-from clearhead.weights import mapping
 from tests.later import later
 from tests.model import small
 from tests.parity.cases import deepseek, mixtures

@@ -11,11 +11,11 @@ from PIL import Image
 from torch import nn
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ClassificationHead, ModelConfig, PatchInput
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import AdamW, Constant, Training
 from clearhead.runs import resume, start

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from clearhead.api import architecture
+from clearhead.checkpoints.families import preset
 from clearhead.config import TaggingHead
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import Words

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearhead.checkpoints.families import preset
 from clearhead.config import TaggingHead
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.model import Tokens
 from clearhead.recipe import merge
 from clearhead.runs import resume, start
@@ -73,9 +73,9 @@ def test_labels_are_counted_along_their_first_axis(shape: tuple[int, ...]):
 
 
 def test_every_verb_is_a_command():
-    from clearhead.cli.program import app
+    from clearhead.cli.commands import application
 
     for name in TASKS:
         task = find(name, where="x")
-        assert task.verb in app
+        assert task.verb in application()
         assert task.use.split()[0] in (task.verb, "predict"), name

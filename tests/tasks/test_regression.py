@@ -1,4 +1,4 @@
-"""Numbers of any size are learned alike: in a unit near their deviation, which no file shows."""
+"""TargetScale of any size are learned alike: in a unit near their deviation, which no file shows."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
+from clearhead.checkpoints.families import preset
 from clearhead.config import ModelConfig
-from clearhead.families import preset
 from clearhead.model import Transformer
 from clearhead.model.heads import ClassificationHead
-from clearhead.model.numbers import Numbers
+from clearhead.model.target_scaling import TargetScale
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import begin, resume, start
 from clearhead.tasks.registry import validate
@@ -45,14 +45,14 @@ def recipe(**training: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ((800.0, 1200.0), Numbers(1000.0, 256.0)),
-        ((-1.0, 1.0), Numbers(0.0, 1.0)),
-        ((0.049, 0.051), Numbers(0.05, 2.0**-10)),
-        ((3.0, 3.0), Numbers(3.0, 1.0)),
+        ((800.0, 1200.0), TargetScale(1000.0, 256.0)),
+        ((-1.0, 1.0), TargetScale(0.0, 1.0)),
+        ((0.049, 0.051), TargetScale(0.05, 2.0**-10)),
+        ((3.0, 3.0), TargetScale(3.0, 1.0)),
     ],
 )
-def test_the_unit_is_a_power_of_two(values: tuple[float, ...], expected: Numbers):
-    found = Numbers.of(values)
+def test_the_unit_is_a_power_of_two(values: tuple[float, ...], expected: TargetScale):
+    found = TargetScale.of(values)
     assert (found.mean, found.unit) == (pytest.approx(expected.mean), expected.unit)
 
 

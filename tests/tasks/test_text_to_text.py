@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from clearhead.api import load
+from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.data.sources import Pairs
 from clearhead.errors import UserError
-from clearhead.families import preset
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.registry import suitable, validate

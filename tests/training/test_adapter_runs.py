@@ -10,7 +10,7 @@ from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.model.adapter import Adapter, adapters
-from clearhead.model.grouped import GroupedLinear
+from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.model.linear import LinearMap
 from clearhead.recipe import changed, merge
 from clearhead.runs import resume, start

@@ -15,8 +15,8 @@ from clearhead.analysis.features import Features
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Memory
-from clearhead.model.reach import Reach
 from clearhead.trace import Edit, Trace, trace
 
 
@@ -133,13 +133,13 @@ class Copies:
         stack, layout = self.parts.network.stacks()[name], self.layout[name]
         read: Memory | None = None
         if memory is None:
-            reach = stack.reach(layout, layout, kind=stack.kinds[int(i)], dtype=x.dtype)
+            attn_bias = stack.attn_bias(layout, layout, kind=stack.kinds[int(i)], dtype=x.dtype)
         else:
             keys = self.layout["encoder"]
             read = keys.blank(self.parts.end("encoder", memory)), keys
-            reach = Reach.between(layout, keys, dtype=x.dtype)
+            attn_bias = AttentionBias.between(layout, keys, dtype=x.dtype)
         with trace(self.parts.network, edit, without=() if edit else ("heads",)) as seen:
-            branch.module(branch.normed(x), layout, reach, memory=read)
+            branch.module(branch.normed(x), layout, attn_bias, memory=read)
         return seen
 
     def made(self, group: Group, x: Tensor, seen: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from clearhead.capture.texts import Text
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.requests import RunRequest
 from clearhead.explorer.answering.starts import starts
-from clearhead.model.rounding import RoundedMatrix
+from clearhead.model.fast.rounding import RoundedMatrix
 
 if TYPE_CHECKING:
     from clearhead.data.images import Picture

@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from clearhead.checkpoints.weights.documents import shown
 from clearhead.config import Config
 from clearhead.errors import UserError
-from clearhead.weights.documents import shown
 
 BoundedText = Annotated[str, Field(max_length=100_000)]
 Picture = Annotated[str, Field(max_length=32_000_000)]

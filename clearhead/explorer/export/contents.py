@@ -41,8 +41,8 @@ from clearhead.explorer.export.recorded import Answered, answered, splits_likeli
 from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.explorer.static_files import catalogues, static_file
 from clearhead.model.assign import merged
+from clearhead.model.fast.rounding import RoundedMatrix
 from clearhead.model.ops import op_weights
-from clearhead.model.rounding import RoundedMatrix
 
 LIVE: int = 2_500_000
 """Parameters of the largest model that a file holds."""

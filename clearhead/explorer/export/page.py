@@ -24,8 +24,8 @@ from clearhead.explorer.answering.requests import EditRequest, OfRun, RunRequest
 from clearhead.explorer.export.contents import Contents, contents, is_live
 from clearhead.explorer.export.text import dense, sparse
 from clearhead.explorer.static_files import static_file
+from clearhead.model.fast.rounding import RoundedMatrix, rounded
 from clearhead.model.linear import refuse_rounded
-from clearhead.model.rounding import RoundedMatrix, rounded
 from clearhead.storage.disk import replace_file
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.manifest import TensorFact
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Memory
 from clearhead.model.cache import BlockCache, KeyValues
 from clearhead.model.heads import LanguageHead
 from clearhead.model.mode import Evaluating
-from clearhead.model.reach import Reach
 from clearhead.model.transformer import LayerKind
 from clearhead.trace import Address, Edit, Trace, recording, trace
 
@@ -61,7 +61,7 @@ class Blockwise(Mapping[str, Tensor]):
         self._tokens = by_stack(network, inputs)
         self._layouts = layouts(network, self._tokens)
         self._inputs: dict[Part, Tensor] = {}
-        self._reaches: dict[tuple[str, LayerKind], Reach] = {}
+        self._biases: dict[tuple[str, LayerKind], AttentionBias] = {}
         self._memory: Memory | None = None
         self._lock = threading.RLock()
         self._kept: LRUCache[dict[str, Tensor]] = LRUCache(256, n_bytes=KEPT_BYTES, size=_size)
@@ -189,9 +189,9 @@ class Blockwise(Mapping[str, Tensor]):
 
         def made() -> dict[str, Tensor]:
             paths = [f"{name}.blocks.{i}.attn.{side}" for side in "kv"]
-            reach = Reach(rotation=encoding.rotation(layout.positions) if encoding else None)
+            attn_bias = AttentionBias(rotation=encoding.rotation(layout.positions) if encoding else None)
             with self._computing(), recording(self._network, paths, explicit=True) as seen:
-                stack.blocks[i](self._inputs[part], layout, reach)
+                stack.blocks[i](self._inputs[part], layout, attn_bias)
             return {path[-1]: seen[path] for path in paths}
 
         return self._kept.get(f"{part} keys", made)
@@ -221,12 +221,12 @@ class Blockwise(Mapping[str, Tensor]):
         if part not in self._blocks:
             return x if stack.final_norm is None else stack.final_norm(x)
         kind, dtype = stack.kinds[i], x.dtype
-        whole = self._reaches.get((name, kind)) if keys is None else None
-        reach = whole or stack.reach(queries, layout, kind=kind, dtype=dtype)
+        whole = self._biases.get((name, kind)) if keys is None else None
+        attn_bias = whole or stack.attn_bias(queries, layout, kind=kind, dtype=dtype)
         memory = self._memory if stack.cross else None
-        across = None if memory is None else Reach.between(queries, memory[1], dtype=dtype)
+        memory_bias = None if memory is None else AttentionBias.between(queries, memory[1], dtype=dtype)
         cache = None if keys is None else BlockCache(_Given(keys["k"], keys["v"]))
-        return stack.blocks[i](x, queries, reach, memory=memory, memory_reach=across, cache=cache)
+        return stack.blocks[i](x, queries, attn_bias, memory=memory, memory_bias=memory_bias, cache=cache)
 
     def _embedded(self, name: str) -> Tensor:
         """The embedding; with it what is read from tables of distances, which has addresses too."""
@@ -234,7 +234,7 @@ class Blockwise(Mapping[str, Tensor]):
         x = stack.embed(self._tokens[name], layout, stack.positions.embedding(layout.positions))
         if len(self._windows((name, 0))) == 1:
             kinds = dict.fromkeys(stack.kinds)
-            self._reaches |= {(name, kind): stack.reach(layout, layout, kind=kind, dtype=x.dtype) for kind in kinds}
+            self._biases |= {(name, kind): stack.attn_bias(layout, layout, kind=kind, dtype=x.dtype) for kind in kinds}
         return x
 
     # --- values ---

@@ -10,6 +10,7 @@ from clearhead import trace as edits
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.brief import brief
+from clearhead.checkpoints.weights.documents import AGAIN, shown
 from clearhead.config import Continuous, LanguageHead
 from clearhead.errors import UserError
 from clearhead.explorer.recording import codecs
@@ -23,7 +24,6 @@ from clearhead.model.linear import parameter
 from clearhead.model.mode import Evaluating
 from clearhead.model.record import evaluated, masks_of, ops_of
 from clearhead.trace import Address, Edit
-from clearhead.weights.documents import AGAIN, shown
 
 MADE_AGAIN = ("heads",)
 """Names of values that a lean recording leaves out and computes on demand."""

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Attention
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.norm import LayerNorm
 from clearhead.model.positions import SinusoidalEncoding
-from clearhead.model.reach import Reach
 from clearhead.model.residual import Residual
 from clearhead.trace import Edit, Trace, trace
 
@@ -67,7 +67,7 @@ def attend(
         set_weight(attention.get_submodule(name), matrix)
     layout = Layout.of(Tokens(torch.zeros(1, len(x), dtype=torch.long)))
     with trace(attention, edit) as t:
-        attention(x[None], layout, Reach.between(layout, layout, causal=causal, dtype=torch.float64))
+        attention(x[None], layout, AttentionBias.between(layout, layout, causal=causal, dtype=torch.float64))
     return t
 
 

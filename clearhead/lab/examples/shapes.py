@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.families import preset
+from clearhead.checkpoints.families import preset
 from clearhead.lab.examples.parts import (
     Compute,
     Statement,
@@ -23,10 +23,10 @@ from clearhead.lab.examples.parts import (
 from clearhead.lab.examples.records import Inputs
 from clearhead.model import Layout, Tokens, Transformer, cost
 from clearhead.model.attention import Attention, by_heads
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.norm import LayerNorm
-from clearhead.model.reach import Reach
 from clearhead.trace import trace
 
 
@@ -100,7 +100,7 @@ def _s1_15(i: Inputs) -> Any:
 
 def _steps(length: int, *, window: int | None) -> int:
     layout = Layout.of(Tokens(torch.zeros(1, length, dtype=torch.long)))
-    mask = Reach.between(layout, layout, causal=True, window=window, dtype=torch.float64).mask
+    mask = AttentionBias.between(layout, layout, causal=True, window=window, dtype=torch.float64).mask
     assert mask is not None
     reaches = (mask.reshape(length, length) == 0).double()
     seen, steps = reaches, 1

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.families import preset
+from clearhead.checkpoints.families import preset
 from clearhead.lab.examples.parts import (
     Compute,
     Statement,

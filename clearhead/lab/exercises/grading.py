@@ -8,12 +8,12 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, ValidationError
 
+from clearhead.checkpoints.weights.documents import read_json, shown
 from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.lab.exercises.exercise import FORMAT, Answer, Exercise, ExerciseSet
 from clearhead.lab.exercises.judging import FAILS, NOTHING, OUTSIDE, RIGHT, Judge
 from clearhead.lab.exercises.sets import SETS
-from clearhead.weights.documents import read_json, shown
 
 LIMIT = 4 << 20
 """Most bytes of a file."""

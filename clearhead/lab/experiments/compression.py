@@ -15,7 +15,7 @@ from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Role, Row
 from clearhead.lab.learning import decoder, learn, mean_loss
 from clearhead.lab.written import N_CHARACTERS, manual
 from clearhead.model import Transformer
-from clearhead.model.grouped import GroupedLinear, rounded_to
+from clearhead.model.fast.grouped import GroupedLinear, rounded_to
 
 LENGTH, BATCH = 64, 16
 BITS: tuple[Bits, ...] = (8, 4)

@@ -13,7 +13,7 @@ from clearhead.lab.learning import IGNORED, accuracy, encoder, learn, stack
 from clearhead.lab.linear_attention import make_linear, with_linear_attention
 from clearhead.model import Layout, Tokens
 from clearhead.model.attention import Attention
-from clearhead.model.reach import Reach
+from clearhead.model.attention_bias import AttentionBias
 
 KEYS, VALUES, WIDTH, HEADS, HEAD_WIDTH = 32, 8, 32, 2, 8
 FEW, MANY = 8, 32
@@ -39,11 +39,11 @@ def cost(kind: str, n: int) -> dict[str, float]:
     if kind == "linear":
         make_linear(attention)
     layout, x = Layout.of(Tokens(torch.zeros(1, n, dtype=torch.long))), torch.randn(1, n, 64)
-    reach = Reach.between(layout, layout)
+    attn_bias = AttentionBias.between(layout, layout)
     with FlopCounterMode(display=False) as counter:
-        attention(x, layout, reach)
+        attention(x, layout, attn_bias)
     begun = perf_counter()
-    attention(x, layout, reach)
+    attention(x, layout, attn_bias)
     return {"FLOPs": float(counter.get_total_flops()), "ms": 1000 * (perf_counter() - begun)}
 
 

@@ -12,7 +12,7 @@ from clearhead.lab.experiment import Check, Experiment, Figures, Plot, Row
 from clearhead.lab.learning import stack
 from clearhead.model import Layout, Tokens, Transformer, cost
 from clearhead.model.attention import Attention, Kernel
-from clearhead.model.reach import Reach
+from clearhead.model.attention_bias import AttentionBias
 
 WIDTH = 64
 KERNELS: tuple[Kernel, ...] = ("explicit", "fused")
@@ -35,11 +35,11 @@ def measure(_: int, quick: bool) -> Iterator[Row]:
         outputs: dict[str, Tensor] = {}
         for kernel in KERNELS:
             attention.kernel = kernel
-            reach = Reach.between(layout, layout, fused=kernel == "fused")
+            attn_bias = AttentionBias.between(layout, layout, fused=kernel == "fused")
             times: list[float] = []
             for _ in range(3):
                 begun = perf_counter()
-                outputs[kernel] = attention(x, layout, reach)
+                outputs[kernel] = attention(x, layout, attn_bias)
                 times.append(perf_counter() - begun)
             flops, kept = reckoned(n, explicit=kernel == "explicit")
             apart = (outputs[kernel] - outputs["explicit"]).abs().max().item()

@@ -9,8 +9,8 @@ from clearhead import config as c
 from clearhead.lab.experiment import Check, Experiment, Plot, Row
 from clearhead.lab.learning import stack
 from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Block
-from clearhead.model.reach import Reach
 
 TOKENS = 24
 KINDS = (
@@ -33,10 +33,10 @@ def network(depth: int) -> Transformer:
 def through(blocks: Transformer, x: Tensor, *, residual: bool, norm: bool, ffn: bool = True) -> Iterator[Tensor]:
     """The state after each block, with or without its residual connections, norms and feed-forwards."""
     layout = Layout.of(Tokens(torch.zeros(1, TOKENS, dtype=torch.long)))
-    reach = Reach.between(layout, layout)
+    attn_bias = AttentionBias.between(layout, layout)
     for block in blocks.last_stack.blocks:
         assert isinstance(block, Block)
-        out: Tensor = block.attn(block.attn_norm(x) if norm and block.attn_norm else x, layout, reach)
+        out: Tensor = block.attn(block.attn_norm(x) if norm and block.attn_norm else x, layout, attn_bias)
         x = x + out if residual else out
         if ffn:
             out = block.ffn(block.ffn_norm(x) if norm and block.ffn_norm else x)

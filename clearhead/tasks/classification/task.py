@@ -21,7 +21,7 @@ from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
-from clearhead.model.numbers import AS_THEY_ARE, Numbers
+from clearhead.model.target_scaling import UNSCALED, TargetScale
 from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
@@ -247,7 +247,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         max_tokens: int,
         packed: bool = True,
         start: int | None = None,
-        numbers: Numbers = AS_THEY_ARE,
+        numbers: TargetScale = UNSCALED,
     ) -> None:
         """`start`: the token with which the decoder of an encoder-decoder begins to read a text again.
 
@@ -367,7 +367,7 @@ class Classification(RecipeTask[ClassificationRecipe]):
         encoded = {name: Labelled.of(split, tokenizer, data.max_length) for name, split in splits.items()}
         is_number = labelling.problem_type == "regression"
         names = () if is_number else names_of(train)
-        numbers = Numbers.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else AS_THEY_ARE
+        numbers = TargetScale.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else UNSCALED
         report = LabelReport(
             vocab_size=tokenizer.vocab_size,
             max_length=data.max_length,

@@ -79,7 +79,7 @@ class ClassTable(Config):
 @cache
 def table() -> ClassTable:
     """The content of `families/tokenizers.toml`."""
-    text = resources.files("clearhead").joinpath("families", "tokenizers.toml").read_text(encoding="utf-8")
+    text = resources.files("clearhead.checkpoints.families").joinpath("tokenizers.toml").read_text(encoding="utf-8")
     return ClassTable.model_validate(tomllib.loads(text))
 
 

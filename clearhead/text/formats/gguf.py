@@ -84,7 +84,11 @@ class Table(Config):
 @cache
 def table() -> Table:
     """The content of `families/gguf_tokenizers.toml`."""
-    text = resources.files("clearhead").joinpath("families", "gguf_tokenizers.toml").read_text(encoding="utf-8")
+    text = (
+        resources.files("clearhead")
+        .joinpath("checkpoints", "families", "gguf_tokenizers.toml")
+        .read_text(encoding="utf-8")
+    )
     return Table.model_validate(tomllib.loads(text))
 
 

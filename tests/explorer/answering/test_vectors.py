@@ -7,13 +7,13 @@ from clearhead import config as c
 from clearhead.api import Model
 from clearhead.api.sentence_modules import Module
 from clearhead.api.sentences import Sentences
+from clearhead.checkpoints.weights.modules import Listed
 from clearhead.errors import UserError
 from clearhead.explorer.answering.wording import worded
 from clearhead.explorer.recording.sentences import vector_ops, vector_weights
 from clearhead.explorer.session import Session
 from clearhead.model.ops import KINDS, Call
 from clearhead.model.sentences import Dense, Mode, Pooling, Step, Unit, VectorLayerNorm
-from clearhead.weights.modules import Listed
 from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 

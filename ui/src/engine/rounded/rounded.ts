@@ -25,7 +25,7 @@ export class Rounded implements Floats {
   }
 
   /** `bytes` are the integers, row by row: signed bytes, or two numbers in each, plus 8, rows padded to groups; as
-   *  clearhead/model/int8.py and grouped.py round them. Without a memory the products are those of JavaScript. */
+   *  clearhead/model/fast/int8.py and grouped.py round them. Without a memory the products are those of JavaScript. */
   static of(shape: readonly number[], bits: Bits, bytes: Uint8Array, scales: Float32Array, memory: Memory | null): Rounded {
     const [n, width] = shape as [number, number], step = bits === 8 ? padded(width, 8) : padded(width, 4) / 2;
     let own = bytes;

@@ -1,0 +1,1 @@
+"""Checkpoints of other libraries: the families of architectures, and the files that hold their weights."""

@@ -1,0 +1,288 @@
+"""The encoder-decoder of Raffel et al. 2019 (ReLU, output tied), its version 1.1 (gated, output its own), mT5, which is
+version 1.1 with another vocabulary (Xue et al. 2020), and UMT5 (Chung et al. 2023), with biases for each layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from clearhead.checkpoints.families.family import Family, HeadMap
+from clearhead.checkpoints.families.shared import ACTIVATIONS, end_token_classifier, labels, with_defaults
+from clearhead.checkpoints.weights.fields import Alias, FieldRule, Values, computed, ignored, same
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename, tie
+from clearhead.config import LanguageHead, ModelConfig
+from clearhead.errors import UserError
+
+ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
+
+
+# --- fields ------------------------------------------------------------------------------------------------------
+
+
+def _activation(name: str | None, values: Values) -> str:
+    """dense_act_fn if given, otherwise the last part of feed_forward_proj."""
+    kind = values["feed_forward_proj"]
+    said = name or ("gelu_new" if kind == "gated-gelu" else kind.split("-")[-1])
+    if said not in ACTIVATIONS:
+        raise UserError(f"expected {' or '.join(ACTIVATIONS)}, got {said!r}")
+    return ACTIVATIONS[said]
+
+
+def _gated(said: bool | None, values: Values) -> bool:
+    """is_gated_act if given, otherwise whether feed_forward_proj starts with gated-."""
+    gate, _, rest = values["feed_forward_proj"].rpartition("-")
+    if gate not in ("", "gated"):
+        raise UserError(f"expected an activation or gated-activation in feed_forward_proj, got {gate}-{rest}")
+    return gate == "gated" if said is None else said
+
+
+def _name(activation: str) -> str:
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+
+
+def _projection(_: Any, ours: Values) -> str:
+    stack = ours["encoder"]
+    if not stack["gated"]:
+        return _name(stack["activation"])
+    return "gated-gelu" if stack["activation"] == "gelu_tanh" else f"gated-{_name(stack['activation'])}"
+
+
+def fields(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
+    """The entries of a model with these stacks."""
+
+    def each(*names: str) -> tuple[str, ...]:
+        return tuple(f"{stack}.{name}" for name in names for stack in stacks)
+
+    return (
+        same("vocab_size", *each("input.vocab_size"), default=32_128),
+        same("d_model", *each("d_model"), default=512),
+        same("d_kv", *each("d_head"), default=64),
+        same("d_ff", *each("d_ff"), default=2048),
+        same("num_layers", "encoder.n_layers", default=6),
+        same("num_heads", *each("n_heads"), default=8),
+        same("relative_attention_num_buckets", *each("positions.n_buckets"), default=32),
+        same("relative_attention_max_distance", *each("positions.max_distance"), default=128),
+        same("dropout_rate", *each("dropout", "attn_dropout", "ffn_dropout"), default=0.1),
+        same("layer_norm_epsilon", *each("norm_eps"), default=1e-6),
+        computed("feed_forward_proj", write=_projection, default="relu", like="relu"),
+        computed(
+            "dense_act_fn",
+            *each("activation"),
+            read=_activation,
+            write=lambda activation, _: _name(activation),
+            default=None,
+            like="",
+            nullable=False,
+        ),
+        computed(
+            "is_gated_act",
+            *each("gated"),
+            read=_gated,
+            default=None,
+            like=False,
+            nullable=False,
+        ),
+        Alias("hidden_size", of="d_model"),
+        Alias("num_attention_heads", of="num_heads"),
+        Alias("num_hidden_layers", of="num_layers"),
+        Alias("head_dim", of="d_kv"),
+        # Initialisation, fields of other heads, and lengths, which relative positions do not limit.
+        ignored("initializer_factor", "scale_decoder_outputs", "n_positions"),
+        *(() if "decoder" in stacks else (ignored("num_decoder_layers"),)),
+    )
+
+
+def _layers(n: int | None, values: Values) -> int:
+    return values["num_layers"] if n is None else n
+
+
+TWO_STACKS: tuple[FieldRule, ...] = (
+    computed("num_decoder_layers", "decoder.n_layers", read=_layers, default=None),
+    *fields(BOTH),
+)
+
+
+def _scales(values: Values) -> bool:
+    """Whether states are multiplied by d_model^-0.5 before the output matrix, as in the original. Configs of 1.1
+    are not tied or, if saved by later versions, set scale_decoder_outputs to false.
+    """
+    said = values["scale_decoder_outputs"]
+    return values["tie_word_embeddings"] is not False if said is None else said
+
+
+def _scaled(scale: float | None, ours: Values) -> bool:
+    if scale not in (None, ours["decoder"]["d_model"] ** -0.5):
+        raise ValueError(scale)
+    return scale is not None
+
+
+LANGUAGE_FIELDS: tuple[FieldRule, ...] = (
+    computed(
+        "tie_word_embeddings",
+        "head.tied",
+        # Later versions write true for every model. Models that do not scale have their own output matrix.
+        read=lambda tied, values: tied is not False and _scales(values),
+        default=None,
+        like=True,
+        nullable=False,
+    ),
+    computed(
+        "scale_decoder_outputs",
+        "head.scale",
+        read=lambda _, values: max(values["d_model"], 1) ** -0.5 if _scales(values) else None,
+        write=_scaled,
+        default=None,
+        like=True,
+        nullable=False,
+    ),
+)
+
+
+def _constants(stacks: Sequence[str], *, each_layer: bool = False) -> dict[str, Any]:
+    """The settings common to all models with these stacks."""
+    stack = {"input.kind": "tokens", "positions.kind": "relative", "attn_scale": 1.0, "norm": "rms", "bias": False}
+    stack |= {"positions.each_layer": each_layer}
+    shared = {"share_embeddings": len(stacks) == 2}
+    return {f"{s}.{name}": value for s in stacks for name, value in stack.items()} | shared
+
+
+# --- weights -----------------------------------------------------------------------------------------------------
+
+
+def rules(config: ModelConfig) -> Sequence[Rule]:
+    """One token table for both stacks. The first block holds the distance biases that all blocks share."""
+    stacks = [stack for stack in BOTH if dict(config)[stack] is not None]
+    head = config.head
+    copies = [tie(f"{stack}.embed_tokens.weight", "encoder.embed.tokens.weight") for stack in stacks]
+    table = [] if isinstance(head, LanguageHead) else [rename("shared.weight", "encoder.embed.tokens.weight")]
+    gated = config.output.gated
+    each = config.output.distances is not None
+    return (*table, *copies, *(rule for stack in stacks for rule in blocks(stack, gated=gated, each_layer=each)))
+
+
+def blocks(stack: str, *, gated: bool, each_layer: bool = False) -> tuple[Rule, ...]:
+    """Each block numbers its layers: attention, cross-attention in a decoder, feed-forward."""
+    ours = f"{stack}.blocks.{{i}}"
+    cross = "EncDecAttention"
+
+    def layer(number: int, name: str) -> str:
+        return f"{stack}.block.{{i}}.layer.{number}.{name}"
+
+    def attention(number: int, theirs: str, here: str) -> tuple[Rule, ...]:
+        return (
+            *(rename(layer(number, f"{theirs}.{n}.weight"), f"{ours}.{here}.{n}.weight") for n in "qkv"),
+            rename(layer(number, f"{theirs}.o.weight"), f"{ours}.{here}.out.weight"),
+            rename(layer(number, "layer_norm.weight"), f"{ours}.{here}_norm.weight"),
+        )
+
+    ffn = 2 if stack == "decoder" else 1
+    inner = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
+    bias = "SelfAttention.relative_attention_bias.weight"
+    one = rename(f"{stack}.block.0.layer.0.{bias}", f"{stack}.positions.table.weight")
+    return (
+        leave_out(
+            layer(1, f"{cross}.relative_attention_bias.weight"),
+            because="attention to the source has no positions; older versions of the library kept an unused table",
+        ),
+        *attention(0, "SelfAttention", "attn"),
+        *(attention(1, cross, "cross") if stack == "decoder" else ()),
+        rename(layer(0, bias), f"{ours}.attn.distance.table.weight") if each_layer else one,
+        *(rename(layer(ffn, f"DenseReluDense.{n}.weight"), f"{ours}.ffn.{here}.weight") for here, n in inner.items()),
+        rename(layer(ffn, "DenseReluDense.wo.weight"), f"{ours}.ffn.down.weight"),
+        rename(layer(ffn, "layer_norm.weight"), f"{ours}.ffn_norm.weight"),
+        rename(f"{stack}.final_layer_norm.weight", f"{stack}.final_norm.weight"),
+    )
+
+
+def language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The token table and the output matrix, tied or separate."""
+    assert isinstance(config.head, LanguageHead)
+    table, output = "encoder.embed.tokens.weight", "head.output.weight"
+    if config.head.tied:
+        return (rename("shared.weight", table), tie("lm_head.weight", table))
+    return (
+        Rule(("lm_head.weight", "shared.weight"), (output, table)),
+        # A checkpoint may store equal matrices once. Then each gets its own copy.
+        Rule(("shared.weight",), (table, output), load=lambda tensors: [tensors[0], tensors[0].clone()]),
+    )
+
+
+def family(model_type: str, name: str, writer: HeadMap, *, each_layer: bool = False, **defaults: Any) -> Family:
+    """A family with these stacks. `writer` is its class that writes text, `defaults` those of its config fields."""
+    constants = partial(_constants, each_layer=each_layer)
+    both, encoder = (with_defaults(known, **defaults) for known in (TWO_STACKS, fields(ENCODER)))
+    heads = (
+        replace(writer, constants={**constants(BOTH), **writer.constants}, fields=(*writer.fields, *both)),
+        HeadMap(f"{name}Model", {**constants(BOTH), "head.kind": "none"}, fields=both),
+        HeadMap(f"{name}EncoderModel", {**constants(ENCODER), "head.kind": "none"}, fields=encoder),
+        end_token_classifier(
+            f"{name}ForSequenceClassification", constants(BOTH), (*labels(), *both), prefix="transformer."
+        ),
+        HeadMap(
+            f"{name}ForTokenClassification",
+            {**constants(ENCODER), "head.kind": "tagging"},
+            lambda _: (rename("classifier.{p}", "head.output.{p}"),),
+            (*labels(), same("classifier_dropout", "head.dropout", default=0.0), *encoder),
+            prefix="transformer.",
+        ),
+        HeadMap(
+            f"{name}ForQuestionAnswering",
+            {**constants(BOTH), "head.kind": "span"},
+            lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
+            both,
+        ),
+    )
+    return Family(model_type, {}, (), rules, heads)
+
+
+FAMILY = family(
+    "t5",
+    "T5",
+    HeadMap(
+        "T5ForConditionalGeneration",
+        {"head.kind": "language"},
+        language_rules,
+        LANGUAGE_FIELDS,
+        also=("T5WithLMHeadModel",),
+    ),
+)
+
+# The output matrix is its own. Files of newer versions of the library say that it is tied, whatever they hold.
+MT5 = family(
+    "mt5",
+    "MT5",
+    HeadMap("MT5ForConditionalGeneration", {"head.kind": "language", "head.tied": False}, language_rules),
+    vocab_size=250_112,
+    d_ff=1024,
+    num_layers=8,
+    num_heads=6,
+    feed_forward_proj="gated-gelu",
+)
+
+# Its reference library scales the states in any case. A file may hold another output matrix than the token table.
+UMT5 = family(
+    "umt5",
+    "UMT5",
+    HeadMap(
+        "UMT5ForConditionalGeneration",
+        {"head.kind": "language", "head.tied": False},
+        language_rules,
+        (
+            computed(
+                "d_model",
+                "head.scale",
+                read=lambda width, _: width**-0.5,
+                write=lambda _, ours: ours["encoder"]["d_model"],
+                default=512,
+                like=512,
+            ),
+        ),
+    ),
+    each_layer=True,
+    vocab_size=250_112,
+    d_ff=1024,
+    num_layers=8,
+    num_heads=6,
+    feed_forward_proj="gated-gelu",
+)

@@ -1,0 +1,164 @@
+"""Reads GGUF files: the metadata, and tensors that are mapped, or dequantized one at a time.
+
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Every length is checked against the remaining bytes before
+anything is read, so that a hostile file costs no more than its size. The library `gguf` dequantizes. Imports no torch
+before a tensor is read.
+"""
+
+import mmap
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from clearhead.brief import brief
+from clearhead.checkpoints.weights.documents import AGAIN, INDEX, MODEL, shown, size_of
+from clearhead.checkpoints.weights.elsewhere import ADAPTER
+from clearhead.checkpoints.weights.gguf_header import PLAIN, Malformed, Stored, header, library
+from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
+from clearhead.errors import UserError, reason
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+SUFFIX = ".gguf"
+AT_ONCE = 1 << 20
+"""The numbers that are dequantized at once, which bounds the memory for intermediate results."""
+PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+"""The name of a file with a part of a model: its stem, its number from 1, and how many there are."""
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """A model in one file, or in several: its metadata and its tensors by name."""
+
+    __repr__ = brief
+
+    path: Path
+    """The file, or the first one."""
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, Stored]
+    contents: tuple[mmap.mmap, ...]
+    """Each whole file, mapped privately: a write changes neither the file nor what another reader sees."""
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Reads the header, and those of the other parts of a model in several files.
+
+        Raises UserError for a file that is cut short, malformed or of another format, and for a part that is missing.
+        """
+        metadata, tensors, content = _opened(path)
+        if metadata.get("split.count", 0) in (0, 1):
+            return cls(path, metadata, tensors, (content,))
+        paths = _parts(path, metadata["split.count"])
+        opened = [_opened(part) for part in paths]
+        together: dict[str, Stored] = {}
+        for number, (part, (said, found, _)) in enumerate(zip(paths, opened, strict=True)):
+            if (said.get("split.no"), said.get("split.count")) != (number, len(paths)):
+                got = f"split.no={said.get('split.no')} and split.count={said.get('split.count')}"
+                raise UserError(f"{part}: expected part {number} of {len(paths)}, from 0, got {got}; {AGAIN}")
+            if twice := found.keys() & together.keys():
+                raise UserError(f"{part}:{shown(min(twice))}: expected it in one part, got it in two; {AGAIN}")
+            together |= {name: replace(stored, part=number) for name, stored in found.items()}
+        metadata = opened[0][0]
+        if metadata.get("split.tensors.count", len(together)) != len(together):
+            expected = metadata["split.tensors.count"]
+            raise UserError(f"{paths[0]}: expected {expected} tensors in all parts, got {len(together)}; {AGAIN}")
+        return cls(paths[0], metadata, together, tuple(content for *_, content in opened))
+
+    def dtype_of(self, name: str) -> "torch.dtype":
+        """The type of a tensor's numbers, which is float32 for quantized ones."""
+        import torch
+
+        return getattr(torch, PLAIN.get(self.tensors[name].kind, "float32"))
+
+    def read(self, name: str, dtype: "torch.dtype") -> "Tensor":
+        """A tensor: mapped in its own type, or dequantized to `dtype`.
+
+        Raises UserError for a type that the library `gguf` does not dequantize.
+        """
+        import torch
+
+        stored, content = self.tensors[name], self.contents[self.tensors[name].part]
+        if stored.is_plain:
+            found = torch.frombuffer(content, dtype=self.dtype_of(name), count=stored.count, offset=stored.start)
+            return found.view(stored.shape)
+        gguf = library(f"{self.path}:{shown(name)}")
+        rows = torch.frombuffer(content, dtype=torch.uint8, count=stored.n_bytes, offset=stored.start)
+        rows = rows.view(stored.count // stored.shape[-1], -1)
+        values = torch.empty((len(rows), stored.shape[-1]), dtype=dtype)
+        step = max(1, AT_ONCE // stored.shape[-1])
+        kind = gguf.GGMLQuantizationType(stored.kind)
+        try:
+            for start in range(0, len(rows), step):
+                part = gguf.quants.dequantize(rows[start : start + step].numpy(), kind)
+                values[start : start + step] = torch.from_numpy(part)
+        except NotImplementedError:
+            raise UserError(
+                f"{self.path}:{shown(name)}: expected a type that the library gguf dequantizes, got {kind.name};"
+                " try the same model as Q4_K_M, Q8_0 or F16"
+            ) from None
+        self.release(name)
+        return values.view(stored.shape)
+
+    def release(self, name: str) -> None:
+        """Gives back the memory of a tensor that was copied. It is read from the file again where it is needed."""
+        stored, page = self.tensors[name], mmap.PAGESIZE
+        first, last = -(-stored.start // page) * page, (stored.start + stored.n_bytes) // page * page
+        if last > first and sys.platform != "win32":
+            self.contents[stored.part].madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def vector(self, name: str) -> list[float] | None:
+        """The numbers of a small tensor; None without one of this name."""
+        import torch
+
+        return self.read(name, torch.float32).flatten().tolist() if name in self.tensors else None
+
+
+def _opened(path: Path) -> tuple[dict[str, Any], dict[str, Stored], mmap.mmap]:
+    """The metadata, the tensors and the content of one file."""
+    size_of(path)
+    try:
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        return *header(content, str(path)), content
+    except UserError:
+        raise
+    except (Malformed, OSError, ValueError, OverflowError) as error:  # ValueError: UTF-8, and an empty file
+        raise UserError(f"{path}: expected a whole GGUF file, got {reason(error)}; {AGAIN}") from None
+
+
+def _parts(path: Path, count: object) -> list[Path]:
+    """All parts of the model that a given part belongs to, in order. Raises UserError if one is missing."""
+    named = PART.fullmatch(path.name)
+    if named is None or int(named[3]) != count:
+        raise UserError(
+            f"{path}: expected a name such as MODEL-00001-of-{str(count)[:5]:0>5}.gguf for a part of {str(count)[:5]},"
+            " got another; try the names that the parts came with"
+        )
+    paths = [path.with_name(f"{named[1]}-{i:05}-of-{named[3]}{SUFFIX}") for i in range(1, int(named[3]) + 1)]
+    for part in paths:
+        if not part.is_file():
+            raise UserError(f"{part}: expected this part of the model, got no such file; put all parts into one folder")
+    return paths
+
+
+def gguf_in(place: Path) -> Path | None:
+    """The GGUF file that a path is, or the only one of a folder without other weights; of a model in several, a part.
+
+    None if there is none. Raises UserError if a folder has several models.
+    """
+    if place.is_file():
+        return place if place.suffix == SUFFIX else None
+    if any((place / name).exists() for name in (MODEL, INDEX, BIN, BIN_INDEX, ADAPTER)):
+        return None
+    found = sorted(place.glob(f"*{SUFFIX}"))
+    named = [PART.fullmatch(path.name) for path in found]
+    of_one = len({one and (one[1], one[3]) for one in named}) == 1 and all(named)
+    if len(found) > 1 and not of_one:
+        names = ", ".join(path.name for path in found[:4])
+        raise UserError(f"{place}: expected one GGUF file, got {names}; try {found[0]}")
+    return found[0] if found else None

@@ -1,0 +1,131 @@
+"""The commands: where each one stands, and the application that holds them.
+
+A command is one function: its signature, its help and its body. `COMMANDS` names the function, or the App of a command
+with subcommands. Only the module of the command that runs is imported; for the list of all commands all are, so that
+none of them imports torch outside its functions. Other packages add commands as entry points of `clearhead.commands`.
+"""
+
+from cyclopts import App, Group
+
+from clearhead.errors import UserError
+from clearhead.extensions import extensions, load_extension
+
+COMMANDS: dict[str, dict[str, str]] = {
+    "Train": {
+        "train": "clearhead.cli.training:train",
+        "resume": "clearhead.cli.training:resume",
+        "watch": "clearhead.cli.training:watch",
+        "curve": "clearhead.cli.data:curve",
+        "recipes": "clearhead.cli.data:recipes",
+        "tokenizer": "clearhead.cli.data:tokenizer",
+    },
+    "Use": {
+        "translate": "clearhead.cli.use:translate",
+        "generate": "clearhead.cli.use:generate",
+        "predict": "clearhead.cli.predicting:predict",
+        "classify": "clearhead.cli.predicting:classify",
+        "tag": "clearhead.cli.predicting:tag",
+        "answer": "clearhead.cli.predicting:answer",
+        "fill": "clearhead.cli.predicting:fill",
+        "summarize": "clearhead.cli.predicting:summarize",
+        "embed": "clearhead.cli.predicting:embed",
+        "transcribe": "clearhead.cli.predicting:transcribe",
+        "serve": "clearhead.cli.use:serve",
+    },
+    "Look inside": {
+        "explore": "clearhead.cli.use:explore",
+        "capture": "clearhead.cli.capture:capture",
+        "effects": "clearhead.cli.capture:effects",
+        "examples": "clearhead.cli.capture:examples",
+        "circuits": "clearhead.cli.analyses:circuits",
+        "patch": "clearhead.cli.analyses:patch",
+        "difference": "clearhead.cli.analyses:difference",
+        "features": "clearhead.cli.features:features",
+        "steer": "clearhead.cli.features:steer",
+    },
+    "Judge": {
+        "evaluate": "clearhead.cli.use:evaluate",
+        "compare": "clearhead.cli.judging:compare",
+        "wrong-labels": "clearhead.cli.judging:wrong_labels",
+        "check": "clearhead.cli.models:check",
+    },
+    "Share": {
+        "export": "clearhead.cli.models:export",
+        "push": "clearhead.cli.models:push",
+        "prune": "clearhead.cli.models:prune",
+    },
+    "Plan": {
+        "plan": "clearhead.cli.planning:plan",
+        "profile": "clearhead.cli.planning:profile",
+        "summary": "clearhead.cli.models:summary",
+    },
+    "Learn": {
+        "demo": "clearhead.cli.training:demo",
+        "lab": "clearhead.cli.lab:lab",
+    },
+}
+"""`module:function` of each command of this package, by group of the help and by name."""
+REPLACED = ("lab",)
+"""Commands that only say which package to install, until that package adds a command of the same name."""
+ADDED = "From other packages"
+"""The group of a function that another package adds. An App names its own group."""
+EPILOGUE = (
+    "Begin with `clearhead demo`. `clearhead COMMAND --help` explains one command. Results go to standard output,"
+    " everything else to standard error; with --debug an error shows where in the code it arose, with"
+    " --no-tokenizer a model opens without its tokenizer, for commands that read no text, and with --explain a"
+    " command that writes text says in the end by which paths (docs/inference.md).\n\n"
+    "Exit codes: 0 done, 2 a mistake of yours, 3 out of memory, 4 training met NaN or infinity, 130 or 143 stopped"
+    " by Ctrl-C or SIGTERM."
+)
+
+
+def application(command: str | None = None) -> App:
+    """The application with this command, or with all of them if there is no command of this name.
+
+    Raises UserError for a command that cannot be loaded; among all of them it is one line of the help.
+    """
+    places = _places(command)
+    is_known = command in places
+    app = App(
+        name="clearhead",
+        help="A Transformer you can see through: train it, use it, look inside.",
+        help_epilogue=None if is_known else EPILOGUE,
+        help_format="markdown",
+        version_flags=["--version"],
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    groups = {title: Group(title, sort_key=number) for number, title in enumerate((*COMMANDS, ADDED, "Options"))}
+    for flag in (*app.help_flags, *app.version_flags):
+        app[flag].group = groups["Options"]
+    for number, (name, (title, where)) in enumerate(places.items()):
+        if is_known and name != command:
+            continue
+        try:
+            target = load_extension("commands", name, where)
+        except UserError as error:
+            if is_known:
+                raise
+            target = App(name, help=str(error))
+        if not isinstance(target, App):
+            app.command(target, name=name, group=groups[title], sort_key=number)
+            continue
+        if title != ADDED or not target.group:
+            target.group, target.sort_key = groups[title], number
+        app.command(target, name=name)
+    return app
+
+
+def _places(command: str | None) -> dict[str, tuple[str, str]]:
+    """The group of the help and the `module:object` of each command by name."""
+    places = {name: (title, where) for title, commands in COMMANDS.items() for name, where in commands.items()}
+    try:
+        added = extensions("commands")
+        for name, where in added.items():
+            if name in places and name not in REPLACED:
+                raise UserError(f"clearhead.commands: expected another name than {name}, got {where}; rename it there")
+    except UserError:
+        if command in places:
+            return places
+        raise
+    return places | {name: (ADDED, where) for name, where in added.items()}

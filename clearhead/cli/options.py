@@ -1,0 +1,23 @@
+"""The kinds of option that several commands share."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+Text = str
+"""Words for a model, or the name of a column."""
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+Repeated = Annotated[tuple[str, ...], Parameter(negative="", show_default=False, consume_multiple=True)]
+Files = Repeated
+Named = Annotated[str, Parameter(help="Folder of a model or run, or the name of a model on the Hugging Face hub.")]
+Revision = Annotated[str | None, Parameter(help="Branch, tag or commit on the hub.")]
+DeviceName = Literal["auto", "cpu", "cuda", "mps"]
+Device = Annotated[DeviceName, Parameter(help="Where to compute.")]
+Int8 = Annotated[Flag, Parameter(help="Round the weights to eight bits: faster, and nearly the same (CPU only).")]
+Int4 = Annotated[
+    Flag,
+    Parameter(help="Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time."),
+]
+OneObject = Annotated[Flag, Parameter(help="Print one JSON object on standard output, and nothing else there.")]
+Length = Annotated[int | None, Parameter(help="Tokens of a text at most.")]
+Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]

@@ -1,0 +1,200 @@
+"""Packs weights into the order that the processor reads fastest, for inference on a CPU."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+import xxhash
+from torch import Tensor, nn
+
+from clearhead.model.attention import Attention
+from clearhead.model.block import Block
+from clearhead.model.fast.autotune import Run, autotune, recall_tuned
+from clearhead.model.fast.fused_qkv import FusedQKVPart, concatenated, concatenated_bias, parts, qkv_linears
+from clearhead.model.fast.snapshot import obstacle
+from clearhead.model.linear import LinearMap, is_plain, shared_copy
+from clearhead.model.transformer import Transformer
+
+WORTH_PACKING = 1 << 18
+"""Smallest size of a matrix, in numbers, for which packing may pay (docs/inference.md)."""
+PACKED_BYTES = 4 << 30
+"""Most bytes of weights beside which packed matrices are kept."""
+ROWS = 64
+"""Rows for which the layout is optimal. Other numbers work too, and one row is as fast as with its own layout."""
+TIMED, MOST_COPIES = 1 << 22, 16
+"""Numbers that are timed: of copies of a small matrix, for a step never finds it in the processor's cache, or of the
+first outputs of a large one."""
+MEASURED_ROWS = (1, 8, 64)
+"""Numbers of rows that are timed. A step of another number is taken for the next larger one."""
+ACCURATE = 1e-5
+"""Largest difference between packed and plain products, as a share of the largest number, that is accepted."""
+
+
+class PackedLinear(LinearMap):
+    """y = x W^T + b, with W in the order in which oneDNN reads it fastest."""
+
+    def __init__(self, group: Sequence[nn.Linear], packed: Tensor) -> None:
+        """`group`: the maps whose matrices are packed together."""
+        super().__init__(group[0].in_features, sum(m.out_features for m in group), concatenated_bias(group))
+        self.packed, self.sources = packed, [m.weight for m in group]
+
+    def effective_weight(self) -> Tensor:
+        return self.packed.to_dense()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _multiplied(x, self.packed, self.bias)
+
+
+Group = tuple[nn.Linear, ...]
+"""Linear maps that share a packed matrix: queries, keys and values of self-attention, or a lone one."""
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A packed matrix, and the fingerprints of the weights that it was made from."""
+
+    fingerprints: list[int]
+    matrix: Tensor
+
+
+_kept: WeakKeyDictionary[nn.Linear, _Packed] = WeakKeyDictionary()
+"""Packed matrices by the first linear map of each group that still exists."""
+
+
+def packed(network: Transformer, *, rows: int = 1) -> Transformer:
+    """A copy of `network` with packed matrices, which shares everything else; `network` itself if packing cannot pay.
+
+    Matrices are packed whose product with `rows` rows is then quicker on this machine, which is timed once.
+    The copy belongs to the caller. It holds the large matrices as they are now: later writes to them do not reach it.
+    Packed matrices are kept for the next call, which compares a fingerprint of every byte of the weights and packs
+    again what has changed, by whatever means. `forget` frees them.
+    """
+    if obstacle(network) is not None:
+        return network
+    groups = [group for group in _worth_packing(network) if autotune(*_choice(group, rows)) == "packed"]
+    found: dict[Group, _Packed] = {}
+    for group, fingerprints in zip(groups, _fingerprints(groups), strict=True):
+        known = _kept.get(group[0])
+        if known is None or known.fingerprints != fingerprints:
+            known = _kept[group[0]] = _Packed(fingerprints, _pack(concatenated(group).weight.detach()))
+        found[group] = known
+    return _with(network, found)
+
+
+def ready(network: Transformer, *, rows: int = 1) -> Transformer:
+    """The copy that `packed` makes, if it needs no timing and no packing; otherwise `network` itself."""
+    groups = _worth_packing(network)
+    ways = [recall_tuned(*_choice(group, rows)) for group in groups]
+    if None in ways:
+        return network
+    groups = [group for group, way in zip(groups, ways, strict=True) if way == "packed"]
+    found = {group: known for group in groups if (known := _kept.get(group[0])) is not None}
+    is_ready = len(found) == len(groups)
+    if is_ready and [known.fingerprints for known in found.values()] == _fingerprints(groups):
+        return _with(network, found)
+    return network
+
+
+def copied(fast: nn.Module) -> list[Tensor]:
+    """The weights whose packed copies a network reads in their place."""
+    maps = (m.fused.module if isinstance(m, FusedQKVPart) else m for m in fast.modules())
+    return list({id(w): w for m in maps if isinstance(m, PackedLinear) for w in m.sources}.values())
+
+
+def forget(network: Transformer) -> None:
+    """Free the packed matrices of `network`."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            _kept.pop(module, None)
+
+
+def _with(network: Transformer, found: Mapping[Group, _Packed]) -> Transformer:
+    if not found:
+        return network
+    instead: dict[nn.Module, nn.Module] = {}
+    for group, known in found.items():
+        instead |= zip(group, parts(group, PackedLinear(group, known.matrix)), strict=True)
+    return cast("Transformer", shared_copy(network, instead))
+
+
+def _worth_packing(network: Transformer) -> list[Group]:
+    """The linear maps of `network` to pack, in groups; none if packing cannot pay or would change a number."""
+    groups: dict[nn.Linear, Group] = {m: (m,) for m in network.modules() if isinstance(m, nn.Linear) and is_plain(m)}
+    for block in network.modules():
+        if isinstance(block, Block) and isinstance(block.attn, Attention) and (linears := qkv_linears(block.attn)):
+            groups = {m: group for m, group in groups.items() if m not in linears} | {linears[0]: tuple(linears)}
+    found = [group for group in groups.values() if sum(m.weight.numel() for m in group) >= WORTH_PACKING]
+    weights = [m.weight for group in found for m in group]
+    if not weights or not torch.backends.mkldnn.is_available() or torch.is_autocast_enabled("cpu"):
+        return []
+    small = sum(w.numel() * w.element_size() for w in weights) <= PACKED_BYTES
+    plain = all(w.device.type == "cpu" and w.dtype == weights[0].dtype for w in weights)
+    return found if small and plain and _packs_accurately(weights[0].dtype) else []
+
+
+def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]:
+    """What `autotune` is asked about a group, and the two ways to multiply by its matrices."""
+    width, outputs = group[0].in_features, sum(m.out_features for m in group)
+    share = min(1.0, TIMED / width / outputs)
+    weights = [m.weight.detach()[: max(1, int(m.out_features * share))] for m in group]
+    outputs = sum(map(len, weights))
+    n = min(max(1, TIMED // (outputs * width)), MOST_COPIES)
+    rows = next((n for n in MEASURED_ROWS if n >= rows), MEASURED_ROWS[-1])
+    x = torch.ones(rows, width, dtype=weights[0].dtype)
+
+    def plain() -> Run:
+        matrices = [weight.clone() for _ in range(n) for weight in weights]
+        return lambda: [F.linear(x, matrix) for matrix in matrices]
+
+    def packed() -> Run:
+        matrices = [_pack(torch.cat(weights)) for _ in range(n)]
+        return lambda: [_multiplied(x, matrix, None) for matrix in matrices]
+
+    name, sizes = str(x.dtype).removeprefix("torch."), " + ".join(str(len(weight)) for weight in weights)
+    by_inputs = "" if group[0].weight.is_contiguous() else ", stored by inputs"
+    return f"{name} {sizes} x {width}{by_inputs}, {rows} rows", {"packed": packed, "plain": plain}
+
+
+def _fingerprints(groups: list[Group]) -> list[list[int]]:
+    """A 128-bit hash of the bytes of each weight. It is as fast as memory. Versions would miss writes to `.data`."""
+    if not groups:
+        return []
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # The hash runs without Python's lock.
+        hashes = threads.map(fingerprint, [m.weight.detach() for group in groups for m in group])
+        return [[next(hashes) for _ in group] for group in groups]
+
+
+def fingerprint(weight: Tensor) -> int:
+    """A 128-bit hash of the bytes of a matrix, and of the order in which they are read."""
+    is_turned = not weight.is_contiguous()
+    stored = weight.T if is_turned else weight
+    return xxhash.xxh3_128_intdigest(stored.contiguous().view(torch.uint8).numpy().data, seed=is_turned)
+
+
+def _pack(weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+
+
+def _multiplied(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
+
+
+@cache
+def _packs_accurately(dtype: torch.dtype) -> bool:
+    """Whether packed products of this machine are accurate for `dtype`: some settings let oneDNN round further."""
+    if dtype not in (torch.float32, torch.bfloat16):
+        return False
+    weight = torch.arange(512.0 * 512).sin().view(512, 512).to(dtype)
+    x = torch.arange(4.0 * 512).cos().view(4, 512).to(dtype)
+    expected = x @ weight.T
+    try:
+        found = _multiplied(x, _pack(weight), None)
+    except RuntimeError:  # This processor is not supported.
+        return False
+    gap = (found - expected).abs().max() / expected.abs().max()
+    return float(gap) <= (ACCURATE if dtype == torch.float32 else torch.finfo(dtype).eps)

@@ -1,0 +1,75 @@
+"""The discriminator as it is used: each word is kept or replaced, and training starts from it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer as Library
+from tokenizers import models, pre_tokenizers
+
+from clearhead.api import load
+from clearhead.checkpoints.families import family_for, family_of
+from clearhead.config import ClassificationHead, LanguageHead, TaggingHead
+from clearhead.errors import UserError
+from clearhead.model import Transformer
+from clearhead.tasks.tagging.ids import WordIds
+from clearhead.tasks.tagging.task import log_shares, said
+from clearhead.text.tokenizers import Tokenizer
+from tests.checkpoints.families import hub_encoders as hub
+from tests.parity.cases.electra import BASE, NARROW
+from tests.parity.harness import Case, both
+
+pytest.importorskip("transformers")
+
+WORDS = "a man rides his bike".split()
+
+
+def words() -> Tokenizer:
+    library = Library(
+        models.WordLevel({"[UNK]": 0, **{word: i + 1 for i, word in enumerate(WORDS)}}, unk_token="[UNK]")
+    )
+    library.pre_tokenizer = pre_tokenizers.Whitespace()
+    return Tokenizer(library, {"unk_token": "[UNK]", "pad_token": "[UNK]"})
+
+
+def test_a_word_is_replaced_where_its_number_is_above_0(tmp_path: Path) -> None:
+    case = Case("electra", "", "ElectraForPreTraining", {**BASE, **NARROW})
+    theirs, ours = both(case, tmp_path)
+    ids = torch.tensor([[1, 2, 3, 4, 5]])
+    with torch.no_grad():
+        numbers = theirs(ids).logits[0]
+    shares = log_shares(ours.network, WordIds.of([WORDS], words(), 16), words())
+    np.testing.assert_allclose(np.exp(shares[0][:, 1]), numbers.sigmoid().numpy(), rtol=1e-4)
+    (found,) = said(ours.network, words(), [" ".join(WORDS)], 16)
+    assert found.values["tags"] == ["replaced" if number > 0 else "O" for number in numbers]
+
+
+def test_a_new_head_is_the_family_s(tmp_path: Path) -> None:
+    both(Case("electra", "", "ElectraForPreTraining", {**BASE, **NARROW}), tmp_path)
+    model = load(tmp_path, head=ClassificationHead(n_labels=3))
+    head = model.config.head
+    assert isinstance(head, ClassificationHead)
+    assert (head.pooler, head.pooler_activation) == (True, "gelu")
+    model.save(tmp_path / "saved")
+    assert load(tmp_path / "saved").config == model.config
+    writer = load(tmp_path, head=LanguageHead(tied=True)).config.head
+    assert isinstance(writer, LanguageHead)
+    assert writer.transform, "a dense layer leads back to the width of the tables"
+
+
+def test_configs_of_the_hub() -> None:
+    config, head = family_of(hub.ELECTRA_SMALL, where="c").read(hub.ELECTRA_SMALL, where="c")
+    assert head.architecture == "ElectraForPreTraining"
+    assert isinstance(config.head, TaggingHead)
+    assert config.encoder is not None
+    assert (config.encoder.embed_width, config.encoder.d_model) == (128, 256)
+    found = family_for(config, "electra")
+    assert found is not None
+    assert found[0].model_type == "electra"
+    document = {**hub.ELECTRA_SMALL, "embedding_size": 256}
+    base, _ = family_of(document, where="c").read(document, where="c")
+    assert base.encoder is not None
+    assert Transformer(base.model_copy(update={"encoder": base.encoder.model_copy(update={"n_layers": 1})}))
+    with pytest.raises(UserError, match="is_decoder: expected False"):
+        family_of(document, where="c").read({**document, "is_decoder": True}, where="c")

@@ -1,0 +1,182 @@
+"""Families whose code lies beside the checkpoints: each beside the network of the reference library that equals it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from clearhead.api import load
+from clearhead.checkpoints.families import family_of
+from clearhead.errors import UserError
+from clearhead.model import Tokens
+from tests.later import later
+from tests.parity.harness import Case, reference
+
+transformers = later("transformers")
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 32,
+}
+
+
+def rewritten(folder: Path, tensors: dict[str, Tensor], **config: Any) -> None:
+    path = folder / "config.json"
+    kept = {name: json.loads(path.read_text())[name] for name in SIZES}
+    path.write_text(json.dumps({**kept, **config}))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def compared(theirs: Any, folder: Path, where: Path) -> None:
+    """Equal logits of ours, and of what the reference library opens of what ours saves."""
+    ids = torch.randint(1, 60, (2, 7), generator=torch.Generator().manual_seed(0))
+    ours = load(folder)
+    ours.save(where)
+    back = type(theirs).from_pretrained(where).eval()
+    with torch.no_grad():
+        expected = theirs(ids)[0]
+        torch.testing.assert_close(ours.network(Tokens(ids)), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(back(ids)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scaling", [None, {"type": "dynamic", "factor": 2.0}])
+def test_internlm2_is_llama_with_one_matrix_for_each_group_of_heads(tmp_path: Path, scaling: Any) -> None:
+    shape = {**SIZES, "num_key_value_heads": 2, "rope_theta": 100.0}
+    theirs = reference(Case("llama", "base", "LlamaForCausalLM", shape))
+    theirs.save_pretrained(tmp_path / "theirs")
+    tensors = load_file(tmp_path / "theirs" / "model.safetensors")
+    names = {
+        "embed_tokens": "tok_embeddings",
+        "lm_head": "output",
+        "self_attn.o_proj": "attention.wo",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3",
+        "mlp.down_proj": "feed_forward.w2",
+    }
+    found: dict[str, Tensor] = {}
+    for layer in range(2):
+        q, k, v = (tensors.pop(f"model.layers.{layer}.self_attn.{n}_proj.weight") for n in "qkv")
+        groups = torch.cat([q.view(2, 2, 8, 32), k.view(2, 1, 8, 32), v.view(2, 1, 8, 32)], 1)
+        found[f"model.layers.{layer}.attention.wqkv.weight"] = groups.reshape(-1, 32).contiguous()
+    found |= renamed(tensors, names)
+    config = {"model_type": "internlm2", "architectures": ["InternLM2ForCausalLM"], "bias": False, "rope_theta": 100.0}
+    rewritten(tmp_path / "theirs", found, **config, num_key_value_heads=2, rope_scaling=scaling)
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+def test_minicpm_is_granite_with_other_names_of_the_multipliers(tmp_path: Path) -> None:
+    depth, base = 1.4, 16
+    multipliers = {
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": depth / 2**0.5,
+        "logits_scaling": SIZES["hidden_size"] / base,
+        "attention_multiplier": 8**-0.5,
+    }
+    shape = {**SIZES, **multipliers, "tie_word_embeddings": True}
+    theirs = reference(Case("granite", "base", "GraniteForCausalLM", shape))
+    theirs.save_pretrained(tmp_path / "theirs")
+    config = {"scale_emb": 12, "scale_depth": depth, "dim_model_base": base}
+    tensors = load_file(tmp_path / "theirs" / "model.safetensors")
+    named = {"model_type": "minicpm", "architectures": ["MiniCPMForCausalLM"]}
+    rewritten(tmp_path / "theirs", tensors, **config, **named)
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+def renamed(tensors: dict[str, Tensor], names: dict[str, str]) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        for there, here in names.items():
+            name = name.replace(there, here)
+        found[name] = tensor
+    return found
+
+
+BLOCK = {
+    "model.embed_tokens": "transformer.wte",
+    "model.norm": "transformer.ln_f",
+    "model.layers": "transformer.h",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+}
+
+
+def test_exaone_is_llama_under_other_names(tmp_path: Path) -> None:
+    theirs = reference(Case("llama", "base", "LlamaForCausalLM", {**SIZES, "num_key_value_heads": 2}))
+    theirs.save_pretrained(tmp_path / "theirs")
+    gated = {"mlp.gate_proj": "mlp.c_fc_0", "mlp.up_proj": "mlp.c_fc_1", "mlp.down_proj": "mlp.c_proj"}
+    names = {**BLOCK, **gated, "self_attn.o_proj": "attn.attention.out_proj", "self_attn": "attn.attention"}
+    tensors = renamed(load_file(tmp_path / "theirs" / "model.safetensors"), names)
+    config = {"model_type": "exaone", "architectures": ["ExaoneForCausalLM"], "num_layers": 2, "num_key_value_heads": 2}
+    own = {"activation_function": "silu", "layer_norm_epsilon": 1e-6, "embed_dropout": 0.0}
+    rewritten(tmp_path / "theirs", tensors, **config, **own)
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_qwen_is_qwen2_with_one_matrix_for_all_sides(tmp_path: Path, grows: bool) -> None:
+    theirs = reference(Case("qwen2", "base", "Qwen2ForCausalLM", {**SIZES, "num_key_value_heads": 4}))
+    theirs.save_pretrained(tmp_path / "theirs")
+    tensors = load_file(tmp_path / "theirs" / "model.safetensors")
+    for layer in range(2):
+        at = f"model.layers.{layer}.self_attn"
+        for part in ("weight", "bias"):
+            sides = [tensors.pop(f"{at}.{n}_proj.{part}") for n in "qkv"]
+            tensors[f"transformer.h.{layer}.attn.c_attn.{part}"] = torch.cat(sides)
+    gated = {"mlp.up_proj": "mlp.w1", "mlp.gate_proj": "mlp.w2", "mlp.down_proj": "mlp.c_proj"}
+    tensors = renamed(tensors, {**BLOCK, **gated, "self_attn.o_proj": "attn.c_proj"})
+    growing = {"use_dynamic_ntk": grows, "use_logn_attn": grows}
+    own = {"kv_channels": 8, "seq_length": 32, "layer_norm_epsilon": 1e-6, "intermediate_size": 80, "no_bias": True}
+    rewritten(tmp_path / "theirs", tensors, model_type="qwen", architectures=["QWenLMHeadModel"], **own, **growing)
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+    ids = torch.ones(1, 33, dtype=torch.long)
+    if grows:
+        with pytest.raises(UserError, match="length 33: this model's positions end at 32"):
+            load(tmp_path / "theirs").network(ids)
+
+
+@pytest.mark.parametrize("prefix", ["new.", ""])
+def test_gte_as_it_was_published_stretches_its_angles_by_factor_and_width(tmp_path: Path, prefix: str) -> None:
+    factor, width = 8.0, 8
+    angles = {"rope_type": "linear", "rope_theta": 100.0 * factor, "factor": factor ** (2 / width)}
+    theirs = reference(Case("gte", "base", "GteModel", {**SIZES, "rope_parameters": angles, "pad_token_id": 0}))
+    theirs.save_pretrained(tmp_path / "theirs")
+    tensors = {prefix + name: tensor for name, tensor in load_file(tmp_path / "theirs" / "model.safetensors").items()}
+    if prefix:
+        tensors["classifier.weight"] = torch.zeros(1, 32)
+    config = {
+        "model_type": "new",
+        "architectures": ["NewModel", "NewForTokenClassification"],
+        "rope_theta": 100.0,
+        "rope_scaling": {"type": "ntk", "factor": factor},
+        "type_vocab_size": 1,
+        "position_embedding_type": "rope",
+        "layer_norm_type": "layer_norm",
+        "pack_qkv": True,
+    }
+    rewritten(tmp_path / "theirs", tensors, **config)
+    compared(theirs, tmp_path / "theirs", tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("new", {"layer_norm_type": "rms_norm"}, "layer_norm_type: expected 'layer_norm'"),
+        ("new", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_scaling: expected the type ntk"),
+        ("minicpm", {"num_experts": 8}, "num_experts: expected 0, the only value that is supported, got 8"),
+        ("internlm2", {"num_key_value_heads": 3}, "num_key_value_heads=3 must divide num_attention_heads=4"),
+    ],
+)
+def test_refused(kind: str, changes: dict[str, Any], message: str) -> None:
+    document = {"model_type": kind, **SIZES, **changes}
+    with pytest.raises(UserError, match=message):
+        family_of(document, where="c").read(document, where="c")

@@ -1,0 +1,114 @@
+"""What the comparison with the reference library cannot see: pictures of other sizes than the config's, refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from clearhead.analysis.attribution import attribute
+from clearhead.api import load
+from clearhead.checkpoints.families import family_of
+from clearhead.config import ClassificationHead, LearnedGrid, PatchInput
+from clearhead.errors import UserError
+from clearhead.model import Tokens
+from clearhead.storage.tensors import model_tensors
+from tests.later import later
+from tests.parity.cases import pictures
+from tests.parity.harness import Case, reference
+
+transformers = later("transformers")
+
+CROP = {"do_resize": False, "do_center_crop": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+CLASSES = {"dinov2": "Dinov2Model", "dinov2_with_registers": "Dinov2WithRegistersModel", "dinov3_vit": "DINOv3ViTModel"}
+
+
+def read(**document: Any) -> Any:
+    return family_of(document, where="config.json").read(document, where="config.json")[0]
+
+
+@pytest.mark.parametrize("side", [8, 20])
+@pytest.mark.parametrize("family", CLASSES)
+def test_pictures_of_the_processor_s_size(family: str, side: int, tmp_path: Path) -> None:
+    """Two patches and five in a row, with positions for three: the reference takes them as they come."""
+    base = pictures.V3_BASE | {"num_attention_heads": 3} if family == "dinov3_vit" else pictures.NO_UNITS
+    theirs = reference(Case(family, "", CLASSES[family], base))
+    theirs.save_pretrained(tmp_path / "theirs")
+    (tmp_path / "theirs" / "preprocessor_config.json").write_text(json.dumps(CROP | {"crop_size": side}))
+    ours = load(tmp_path / "theirs")
+    pixels = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = theirs(pixels).last_hidden_state
+        torch.testing.assert_close(ours.network(Tokens(pixels)), expected, atol=1e-5, rtol=1e-5)
+    again = load(ours.save(tmp_path / "ours"))
+    assert again.config == ours.config
+    kept = model_tensors(again.network)
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in model_tensors(ours.network).items())
+    if family != "dinov3_vit":
+        assert json.loads((tmp_path / "ours" / "config.json").read_text())["image_size"] == base["image_size"]
+
+
+def test_the_published_sizes() -> None:
+    """The config of dinov2-base: positions of 37 x 37 patches, and a vector for the class token."""
+    encoder = read(model_type="dinov2", image_size=518, patch_size=14).encoder
+    assert encoder.input == PatchInput(image_size=518, patch_size=14, mask_token=True)
+    assert encoder.positions == LearnedGrid(side=37)
+    assert (encoder.d_ff, encoder.positions.rows) == (3072, 1370)
+    giant = read(model_type="dinov2", hidden_size=1536, num_attention_heads=24, use_swiglu_ffn=True).encoder
+    assert (giant.d_ff, giant.activation, giant.gated) == (4096, "silu", True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "dinov2", "architectures": ["Dinov2Backbone"]}, "architectures: expected one of Dinov2Model"),
+        ({"model_type": "dinov2", "layerscale_value": 0.0}, "layerscale_value"),
+        ({"model_type": "dinov2", "image_size": 225}, "patch_size=14 must divide image_size=225"),
+        ({"model_type": "dinov3_vit", "value_bias": False}, "value_bias: expected query_bias=True"),
+        (
+            {"model_type": "dinov3_vit", "num_attention_heads": 64},
+            "num_attention_heads: hidden_size / num_attention_heads=6 must be a multiple of 4",
+        ),
+        ({"model_type": "deit", "pooler_act": "gelu", "architectures": ["DeiTModel"]}, "pooler_act: expected 'tanh'"),
+    ],
+)
+def test_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(**changes)
+
+
+def test_a_logit_is_the_sum_of_what_scaled_branches_write(tmp_path: Path) -> None:
+    base = pictures.NO_UNITS | {"num_labels": 3}
+    reference(Case("dinov2", "", "Dinov2ForImageClassification", base)).save_pretrained(tmp_path)
+    pixels = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    found = attribute(load(tmp_path).network, [pixels], 1)
+    torch.testing.assert_close(sum(found.shares.values()), found.logit, atol=1e-5, rtol=1e-5)
+
+
+def test_a_new_head_reads_what_the_family_s_reads(tmp_path: Path) -> None:
+    reference(Case("dinov2", "", "Dinov2Model", pictures.NO_UNITS)).save_pretrained(tmp_path / "bare")
+    ours = load(tmp_path / "bare", head=ClassificationHead(n_labels=3))
+    theirs = transformers.Dinov2ForImageClassification.from_pretrained(ours.save(tmp_path / "classifier"))
+    pixels = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(ours.network(Tokens(pixels)), theirs(pixels).logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", [pictures.DEIT[0], pictures.REGISTERS[0]], ids=str)
+def test_updates_are_the_reference_s(case: Case, steps: int, tmp_path: Path) -> None:
+    theirs = reference(case, dtype=torch.float64).train()
+    theirs.save_pretrained(tmp_path)
+    ours = load(tmp_path).network.train()
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3) for model in (theirs, ours)]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        pixels = torch.randn(3, 3, 12, 12, generator=generator, dtype=torch.float64)
+        labels = torch.randint(5, (3,), generator=generator)
+        expected, loss = theirs(pixels, labels=labels).loss, ours(Tokens(pixels), labels=labels) / 3
+        torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-9)
+        for value, optimizer in zip((expected, loss), optimizers, strict=True):
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()

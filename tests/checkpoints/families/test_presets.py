@@ -1,0 +1,100 @@
+"""Named architectures: their published sizes, and what a wrong name says."""
+
+import pytest
+import torch
+
+from clearhead.checkpoints.families import preset, presets
+from clearhead.config import ClassificationHead, ModelConfig, StackInput, TokenInput
+from clearhead.errors import UserError
+from clearhead.model import Tokens, Transformer
+
+
+def parameters(config: ModelConfig) -> int:
+    """Parameters, each tied one counted once."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in Transformer(config).parameters())
+
+
+def example(reads: StackInput) -> torch.Tensor:
+    """One text, image or sound."""
+    if isinstance(reads, TokenInput):
+        return torch.tensor([[1, 2, 3]])
+    return torch.zeros(1, *reads.shape)
+
+
+def paper_count(d: int, n: int, d_ff: int, vocab_size: int) -> int:
+    """Vaswani et al. 2017 with one shared table, biases in every linear layer and norm."""
+    attention, feed_forward, norm = 4 * (d * d + d), 2 * d * d_ff + d_ff + d, 2 * d
+    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    return vocab_size * d + n * (encoder + decoder)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("transformer-base", paper_count(512, 6, 2048, 37_000)),
+        ("transformer-big", paper_count(1024, 6, 4096, 37_000)),
+        ("transformer-tiny", paper_count(128, 4, 256, 10_000)),
+        ("bert-base", 109_514_298),
+        ("gpt2", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("llama-tiny", 15_191_712),
+        ("vit-tiny", 5_717_416),
+    ],
+)
+def test_parameters(name: str, expected: int) -> None:
+    assert parameters(preset(name)) == expected
+
+
+def test_base_is_the_size_the_paper_rounds_to() -> None:
+    assert 62e6 < parameters(preset("transformer-base")) < 66e6  # "65 x 10^6", table 3
+    assert 205e6 < parameters(preset("transformer-big")) < 220e6  # "213 x 10^6"
+
+
+@pytest.mark.parametrize("name", ["bert-base", "gpt2", "gpt2-medium", "vit-tiny"])
+def test_size_of_the_well_known_implementation(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = {
+        "bert-base": lambda: transformers.BertForMaskedLM(transformers.BertConfig()),
+        "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config()),
+        "gpt2-medium": lambda: transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(n_embd=1024, n_layer=24, n_head=16)
+        ),
+        "vit-tiny": lambda: transformers.ViTForImageClassification(
+            transformers.ViTConfig(hidden_size=192, num_attention_heads=3, intermediate_size=768, num_labels=1000)
+        ),
+    }
+    with torch.device("meta"):
+        reference = theirs[name]()
+    reference.tie_weights()
+    assert parameters(preset(name)) == sum(p.numel() for p in reference.parameters())
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_every_preset_runs_when_made_small(name: str) -> None:
+    config = preset(name)
+    small = {"d_model": 24, "n_layers": 1, "n_heads": 3, "d_ff": 8}
+    changes: dict[str, object] = {}
+    for side in ("encoder", "decoder"):
+        stack = config.encoder if side == "encoder" else config.decoder
+        if stack is not None:
+            smaller = {"vocab_size": 11} if isinstance(stack.input, TokenInput) else {}
+            changes[side] = stack.model_copy(update=small | {"input": stack.input.model_copy(update=smaller)})
+    network = Transformer(config.model_copy(update=changes)).eval()
+    stacks = [stack for stack in (network.config.encoder, network.config.decoder) if stack is not None]
+    inputs = [Tokens(example(stack.input)) for stack in stacks]
+    labels = (config.head.n_labels,) if isinstance(config.head, ClassificationHead) else (3, 11)
+    assert network(*inputs).shape == (1, *labels)
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"got 'gtp2'; try gpt2$"):
+        preset("gtp2")
+    with pytest.raises(UserError, match="try one of bert-base, classifier, demo, gpt2"):
+        preset("qqqqqq")
+
+
+def test_presets_are_fresh_and_survive_json() -> None:
+    presets().clear()
+    for name, config in presets().items():
+        assert ModelConfig.model_validate_json(config.model_dump_json()) == config, name

@@ -1,0 +1,63 @@
+"""The text model of a model of pictures and texts opens alone, with equal logits, and is written as a text model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from clearhead.analysis.comparison import CLOSE
+from clearhead.api import load
+from clearhead.checkpoints.families.verdicts import OPENS, verdict
+from clearhead.errors import UserError
+from tests.later import later
+from tests.parity.cases import mostly_slow
+from tests.parity.cases.text_parts import CASES
+from tests.parity.harness import Case, both, gaps
+
+transformers = later("transformers")
+TODAY = {"language_model.model.": "model.language_model.", "language_model.lm_head": "lm_head", "": "model."}
+
+
+@pytest.mark.parametrize("case", mostly_slow(CASES), ids=str)
+def test_its_states_are_the_reference_s(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    theirs, ours = both(case, tmp_path / "theirs")
+    for way, gap in gaps(case, theirs, ours):
+        assert gap.relative <= CLOSE, (way, gap)
+    assert any("what reads pictures" in record.message for record in caplog.records)
+    ours.save(tmp_path / "ours")
+    inner = theirs.config.text_config
+    back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    assert back.config.model_type == inner.model_type
+    own = {name.removeprefix("model."): tensor for name, tensor in back.state_dict().items()}
+    for name, tensor in theirs.state_dict().items():
+        if name.startswith("model.language_model."):
+            assert torch.equal(own[name.removeprefix("model.language_model.")], tensor), name
+
+
+def test_both_ways_to_name_its_tensors(tmp_path: Path) -> None:
+    _, ours = both(CASES[1], tmp_path)
+    file, renamed = tmp_path / "model.safetensors", dict[str, torch.Tensor]()
+    for name, tensor in load_file(file).items():
+        old = next(prefix for prefix in TODAY if name.startswith(prefix))
+        renamed[TODAY[old] + name.removeprefix(old)] = tensor
+    assert renamed.keys() != load_file(file).keys()
+    save_file(renamed, file, {"format": "pt"})
+    again = load(tmp_path).network
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), ours.network.parameters(), strict=True))
+    save_file(renamed | {"model.else.weight": torch.ones(1)}, file, {"format": "pt"})
+    with pytest.raises(UserError, match=r"model\.else\.weight: expected no such tensor"):
+        load(tmp_path)
+
+
+def test_what_is_said_of_it(tmp_path: Path) -> None:
+    both(CASES[0], tmp_path)
+    document = json.loads((tmp_path / "config.json").read_text())
+    found = verdict(document, where="c")
+    assert (found.kind, found.without) == (OPENS, "what reads pictures")
+    other = verdict({**document, "text_config": {"model_type": "mamba"}}, where="c")
+    assert other.kind != OPENS
+    assert "several networks in one" in other.error
+    broken = {**document, "text_config": {**document["text_config"], "hidden_size": "a"}}
+    assert verdict(broken, where="c").error.startswith("c:hidden_size: expected a whole number, got 'a'")

@@ -1,0 +1,272 @@
+"""Packed matrices compute what plain ones do, and any write to any weight reaches the next call."""
+
+import gc
+import itertools
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.generation import complete
+from clearhead.generation.decoding import PATIENCE
+from clearhead.model import Transformer
+from clearhead.model.attention import Attention
+from clearhead.model.fast import autotune, packing
+from clearhead.model.fast.packing import PackedLinear, forget, packed, ready
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.trace import trace
+from tests.model import small
+from tests.model.small import assert_close, ids
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
+
+
+@pytest.fixture
+def tiny_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every matrix is worth packing, and packed products are the quicker ones."""
+    monkeypatch.setattr(packing, "WORTH_PACKING", 1)
+    monkeypatch.setattr(autotune, "_found", {})
+    monkeypatch.setattr(autotune, "_spent", [])
+    monkeypatch.setattr(autotune, "time_each", lambda runs: {name: float(name == "plain") for name in runs})
+
+
+def kinds(network: nn.Module) -> set[str]:
+    """The classes of linear maps in a network."""
+    return {type(m).__name__ for m in network.modules() if type(m).__name__.endswith("Linear")}
+
+
+def packed_map(linear: nn.Linear) -> PackedLinear:
+    return PackedLinear([linear], packing._pack(linear.weight.detach()))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("n_rows", [1, 2, 8, 100])
+@pytest.mark.parametrize("by_inputs", [False, True])
+@pytest.mark.parametrize("shape", [(16, 24), (288, 768), (513, 70)])
+def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool) -> None:
+    with torch.inference_mode(False):
+        plain = small.matrix(shape, bias=bias, by_inputs=by_inputs)
+    assert torch.equal(packed_map(plain).effective_weight(), plain.weight)
+    x = torch.randn(2, n_rows, shape[0])
+    assert_close(packed_map(plain)(x), plain(x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("key_bias", [False, True])
+@pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
+def test_packed_network_is_the_network(tiny_pays: None, name: str, key_bias: bool) -> None:
+    network = getattr(small, name)(key_bias=key_bias)
+    inputs = [ids(2, 5)] if name == "decoder" else [ids(2, 6), ids(2, 5)]
+    state = torch.get_rng_state()
+    fast = packed(network)
+    assert torch.equal(state, torch.get_rng_state()), "packing draws no random numbers"
+    assert (kinds(network), kinds(fast)) == ({"Linear"}, {"PackedLinear"})
+    assert_close(fast(*inputs), network(*inputs))
+    own = dict(network.named_parameters())
+    assert all(own[name] is parameter for name, parameter in fast.named_parameters())
+    with trace(fast) as t:
+        assert_close(fast(*inputs), network(*inputs))
+    assert "decoder.blocks.1.attn.heads" in t
+
+
+def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None) -> None:
+    network = small.decoder()
+    assert ready(network) is network
+    packed(network)
+    first = {linear: one.matrix for linear, one in packing._kept.items()}
+    assert kinds(ready(network)) == {"PackedLinear"}
+    with torch.no_grad():
+        network.get_parameter("decoder.blocks.0.ffn.up.weight").mul_(2)
+    assert ready(network) is network, "some matrix would have to be packed"
+    packed(network)
+    changed = [linear for linear, one in packing._kept.items() if one.matrix is not first[linear]]
+    assert changed == [network.get_submodule("decoder.blocks.0.ffn.up")]
+    forget(network)
+    assert ready(network) is network
+    packed(network)
+    before = len(packing._kept)
+    del network, first, changed
+    gc.collect()
+    assert len(packing._kept) < before
+
+
+def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settled by a clock, for each shape and number of rows."""
+    asked: list[str] = []
+
+    def quicker(question: str, ways: dict[str, object]) -> str:
+        asked.append(question)
+        assert list(ways) == ["packed", "plain"]
+        return "plain" if f"{small.VOCAB} x 16, 1 rows" in question else "packed"
+
+    monkeypatch.setattr(packing, "autotune", quicker)
+    network = small.decoder()
+    lone, several = packed(network), packed(network, rows=5)
+    assert kinds(lone) == {"Linear", "PackedLinear"}
+    assert type(lone.get_submodule("head.output")) is nn.Linear
+    assert kinds(several) == {"PackedLinear"}
+    assert {question.rpartition(", ")[2] for question in asked} == {"1 rows", "8 rows"}
+
+
+# --- any write to any weight is seen ----------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """A network, its weight to write to, and whose parameter that is."""
+
+    network: Transformer
+    owner: nn.Linear
+    weight: Tensor
+
+
+def fused_optimizer(case: Case) -> None:
+    optimizer = torch.optim.AdamW([case.weight], lr=0.1, fused=True)
+    case.weight.grad = torch.ones_like(case.weight)
+    optimizer.step()
+    case.weight.grad = None
+
+
+def load(case: Case, **options: bool) -> None:
+    state = {name: tensor.clone() for name, tensor in case.network.state_dict().items()}
+    name = next(name for name, parameter in case.network.named_parameters() if parameter is case.weight)
+    write(state[name])
+    case.network.load_state_dict(state, **options)
+
+
+def write(weight: Tensor) -> None:
+    weight[1] = 80.0
+
+
+def in_another_thread(case: Case) -> None:
+    thread = threading.Thread(target=lambda: write(case.weight.data))
+    thread.start()
+    thread.join(timeout=30)
+
+
+def swapped(case: Case) -> None:
+    new = nn.Parameter(case.weight.detach().clone())
+    write(new.data)
+    torch.utils.swap_tensors(case.weight, new)
+
+
+def replaced(case: Case) -> None:
+    case.owner.weight = nn.Parameter(case.weight.detach().flip(0).clone())
+
+
+def no_grad(case: Case) -> None:
+    with torch.no_grad():
+        case.weight.add_(1e-3)
+
+
+def by_numpy(case: Case) -> None:
+    values = case.weight.detach().numpy()
+    values[1], values[0] = np.copy(values[0]), np.copy(values[1])
+
+
+WAYS: dict[str, Callable[[Case], object]] = {
+    "data": lambda case: write(case.weight.data),
+    "in place": lambda case: case.weight.detach().neg_(),
+    "fused optimizer": fused_optimizer,
+    "load_state_dict": load,
+    "assign": lambda case: load(case, assign=True),
+    "view": lambda case: case.weight.data.view(-1)[19:50].fill_(80.0),
+    "another thread": in_another_thread,
+    "numpy": by_numpy,
+    "no_grad": no_grad,
+    "swap": swapped,
+    "a new parameter": replaced,
+    "foreach": lambda case: torch._foreach_mul_([case.weight.data], 1.5),
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [*zip(WAYS, itertools.cycle(["decoder.blocks.0.attn.k", "decoder.blocks.1.ffn.down"]), strict=False)],
+)
+def test_a_write_is_seen_by_the_next_call(tiny_pays: None, way: str, name: str) -> None:
+    network = small.decoder()
+    owner = network.get_submodule(name)
+    assert isinstance(owner, nn.Linear)
+    prompt, config = ids(1, 4), GenerationConfig(max_new_tokens=PATIENCE + 4)
+    before = complete(network, prompt.tolist(), config=config)
+    assert kinds(ready(network)) == {"PackedLinear"}
+    WAYS[way](Case(network, owner, owner.weight))
+    found = complete(network, prompt.tolist(), config=config)
+    forget(network)
+    assert found == complete(network, prompt.tolist(), config=config)
+    scores = [one.score for texts in (before, found) for [one] in [texts[0]]]
+    assert scores[0] != scores[1]
+
+
+@torch.no_grad()
+def test_settings_hooks_and_other_layers_are_those_of_now(tiny_pays: None) -> None:
+    class Twice(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            return 2 * super().forward(input)
+
+    network, x = small.decoder(), ids(1, 4)
+    packed(network)
+    attn, down = network.get_submodule("decoder.blocks.0.attn"), network.get_submodule("decoder.blocks.1.ffn.down")
+    assert isinstance(attn, Attention)
+    assert isinstance(down, nn.Linear)
+
+    def scaled() -> None:
+        setattr(attn, "scale", 3 * float(attn.scale))  # noqa: B010
+
+    def unbiased() -> None:
+        nn.init.constant_(down.bias, 5.0)
+
+    changes: list[Callable[[], object]] = [
+        scaled,
+        unbiased,
+        lambda: setattr(attn, "q", Twice(16, 16)),
+        lambda: network.get_submodule("decoder.blocks.0.ffn").register_forward_hook(lambda *_: torch.zeros(1, 4, 16)),
+        lambda: down.register_forward_hook(lambda _, __, y: y + 1),
+        lambda: setattr(attn.v, "forward", lambda x: 3 * nn.functional.linear(x, attn.v.weight)),
+    ]
+    for change in changes:
+        before = network(x)
+        change()
+        assert not torch.equal(before, network(x))
+        assert_close(packed(network)(x), network(x))
+
+
+def test_autocast_has_plain_products(tiny_pays: None) -> None:
+    network = small.decoder()
+    packed(network)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ready(network) is packed(network) is network
+    assert ready(network) is not network
+
+
+@pytest.mark.parametrize("change", ["float64", "small"])
+def test_the_network_itself_where_packing_would_not_pay(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "WORTH_PACKING", 1 if change == "float64" else 10**6)
+    network = small.decoder()
+    network = network.double() if change == "float64" else network
+    assert packed(network) is network
+
+
+def test_writing_packs_after_some_steps_and_says_the_same(tiny_pays: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = small.encoder_decoder()
+    sources = [[1, 2, 3], [4, 5]]
+
+    def texts(n: int) -> list[tuple[int, ...]]:
+        config = GenerationConfig(max_new_tokens=n, start_id=0, beams=2)
+        return [best.tokens for [best] in complete(network, source=sources, config=config)]
+
+    monkeypatch.setattr(packing, "WORTH_PACKING", 10**6)
+    plain = texts(PATIENCE + 6)
+    monkeypatch.setattr(packing, "WORTH_PACKING", 1)
+    texts(PATIENCE - 1)
+    assert ready(network, rows=4) is network
+    assert texts(PATIENCE + 6) == plain
+    assert ready(network, rows=4) is not network
+    network.train()
+    texts(2)
+    assert ready(network, rows=4) is network, "training gets the memory back"
