@@ -80,7 +80,7 @@ def _names(task: type[RecipeTask[Any]]) -> str:
 def predictions(model: "Model", task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
     """What the model says of each line, in order; nothing for a blank line."""
     known = [line for line in lines if line.strip()]
-    said = iter(task.predicted(model, known) if known else ())
+    said = iter(task.predict(model, known) if known else ())
     for line in lines:
         yield next(said) if line.strip() else NOTHING
 

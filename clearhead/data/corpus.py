@@ -16,7 +16,7 @@ from functools import cache as once
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
@@ -205,61 +205,19 @@ class Corpus:
 T = TypeVar("T")
 
 
-class TrainingData(Protocol):
-    """What a run needs of its data besides their examples, which its task reads."""
-
-    @property
-    def report(self) -> Report | None:
-        """What was found in them."""
-        ...
-
-    @property
-    def fingerprints(self) -> Mapping[str, str]:
-        """Split name -> SHA-256 of its examples."""
-        ...
-
-    @property
-    def storage(self) -> str:
-        """One line that says where the examples are kept."""
-        ...
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of different tokens of a text; 1 for data that are no texts."""
-        ...
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """The tokenizer's files; none for data that are no texts."""
-        ...
-
-    @property
-    def documents(self) -> Mapping[str, JsonObject]:
-        """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """A hash of the data and of what encoded them. Processes that read the same data get the same hash."""
-        ...
-
-    def lines(self) -> list[str]:
-        """The report as text, one finding a line."""
-        ...
-
-
 @dataclass(frozen=True)
 class Encoded(Generic[T]):
-    """Texts to train on and to measure with, and the tokenizer that encoded them."""
+    """Examples to train on and to measure with, and what a run keeps of their data."""
 
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None
+    """The tokenizer that encoded them; None for data that are no texts."""
     train: T
     valid: T
     report: Report | None
     fingerprints: Mapping[str, str]
-    """Split name -> SHA-256 of its text."""
+    """Split name -> SHA-256 of its examples."""
     storage: str = "data: encoded in memory"
-    """One line that says where the ids are kept."""
+    """One line that says where the examples are kept."""
     documents: Mapping[str, JsonObject] = field(default_factory=dict)
     """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
 
@@ -269,19 +227,19 @@ class Encoded(Generic[T]):
 
     @property
     def vocab_size(self) -> int:
-        """The number of different tokens."""
-        return self.tokenizer.vocab_size
+        """The number of different tokens of a text; 1 for data that are no texts."""
+        return 1 if self.tokenizer is None else self.tokenizer.vocab_size
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The files of the tokenizer."""
-        return self.tokenizer.to_files()
+        """The files of the tokenizer; none for data that are no texts."""
+        return {} if self.tokenizer is None else self.tokenizer.to_files()
 
     @property
     def digest(self) -> str:
-        """A hash of the data and the tokenizer. Processes that read the same data get the same hash."""
-        files = sorted(self.files.items()), *([sorted(self.documents.items())] if self.documents else [])
-        return sha256(repr((sorted(self.fingerprints.items()), *files)).encode()).hexdigest()
+        """A hash of the data and of what encoded them. Processes that read the same data get the same hash."""
+        parts = (sorted(table.items()) for table in (self.fingerprints, self.files, self.documents))
+        return sha256(repr([*parts]).encode()).hexdigest()
 
 
 def encoded_pairs(

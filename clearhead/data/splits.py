@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
@@ -264,3 +264,34 @@ def repeats(
         "n_shared": len(shared),
         "shared": f"{place(shared[0])}, which is {known[shared[0].normalized]}" if shared else "",
     }
+
+
+def shares_line(counts: Mapping[str, int], most: int) -> str:
+    """The share of each name, such as `good 60.0%, bad 40.0%`: the first `most` names, and the number of others."""
+    n = max(sum(counts.values()), 1)
+    some = ", ".join(f"{name} {count / n:.1%}" for name, count in list(counts.items())[:most])
+    return some + (f" and {len(counts) - most} more" if len(counts) > most else "")
+
+
+class ReportedSplit(Protocol):
+    """The counts of a split."""
+
+    def lines(self, limit: int) -> list[str]:
+        """The findings as text; `limit` is the most tokens of an example."""
+        ...
+
+
+S = TypeVar("S", bound=ReportedSplit)
+
+
+class SplitsReport(Config, Generic[S]):
+    """All counts. `lines()` is for people, `model_dump()` for programs."""
+
+    vocab_size: int
+    max_length: int
+    splits: tuple[S, ...]
+
+    def lines(self) -> list[str]:
+        """The report as plain text, one finding a line."""
+        found = [line for split in self.splits for line in split.lines(self.max_length)]
+        return [f"vocabulary: {self.vocab_size:,} tokens", *found]

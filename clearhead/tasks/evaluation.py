@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Literal
 
 import numpy as np
 from pydantic import JsonValue
@@ -40,9 +40,12 @@ class Finding:
     """For a program."""
 
 
-def worst(examples: Sequence[Example], n: int) -> list[Example]:
+N_MISTAKES = 5
+
+
+def worst(examples: Sequence[Example], n: int = N_MISTAKES) -> list[Example]:
     """The n wrong examples with the largest errors, the worst first."""
-    return sorted((one for one in examples if one.is_wrong), key=lambda one: -one.error)[:n]
+    return sorted(filter(lambda example: example.is_wrong, examples), key=lambda example: -example.error)[:n]
 
 
 Most = Literal["auto", "all"] | int
@@ -80,22 +83,6 @@ def few_of(sizes: Sequence[int], most: Most) -> Few | None:
     return Few(sorted(order[:most].tolist()), n)
 
 
-class Split(Protocol):
-    """Examples from which a selection can be made."""
-
-    def taken(self, rows: Sequence[int]) -> Self:
-        """The examples with these numbers."""
-        ...
-
-
-S = TypeVar("S", bound=Split)
-
-
-def part_of(split: S, few: Few | None) -> S:
-    """The examples of a split to measure."""
-    return split if few is None else split.taken(few.rows)
-
-
 @dataclass(frozen=True)
 class Sample:
     """An example and the network's output for it."""
@@ -129,3 +116,10 @@ class Evaluation:
     def score(self, name: str) -> Score:
         """A score, by its name."""
         return next(score for score in self.scores if score.name == name)
+
+
+def worst_samples(examples: Sequence[Example]) -> tuple[Sample, ...]:
+    """The wrong examples with the largest errors, each with its place, as samples."""
+    return tuple(
+        Sample(f"{example.place}: {example.source}", example.output, example.reference) for example in worst(examples)
+    )

@@ -4,7 +4,7 @@ docs/tasks.md shows one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
@@ -15,12 +15,16 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.config import ClassificationHead, Head, LanguageHead, ModelConfig, StackConfig, TokenInput
-from clearhead.data.corpus import TrainingData
+from clearhead.data.batches import token_budget_batches
+from clearhead.data.corpus import Encoded
+from clearhead.data.preparation import Report
+from clearhead.data.splits import fingerprint
 from clearhead.data.images import ImageProcessor
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.target_scaling import UNSCALED, TargetScale
+from clearhead.progress import counted
 from clearhead.recipe import Recipe
 from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
@@ -28,6 +32,8 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Few
 from clearhead.text.tokenizers import Tokenizer
 
+BATCH_TOKENS = 8192
+"""Tokens of one batch outside of training."""
 R = TypeVar("R", bound=Recipe)
 Given: TypeAlias = Mapping[str, str | Path | Sequence[str | Path] | None]
 """Files by the names of their options, or columns of the table that the option `data` gives."""
@@ -69,7 +75,7 @@ class Task(ABC):
     """The number of tokens that `evaluate` reads, if known, from which its duration is estimated."""
     unit: str = "tokens"
     """What `Batch.count` counts, such as texts, in which the speed of a run is shown."""
-    numbers: TargetScale = UNSCALED
+    target_scale: TargetScale = UNSCALED
     """The labels of a regression; any other task has none."""
 
     @abstractmethod
@@ -171,7 +177,7 @@ class Prepared:
     """A task ready to train, and its data."""
 
     task: "RecipeTask[Any]"
-    data: TrainingData
+    data: Encoded[Any]
 
 
 @dataclass(frozen=True)
@@ -248,7 +254,7 @@ class RecipeTask(Task, Generic[R]):
     files: Files
     """The files that it learns from, as a command line gives them."""
     measures: tuple[str, ...] = ()
-    """The options of `clearhead evaluate`, besides files, that `measured` takes."""
+    """The options of `clearhead evaluate`, besides files, that `measure` takes."""
     heads: tuple[str, ...] = ("language",)
     """The kinds of head of its models."""
     verb: str = "predict"
@@ -261,7 +267,7 @@ class RecipeTask(Task, Generic[R]):
     """What the samples of its evaluations are, if `evaluate` and the end of `train` show them."""
 
     @abstractmethod
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         """The tokens of each validation example, of which `few` gives numbers."""
 
     @classmethod
@@ -271,14 +277,12 @@ class RecipeTask(Task, Generic[R]):
 
     @classmethod
     @abstractmethod
-    def prepared(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
         """Reads the recipe's data, trains the tokenizer unless one is given, and makes the task."""
 
     @classmethod
     @abstractmethod
-    def measured(
-        cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]
-    ) -> Evaluation:
+    def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:
         """The scores of a model on a source; if it is None, on the test (else validation) data of its recipe.
 
         `options` are those of `measures` that the command line gives.
@@ -286,7 +290,7 @@ class RecipeTask(Task, Generic[R]):
 
     @classmethod
     @abstractmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """The model's answer to each input. No input is blank."""
 
     @classmethod
@@ -299,11 +303,135 @@ class RecipeTask(Task, Generic[R]):
         return config.head.kind in cls.heads
 
 
-class HeadTask(RecipeTask[R]):
+class HeadLoss(Task, ABC):
     """A task that trains by the loss of the network's head."""
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         return head_loss(network, batch, smoothing=smoothing)
+
+
+# --- a task of examples in memory ---------------------------------------------------------------------------------
+
+
+class Rows(Protocol):
+    """Encoded examples, of which some can be taken by their numbers."""
+
+    def taken(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        ...
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each example."""
+        ...
+
+
+E = TypeVar("E")
+D = TypeVar("D", bound=Rows)
+
+
+class ExampleTask(RecipeTask[R], Generic[R, E, D]):
+    """A task whose examples E are read and encoded in memory, as D.
+
+    It states how to read, split, encode, collate, score and predict. This class does the rest.
+    """
+
+    tokenizer: Tokenizer | None
+    train: D
+    valid: D
+    storage: str = "data: encoded in memory"
+    """One line that says where the examples are kept."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, source: Source, data: Any) -> list[E]:
+        """The examples of a source, in order. `data` is the recipe's table of that name, or its defaults."""
+
+    @classmethod
+    @abstractmethod
+    def split(cls, splits: dict[str, list[E]], data: Any) -> dict[str, list[E]]:
+        """The examples of each split, of which those without a source are held out of training.
+
+        Raises UserError for examples that cannot be learnt.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_recipe(cls, recipe: R, splits: Mapping[str, Sequence[E]], tokenizer: Tokenizer | None) -> Self:
+        """The task of a recipe, without data. Trains a tokenizer unless one is given."""
+
+    @classmethod
+    @abstractmethod
+    def from_model(cls, model: Trained, recipe: R | None) -> Self:
+        """The task that a model was trained for, which reads texts as in training, without data."""
+
+    @abstractmethod
+    def known(self, examples: list[E]) -> list[E]:
+        """The examples as a trained model is measured on them. Raises UserError for labels that it does not have."""
+
+    @abstractmethod
+    def encode(self, examples: Sequence[E]) -> D:
+        """The examples as the network reads them."""
+
+    @abstractmethod
+    def score(self, network: Transformer, data: D) -> Evaluation:
+        """The scores of the network on these examples."""
+
+    @abstractmethod
+    def report(self, splits: Mapping[str, Sequence[E]], encoded: Mapping[str, D]) -> Report | None:
+        """What is found in the data before training, if anything is said of them."""
+
+    @classmethod
+    @abstractmethod
+    def content(cls, example: E) -> Sequence[str]:
+        """The texts of an example, which its fingerprint is made of."""
+
+    @property
+    def documents(self) -> Mapping[str, JsonObject]:
+        """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
+        return {}
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.score(network, self.valid if self.few is None else self.valid.taken(self.few.rows))
+
+    def sizes(self) -> Sequence[int]:
+        return self.valid.sizes
+
+    @classmethod
+    def prepare(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
+        splits = cls._splits(recipe.data)
+        task = cls.from_recipe(recipe, splits, tokenizer)
+        encoded = {name: task.encode(examples) for name, examples in splits.items()}
+        task.train, task.valid = encoded["train"], encoded["valid"]
+        hashes = {name: fingerprint(*([cls.content(one)] for one in rows)) for name, rows in splits.items()}
+        found = task.report(splits, encoded)
+        about = {"storage": task.storage, "documents": task.documents}
+        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, found, hashes, **about))
+
+    @classmethod
+    def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:
+        task = cls.from_model(model, recipe)
+        if source is not None:
+            examples = cls.read(source, recipe.data if recipe else defaults(cls.recipe, model))
+        else:
+            assert recipe is not None
+            splits = cls._splits(recipe.data)
+            examples = splits.get("test", splits["valid"])
+        return task.score(model.network, task.encode(task.known(examples)))
+
+    @classmethod
+    def _splits(cls, data: Any) -> dict[str, list[E]]:
+        return cls.split({name: cls.read(source, data) for name, source in data.sources.items()}, data)
+
+
+def defaults(recipe: type[Recipe], model: Trained) -> Any:
+    """The `data` of a recipe for a model without one: each field as in the model's head, else with its default."""
+    data: Any = recipe.model_fields["data"].annotation
+    head = dict(model.network.config.head)
+    return data.model_construct(**{name: head[name] for name in data.model_fields if head.get(name) is not None})
+
+
+# --- what a task requires of a network ----------------------------------------------------------------------------
 
 
 def check_writes(config: ModelConfig, *, where: str) -> None:
@@ -320,10 +448,15 @@ def check_decoder(config: ModelConfig, what: str, *, where: str, remedy: str) ->
     check_writes(config, where=where)
 
 
-def check_length(name: str, stack: StackConfig, length: int, *, remedy: str) -> None:
-    """Raises UserError unless the stack's positions reach as far as the data."""
-    if stack.max_length is not None and length > stack.max_length:
-        raise UserError(f"model.{name}: expected positions for {length} tokens, got {stack.max_length}; {remedy}")
+def check_fits(config: ModelConfig, *sizes: tuple[int, int], remedy: str) -> None:
+    """Raises UserError unless each stack has positions for its longest example and embeddings for all its tokens.
+
+    `sizes` are the length of the longest example and the largest token of each stack.
+    """
+    for (name, stack), (longest, largest) in zip(config.stacks.items(), sizes, strict=True):
+        if stack.max_length is not None and longest > stack.max_length:
+            raise UserError(f"model.{name}: expected positions for {longest} tokens, got {stack.max_length}; {remedy}")
+        check_vocabulary(name, stack, largest)
 
 
 def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
@@ -344,3 +477,40 @@ def layers_of(head: Head) -> dict[str, Any]:
     """The fields of a classification head that other heads have too, so that a new head keeps its layers."""
     names = ("transform", "transform_bias", "bias", "dropout") if isinstance(head, ClassificationHead) else ()
     return {name: dict(head)[name] for name in names}
+
+
+# --- running a network on many examples ---------------------------------------------------------------------------
+
+
+def most_tokens(model: Trained, otherwise: int) -> int:
+    """The longest text that is read at once: as in training, and no more than every stack has positions for."""
+    limits = [model.contract.max_length, *(stack.max_length for stack in model.network.config.stacks.values())]
+    return min((limit for limit in limits if limit is not None), default=otherwise)
+
+
+def outputs_of(
+    network: Transformer, lengths: Sequence[int], collate: Callable[[Sequence[int]], tuple[Tokens, ...]]
+) -> Iterator[tuple[list[int], tuple[Tokens, ...], Tensor]]:
+    """Batches of the examples with these lengths: their numbers, their inputs and the network's output for them."""
+    budget, device = max([BATCH_TOKENS, *lengths]), next(network.parameters()).device
+    for rows in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
+        inputs = tuple(tokens.to(device) for tokens in collate(rows))
+        with Evaluating(network), torch.inference_mode():
+            output = network(*inputs)
+        yield rows, inputs, output
+
+
+def losses(network: Transformer, batches: Iterable[Batch], n: int) -> list[tuple[float, int]]:
+    """The summed loss of each of `n` batches by the network's head, and the number of its labels."""
+    device, sums = next(network.parameters()).device, list[tuple[float, int]]()
+    with Evaluating(network), torch.inference_mode():
+        for batch in counted(batches, "reading", n):
+            total, count = head_loss(network, batch.to(device))
+            sums.append((total.item(), count))
+    return sums
+
+
+def total_loss(network: Transformer, batches: Iterable[Batch], n: int) -> tuple[float, int]:
+    """The summed loss of `n` batches by the network's head, and the number of their labels."""
+    sums = losses(network, batches, n)
+    return sum(nats for nats, _ in sums), sum(count for _, count in sums)

@@ -84,7 +84,7 @@ def questions(made: dict[str, Model], folder: Path) -> list[tuple[str, Callable[
         asked.append((name, lambda: call(*args)))
 
     def by_task(task: Any, model: Model, text: str) -> object:
-        return list(task.predicted(model, [text]))
+        return list(task.predict(model, [text]))
 
     def by_method(method: Callable[[Model], object], model: Model) -> object:
         return method(model)

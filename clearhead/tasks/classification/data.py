@@ -1,18 +1,18 @@
 """Texts with labels: reads them from tables, checks every row, encodes and reports on them. No torch."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.config import ClassificationHead, Config, ModelConfig
+from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.config.heads import ProblemType
 from clearhead.data.sources import cells_of
-from clearhead.data.splits import Repeats, complete_splits, repeats
+from clearhead.data.splits import Repeats, complete_splits, repeats, shares_line
 from clearhead.data.tables import MISSING, number_of, text_of, written
 from clearhead.errors import UserError
-from clearhead.recipe.data import SPLITS, Column, Data, HeldOut, HubDataset, Source, Table
+from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table
 from clearhead.text.marks import template_marks
 from clearhead.text.tokenizers import Tokenizer
 
@@ -112,22 +112,29 @@ def check_known(examples: Iterable[LabelledText], names: Sequence[str], *, remed
 # --- splits ---------------------------------------------------------------------------------------------------------
 
 
-def labelled_splits(data: Data, labelling: Labelling, held_out: HeldOut) -> dict[str, list[LabelledText]]:
-    """The splits of a recipe's data, each with the examples whose texts are blank.
+def split_labelled(
+    splits: dict[str, list[LabelledText]], labelling: Labelling, held_out: HeldOut
+) -> dict[str, list[LabelledText]]:
+    """The splits, each with the examples whose texts are blank; those without a source are held out of training.
 
-    Without a source for validation, holds out some of the training texts for it, and as much for a test
-    if there is no source for that either. Raises UserError if there are too few, and for labels that cannot be learnt.
+    Raises UserError if there are too few examples, and for labels that cannot be learnt.
     """
-    splits = {split: labelling.read(source) for split, source in data.sources.items()}
     is_number = labelling.problem_type == "regression"
     if not is_number:
         _check_labels(splits["train"], labelling)
     what = "texts to hold some of each label out"
     splits = complete_splits(splits, held_out, by_label=not is_number, expected=what)
-    for split, examples in splits.items() if not is_number else ():
-        names, remedy = names_of(splits["train"]), f"correct it, or move texts of it from {SPLITS[split]} to training"
-        check_known(examples, names, remedy=remedy)
+    if not is_number:
+        check_splits(splits, what="texts")
     return splits
+
+
+def check_splits(splits: Mapping[str, Sequence[LabelledText]], *, what: str) -> None:
+    """Raises UserError for an example with a label that training does not have."""
+    names = names_of(splits["train"])
+    for split, examples in splits.items():
+        remedy = f"correct it, or move {what} of it from {SPLITS[split]} to training"
+        check_known(examples, names, remedy=remedy)
 
 
 def _check_labels(train: Sequence[LabelledText], labelling: Labelling) -> None:
@@ -170,6 +177,8 @@ class Inputs:
     """Which text of a pair each id belongs to; None for single texts."""
     lengths: list[int]
     """Tokens before cutting."""
+    start: int | None = None
+    """The token with which the decoder of an encoder-decoder begins to read each text again; None without one."""
 
     @classmethod
     def of(cls, texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, limit: int) -> Self:
@@ -197,7 +206,7 @@ class Inputs:
     def taken(self, rows: Sequence[int]) -> Self:
         """The inputs with these numbers."""
         types = None if self.types is None else [self.types[i] for i in rows]
-        return type(self)([self.ids[i] for i in rows], types, [self.lengths[i] for i in rows])
+        return replace(self, ids=[self.ids[i] for i in rows], types=types, lengths=[self.lengths[i] for i in rows])
 
 
 @dataclass(frozen=True)
@@ -207,15 +216,14 @@ class Labelled:
     examples: Sequence[LabelledText]
     inputs: Inputs
 
-    @classmethod
-    def of(cls, examples: Sequence[LabelledText], tokenizer: Tokenizer, limit: int) -> Self:
-        """Encodes the examples whose texts are not blank."""
-        kept = [example for example in examples if not example.is_blank]
-        return cls(kept, Inputs.of([example.texts for example in kept], tokenizer, limit))
-
     def taken(self, rows: Sequence[int]) -> Self:
         """The examples with these numbers."""
         return type(self)([self.examples[i] for i in rows], self.inputs.taken(rows))
+
+    @property
+    def sizes(self) -> list[int]:
+        """The tokens of each example."""
+        return [*map(len, self.inputs.ids)]
 
 
 MOST_NAMES = 12
@@ -246,26 +254,10 @@ class LabelledSplit(Repeats):
         size = f"{self.n_read - self.n_blank:,} of {self.n_read:,} examples{left_out}"
         lines = [f"{self.name}: {size}, {self.mean_length:.1f} tokens each, at most {self.max_length:,}{cut}"]
         if self.labels:
-            n = max(sum(self.labels.values()), 1)
-            some = [f"{name} {count / n:.1%}" for name, count in list(self.labels.items())[:MOST_NAMES]]
-            rest = len(self.labels) - len(some)
-            lines.append(f"  labels: {', '.join(some)}{f' and {rest} more' if rest else ''}")
+            lines.append(f"  labels: {shares_line(self.labels, MOST_NAMES)}")
             if none := [name for name, count in self.labels.items() if not count]:
                 lines.append(f"  no example of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
         return lines + self.repeated(self.n_read, another="with another label")
-
-
-class LabelReport(Config):
-    """All counts. `lines()` is for people, `model_dump()` for programs."""
-
-    vocab_size: int
-    max_length: int
-    splits: tuple[LabelledSplit, ...]
-
-    def lines(self) -> list[str]:
-        """The report as plain text, one finding a line."""
-        found = [line for split in self.splits for line in split.lines(self.max_length)]
-        return [f"vocabulary: {self.vocab_size:,} tokens", *found]
 
 
 def labelled_split(
@@ -278,17 +270,17 @@ def labelled_split(
     train: Sequence[LabelledText],
 ) -> LabelledSplit:
     """The report on a split whose examples that are not blank have these lengths."""
-    told = [example for example in examples if not example.is_blank]
+    kept = [example for example in examples if not example.is_blank]
     others: Sequence[LabelledText] = () if name == "train" else train
-    counts = Counter(label for example in told for label in example.labels)
+    counts = Counter(label for example in kept for label in example.labels)
     return LabelledSplit(
         name=name,
         n_read=len(examples),
-        n_blank=len(examples) - len(told),
+        n_blank=len(examples) - len(kept),
         mean_length=sum(lengths) / max(len(lengths), 1),
         max_length=max(lengths, default=0),
         n_cut=sum(length > limit for length in lengths),
-        longest=max(zip(lengths, told, strict=True), key=lambda pair: pair[0])[1].where if told else "",
+        longest=max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])[1].where if kept else "",
         labels={label: counts[label] for label in names},
-        **repeats(told, others, labels=lambda one: frozenset(one.labels), place=lambda one: one.where),
+        **repeats(kept, others, labels=lambda one: frozenset(one.labels), place=lambda one: one.where),
     )

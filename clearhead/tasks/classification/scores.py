@@ -58,7 +58,9 @@ WIDTH = 16
 """Characters of a label in a table."""
 
 
-def judged(names: Sequence[str], logits: Tensor, targets: Tensor, problem_type: ProblemType) -> tuple[Finding, ...]:
+def label_findings(
+    names: Sequence[str], logits: Tensor, targets: Tensor, problem_type: ProblemType
+) -> tuple[Finding, ...]:
     """The tables of these answers; n v, and the classes of each row or n v. Numbers have none."""
     match problem_type:
         case "single_label_classification":

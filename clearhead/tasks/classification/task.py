@@ -13,179 +13,50 @@ from torch import Tensor
 from clearhead.config import ClassificationHead, ModelConfig, TokenInput
 from clearhead.config.heads import ProblemType
 from clearhead.data.batches import token_budget_batches
-from clearhead.data.corpus import Encoded
 from clearhead.data.sequences import largest_of
-from clearhead.data.splits import fingerprint
+from clearhead.data.splits import SplitsReport
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import scores
-from clearhead.model.mode import Evaluating
 from clearhead.model.target_scaling import UNSCALED, TargetScale
-from clearhead.progress import counted
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import (
     NO_LIMIT,
     Inputs,
     Labelled,
+    LabelledSplit,
     LabelledText,
     Labelling,
-    LabelReport,
     check_known,
     labelled_split,
-    labelled_splits,
     names_of,
+    split_labelled,
     until_padding,
 )
-from clearhead.tasks.classification.scores import accuracy, judged, macro_f1, micro_f1, spearman
-from clearhead.tasks.evaluation import Evaluation, Example, Sample, part_of, worst
+from clearhead.tasks.classification.scores import accuracy, label_findings, macro_f1, micro_f1, spearman
+from clearhead.tasks.evaluation import Evaluation, Example, worst_samples
 from clearhead.tasks.scores import Score, ScoredRows, mean, scored
 from clearhead.tasks.task import (
+    BATCH_TOKENS,
     Batch,
+    ExampleTask,
     Files,
     Prediction,
-    Prepared,
-    RecipeTask,
     Trained,
-    check_length,
+    check_fits,
     check_vocabulary,
+    most_tokens,
+    outputs_of,
     texts_of,
     with_head,
 )
 from clearhead.text.marks import start_again
 from clearhead.text.tokenizers import Tokenizer
 
-BATCH_TOKENS = 8192
-"""Tokens of one batch outside of training."""
-
-
-def losses(logits: Tensor, targets: Tensor, problem_type: ProblemType, *, smoothing: float = 0.0) -> Tensor:
-    """The loss of each row, n: in nats, or squared."""
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    match problem_type:
-        case "single_label_classification":
-            return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
-        case "multi_label_classification":
-            return F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none").mean(-1)
-        case "regression":
-            return F.mse_loss(logits, targets.to(logits.dtype), reduction="none").mean(-1)
-
-
-def batch_of(
-    inputs: Inputs, examples: Sequence[int], tokenizer: Tokenizer, *, packed: bool, start: int | None = None
-) -> tuple[Tokens, ...]:
-    """These inputs as one batch.
-
-    The decoder of an encoder-decoder reads each input again, after the token `start` and without its last token.
-    """
-    rows, fill = [inputs.ids[i] for i in examples], tokenizer.pad_id or 0
-    tokens = Tokens.pad(rows, fill=fill, packed=packed)
-    if inputs.types is not None:
-        tokens = replace(tokens, types=Tokens.pad([inputs.types[i] for i in examples]).ids)
-    if start is None:
-        return (tokens,)
-    return tokens, Tokens.pad([[start, *ids[:-1]] for ids in rows], fill=fill, packed=packed)
-
-
-def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer, *, start: int | None = None) -> Tensor:
-    """n v: the logits of every input, on the CPU; `start` as for `batch_of`."""
-    lengths = [*map(len, inputs.ids)]
-    found = torch.empty(len(lengths), head_of(network.config).n_labels)
-    budget, device = max([BATCH_TOKENS, *lengths]), next(network.parameters()).device
-    with Evaluating(network), torch.inference_mode():
-        for examples in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
-            stacks = batch_of(inputs, examples, tokenizer, packed=True, start=start)
-            found[examples] = network(*(tokens.to(device) for tokens in stacks)).float().cpu()
-    return found
-
-
-def rereads(model: Trained) -> bool:
-    """Whether a decoder reads each text again after an encoder."""
-    return len(model.network.config.stacks) == 2
-
-
-def reader_of(model: Trained) -> Tokenizer:
-    """The tokenizer of a model. Where a decoder reads texts again, it puts an end token after each."""
-    return model.tokenizer.ending() if rereads(model) else model.tokenizer
-
-
-def start_of(model: Trained, inputs: Inputs) -> int | None:
-    """The token with which the decoder of an encoder-decoder begins to read the inputs again; None without one."""
-    return start_again(model.tokenizer, model.generation, inputs.ids) if rereads(model) else None
-
-
-def most_tokens(model: Trained, otherwise: int) -> int:
-    """The longest text that is read at once: as in training, and no more than every stack has positions for."""
-    limits = [model.contract.max_length, *(stack.max_length for stack in model.network.config.stacks.values())]
-    return min((limit for limit in limits if limit is not None), default=otherwise)
-
-
-def read(model: Trained, texts: Sequence[tuple[str, ...]]) -> Inputs:
-    """What a classifier reads of single texts or of pairs, as in training."""
-    return Inputs.of(texts, reader_of(model), most_tokens(model, NO_LIMIT))
-
-
-def read_logits(model: Trained, texts: Sequence[tuple[str, ...]]) -> Tensor:
-    """n v: the logits of single texts and of pairs.
-
-    Raises UserError for tokens that the network does not have.
-    """
-    config, reader = model.network.config, reader_of(model)
-    found = torch.empty(len(texts), head_of(config).n_labels)
-    for size in {len(row) for row in texts}:
-        alike = [i for i, row in enumerate(texts) if len(row) == size]
-        inputs = read(model, [texts[i] for i in alike])
-        ids = [until_padding(row, config, model.generation.pad_id) for row in inputs.ids]
-        check_vocabulary(next(iter(config.stacks)), config.first, largest_of(ids))
-        found[alike] = logits_of(model.network, replace(inputs, ids=ids), reader, start=start_of(model, inputs))
-    return found
-
-
-def head_of(config: ModelConfig) -> ClassificationHead:
-    """The classification head. Raises UserError for any other."""
-    if not isinstance(config.head, ClassificationHead):
-        raise UserError(f"model: expected a classification head, got {config.head.kind}; try clearhead train first")
-    return config.head
-
-
-def names_in(head: ClassificationHead) -> tuple[str, ...]:
-    """The names of a head's labels."""
-    return told_apart(head.labels) or tuple(f"LABEL_{i}" for i in range(head.n_labels))
-
-
-def told_apart(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of classes; of several with one name, each gets its number, so that none hides another."""
-    return tuple(name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names))
-
-
-def said(config: ModelConfig, logits: Tensor) -> list[Prediction]:
-    """What the network says of each row: its labels with their probabilities, with tabs between them, or a number."""
-    head = head_of(config)
-    names = names_in(head)
-    rows: list[list[float]] = scores(head, logits).tolist()
-    if head.problem_type == "regression":
-        return [_numbers(row) for row in rows]
-    several = head.problem_type == "multi_label_classification"
-    return [labelled(dict(zip(names, row, strict=True)), several=several) for row in rows]
-
-
-def _numbers(row: Sequence[float]) -> Prediction:
-    return Prediction(tabbed(*(f"{number:.4g}" for number in row)), {"values": [*row]})
-
-
-def labelled(row: Mapping[str, float], *, several: bool) -> Prediction:
-    """Labels with their scores as a prediction: the likeliest label, or all that are more likely than not."""
-    ordered = sorted(row, key=lambda name: -row[name])
-    best = [name for name in ordered if row[name] > 0.5] if several else ordered[:1]
-    said: JsonObject = {"labels": [*best]} if several else {"label": best[0]}
-    shares: JsonObject = {name: row[name] for name in ordered}
-    cells = (cell for name in best for cell in (name, f"{row[name]:.4f}"))
-    return Prediction(tabbed(*cells), {**said, "probabilities": shares})
-
-
-N_MISTAKES = 5
 MAIN_SCORES: dict[ProblemType, str] = {
     "single_label_classification": "accuracy",
     "multi_label_classification": "micro_f1",
@@ -224,7 +95,7 @@ class ClassificationRecipe(Recipe):
     """Whether a decoder reads each text again after an encoder (Lewis et al. 2019). A run takes it from its network."""
 
 
-class Classification(RecipeTask[ClassificationRecipe]):
+class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     """p(label | text), or numbers for a text."""
 
     recipe = ClassificationRecipe
@@ -239,33 +110,108 @@ class Classification(RecipeTask[ClassificationRecipe]):
     def __init__(
         self,
         tokenizer: Tokenizer,
-        train: Labelled,
-        valid: Labelled,
         *,
         labels: Sequence[str],
         problem_type: ProblemType,
-        max_tokens: int,
+        limit: int = NO_LIMIT,
+        max_tokens: int = BATCH_TOKENS,
         packed: bool = True,
-        start: int | None = None,
-        numbers: TargetScale = UNSCALED,
+        again: GenerationConfig | None = None,
+        target_scale: TargetScale = UNSCALED,
     ) -> None:
-        """`start`: the token with which the decoder of an encoder-decoder begins to read a text again.
+        """`limit` is the most tokens of a text. With `again`, a decoder reads each text again after an encoder.
 
-        `numbers` of a regression: the loss is the squared error in their unit.
+        The loss of a regression is the squared error in the unit of `target_scale`.
         """
-        self.tokenizer, self.train, self.valid = tokenizer, train, valid
-        self.labels, self.problem_type = tuple(labels), problem_type
-        self.max_tokens, self.packed, self.start = max_tokens, packed, start
-        self.numbers = numbers
+        self.tokenizer, self.labels, self.problem_type = tokenizer, tuple(labels), problem_type
+        self.limit, self.max_tokens, self.packed, self.again = limit, max_tokens, packed, again
+        self.target_scale = target_scale
         self.main_score = MAIN_SCORES[problem_type]
 
+    # --- data
+
+    @classmethod
+    def read(cls, source: Source, data: ClassificationData) -> list[LabelledText]:
+        return data.labelling.read(source)
+
+    @classmethod
+    def split(cls, splits: dict[str, list[LabelledText]], data: ClassificationData) -> dict[str, list[LabelledText]]:
+        return split_labelled(splits, data.labelling, data.held_out)
+
+    @classmethod
+    def from_recipe(
+        cls, recipe: ClassificationRecipe, splits: Mapping[str, Sequence[LabelledText]], tokenizer: Tokenizer | None
+    ) -> "Classification":
+        data, train = recipe.data, splits["train"]
+        tokenizer = tokenizer or Tokenizer.train((text for e in train for text in e.texts), recipe.tokenizer)
+        end = " {end}" if recipe.rereads else ""
+        if data.text_pair is not None and not tokenizer.library.num_special_tokens_to_add(is_pair=True):
+            tokenizer = tokenizer.templated(f"$A{end}", f"$A {{end}} $B:1{end and end + ':1'}")
+        elif recipe.rereads:
+            tokenizer = tokenizer.ending()
+        is_number = data.problem_type == "regression"
+        numbers = [float(e.labels[0]) for e in train if not e.is_blank] if is_number else []
+        return cls(
+            tokenizer,
+            labels=(str(data.label),) if is_number else names_of(train),
+            problem_type=data.problem_type,
+            limit=data.max_length,
+            max_tokens=recipe.training.max_tokens,
+            packed=recipe.training.packed,
+            again=recipe.generation if recipe.rereads else None,
+            target_scale=TargetScale.of(numbers) if is_number else UNSCALED,
+        )
+
+    @classmethod
+    def from_model(cls, model: Trained, recipe: ClassificationRecipe | None) -> "Classification":
+        """Where a decoder reads texts again, an end token is after each."""
+        head, rereads = head_of(model.network.config), len(model.network.config.stacks) == 2
+        return cls(
+            model.tokenizer.ending() if rereads else model.tokenizer,
+            labels=names_in(head),
+            problem_type=head.problem_type or "single_label_classification",
+            limit=most_tokens(model, NO_LIMIT),
+            again=model.generation if rereads else None,
+        )
+
+    def known(self, examples: list[LabelledText]) -> list[LabelledText]:
+        if self.problem_type != "regression":
+            check_known(examples, self.labels, remedy="correct it, or train with texts of it")
+        return examples
+
+    def encode(self, examples: Sequence[LabelledText]) -> Labelled:
+        kept = [example for example in examples if not example.is_blank]
+        return Labelled(kept, self.inputs([example.texts for example in kept]))
+
+    def inputs(self, texts: Sequence[tuple[str, ...]]) -> Inputs:
+        """What the network reads of single texts or of pairs."""
+        inputs = Inputs.of(texts, self.tokenizer, self.limit)
+        return replace(inputs, start=start_again(self.tokenizer, self.again, inputs.ids)) if self.again else inputs
+
+    @classmethod
+    def content(cls, example: LabelledText) -> Sequence[str]:
+        return *example.texts, *example.labels
+
+    def report(
+        self, splits: Mapping[str, Sequence[LabelledText]], encoded: Mapping[str, Labelled]
+    ) -> SplitsReport[LabelledSplit]:
+        names, train = () if self.problem_type == "regression" else self.labels, splits["train"]
+        counts = tuple(
+            labelled_split(name, split, encoded[name].inputs.lengths, names=names, limit=self.limit, train=train)
+            for name, split in splits.items()
+        )
+        size = self.tokenizer.vocab_size
+        return SplitsReport[LabelledSplit](vocab_size=size, max_length=self.limit, splits=counts)
+
+    # --- training
+
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        lengths = np.array([*map(len, self.train.inputs.ids)])
-        lengths = lengths if self.start is None else np.stack([lengths, lengths], axis=1)
+        lengths = np.array(self.train.sizes)
+        lengths = lengths if self.again is None else np.stack([lengths, lengths], axis=1)
         return token_budget_batches(lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
-        inputs = batch_of(self.train.inputs, examples, self.tokenizer, packed=self.packed, start=self.start)
+        inputs = batch_of(self.train.inputs, examples, self.tokenizer, packed=self.packed)
         return Batch(inputs, self.targets([self.train.examples[i] for i in examples]))
 
     def targets(self, examples: Sequence[LabelledText]) -> Tensor:
@@ -290,132 +236,159 @@ class Classification(RecipeTask[ClassificationRecipe]):
         """
         self.check_kind(config, where="model", remedy="try preset classifier")
         both = (self.train.inputs.ids, self.valid.inputs.ids)
-        longest, largest = max(max(map(len, ids)) for ids in both), max(map(largest_of, both))
-        for name, stack in config.stacks.items():
-            check_length(name, stack, longest, remedy="try a lower data.max_length")
-            check_vocabulary(name, stack, largest)
+        sizes = max(max(map(len, ids)) for ids in both), max(map(largest_of, both))
+        check_fits(config, *[sizes] * len(config.stacks), remedy="try a lower data.max_length")
         own = {"n_labels": len(self.labels), "labels": self.labels, "problem_type": self.problem_type}
         if isinstance(config.head, ClassificationHead):
-            head = config.head.model_copy(update=own)
-        else:
-            layers: dict[str, Any] = {} if config.decoder is None else {"pool": "last"}
-            layers |= {"pooler": True} if len(config.stacks) == 2 else {}
-            head = ClassificationHead(**own, **layers)
-        return with_head(config, head)
+            return with_head(config, config.head.model_copy(update=own))
+        layers: dict[str, Any] = {} if config.decoder is None else {"pool": "last"}
+        layers |= {"pooler": True} if len(config.stacks) == 2 else {}
+        return with_head(config, ClassificationHead(**own, **layers))
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of the class; for several labels the mean of theirs; for a number the squared error."""
-        each = losses(network(*batch.inputs), batch.labels, self.problem_type, smoothing=smoothing)
-        return each.sum() / self.numbers.unit**2, batch.count
+        each = label_losses(network(*batch.inputs), batch.labels, self.problem_type, smoothing=smoothing)
+        return each.sum() / self.target_scale.unit**2, batch.count
 
-    def evaluate(self, network: Transformer) -> Evaluation:
-        return self.measure(network, part_of(self.valid, self.few))
+    # --- use
 
-    def judged_sizes(self) -> Sequence[int]:
-        return [*map(len, self.valid.inputs.ids)]
-
-    def measure(self, network: Transformer, data: Labelled) -> Evaluation:
+    def score(self, network: Transformer, data: Labelled) -> Evaluation:
         """The scores on these data, and the mistakes with the largest loss."""
-        logits = logits_of(network, data.inputs, self.tokenizer, start=self.start)
-        targets = self.targets(data.examples)
-        each = losses(logits, targets, self.problem_type) / self.numbers.unit**2
-        outputs = tuple(one.line for one in said(network.config, logits))
+        logits, targets = logits_of(network, data.inputs, self.tokenizer), self.targets(data.examples)
+        each = label_losses(logits, targets, self.problem_type) / self.target_scale.unit**2
+        outputs = tuple(prediction.line for prediction in predictions_of(network.config, logits))
+        wrong = mistaken(logits, targets, self.problem_type).tolist()
+        rows = zip(data.examples, outputs, each.tolist(), wrong, strict=True)
         examples = tuple(
-            Example(" / ".join(e.texts), output, " ".join(e.labels), loss, self.is_wrong(row, target), e.place)
-            for e, output, loss, row, target in zip(data.examples, outputs, each.tolist(), logits, targets, strict=True)
+            Example(" / ".join(e.texts), output, " ".join(e.labels), loss, is_wrong, e.place)
+            for e, output, loss, is_wrong in rows
         )
-        mistakes = worst(examples, N_MISTAKES)
-        samples = tuple(Sample(f"{one.place}: {one.source}", one.output, one.reference) for one in mistakes)
         loss = each.mean().item()
-        found = (*self.scores(logits, targets), Score("loss", loss, rows=ScoredRows(mean, (each.double().numpy(),))))
-        tables = judged(self.labels, logits, targets, self.problem_type)
-        return Evaluation(found, samples, outputs, loss, examples, tables)
-
-    def is_wrong(self, logits: Tensor, target: Tensor) -> bool:
-        """Whether the most likely answer differs from the label. Always true of numbers, which are never exact."""
-        match self.problem_type:
-            case "single_label_classification":
-                return bool(logits.argmax() != target)
-            case "multi_label_classification":
-                return bool(((logits > 0) != target.bool()).any())
-            case "regression":
-                return True
-
-    def scores(self, logits: Tensor, targets: Tensor) -> tuple[Score, ...]:
-        """Scores these answers. The main score comes first."""
-        match self.problem_type:
-            case "single_label_classification":
-                both = targets.numpy(), logits.argmax(-1).numpy()
-                return scored("accuracy", accuracy, *both, "0 to 1"), scored("macro_f1", macro_f1, *both, "0 to 1")
-            case "multi_label_classification":
-                both = targets.bool().numpy(), (logits > 0).numpy()
-                return scored("micro_f1", micro_f1, *both, "0 to 1"), scored("accuracy", accuracy, *both, "0 to 1")
-            case "regression":
-                return (scored("spearman", spearman, targets[:, 0].numpy(), logits[:, 0].numpy(), "-1 to 1"),)
+        own = Score("loss", loss, rows=ScoredRows(mean, (each.double().numpy(),)))
+        found = *label_scores(logits, targets, self.problem_type), own
+        tables = label_findings(self.labels, logits, targets, self.problem_type)
+        return Evaluation(found, worst_samples(examples), outputs, loss, examples, tables)
 
     @classmethod
-    def prepared(cls, recipe: ClassificationRecipe, tokenizer: Tokenizer | None) -> Prepared:
-        data, labelling = recipe.data, recipe.data.labelling
-        splits = labelled_splits(data, labelling, data.held_out)
-        train = splits["train"]
-        tokenizer = tokenizer or Tokenizer.train((text for e in train for text in e.texts), recipe.tokenizer)
-        end = " {end}" if recipe.rereads else ""
-        if data.text_pair is not None and not tokenizer.library.num_special_tokens_to_add(is_pair=True):
-            tokenizer = tokenizer.templated(f"$A{end}", f"$A {{end}} $B:1{end and end + ':1'}")
-        elif recipe.rereads:
-            tokenizer = tokenizer.ending()
-        encoded = {name: Labelled.of(split, tokenizer, data.max_length) for name, split in splits.items()}
-        is_number = labelling.problem_type == "regression"
-        names = () if is_number else names_of(train)
-        numbers = TargetScale.of([float(e.labels[0]) for e in encoded["train"].examples]) if is_number else UNSCALED
-        report = LabelReport(
-            vocab_size=tokenizer.vocab_size,
-            max_length=data.max_length,
-            splits=tuple(
-                labelled_split(
-                    name, split, encoded[name].inputs.lengths, names=names, limit=data.max_length, train=train
-                )
-                for name, split in splits.items()
-            ),
-        )
-        task = cls(
-            tokenizer,
-            encoded["train"],
-            encoded["valid"],
-            labels=(str(data.label),) if is_number else names,
-            problem_type=labelling.problem_type,
-            max_tokens=recipe.training.max_tokens,
-            packed=recipe.training.packed,
-            start=start_again(tokenizer, recipe.generation, encoded["train"].inputs.ids) if recipe.rereads else None,
-            numbers=numbers,
-        )
-        sha = {name: fingerprint(*([(*e.texts, *e.labels)] for e in split)) for name, split in splits.items()}
-        return Prepared(task, Encoded(tokenizer, encoded["train"], encoded["valid"], report, sha))
-
-    @classmethod
-    def measured(
-        cls, model: Trained, recipe: ClassificationRecipe | None, source: Source | None, options: Mapping[str, Any]
-    ) -> Evaluation:
-        head = head_of(model.network.config)
-        problem = head.problem_type or "single_label_classification"
-        data = None if recipe is None else recipe.data
-        labelling = replace(data.labelling if data else Labelling(), problem_type=problem)
-        if source is not None:
-            examples = labelling.read(source)
-        else:
-            assert data is not None
-            splits = labelled_splits(data, labelling, data.held_out)
-            examples = splits.get("test", splits["valid"])
-        names = names_in(head)
-        if problem != "regression":
-            check_known(examples, names, remedy="correct it, or train with texts of it")
-        tokenizer = reader_of(model)
-        found = Labelled.of(examples, tokenizer, most_tokens(model, NO_LIMIT))
-        start = start_of(model, found.inputs)
-        task = cls(tokenizer, found, found, labels=names, problem_type=problem, max_tokens=BATCH_TOKENS, start=start)
-        return task.evaluate(model.network)
-
-    @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the probability of each label, or a number."""
-        yield from said(model.network.config, read_logits(model, [*map(texts_of, texts)]))
+        yield from predictions_of(model.network.config, read_logits(model, [*map(texts_of, texts)]))
+
+
+# --- logits of texts --------------------------------------------------------------------------------------------------
+
+
+def batch_of(inputs: Inputs, examples: Sequence[int], tokenizer: Tokenizer, *, packed: bool) -> tuple[Tokens, ...]:
+    """These inputs as one batch.
+
+    The decoder of an encoder-decoder reads each input again, after the start token and without its last token.
+    """
+    rows, fill = [inputs.ids[i] for i in examples], tokenizer.pad_id or 0
+    tokens = Tokens.pad(rows, fill=fill, packed=packed)
+    if inputs.types is not None:
+        types = Tokens.pad([inputs.types[i] for i in examples]).ids
+        tokens = Tokens(tokens.ids, tokens.valid, tokens.rows, types=types)
+    if inputs.start is None:
+        return (tokens,)
+    return tokens, Tokens.pad([[inputs.start, *ids[:-1]] for ids in rows], fill=fill, packed=packed)
+
+
+def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer) -> Tensor:
+    """n v: the logits of every input, on the CPU."""
+    lengths = [*map(len, inputs.ids)]
+    logits = torch.empty(len(lengths), head_of(network.config).n_labels)
+    for rows, _, output in outputs_of(network, lengths, lambda rows: batch_of(inputs, rows, tokenizer, packed=True)):
+        logits[rows] = output.float().cpu()
+    return logits
+
+
+def read_logits(model: Trained, texts: Sequence[tuple[str, ...]]) -> Tensor:
+    """n v: the logits of single texts and of pairs.
+
+    Raises UserError for tokens that the network does not have.
+    """
+    config, task = model.network.config, Classification.from_model(model, None)
+    logits = torch.empty(len(texts), head_of(config).n_labels)
+    for size in {len(row) for row in texts}:
+        alike = [i for i, row in enumerate(texts) if len(row) == size]
+        inputs = task.inputs([texts[i] for i in alike])
+        ids = [until_padding(row, config, model.generation.pad_id) for row in inputs.ids]
+        check_vocabulary(next(iter(config.stacks)), config.first, largest_of(ids))
+        logits[alike] = logits_of(model.network, replace(inputs, ids=ids), task.tokenizer)
+    return logits
+
+
+# --- labels from logits -----------------------------------------------------------------------------------------------
+
+
+def label_losses(logits: Tensor, targets: Tensor, problem_type: ProblemType, *, smoothing: float = 0.0) -> Tensor:
+    """The loss of each row, n: in nats, or squared."""
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    match problem_type:
+        case "single_label_classification":
+            return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
+        case "multi_label_classification":
+            return F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none").mean(-1)
+        case "regression":
+            return F.mse_loss(logits, targets.to(logits.dtype), reduction="none").mean(-1)
+
+
+def mistaken(logits: Tensor, targets: Tensor, problem_type: ProblemType) -> Tensor:
+    """n, bool: whether the most likely answer differs from the label. True of numbers, which are never exact."""
+    match problem_type:
+        case "single_label_classification":
+            return logits.argmax(-1) != targets
+        case "multi_label_classification":
+            return ((logits > 0) != targets.bool()).any(-1)
+        case "regression":
+            return torch.ones(len(logits), dtype=torch.bool)
+
+
+def label_scores(logits: Tensor, targets: Tensor, problem_type: ProblemType) -> tuple[Score, ...]:
+    """Scores these answers. The main score comes first."""
+    match problem_type:
+        case "single_label_classification":
+            both = targets.numpy(), logits.argmax(-1).numpy()
+            return scored("accuracy", accuracy, *both, "0 to 1"), scored("macro_f1", macro_f1, *both, "0 to 1")
+        case "multi_label_classification":
+            both = targets.bool().numpy(), (logits > 0).numpy()
+            return scored("micro_f1", micro_f1, *both, "0 to 1"), scored("accuracy", accuracy, *both, "0 to 1")
+        case "regression":
+            return (scored("spearman", spearman, targets[:, 0].numpy(), logits[:, 0].numpy(), "-1 to 1"),)
+
+
+def head_of(config: ModelConfig) -> ClassificationHead:
+    """The classification head. Raises UserError for any other."""
+    if not isinstance(config.head, ClassificationHead):
+        raise UserError(f"model: expected a classification head, got {config.head.kind}; try clearhead train first")
+    return config.head
+
+
+def names_in(head: ClassificationHead) -> tuple[str, ...]:
+    """The names of a head's labels."""
+    return distinct(head.labels) or tuple(f"LABEL_{i}" for i in range(head.n_labels))
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of classes; of several with one name, each gets its number, so that none hides another."""
+    return tuple(name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names))
+
+
+def predictions_of(config: ModelConfig, logits: Tensor) -> list[Prediction]:
+    """What the network says of each row: its labels with their probabilities, with tabs between them, or a number."""
+    head = head_of(config)
+    rows: list[list[float]] = scores(head, logits).tolist()
+    if head.problem_type == "regression":
+        return [Prediction(tabbed(*(f"{number:.4g}" for number in row)), {"values": [*row]}) for row in rows]
+    several, names = head.problem_type == "multi_label_classification", names_in(head)
+    return [labelled(dict(zip(names, row, strict=True)), several=several) for row in rows]
+
+
+def labelled(row: Mapping[str, float], *, several: bool) -> Prediction:
+    """Labels with their scores as a prediction: the likeliest label, or all that are more likely than not."""
+    ordered = sorted(row, key=lambda name: -row[name])
+    best = [name for name in ordered if row[name] > 0.5] if several else ordered[:1]
+    said: JsonObject = {"labels": [*best]} if several else {"label": best[0]}
+    shares: JsonObject = {name: row[name] for name in ordered}
+    cells = (cell for name in best for cell in (name, f"{row[name]:.4f}"))
+    return Prediction(tabbed(*cells), {**said, "probabilities": shares})
