@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from clearhead.api import CONFIG, Model, architecture, model_json, predicting, read_config
-from clearhead.api.room import BROKEN
+from clearhead.api.pretrained import BROKEN
 from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.data.splits import require_same
 from clearhead.errors import UserError

@@ -21,8 +21,8 @@ from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
+from clearhead.text.special_tokens import with_mask
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import with_mask
 from course.corpus import pairs
 
 PAIRS = pairs(1600)

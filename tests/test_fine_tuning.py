@@ -26,7 +26,7 @@ from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Documents, RunningText
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
-from clearhead.text.marks import source_marks
+from clearhead.text.special_tokens import source_marks
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Evaluated
 from clearhead.training.run import Run

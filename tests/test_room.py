@@ -9,9 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from clearhead import runs
-from clearhead.api import load, room
-from clearhead.api.pretrained import common_dtype
-from clearhead.api.room import check_load
+from clearhead.api import load, pretrained
+from clearhead.api.pretrained import check_load, common_dtype
 from clearhead.errors import OutOfMemory
 from clearhead.machine.room import Room
 from clearhead.storage import checkpoints
@@ -115,7 +114,7 @@ def test_a_file_that_the_kernel_does_not_map(tmp_path: Path, monkeypatch: pytest
     def unmapped(*_: object, **__: object) -> None:
         raise RuntimeError("unable to mmap 4 bytes from file <model.safetensors>: Cannot allocate memory (12)")
 
-    monkeypatch.setattr(room, "safe_open", unmapped)
+    monkeypatch.setattr(pretrained, "safe_open", unmapped)
     assert ": expected weights that this machine can map into memory, got " in refused(tmp_path)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from clearhead.api import Model, load, spelling
+from clearhead.api import Model, load, transcribing
 from clearhead.cli import main
 from clearhead.commands.check import check
 from clearhead.errors import UserError
@@ -99,7 +99,7 @@ def test_letters_are_the_reference_s(folder: Path, change: dict[str, Any]) -> No
     generator = torch.Generator().manual_seed(0)
     for n in (0, 1, 5, 40, 200):
         labels = torch.randint(len(LETTERS), (n,), generator=generator).repeat_interleave(2).tolist()
-        assert spelling.text_of(model, labels) == there.decode(labels)
+        assert transcribing.ctc_text(model, labels) == there.decode(labels)
     for text in ("TEA AT NOON", "tea at noon", "A'N  E<s>", "", "TÉA|T", "<s> A </s> T <pad><mask>"):
         assert model.tokenizer.encode(text) == there(text).input_ids
 
@@ -107,10 +107,10 @@ def test_letters_are_the_reference_s(folder: Path, change: dict[str, Any]) -> No
 def test_long_sounds_are_read_in_windows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(folder)
     samples = model.reader.hearing([sound(2000)])[0]
-    whole = spelling.logits_of(model, samples)
-    monkeypatch.setattr(spelling, "AT_ONCE", 0.6)
-    monkeypatch.setattr(spelling, "AROUND", 0.2)
-    parts = [*spelling.read(model, samples, RATE, "sound")]
+    whole = transcribing.ctc_logits(model, samples)
+    monkeypatch.setattr(transcribing, "WINDOW_SECONDS", 0.6)
+    monkeypatch.setattr(transcribing, "OVERLAP_SECONDS", 0.2)
+    parts = [*transcribing.windowed_ctc_logits(model, samples, RATE, "sound")]
     assert len(parts) > 3
     assert sum(map(len, parts)) == len(whole)
     lengths = {len(part) for part in parts[1:-1]}

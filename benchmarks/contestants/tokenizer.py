@@ -146,7 +146,7 @@ class TikToken(Contestant):
     def train(self) -> None:
         import tiktoken
 
-        from clearhead.text.formats.visible_bytes import hidden
+        from clearhead.text.formats.byte_pairs import hidden
 
         other = Tokenizers(Assignment(kind="tokenizers", corpus=self.corpus, vocab_size=self.vocab_size, threads=1))
         other.train()

@@ -9,8 +9,7 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor, nn
 
-from clearhead.api.adapter_parts import rules_of
-from clearhead.api.adapters import BASE_BITS, PARTS, TOP, WRAPPED
+from clearhead.api.adapters import BASE_BITS, PARTS, TOP, WRAPPED, rules_of
 from clearhead.checkpoints.weights import mapping
 from clearhead.checkpoints.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
 from clearhead.checkpoints.weights.mapping import Pair

@@ -2,31 +2,29 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 import torch
 from pydantic import JsonValue
 
-from clearhead.api.drafting import draft_of
+from clearhead.api.base import ModelBase
 from clearhead.errors import UserError
-from clearhead.generation import Step, generate
+from clearhead.generation import Draft, Step, check_draft, generate
 from clearhead.generation.decoding import Following
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.text.detokenizer import Detokenizer
-
-if TYPE_CHECKING:
-    from clearhead.api.model import Model
+from clearhead.text.tokenizers import Tokenizer
 
 
-def beginning(model: "Model", prompt: str) -> list[int]:
+def beginning(model: ModelBase, prompt: str) -> list[int]:
     """The ids of a prompt, at least the begin token."""
     if not isinstance(prompt, str):
         raise UserError(f"generate: expected one text, got {type(prompt).__name__}; call it for each")
     return model.reader.ids([prompt])[0] or [model.tokenizer.need("bos")]
 
 
-def conversation(model: "Model", messages: Sequence[Mapping[str, JsonValue]]) -> list[int]:
+def conversation(model: ModelBase, messages: Sequence[Mapping[str, JsonValue]]) -> list[int]:
     """The ids of a conversation in the model's own template, up to where its answer begins."""
     from clearhead.text.chat import render
 
@@ -38,11 +36,11 @@ def conversation(model: "Model", messages: Sequence[Mapping[str, JsonValue]]) ->
 
 
 def continued(
-    model: "Model",
+    model: ModelBase,
     ids: list[int],
     config: GenerationConfig,
     stop: Sequence[str],
-    draft: "Model | str | None" = None,
+    draft: ModelBase | str | None = None,
 ) -> Following[str]:
     """The pieces after these ids, up to the first of the stop strings, of one hypothesis."""
     if model.network.decoder is None or model.network.encoder is not None:
@@ -59,10 +57,36 @@ def continued(
     return Following(Detokenizer(model.tokenizer, ids, stop).pieces(written), events.paths)
 
 
-def remedy(model: "Model") -> str:
+def remedy(model: ModelBase) -> str:
     """What to try in place of a method that this model does not have."""
     if model.network.decoder is None:
         return "try embed or logits"
     if model.reader.reads_sounds:
         return "try transcribe"
     return "try translate" if model.is_encoder_decoder else "try generate"
+
+
+def draft_of(model: ModelBase, draft: ModelBase | str | None) -> Draft | None:
+    """What guesses the tokens of `model`. Raises UserError unless it is "lookup" or a model of the same vocabulary."""
+    if draft is None or draft == "lookup":
+        return draft
+    if isinstance(draft, str):
+        raise UserError(f'draft: expected a model or "lookup", got {draft!r}; try clearhead.load({draft!r})')
+    check_draft(model.network, draft.network)
+    if draft.tokenizer is not model.tokenizer:
+        _check_same(model.tokenizer, draft.tokenizer)
+    return draft.network
+
+
+@lru_cache(maxsize=4)
+def _check_same(ours: Tokenizer, other: Tokenizer) -> None:
+    """Raises UserError, which names the first difference, unless both have the same tokens."""
+    mine, theirs = ({i: token for token, i in one.library.get_vocab().items()} for one in (ours, other))
+    if mine == theirs:
+        return
+    n, m = len(mine), len(theirs)
+    i = next((i for i in sorted(mine) if mine[i] != theirs.get(i)), n)
+    found = f"token {i} {mine.get(i)!r} as in the model, got {theirs.get(i)!r}"
+    if n != m:
+        found += f" ({m:,} tokens, not {n:,})"
+    raise UserError(f"draft: expected {found}; use a draft that was trained with the model's tokenizer")

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import tokenizers
 import torch
 from torch import Tensor
 
+from clearhead.api.base import ModelBase
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.config import VectorHead
@@ -21,9 +21,6 @@ from clearhead.model.transformer import Stack
 from clearhead.text import formats
 from clearhead.text.formats.apart import bounded
 from clearhead.text.tokenizers import Tokenizer
-
-if TYPE_CHECKING:
-    from clearhead.api.model import Model
 
 AT_ONCE = 64
 """Texts of one batch."""
@@ -71,7 +68,7 @@ class SentenceReader:
         return replace(self.reader, tokenizer=lowercased(self.reader.words))
 
 
-def vectors_of(model: "Model", texts: Sequence[Input], reads: SentenceReader) -> Tensor:
+def vectors_of(model: ModelBase, texts: Sequence[Input], reads: SentenceReader) -> Tensor:
     """The vector of each text, b d. More than AT_ONCE texts are read in batches of similar lengths."""
     stack, order = next(iter(model.network.stacks().values())), [*range(len(texts))]
     if len(order) > AT_ONCE:

@@ -10,10 +10,10 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.api import predicting, saving, variants
-from clearhead.api.classifying import TEMPLATE, ZeroShot, classified, entailed
+from clearhead.api.base import ModelBase
 from clearhead.api.continuing import beginning, continued, conversation, remedy
 from clearhead.api.embedding import SentenceReader, vectors_of
-from clearhead.api.held import Held
+from clearhead.api.predicting import TEMPLATE, ZeroShot, classified, entailed
 from clearhead.api.reader import Input, Texts, listed
 from clearhead.api.transcribing import transcripts, with_times
 from clearhead.errors import UserError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from clearhead.data.sounds import Sound
 
 
-class Model(Held):
+class Model(ModelBase):
     """A network, its tokenizer, its image or sound processor, and its default settings of generation."""
 
     # --- results ---

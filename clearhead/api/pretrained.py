@@ -1,8 +1,9 @@
-"""Reads and writes folders of the Hugging Face libraries: config.json, safetensors, tokenizer and settings."""
+"""Reads and writes folders of the Hugging Face libraries, and reads GGUF files."""
 
 import logging
+import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,22 +11,25 @@ from typing import Any
 
 import torch
 from pydantic import JsonValue
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from clearhead.api.folders import CONFIG
-from clearhead.api.sidecars import sized
+from clearhead.api.folders import CONFIG, sized, weights_files
 from clearhead.checkpoints.families import Family, family_for, family_of
 from clearhead.checkpoints.families.generation import SPECIAL, read_generation, write_generation
+from clearhead.checkpoints.families.gguf import content_of, described
 from clearhead.checkpoints.families.prefixes import other_heads, respelled
 from clearhead.checkpoints.families.unknown import listed
 from clearhead.checkpoints.weights import mapping, safetensors
 from clearhead.checkpoints.weights.dequantize import count, dequantized
 from clearhead.checkpoints.weights.documents import AGAIN, INDEX, read_json, shown
 from clearhead.checkpoints.weights.fields import ANOTHER
+from clearhead.checkpoints.weights.gguf_file import GgufFile
 from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.checkpoints.weights.quantization import Method, method_of
 from clearhead.config import Head
-from clearhead.errors import UserError
+from clearhead.errors import OutOfMemory, UserError, is_memory
+from clearhead.machine.room import gigabytes
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.experts import NEVER_NARROWED
@@ -34,6 +38,8 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import check_finite, model_tensors
+from clearhead.text.formats.gguf import open_metadata
+from clearhead.text.tokenizers import Tokenizer
 
 _log = logging.getLogger("clearhead")
 
@@ -198,3 +204,110 @@ def export(
     if index is not None:
         json[INDEX] = index
     return Exported(checkpoints.Checkpoint(tensors=shards, json=json), head.architecture)
+
+
+# --- GGUF files ---
+
+
+def read_gguf(path: Path, *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:
+    """The network of a file, with another head if one is given."""
+    file = GgufFile.open(path)
+    document, rules = described(content_of(file))
+    _check_gguf_memory(file, dtype)
+
+    def tensors(dtype: torch.dtype | None) -> dict[str, Tensor]:
+        return _gguf_tensors(file, rules, dtype or _gguf_dtype(file))
+
+    return opened(Source(path, document, str(path), tensors, None), dtype=dtype, head=head)
+
+
+def gguf_tokenizer(path: Path) -> Tokenizer | None:
+    """The tokenizer of a file; None if it has none."""
+    found = open_metadata(GgufFile.open(path).metadata, where=str(path))
+    return None if found is None else Tokenizer(found.library, found.settings)
+
+
+def _gguf_dtype(file: GgufFile) -> torch.dtype:
+    return common_dtype((file.dtype_of(name), stored.count) for name, stored in file.tensors.items())
+
+
+def _check_gguf_memory(file: GgufFile, dtype: torch.dtype | None) -> None:
+    """Raises OutOfMemory unless the weights fit: plain ones in their own type are mapped, all others allocated."""
+    target = dtype or _gguf_dtype(file)
+    mapped = {name for name, one in file.tensors.items() if one.is_plain and file.dtype_of(name) == target}
+    allocated = sum(one.count for name, one in file.tensors.items() if name not in mapped) * target.itemsize
+    size = sum(file.tensors[name].n_bytes for name in mapped)
+    require_weights(file.path, torch.device("cpu"), allocated=allocated, mapped=size)
+
+
+def _gguf_tensors(file: GgufFile, rules: Sequence[Rule], target: torch.dtype) -> dict[str, Tensor]:
+    """The tensors under the family's names, one after the other, so that only one is in memory twice."""
+    found: dict[str, Tensor] = {}
+    for name in file.tensors:
+        tensor = file.read(name, target)
+        loaded = mapping.load(rules, {name: tensor}, where=str(file.path))
+        made = {ours: _in_type(one, target) for ours, one in loaded.tensors.items()}
+        if not any(one.data_ptr() == tensor.data_ptr() for one in made.values()):
+            file.release(name)
+        found |= made
+    return found
+
+
+def _in_type(tensor: Tensor, target: torch.dtype) -> Tensor:
+    """The tensor in this type if the conversion is exact. Files keep vectors in float32."""
+    if torch.promote_types(tensor.dtype, target) == target:
+        return tensor.to(target)
+    narrow: Any = tensor.to(target) if tensor.ndim < 2 else None
+    return narrow if narrow is not None and torch.equal(narrow.to(tensor.dtype), tensor) else tensor
+
+
+# --- memory ---
+
+TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+BROKEN = (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError)
+"""The errors of a broken file, which its reader explains later."""
+
+
+def check_load(folder: Path, *, dtype: torch.dtype | None, device: torch.device, int8: bool) -> None:
+    """Raises OutOfMemory unless the weights of this folder fit into memory in this type and on this device.
+
+    Weights in their stored type are mapped. They take addresses, but only memory that the kernel can reclaim.
+    """
+    try:
+        files = [folder / name for name in weights_files(folder) if (folder / name).is_file()]
+        sizes = {file: file.stat().st_size for file in files}
+        # Only archives can be mapped to memory.
+        whole = [file for file in files if file.suffix == ".bin" and not zipfile.is_zipfile(file)]
+    except BROKEN:
+        return
+    cpu = torch.device("cpu")
+    copied = sum(sizes[file] for file in whole)
+    require_weights(folder, cpu, allocated=copied, mapped=sum(sizes.values()) - copied)
+    try:
+        tensors = [one for file in files if file.suffix == ".safetensors" for one in stored(file)]
+    except BROKEN:
+        return
+    except RuntimeError as error:
+        if not is_memory(error):
+            return
+        # The kernel refuses to map a file larger than all memory for writing, even without a write.
+        raise OutOfMemory(
+            f"{folder}: expected weights that this machine can map into memory, got {gigabytes(sum(sizes.values()))};"
+            " try a smaller model"
+        ) from None
+    target = dtype or common_dtype(tensors)
+    allocated = sum(n * target.itemsize for kind, n in tensors if kind != target)
+    if int8:
+        allocated += sum(n for _, n in tensors)
+    require_weights(folder, cpu, allocated=allocated)
+    if device.type != "cpu":
+        require_weights(folder, device, allocated=sum(n * target.itemsize for _, n in tensors))
+
+
+def stored(file: Path) -> Iterator[tuple[torch.dtype, int]]:
+    """Type and size of each tensor of floating-point numbers, from the header of a file."""
+    with safe_open(file, framework="pt") as tensors:
+        for name in tensors.keys():  # noqa: SIM118 - no mapping
+            found = tensors.get_slice(name)
+            if found.get_dtype() in TYPES:
+                yield TYPES[found.get_dtype()], torch.Size(found.get_shape()).numel()

@@ -21,8 +21,8 @@ from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.speech import SpeechTokens
 from clearhead.tasks.classification.data import NO_LIMIT, Inputs, until_padding
-from clearhead.text.marks import Marks, source_marks, start_again, start_token, target_marks, template_marks
-from clearhead.text.tags import prefix_of
+from clearhead.text.languages import prefix_of
+from clearhead.text.special_tokens import Marks, source_marks, start_again, start_token, target_marks, template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.api.classifying import ZeroShot
-from clearhead.api.folders import CONFIG
+from clearhead.api.folders import CONFIG, PREPROCESSOR, images_of, sized
 from clearhead.api.model import Model
+from clearhead.api.predicting import ZeroShot
 from clearhead.api.pretrained import CHANGED, common_dtype, converted, named_as_ours
 from clearhead.api.reader import Input, listed
 from clearhead.api.saving import SHARD_BYTES
-from clearhead.api.sidecars import PREPROCESSOR, images_of, sized
 from clearhead.checkpoints.families import Family
 from clearhead.checkpoints.families.generation import SPECIAL, read_generation, write_generation
 from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of

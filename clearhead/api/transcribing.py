@@ -1,18 +1,20 @@
-"""What a model writes of sounds: `Model.transcribe`, and the command that shares it."""
+"""Transcripts of sounds: `Model.transcribe`, and the command that shares it."""
 
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clearhead.api.spelling import spelled, spells
+from clearhead.api.base import ModelBase
 from clearhead.brief import brief
+from clearhead.config import TaggingHead, WaveInput
+from clearhead.data.samples import WaveProcessor
 from clearhead.data.sounds import Sound, SoundProcessor
 from clearhead.errors import UserError
 from clearhead.generation import Finished, Hypothesis, generate
@@ -20,10 +22,7 @@ from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.speech import SpeechTask, SpeechTokens
-from clearhead.text.marks import start_token
-
-if TYPE_CHECKING:
-    from clearhead.api.model import Model
+from clearhead.text.special_tokens import start_token
 
 _log = logging.getLogger("clearhead")
 
@@ -58,7 +57,7 @@ class Transcript:
 
 
 def transcripts(
-    model: "Model",
+    model: ModelBase,
     sounds: Sequence[Sound],
     *,
     language: str | None = None,
@@ -70,10 +69,10 @@ def transcripts(
     Raises UserError, at the call, for a model that transcribes nothing, and for a language or a task that it does not
     have; while it iterates, for what is no sound.
     """
-    if spells(model):
+    if decodes_ctc(model):
         if language is not None or task == "translate" or (config.speech is not None and config.speech.times):
             raise UserError("language, task, times: expected none for a model that labels moments; leave them out")
-        return (Transcript(text, None, seconds, ()) for text, seconds in spelled(model, sounds))
+        return (Transcript(text, None, seconds, ()) for text, seconds in _ctc_transcripts(model, sounds))
     if not model.reader.reads_sounds or model.network.decoder is None:
         raise UserError("transcribe: expected a model that writes what a sound says, got another; try predict")
     speech = config.speech or SpeechTokens()
@@ -96,7 +95,7 @@ def with_times(config: GenerationConfig, *, times: bool) -> GenerationConfig:
 
 
 def _each(
-    model: "Model",
+    model: ModelBase,
     sounds: Sequence[Sound],
     language: str | None,
     task: SpeechTask,
@@ -129,7 +128,7 @@ def _each(
 
 
 def written(
-    model: "Model", frames: NDArray[np.float32] | Tensor, prompt: Sequence[int], config: GenerationConfig
+    model: ModelBase, frames: NDArray[np.float32] | Tensor, prompt: Sequence[int], config: GenerationConfig
 ) -> list[Hypothesis]:
     """b x c -> the best text of each window, after these tokens."""
     limit = model.config.output.max_length
@@ -142,14 +141,14 @@ def written(
     return [best[0] for best in last.hypotheses]
 
 
-def _framing(model: "Model") -> SoundProcessor:
+def _framing(model: ModelBase) -> SoundProcessor:
     """The processor of a model that reads frames."""
     processor = model.reader.hearing
     assert isinstance(processor, SoundProcessor)
     return processor
 
 
-def heard_language(model: "Model", frames: NDArray[np.float32] | Tensor, start: int, speech: SpeechTokens) -> str:
+def heard_language(model: ModelBase, frames: NDArray[np.float32] | Tensor, start: int, speech: SpeechTokens) -> str:
     """The likeliest language of a window, after the start token alone."""
     inputs = model.here(Tokens(torch.as_tensor(frames))), Tokens(torch.tensor([[start]], device=model.device))
     with Evaluating(model.network), torch.inference_mode():
@@ -167,7 +166,7 @@ def words(tokens: Sequence[int], speech: SpeechTokens) -> list[int]:
 
 
 def moving(
-    model: "Model", samples: NDArray[np.float32], prompt: Sequence[int], config: GenerationConfig
+    model: ModelBase, samples: NDArray[np.float32], prompt: Sequence[int], config: GenerationConfig
 ) -> Iterator[tuple[Hypothesis, list[Segment]]]:
     """What is written of each window, and its parts. A window begins where the last whole part of the one before ends.
 
@@ -224,3 +223,68 @@ def cut(
     lasts = [*(part[-1] for part in parts[:-1]), parts[-1][-1 if is_done else -2]]
     found = [(part, part[0] - first, last - first) for part, last in zip(parts, lasts, strict=True)]
     return found, n_frames if is_done else 2 * (text[ends[-1] - 2] - first) or n_frames
+
+
+# --- CTC decoding: texts of models that label each moment of a sound (Graves et al. 2006) ---
+
+WINDOW_SECONDS, OVERLAP_SECONDS = 60.0, 5.0
+"""The length of a window of a long sound, and the part at either end that only gives context."""
+
+
+def decodes_ctc(model: ModelBase) -> bool:
+    """Whether the labels of the moments of a sound spell a text."""
+    reads, head = model.config.first.input, model.config.head
+    return isinstance(reads, WaveInput) and isinstance(head, TaggingHead) and head.blank is not None
+
+
+def _ctc_transcripts(model: ModelBase, sounds: Sequence[Sound]) -> Iterator[tuple[str, float]]:
+    """The text of each sound, and its seconds. While iterating, raises UserError for an input that is not a sound."""
+    processor = model.reader.hearing
+    assert isinstance(processor, WaveProcessor)
+    model.tokenizer.need("pad")
+    rate = processor.config.sampling_rate
+    for i, sound in enumerate(sounds):
+        where = str(sound) if isinstance(sound, str | Path) else f"sounds[{i}]"
+        samples, had = processor.samples(sound, where=where)
+        if had != rate:
+            _log.warning("%s: resampled from %d to %d samples a second", where, had, rate)
+        labels = torch.cat(
+            [part.argmax(-1) for part in windowed_ctc_logits(model, processor.normalised(samples), rate, where)]
+        )
+        yield ctc_text(model, labels.tolist()), len(samples) / rate
+
+
+def ctc_text(model: ModelBase, labels: Sequence[int]) -> str:
+    """The labels of all moments in order as a text: each run of one label once, without the blank."""
+    head = model.config.head
+    assert isinstance(head, TaggingHead)
+    letters = [label for label, _ in groupby(labels) if label != head.blank]
+    return model.tokenizer.library.decode(letters, skip_special_tokens=False).strip()
+
+
+def windowed_ctc_logits(model: ModelBase, samples: NDArray[np.float32], rate: int, where: str) -> Iterator[Tensor]:
+    """t v: the logits of the moments of a sound, in parts.
+
+    A long sound is read in windows that overlap. Of the moments that two windows have, each gives half: those that are
+    further from its end.
+    """
+    reads = model.config.first.input
+    assert isinstance(reads, WaveInput)
+    if len(samples) < (least := reads.shape_of(1)[0]):
+        raise UserError(f"{where}: expected {least} samples or more, got {len(samples)}; try a longer sound")
+    whole, around = int(WINDOW_SECONDS * rate / reads.step), int(OVERLAP_SECONDS * rate / reads.step)
+    width, last = reads.shape_of(whole)[0], len(samples)
+    for first in range(0, last, (whole - 2 * around) * reads.step):
+        window = samples[first : first + width]
+        is_last = first + width >= last
+        logits = ctc_logits(model, window)
+        yield logits[around if first else 0 : None if is_last else whole - around]
+        if is_last:
+            return
+
+
+def ctc_logits(model: ModelBase, samples: NDArray[np.float32]) -> Tensor:
+    """n -> t v"""
+    tokens = model.here(Tokens.waves([torch.from_numpy(samples)[:, None].to(next(model.network.parameters()).dtype)]))
+    with Evaluating(model.network), torch.inference_mode():
+        return model.network(tokens)[0].float().cpu()

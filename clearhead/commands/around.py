@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from clearhead.api.tokenizing import without_tokenizers
+from clearhead.api.loading import without_tokenizers
 from clearhead.commands import tell
 from clearhead.generation.decoding import explaining
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from clearhead.analysis.comparison import CLOSE, LOGITS, Difference, differences, reference_states, sample, states
 from clearhead.api import CONFIG, Model, load
-from clearhead.api.sidecars import unread
+from clearhead.api.folders import unread
 from clearhead.checkpoints.families import family_of
 from clearhead.checkpoints.families.gguf import content_of, described
 from clearhead.checkpoints.families.verdicts import OPENS

@@ -9,8 +9,7 @@ from typing import Any, Literal
 from clearhead.analysis.circuits import Edge, Edges, Nodes, Point, curve, refined_edges, refined_nodes
 from clearhead.analysis.metrics import LEAST
 from clearhead.api import Model, load
-from clearhead.api.answers import answer_id
-from clearhead.api.circuits import Explained, circuits_of
+from clearhead.api.circuits import Explained, answer_id, circuits_of
 from clearhead.api.features import features_named
 from clearhead.capture import node_effects
 from clearhead.capture.texts import Text

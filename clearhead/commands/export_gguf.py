@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis import comparison
-from clearhead.api import Model, gguf
+from clearhead.api import Model
+from clearhead.api.pretrained import read_gguf
 from clearhead.checkpoints.families import FAMILIES, family_of
 from clearhead.checkpoints.families.family import canonical
 from clearhead.checkpoints.families.gguf import Written, described, known, written
@@ -22,7 +23,7 @@ from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.model.mode import Evaluating
 from clearhead.storage.tensors import model_tensors
-from clearhead.text.formats.gguf_out import needs_whole, to_metadata
+from clearhead.text.formats.gguf import needs_whole, to_metadata
 
 KINDS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
 FILE_TYPES = {"float32": 0, "float16": 1, "q8_0": 7, "bfloat16": 32}
@@ -172,7 +173,7 @@ def _stored(lib: Any, tensor: Tensor, kind: Any) -> Any:
 
 def difference(model: Model, path: Path) -> float:
     """max |file - ours| / max |ours| of logits on a random batch. The model becomes float32."""
-    found = gguf.read(path, dtype=torch.float32, head=None)
+    found = read_gguf(path, dtype=torch.float32, head=None)
     generator = torch.Generator().manual_seed(0)
     length = min(9, model.config.output.max_length or 9)
     _, tokens = comparison.sample(model.network, lengths=[length, max(1, length // 2)], generator=generator)

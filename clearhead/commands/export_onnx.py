@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from clearhead.analysis import comparison
 from clearhead.api import CONFIG, Model, model_json
+from clearhead.api.folders import PREPROCESSOR
 from clearhead.api.pretrained import GENERATION, export
-from clearhead.api.sidecars import PREPROCESSOR
 from clearhead.commands import tell
 from clearhead.config import Continuous, NoHead, PatchInput, TokenInput, WaveInput
 from clearhead.errors import UserError

@@ -8,7 +8,7 @@ from typing import cast
 
 from clearhead.analysis.sweep import PARTS, Part, PatchingSweep, Row
 from clearhead.api import Model, load
-from clearhead.api.answers import answer_id
+from clearhead.api.circuits import answer_id
 from clearhead.commands import tell
 from clearhead.config import StackName
 from clearhead.errors import UserError

@@ -13,8 +13,7 @@ from typing import Any, TextIO, TypeAlias
 from tqdm import tqdm
 
 from clearhead.api import Model, load
-from clearhead.api.classifying import ZeroShot, entailments
-from clearhead.api.predicting import Row, numbered, reads_pairs, task_of
+from clearhead.api.predicting import Row, ZeroShot, entailments, numbered, reads_pairs, task_of
 from clearhead.api.towers import holds_towers, load_towers
 from clearhead.commands import tell
 from clearhead.commands.predict_towers import said_by_towers

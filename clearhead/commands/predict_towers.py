@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from clearhead.api.classifying import ZeroShot
-from clearhead.api.predicting import Row
+from clearhead.api.predicting import Row, ZeroShot
 from clearhead.api.towers import TwoTowerModel
 from clearhead.errors import UserError
 from clearhead.tasks.images.data import SUFFIXES

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from clearhead.api import gguf, model_folder
+from clearhead.api import model_folder
+from clearhead.api.pretrained import gguf_tokenizer
 from clearhead.checkpoints.weights.gguf_file import gguf_in
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.commands import tell
@@ -42,7 +43,7 @@ def show_tokenizer_command(name: str, texts: Sequence[str]) -> None:
     """Print a tokenizer's size and special tokens, and the tokens of the texts."""
     folder = locate(name)
     file = gguf_in(folder)
-    own = gguf.tokenizer_of(file) if file else Tokenizer.find(folder)
+    own = gguf_tokenizer(file) if file else Tokenizer.find(folder)
     found = own or Tokenizer.load(model_folder(folder))
     special = ", ".join(f"{token} {found.library.token_to_id(token)}" for token in found.special_tokens.values())
     print(f"{found.vocab_size:,} tokens; special tokens: {special or 'none'}")

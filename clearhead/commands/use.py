@@ -18,8 +18,7 @@ from clearhead.json_text import tabbed
 from clearhead.machine.device import keep_freed_memory
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.runs import task_of
-from clearhead.text.languages import language, languages, reading
-from clearhead.text.tags import known_tags, tag_for
+from clearhead.text.languages import known_tags, language, languages, reading, tag_for
 
 LINES = 512
 """Lines of a file that are read at once."""

@@ -33,9 +33,9 @@ from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source
 from clearhead.recipe.places import Place, Url, cache_folder
 from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.tokenizers import TokenizerConfig
-from clearhead.text.marks import Marks, document_marks
+from clearhead.text.languages import untagged, with_tags
 from clearhead.text.schemes import joins_at_spaces
-from clearhead.text.tags import untagged, with_tags
+from clearhead.text.special_tokens import Marks, document_marks
 from clearhead.text.tokenizers import Tokenizer
 
 FORMAT = 2

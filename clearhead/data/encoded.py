@@ -8,7 +8,7 @@ from clearhead.brief import brief
 from clearhead.data.sequences import Sequences, Shelf, Writer
 from clearhead.data.sources import Pairs
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.text.marks import Marks, document_marks
+from clearhead.text.special_tokens import Marks, document_marks
 from clearhead.text.tokenizers import Tokenizer
 
 PIECE = 1 << 16

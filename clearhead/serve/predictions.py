@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from clearhead.api import Model
-from clearhead.api.classifying import ZeroShot, entailments
-from clearhead.api.predicting import predictions
+from clearhead.api.predicting import ZeroShot, entailments, predictions
 from clearhead.errors import UserError, is_memory
 from clearhead.serve.worker import Failed, Ticket, Worker
 from clearhead.tasks.task import RecipeTask

@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
-from clearhead.api.classifying import TEMPLATE, ZeroShot
-from clearhead.api.drafting import draft_of
-from clearhead.api.predicting import Row, lines_of, task_of
+from clearhead.api.continuing import draft_of
+from clearhead.api.predicting import TEMPLATE, Row, ZeroShot, lines_of, task_of
 from clearhead.config import Continuous, LanguageHead, NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.generation.settings import NARROWING, changed

@@ -29,9 +29,8 @@ from clearhead.tasks.reading import TextReport, bare_text, text_report
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Files, HeadTask, Prediction, Prepared, Trained, check_length, check_vocabulary
-from clearhead.text.marks import Marks
+from clearhead.text.special_tokens import Marks, with_mask_token, with_special
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import with_mask_token, with_special
 
 N_SENTINELS = 100
 ENDS = (".", "!", "?", "。", "！", "？")

@@ -33,7 +33,7 @@ from clearhead.tasks.task import (
     check_length,
     check_vocabulary,
 )
-from clearhead.text.marks import template_marks
+from clearhead.text.special_tokens import template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 EVALUATION_TOKENS = 8192

@@ -40,9 +40,8 @@ from clearhead.tasks.task import (
     check_vocabulary,
     with_head,
 )
-from clearhead.text.marks import Marks, template_marks
+from clearhead.text.special_tokens import Marks, continuing, special_ids, template_marks, with_mask
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import continuing, special_ids, with_mask
 
 HIDDEN, REPLACED = 0.8, 0.1
 """Shares of the chosen tokens that become the mask token, and a random token. The rest keep their token."""

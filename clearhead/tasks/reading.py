@@ -18,7 +18,7 @@ from clearhead.model import Tokens
 from clearhead.randomness import key
 from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.tasks.task import Batch, Trained
-from clearhead.text.marks import Marks, template_marks
+from clearhead.text.special_tokens import Marks, template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 IGNORED = -1

@@ -21,7 +21,7 @@ from clearhead.tasks.measuring import total_loss
 from clearhead.tasks.scores import Score, of_each, perplexity
 from clearhead.tasks.task import Batch, HeadTask, Prediction, R, Trained, check_length, check_vocabulary, check_writes
 from clearhead.tasks.text_scores import chrf
-from clearhead.text.marks import source_marks, start_token, target_marks
+from clearhead.text.special_tokens import source_marks, start_token, target_marks
 from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 4

@@ -17,9 +17,9 @@ from clearhead.brief import brief
 from clearhead.config import ClassificationHead, Head, LanguageHead, ModelConfig, StackConfig, TokenInput
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.corpus import Encoded
+from clearhead.data.images import ImageProcessor
 from clearhead.data.preparation import Report
 from clearhead.data.splits import fingerprint
-from clearhead.data.images import ImageProcessor
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer

@@ -20,7 +20,7 @@ from clearhead.tasks.scores import Score
 from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
 from clearhead.tasks.task import Files, Prepared, Trained
 from clearhead.tasks.text_scores import MAIN, Metric, exact_match, written_scores
-from clearhead.text.tags import prefix_of, with_prefix
+from clearhead.text.languages import prefix_of, with_prefix
 from clearhead.text.tokenizers import Tokenizer
 
 

@@ -30,7 +30,7 @@ from clearhead.tasks.text_scores import (
     exact_match,
     moses_bleu,
 )
-from clearhead.text.tags import known_tags, tag_for, tags_of
+from clearhead.text.languages import known_tags, tag_for, tags_of
 from clearhead.text.tokenizers import Tokenizer
 
 

@@ -1,16 +1,18 @@
-"""Languages of a translator that names them by tokens: one around the source, one first in the target.
-
-Imports no torch.
-"""
+"""Languages of a translator: tokens of the tokenizer, or tags before a source. Imports no torch."""
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 
 import tokenizers
+from tokenizers import AddedToken
 
 from clearhead.errors import UserError
+from clearhead.recipe import Recipe
+from clearhead.recipe.data import Languages
 from clearhead.text.formats import MODEL_FILE
 from clearhead.text.formats.checked import json_object
+from clearhead.text.special_tokens import with_special
 from clearhead.text.tokenizers import Tokenizer
 
 NAMES = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_[A-Z][A-Za-z]{1,3})")
@@ -54,3 +56,55 @@ def reading(tokenizer: Tokenizer, token: str, known: dict[str, str]) -> Tokenize
         named |= {token: {"id": token, "ids": [library.token_to_id(token)], "tokens": [token]}}
     parts["post_processor"] = marks
     return tokenizer.changed(tokenizers.Tokenizer.from_str(json.dumps(parts)), src_lang=token)
+
+
+FORMS = re.compile(r"<2(\w+)>|>>(\w+)<<")
+"""The tokens with which translators of several languages are asked for one."""
+
+
+def with_tags(tokenizer: Tokenizer, tags: Sequence[str]) -> Tokenizer:
+    """A tokenizer with a token for each tag, to which the space after it belongs."""
+    if not tags:
+        return tokenizer
+    tokens = [AddedToken(tag.strip(), rstrip=True, normalized=False) for tag in tags]
+    return with_special(tokenizer, tokens)
+
+
+def with_prefix(tokenizer: Tokenizer, prefix: str) -> Tokenizer:
+    """A tokenizer with the same ids whose settings record the prefix that its model expects before a source."""
+    return tokenizer.changed(tokenizer.library, source_prefix=prefix) if prefix else tokenizer
+
+
+def prefix_of(tokenizer: Tokenizer) -> str:
+    """What the model of a tokenizer expects before a source."""
+    found = tokenizer.settings.get("source_prefix")
+    return found if isinstance(found, str) else ""
+
+
+def untagged(text: str, tags: Sequence[str]) -> str:
+    """The text without the tag that it begins with."""
+    return next((text[len(tag) :] for tag in tags if text.startswith(tag)), text)
+
+
+def tags_of(recipe: Recipe) -> dict[str, str]:
+    """The tag of each language of a recipe's training data; none if they have one language."""
+    train = recipe.data.train
+    return train.tags if isinstance(train, Languages) else {}
+
+
+def known_tags(tokenizer: Tokenizer, recipe: Recipe | None) -> dict[str, str]:
+    """The tag of each language of a model: those of its recipe, else of its tokenizer's vocabulary."""
+    if recipe is not None:
+        return tags_of(recipe)
+    found = map(FORMS.fullmatch, tokenizer.library.get_vocab(with_added_tokens=True))
+    return {match[1] or match[2]: f"{match[0]} " for match in sorted(filter(None, found), key=lambda match: match[0])}
+
+
+def tag_for(language: str | None, tags: Mapping[str, str]) -> str:
+    """The tag of a language; "" for None. Raises UserError for a language that the model does not have."""
+    if language is None:
+        return ""
+    if language not in tags:
+        known = ", ".join(tags) or "one language alone"
+        raise UserError(f"--to {language}: expected a language of the model ({known}); try another, or leave it out")
+    return tags[language]

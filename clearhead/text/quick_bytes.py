@@ -18,8 +18,8 @@ from typing import Any
 
 import tokenizers
 
+from clearhead.text.formats.byte_pairs import BYTE_VALUES, hidden
 from clearhead.text.formats.checked import json_object
-from clearhead.text.formats.visible_bytes import BYTE_VALUES, hidden
 from clearhead.text.schemes import byte_patterns
 
 WORTH_IT = 1 << 21

@@ -17,10 +17,10 @@ from clearhead.recipe.contract import LONGEST
 from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.text import formats
 from clearhead.text.formats.apart import bounded
+from clearhead.text.formats.byte_pairs import readable, word_around
 from clearhead.text.formats.checked import guarded, json_object
+from clearhead.text.formats.sentence_pieces import Pieces, Sides
 from clearhead.text.formats.special import CONFIG_FILE, cleaned, cleans, content_of
-from clearhead.text.formats.two_sided import Pieces, Sides
-from clearhead.text.formats.visible_bytes import readable, word_around
 from clearhead.text.quick_bytes import QuickBytes
 from clearhead.text.schemes import BOS, EOS, PAD, SPACE, UNK, fit, quiet
 

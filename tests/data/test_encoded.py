@@ -12,8 +12,8 @@ from clearhead.data import encoded as module
 from clearhead.data.encoded import continued, encode_text, joins_at_spaces, pieces
 from clearhead.data.sequences import Sequences, Shelf
 from clearhead.recipe.tokenizers import TokenizerConfig, Words
-from clearhead.text.marks import Marks
 from clearhead.text.schemes import joins_at_spaces as kind_joins_at_spaces
+from clearhead.text.special_tokens import Marks
 from clearhead.text.tokenizers import Tokenizer
 
 WORDS = "It is a truth universally acknowledged, that 2 men (or more) must\nbe in  want of Größe: e.g. 10,000 a-b. "

@@ -6,8 +6,8 @@ import pytest
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, WordPiece, Words
 from clearhead.tasks.masked_lm import Masking
+from clearhead.text.special_tokens import continuing, special_ids, with_mask
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import continuing, special_ids, with_mask
 
 TEXTS = ["unhappy players are playing, and playful cats play on", "the cat's player unplayed 42 games"] * 3
 KINDS = [WordPiece(vocab_size=60), BPE(vocab_size=60), ByteBPE(vocab_size=290), Words(), Characters()]

@@ -24,7 +24,7 @@ from tests.reads.entries import listed
 from tests.reads.source import definition, name_of, parsed
 
 KWARGS = ("kwargs", "init_kwargs", "tokenizer_config", "config_tokenizer")
-OWN = ("clearhead/data/**/*.py", "clearhead/api/sentences.py")
+OWN = ("clearhead/text/**/*.py", "clearhead/data/**/*.py", "clearhead/api/sentences.py")
 PROCESSORS = {
     "image": "ViTImageProcessor DeiTImageProcessor CLIPImageProcessor SiglipImageProcessor BitImageProcessor",
     "sound": "WhisperFeatureExtractor",

@@ -20,8 +20,8 @@ from clearhead.model.linear import LinearMap
 from clearhead.model.mode import Evaluating
 from clearhead.tasks.question_answering.task import with_pairs
 from clearhead.tasks.registry import TASKS, find
+from clearhead.text.special_tokens import with_mask
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import with_mask
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of, stack
 from tests.reliability import Counted
 from tests.test_modes import CALLS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.api import load
-from clearhead.api.sidecars import unread
+from clearhead.api.folders import unread
 from clearhead.errors import UserError
 from tests.later import later
 from tests.sidecars.models import sentences

@@ -16,7 +16,7 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.denoising import Denoising, extended_for
 from clearhead.tasks.registry import suitable, validate
-from clearhead.text.marks import Marks
+from clearhead.text.special_tokens import Marks
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, encoder_decoder_loss, require_equal_updates, small_encoder_decoder

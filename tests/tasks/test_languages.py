@@ -12,7 +12,7 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
-from clearhead.text.tags import known_tags
+from clearhead.text.languages import known_tags
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Evaluated
 from clearhead.training.train import train

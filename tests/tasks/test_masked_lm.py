@@ -21,9 +21,8 @@ from clearhead.runs import resume, start
 from clearhead.tasks.masked_lm import MaskedLanguageModel
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
-from clearhead.text.marks import Marks
+from clearhead.text.special_tokens import Marks, with_mask
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import with_mask
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, require_equal_updates
 from tests.training.tiny import GENERATION, losses, number_pairs

@@ -9,9 +9,8 @@ import pytest
 
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import ByteBPE, Unigram
-from clearhead.text.formats.gguf import PREFIX, WHOLE, open_metadata, table
-from clearhead.text.formats.gguf_out import SAMPLES, to_metadata
-from clearhead.text.formats.visible_bytes import BYTE_VALUES
+from clearhead.text.formats.byte_pairs import BYTE_VALUES
+from clearhead.text.formats.gguf import PREFIX, SAMPLES, WHOLE, open_metadata, table, to_metadata
 from clearhead.text.tokenizers import Tokenizer
 
 TEXTS = [*SAMPLES, "Once upon a time, there was a little girl named Lily.", "x" * 50, "1234567890", "\n\n\n  a\n \n b"]

@@ -6,7 +6,7 @@ from tokenizers.processors import TemplateProcessing
 from clearhead.errors import UserError
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
-from clearhead.text.marks import Marks, document_marks, source_marks, target_marks, template_marks
+from clearhead.text.special_tokens import Marks, document_marks, source_marks, target_marks, template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 TEXTS = ["a b c", "", "c", "d a"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from clearhead.api.tokenizing import Tokenizer
 from clearhead.errors import UserError
 from clearhead.text.languages import languages
+from clearhead.text.tokenizers import Tokenizer
 from tests.later import later
 
 sentencepiece = later("sentencepiece")

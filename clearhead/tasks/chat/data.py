@@ -18,8 +18,8 @@ from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source, Table, share_of
 from clearhead.text.chat import Message, render
+from clearhead.text.special_tokens import with_special
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.text.vocabulary import with_special
 
 ANSWERS = "assistant"
 """The role whose messages are learnt."""

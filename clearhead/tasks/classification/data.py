@@ -13,7 +13,7 @@ from clearhead.data.splits import Repeats, complete_splits, repeats, shares_line
 from clearhead.data.tables import MISSING, number_of, text_of, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table
-from clearhead.text.marks import template_marks
+from clearhead.text.special_tokens import template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 

@@ -54,7 +54,7 @@ from clearhead.tasks.task import (
     texts_of,
     with_head,
 )
-from clearhead.text.marks import start_again
+from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 
 MAIN_SCORES: dict[ProblemType, str] = {

@@ -13,7 +13,7 @@ from clearhead.data.tables import number_of, text_of, written
 from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import Column, HeldOut, HubDataset, Source, Table, share_of
-from clearhead.text.marks import template_marks
+from clearhead.text.special_tokens import template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 

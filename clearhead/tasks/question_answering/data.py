@@ -14,7 +14,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, Data, HeldOut, HubDataset, Source, SquadFiles, Table
 from clearhead.recipe.places import Place
-from clearhead.text.marks import PROBE
+from clearhead.text.special_tokens import PROBE
 from clearhead.text.tokenizers import Tokenizer
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.text.marks import Marks, template_marks
+from clearhead.text.special_tokens import Marks, template_marks
 from clearhead.text.tokenizers import Tokenizer
 
 Words = Sequence[str]

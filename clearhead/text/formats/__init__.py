@@ -18,10 +18,18 @@ from clearhead.text.formats.apart import check
 from clearhead.text.formats.bounds import unbounded
 from clearhead.text.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
 from clearhead.text.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
-from clearhead.text.formats.classes import TokenizerClass, check_settings, class_of
-from clearhead.text.formats.letters import LETTERS
+from clearhead.text.formats.classes import TokenizerClass, Vocabulary, check_settings, class_of, from_json, from_pieces
 from clearhead.text.formats.rebuilt import added_by, build, mark
-from clearhead.text.formats.sentence_pieces import SHIFTED_FILE, open_model
+from clearhead.text.formats.sentence_pieces import (
+    IDS,
+    SHIFTED_FILE,
+    SOURCE,
+    TARGET,
+    TARGET_IDS,
+    Sides,
+    open_model,
+    open_sides,
+)
 from clearhead.text.formats.special import (
     ADDED_FILE,
     CONFIG_FILE,
@@ -33,8 +41,7 @@ from clearhead.text.formats.special import (
     name_customary,
     settings_of,
 )
-from clearhead.text.formats.two_sided import IDS, SOURCE, TARGET, TARGET_IDS, Sides, open_sides
-from clearhead.text.formats.vocabularies import Vocabulary, from_json, from_pieces
+from clearhead.text.formats.splitting import LETTERS
 from clearhead.text.formats.wire import parse, parse_scores
 from clearhead.text.formats.word_pieces import numbers, open_list
 

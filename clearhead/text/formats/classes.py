@@ -1,18 +1,26 @@
-"""The reference library's class for a folder's tokenizer, and the properties of that class. Imports no torch.
+"""The reference library's class for a folder's tokenizer, and the vocabulary that it takes from the files.
 
-`families/tokenizers.toml` holds the classes.
+Imports no torch. `checkpoints/families/tokenizers.toml` holds the classes.
 """
 
+import base64
 import tomllib
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
+import tokenizers
 from pydantic import Field
+from tokenizers import AddedToken
 
 from clearhead.config import Config
 from clearhead.errors import UserError
+from clearhead.text.formats.checked import AGAIN
+from clearhead.text.formats.special import CONFIG_FILE, content_of
+from clearhead.text.formats.wire import Piece, PieceKind, PieceModel
 
 
 class Numbered(Config):
@@ -27,7 +35,7 @@ class Numbered(Config):
 
 
 class TokenizerClass(Config):
-    """One class. `families/tokenizers.toml` explains its fields."""
+    """One class. `checkpoints/families/tokenizers.toml` explains its fields."""
 
     names: tuple[str, ...]
     algorithm: Literal["BPE", "WordPiece", "Unigram", "WordLevel"]
@@ -78,7 +86,7 @@ class ClassTable(Config):
 
 @cache
 def table() -> ClassTable:
-    """The content of `families/tokenizers.toml`."""
+    """The content of `checkpoints/families/tokenizers.toml`."""
     text = resources.files("clearhead.checkpoints.families").joinpath("tokenizers.toml").read_text(encoding="utf-8")
     return ClassTable.model_validate(tomllib.loads(text))
 
@@ -130,3 +138,173 @@ def _name(settings: Mapping[str, object], config: Mapping[str, object], holds_by
     if of_model is None or of_model == declared:
         return declared
     return of_model if kind in choice.forced or not of_model else declared
+
+
+Settings = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The data that a class takes from a folder's files."""
+
+    ids: Mapping[str, int]
+    merges: list[tuple[str, str]]
+    scores: list[tuple[str, float]]
+    """The pieces and scores of a unigram model in the order of their ids. Empty for other models."""
+    charsmap: bytes = b""
+    """SentencePiece's table of characters."""
+    is_json: bool = False
+    """Whether the vocabulary comes from tokenizer.json."""
+    marks: Any = None
+    """The post-processor of tokenizer.json, which puts marks around a text."""
+    controls: tuple[AddedToken, ...] = ()
+    """The control and user-defined pieces of a SentencePiece file."""
+    exact: PieceModel | None = None
+    """The pieces in the order of their ids, for a class that reads them as SentencePiece does."""
+
+
+# --- vocabularies ---
+
+
+def from_json(parts: Mapping[str, Any], library: tokenizers.Tokenizer, kind: TokenizerClass, where: str) -> Vocabulary:
+    """The vocabulary in tokenizer.json. `parts` is its parsed content."""
+    model = parts["model"]
+    found = model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else kind.algorithm)
+    if found != kind.algorithm:
+        raise UserError(
+            f"{where}: expected a {kind.algorithm} model, as {kind.names[0]} has, got {found}; try saving the"
+            " tokenizer as PreTrainedTokenizerFast"
+        )
+    steps = parts.get("normalizer") or {}
+    tables = [step for step in steps.get("normalizers", [steps]) if step.get("type") == "Precompiled"]
+    charsmap = base64.b64decode(tables[0]["precompiled_charsmap"]) if tables else b""
+    if kind.algorithm == "Unigram":
+        scores = [(str(piece), float(score)) for piece, score in model["vocab"]]
+        return Vocabulary({}, [], scores, charsmap, True, library.post_processor)
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges", [])]
+    return Vocabulary(
+        model["vocab"], [(left, right) for left, right in pairs], [], charsmap, True, library.post_processor
+    )
+
+
+def from_pieces(
+    model: PieceModel, kind: TokenizerClass, settings: Settings, where: str, ids: Mapping[str, int] | None = None
+) -> Vocabulary:
+    """The vocabulary in a SentencePiece file, numbered as this class numbers it, or by `ids`."""
+    controls = tuple(
+        AddedToken(piece.text, normalized=False, special=piece.kind is PieceKind.CONTROL)
+        for piece in model.pieces
+        if piece.kind in (PieceKind.CONTROL, PieceKind.USER_DEFINED)
+    )
+    named = {**kind.tokens, **kind.tokens_of_files}
+    names = {role: content_of(settings.get(role, default)) for role, default in named.items()}
+    if kind.exact:
+        return Vocabulary({}, [], [], controls=controls, exact=_renumbered(model, kind, settings, names, where, ids))
+    if kind.algorithm == "BPE":
+        places = {piece.text: place for place, piece in enumerate(model.pieces)}
+        return Vocabulary(places, _merges(places), [], model.charsmap, controls=controls)
+    # The file's exact float32 with as many digits as tokenizer.json keeps: the last bits decide between splits that
+    # score almost the same.
+    exact = [float(f"{score:.15g}") for score in array("f", [piece.score for piece in model.pieces])]
+    scores = [(piece.text, score) for piece, score in zip(model.pieces, exact, strict=True)][kind.n_dropped :]
+    for name, score in reversed([*_first(kind, names, where), *numbered(kind, settings, "first", where)]):
+        scores.insert(0, (name, score))
+    scores += [(filled(name, names, where), 0.0) for name in (*languages(kind, settings, where), *kind.last)]
+    scores += reversed(numbered(kind, settings, "last", where))
+    return Vocabulary({}, [], scores, model.charsmap, controls=controls)
+
+
+def languages(kind: TokenizerClass, settings: Settings, where: str) -> list[str]:
+    """The tokens of the languages that a class knows."""
+    if not kind.languages:
+        return []
+    said = settings.get("language_codes") or kind.languages
+    if (found := table().languages.get(str(said))) is None:
+        known = ", ".join(table().languages)
+        raise UserError(f"{where}/{CONFIG_FILE}:language_codes: expected one of {known}, got {str(said)[:40]!r}")
+    return [language(kind, code) for code in found]
+
+
+def language(kind: TokenizerClass, code: str) -> str:
+    """The token of a language: fr_XX, or __fr__."""
+    return f"__{code}__" if kind.language.startswith("__") and not code.startswith("__") else code
+
+
+def _renumbered(
+    model: PieceModel,
+    kind: TokenizerClass,
+    settings: Settings,
+    names: Mapping[str, str | None],
+    where: str,
+    ids: Mapping[str, int] | None,
+) -> PieceModel:
+    """The pieces as this class numbers them, with those that it adds."""
+    unknown = filled("{unk_token}", names, where)
+
+    def mark(name: str) -> Piece:
+        return Piece(name, 0.0, PieceKind.UNKNOWN if name == unknown else PieceKind.CONTROL)
+
+    if ids is None and kind.listed:
+        raise UserError(
+            f"{where}: expected vocab.json, which numbers the pieces, got no such file; try the whole folder"
+        )
+    if ids is None:
+        pieces = [mark(filled(name, names, where)) for name, _ in kind.first]
+        pieces += model.pieces[kind.n_dropped :]
+    else:
+        known = {piece.text: piece for piece in model.pieces if piece.kind is not PieceKind.UNKNOWN}
+        missing = [text for text, piece in known.items() if piece.kind is not PieceKind.CONTROL and text not in ids]
+        if missing or sorted(ids.values()) != [*range(len(ids))] or unknown not in ids:
+            got = f"none for {missing[0]!r}" if missing else "gaps"
+            raise UserError(f"{where}/vocab.json: expected an id for {unknown} and every piece, got {got}; {AGAIN}")
+        own = {*names.values()}
+        ordered = sorted(ids, key=ids.__getitem__)
+        pieces = [mark(t) if t in own else known.get(t, Piece(t, 0.0, PieceKind.UNUSED)) for t in ordered]
+    pieces += [
+        mark(name) for name in (*languages(kind, settings, where), *(filled(n, names, where) for n in kind.last))
+    ]
+    at = next(place for place, piece in enumerate(pieces) if piece.text == unknown)
+    return replace(model, pieces=tuple(pieces), unk_id=at)
+
+
+def _first(kind: TokenizerClass, names: Mapping[str, str | None], where: str) -> Iterable[tuple[str, float]]:
+    seen: set[str] = set()
+    for name, score in kind.first:
+        role = name.strip("{}")
+        if role in kind.tokens_of_files and (names[role] is None or names[role] in seen):
+            continue  # A token that the settings disable, or one already placed.
+        seen.add(filled(name, names, where))
+        yield filled(name, names, where), score
+
+
+def numbered(kind: TokenizerClass, settings: Settings, place: str, where: str) -> list[tuple[str, float]]:
+    """The numbered tokens that go to `place`, with their scores."""
+    rule = kind.numbered
+    if rule is None or rule.place != place:
+        return []
+    stop = settings.get(rule.setting, rule.stop)
+    if not isinstance(stop, int) or not 0 <= stop <= 10_000:
+        raise UserError(f"{where}/{CONFIG_FILE}:{rule.setting}: expected a count up to 10000, got {str(stop)[:40]!r}")
+    return [(rule.pattern.format(i), rule.score) for i in range(rule.start, stop)]
+
+
+def filled(name: str, names: Mapping[str, str | None], where: str) -> str:
+    """Resolves "{pad_token}" to that token's text. Any other name stands for itself."""
+    role = name.strip("{}")
+    if role == name:
+        return name
+    found = names[role]
+    if found is None:
+        raise UserError(f"{where}/{CONFIG_FILE}:{role}: expected a token, got none; try naming it there")
+    return found
+
+
+def _merges(ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Every pair of pieces that spells a third piece, ordered by the third's id."""
+    found = [
+        (number, cut, piece[:cut], piece[cut:])
+        for piece, number in ids.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in ids and piece[cut:] in ids
+    ]
+    return [(left, right) for *_, left, right in sorted(found)]

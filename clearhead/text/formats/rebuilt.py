@@ -3,28 +3,19 @@
 Imports no torch.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, models
 from tokenizers.models import Model
-from tokenizers.pre_tokenizers import BertPreTokenizer as WordSplitter
 from tokenizers.processors import RobertaProcessing as PairProcessing
 
 from clearhead.errors import UserError
-from clearhead.text.formats.byte_pairs import SINGLE_DIGITS, splitter
 from clearhead.text.formats.checked import flag
-from clearhead.text.formats.classes import TokenizerClass
-from clearhead.text.formats.letters import LETTERS, letters, longer
-from clearhead.text.formats.pipelines import Pipeline, composed, composed_digits, unsplit
+from clearhead.text.formats.classes import Settings, TokenizerClass, Vocabulary, filled, language, languages, numbered
 from clearhead.text.formats.sentence_pieces import build as build_pieces
-from clearhead.text.formats.sentence_pieces import decoder
-from clearhead.text.formats.spaced import SPACED
 from clearhead.text.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
-from clearhead.text.formats.vocabularies import Settings, Vocabulary, filled, language, languages, numbered
-from clearhead.text.formats.word_pieces import word_normalizer
-from clearhead.text.schemes import SPACE
+from clearhead.text.formats.splitting import LETTERS, SPLITTING, longer_tokens
 
 # --- the pipeline ---
 
@@ -40,7 +31,7 @@ def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, wher
     library.pre_tokenizer = splits
     library.decoder = joins
     if kind.splitting == LETTERS:
-        library.add_tokens(longer(vocabulary.ids))
+        library.add_tokens(longer_tokens(vocabulary.ids))
     return library
 
 
@@ -90,52 +81,6 @@ def token_of(kind: TokenizerClass | None, settings: Settings, role: str) -> str 
     return content_of(settings.get(role, kind.tokens.get(role) if kind else None))
 
 
-def _prefix(settings: Settings, default: bool) -> bool:
-    return flag(settings, "add_prefix_space", default)
-
-
-def _words(_: Vocabulary, settings: Settings) -> Pipeline:
-    return word_normalizer(settings), WordSplitter(), decoders.WordPiece(prefix="##")
-
-
-def _listed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
-    """Splits at the tokens of the list, the longest first, and the text between them at its spaces."""
-    longest_first = sorted(filter(None, vocabulary.ids), key=len, reverse=True)
-    listed = tokenizers.Regex("|".join(map(re.escape, longest_first)))
-    splits = [pre_tokenizers.Split(listed, "isolated"), pre_tokenizers.WhitespaceSplit()]
-    return None, pre_tokenizers.Sequence(splits), decoders.WordPiece(prefix=" ", cleanup=False)
-
-
-def _words_2019(_: Vocabulary, settings: Settings) -> Pipeline:
-    return None, pre_tokenizers.ByteLevel(add_prefix_space=_prefix(settings, False)), decoders.ByteLevel()
-
-
-def _single_digits(_: Vocabulary, settings: Settings) -> Pipeline:
-    splits = splitter(SINGLE_DIGITS, prefix=_prefix(settings, False))
-    return normalizers.NFC(), splits, decoders.ByteLevel()
-
-
-def _whole(_: Vocabulary, settings: Settings) -> Pipeline:
-    prefix = _prefix(settings, True)
-    scheme = ("always" if flag(settings, "legacy", False) else "first") if prefix else "never"
-    splits = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False)
-    return None, splits, decoder(byte_fallback=True, prefix=prefix)
-
-
-SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
-    "words": _words,
-    "listed": _listed,
-    LETTERS: lambda vocabulary, settings: letters(vocabulary.ids, settings),
-    "words_2019": _words_2019,
-    "single_digits": _single_digits,
-    "composed": lambda _, settings: composed(prefix=_prefix(settings, False)),
-    "composed_digits": lambda _, settings: composed_digits(prefix=_prefix(settings, False)),
-    "unsplit": lambda *_: unsplit(),
-    "whole": _whole,
-    **SPACED,
-}
-
-
 # --- special tokens, and the marks ---
 
 ENDS = ("bos", "eos")
@@ -180,7 +125,7 @@ def mark(
         last, first = (filled(f"{{{role}}}", roles, where) for role in ("sep_token", "cls_token"))
         ids = library.get_vocab(with_added_tokens=True)
         trims = flag(settings, "trim_offsets", True)
-        prefix = _prefix(settings, False)
+        prefix = flag(settings, "add_prefix_space", False)
         library.post_processor = PairProcessing((last, ids[last]), (first, ids[first]), trims, prefix)
     elif kind.single and kind.single != "asked":
         single, pair = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.api import Model, gguf, load
+from clearhead.api import Model, load, pretrained
 from clearhead.checkpoints.families.gguf import ARCHITECTURES, known
 from clearhead.checkpoints.families.gguf_angles import wavelength_divisors
 from clearhead.checkpoints.weights.gguf_file import GgufFile
@@ -175,7 +175,7 @@ def test_divisors_name_their_scaling(high: float, original: int, tmp_path: Path)
         "llama.rope.dimension_count": width,
     }  # fmt: skip
     put(tmp_path / "x.gguf", made.name, metadata, tensors, "float32")
-    document, _ = gguf.described(gguf.content_of(GgufFile.open(tmp_path / "x.gguf")))
+    document, _ = pretrained.described(pretrained.content_of(GgufFile.open(tmp_path / "x.gguf")))
     found = document["rope_parameters"]
     told = (found["factor"], found["low_freq_factor"], found["high_freq_factor"])
     assert told == (32.0, 1.0, high)

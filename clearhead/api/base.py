@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clearhead.data.sounds import SoundProcessor
 
 
-class Held:
+class ModelBase:
     """A network, its tokenizer, its image or sound processor, and its default settings of generation."""
 
     def __init__(
