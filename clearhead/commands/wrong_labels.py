@@ -229,7 +229,7 @@ def trained(
                     raise Interrupted("stopped; the models of the folds that ended are in the folder", event.signal)
         task = run.task
         assert isinstance(task, Classification)
-        logits = logits_of(run.model, task.valid.inputs, task.tokenizer, start=task.start)
+        logits = logits_of(run.model, task.valid.inputs, task.tokenizer)
         model = Model(settled(run.model).cpu(), task.tokenizer, fold.generation)
         return model, scores(head_of(model.config), logits).numpy()
 

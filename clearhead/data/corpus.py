@@ -209,7 +209,7 @@ T = TypeVar("T")
 class Encoded(Generic[T]):
     """Examples to train on and to measure with, and what a run keeps of their data."""
 
-    tokenizer: Tokenizer | None
+    text_tokenizer: Tokenizer | None
     """The tokenizer that encoded them; None for data that are no texts."""
     train: T
     valid: T
@@ -226,14 +226,20 @@ class Encoded(Generic[T]):
         return [*(self.report.lines() if self.report else ()), self.storage]
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of texts."""
+        assert self.text_tokenizer is not None
+        return self.text_tokenizer
+
+    @property
     def vocab_size(self) -> int:
         """The number of different tokens of a text; 1 for data that are no texts."""
-        return 1 if self.tokenizer is None else self.tokenizer.vocab_size
+        return 1 if self.text_tokenizer is None else self.text_tokenizer.vocab_size
 
     @property
     def files(self) -> dict[str, bytes]:
         """The files of the tokenizer; none for data that are no texts."""
-        return {} if self.tokenizer is None else self.tokenizer.to_files()
+        return {} if self.text_tokenizer is None else self.text_tokenizer.to_files()
 
     @property
     def digest(self) -> str:

@@ -24,11 +24,21 @@ from clearhead.recipe.corruption import Corruption, Spans
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Sample
-from clearhead.tasks.measuring import total_loss
 from clearhead.tasks.reading import TextReport, bare_text, text_report
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
-from clearhead.tasks.task import Batch, Files, HeadTask, Prediction, Prepared, Trained, check_length, check_vocabulary
+from clearhead.tasks.task import (
+    Batch,
+    Files,
+    HeadLoss,
+    Prediction,
+    Prepared,
+    RecipeTask,
+    Trained,
+    check_fits,
+    defaults,
+    total_loss,
+)
 from clearhead.text.special_tokens import Marks, with_mask_token, with_special
 from clearhead.text.tokenizers import Tokenizer
 
@@ -236,7 +246,7 @@ class Shifted(OnDemand[list[int]]):
         return [self.first + example for example in self.batches[i]]
 
 
-class Denoising(HeadTask[DenoisingRecipe]):
+class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
     """p(what is missing, or the text | the corrupted text)."""
 
     recipe = DenoisingRecipe
@@ -266,10 +276,12 @@ class Denoising(HeadTask[DenoisingRecipe]):
         self.largest = max(train.largest, valid.largest, corrupt.extra)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        plan = token_budget_batches(self.sizes(self.train), max_tokens=self.pairs.max_tokens, seed=seed, epoch=epoch)
+        plan = token_budget_batches(
+            self.both_sizes(self.train), max_tokens=self.pairs.max_tokens, seed=seed, epoch=epoch
+        )
         return Shifted(plan, epoch * len(self.train))
 
-    def sizes(self, pieces: Pieces) -> np.ndarray:
+    def both_sizes(self, pieces: Pieces) -> np.ndarray:
         """n 2: the most tokens of each pair's sides, with marks."""
         return pieces.sizes + np.array([len(self.pairs.source_marks), len(self.pairs.target_marks)])
 
@@ -282,17 +294,14 @@ class Denoising(HeadTask[DenoisingRecipe]):
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         self.check_kind(config, where="model", remedy="try preset transformer-tiny")
-        assert config.encoder is not None
-        longest = np.maximum(*(self.sizes(some).max(axis=0) for some in (self.train, self.valid))).tolist()
-        for name, stack, length in zip(("encoder", "decoder"), (config.encoder, config.output), longest, strict=True):
-            check_length(name, stack, length, remedy="try a lower data.length")
-            check_vocabulary(name, stack, self.largest)
+        longest = np.maximum(*(self.both_sizes(some).max(axis=0) for some in (self.train, self.valid))).tolist()
+        check_fits(config, *((length, self.largest) for length in longest), remedy="try a lower data.length")
         return config
 
     def evaluate(self, network: Transformer) -> Evaluation:
         """Measures loss and perplexity of the targets. Every evaluation uses the same corruptions."""
         rows = np.arange(len(self.valid)) if self.few is None else np.array(self.few.rows)
-        sizes = self.sizes(self.valid)[rows]
+        sizes = self.both_sizes(self.valid)[rows]
         budget = max(self.pairs.max_tokens, int(sizes.sum(axis=1).max()))
         plan = token_budget_batches(sizes, max_tokens=budget, seed=0, epoch=0)
         batches = (self.pairs.batch(*self.valid.pairs(rows[examples].tolist())) for examples in plan)
@@ -304,11 +313,11 @@ class Denoising(HeadTask[DenoisingRecipe]):
         triples = zip(shown(sources), outputs, shown(targets), strict=True)
         return Evaluation(scores, tuple(Sample(*one) for one in triples), loss=nats / n)
 
-    def judged_sizes(self) -> Sequence[int]:
-        return self.sizes(self.valid).sum(axis=1).tolist()
+    def sizes(self) -> Sequence[int]:
+        return self.both_sizes(self.valid).sum(axis=1).tolist()
 
     @classmethod
-    def prepared(cls, recipe: DenoisingRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: DenoisingRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
         found = encoded_text(
             recipe,
@@ -339,20 +348,20 @@ class Denoising(HeadTask[DenoisingRecipe]):
             length=self.length,
             unknown=self.tokenizer.unk_id,
             examples={name: len(pieces) for name, pieces in both.items()},
-            trained={name: int(self.sizes(pieces)[:, 1].sum()) for name, pieces in both.items()},
+            trained={name: int(self.both_sizes(pieces)[:, 1].sum()) for name, pieces in both.items()},
         )
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: DenoisingRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
-        data = DenoisingData.model_construct() if recipe is None else recipe.data
+        data = defaults(cls.recipe, model) if recipe is None else recipe.data
         text = bare_text(model, source, data, data.held_out)
         both = {"corruption": data.corruption, "generation": searching(model.generation, {})}
         return cls(model.tokenizer, text, text, length=data.length, max_tokens=4096, **both).evaluate(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Restores each corrupted text, with the search of a translation."""
         for text in model.translate(texts):
             yield Prediction(tabbed(text), {"text": text})

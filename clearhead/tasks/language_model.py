@@ -19,19 +19,19 @@ from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
-from clearhead.tasks.measuring import continued, losses
-from clearhead.tasks.reading import read_as
+from clearhead.tasks.reading import complete_text, read_as
 from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.task import (
     Batch,
     Files,
-    HeadTask,
+    HeadLoss,
     Prediction,
     Prepared,
+    RecipeTask,
     Trained,
     check_decoder,
-    check_length,
-    check_vocabulary,
+    check_fits,
+    losses,
 )
 from clearhead.text.special_tokens import template_marks
 from clearhead.text.tokenizers import Tokenizer
@@ -57,7 +57,7 @@ class LanguageRecipe(Recipe):
     generation: GenerationConfig = GenerationConfig(max_new_tokens=256, temperature=0.8)
 
 
-class LanguageModel(HeadTask[LanguageRecipe]):
+class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
     """p(token | the tokens before it, `length` at most)."""
 
     recipe = LanguageRecipe
@@ -95,19 +95,19 @@ class LanguageModel(HeadTask[LanguageRecipe]):
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         self.check_kind(config, where="model", remedy="try preset nano")
-        check_length("decoder", config.output, self.length, remedy="try a lower data.length")
-        check_vocabulary("decoder", config.output, max(self.train.largest, self.valid.largest))
+        largest = max(self.train.largest, self.valid.largest)
+        check_fits(config, (self.length, largest), remedy="try a lower data.length")
         return config
 
     def evaluate(self, network: Transformer) -> Evaluation:
         ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]
         prompt = [*template_marks(self.tokenizer).before, *ids]
-        written = continued(network, self.tokenizer, prompt, self.generation)
+        written = complete_text(network, self.tokenizer, prompt, self.generation)
         sample = Sample(self.tokenizer.decode(prompt), written, "")
-        scores = self.measure(network)
+        scores = self.score(network)
         return Evaluation(scores, (sample,), loss=scores[0].value)
 
-    def measure(self, network: Transformer, *, windows: int | None = None) -> tuple[Score, ...]:
+    def score(self, network: Transformer, *, windows: int | None = None) -> tuple[Score, ...]:
         """Measures loss, perplexity and bits per byte over every token of the validation text, in separate windows.
 
         If `few` chooses some windows, bits per byte takes all tokens to have equally many bytes. The scores have a row
@@ -116,18 +116,18 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         chosen, size = None if self.few is None else self.few.rows, windows or max(1, EVALUATION_TOKENS // self.length)
         sizes = self.valid.sizes()
         n = len(sizes if chosen is None else chosen)
-        found = losses(network, self.valid.everything(size, chosen), -(-n // size))
-        nats, n_tokens = sum(one for one, _ in found), sum(n for _, n in found)
-        rows = ScoredRows(ratio, (np.array([one for one, _ in found]), np.array([n for _, n in found])))
+        sums = losses(network, self.valid.everything(size, chosen), -(-n // size))
+        nats, n_tokens = sum(nats for nats, _ in sums), sum(n for _, n in sums)
+        rows = ScoredRows(ratio, (np.array([one for one, _ in sums]), np.array([n for _, n in sums])))
         per_byte = bits_per_byte(nats, self.valid_text.n_bytes * n_tokens / sum(sizes))
         return (Score("loss", nats / n_tokens, unit="nats a token", rows=rows), perplexity(nats, n_tokens), per_byte)
 
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         return self.valid.sizes()
 
     def evaluate_windows(self, network: Transformer) -> Evaluation:
         """Measures the scores, and lists each window with its loss."""
-        scores = self.measure(network, windows=1)
+        scores = self.score(network, windows=1)
         texts = [self.tokenizer.decode(batch.labels.tolist()) for batch in self.valid.everything(1)]
         examples = tuple(
             Example(text, "", "", nats, is_wrong=True) for text, nats in zip(texts, of_each(scores[0]), strict=True)
@@ -135,7 +135,7 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         return Evaluation(scores, loss=scores[0].value, examples=examples)
 
     @classmethod
-    def prepared(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
         found = encoded_text(recipe, tokenizer, held_out=recipe.data.held_out)
         task = cls(
             found.tokenizer,
@@ -148,7 +148,7 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         return Prepared(task, found)
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: LanguageRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         documents: Iterable[Iterable[str]]
@@ -165,7 +165,7 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         return task.evaluate_windows(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         for text in texts:
             written = model.generate(text)
             yield Prediction(tabbed(text + written), {"text": written})

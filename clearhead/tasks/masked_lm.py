@@ -25,19 +25,20 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import NO_LIMIT
-from clearhead.tasks.classification.task import most_tokens
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.reading import TextReport, bare_text, count, side_by_side, text_report
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.task import (
     Batch,
     Files,
-    HeadTask,
+    HeadLoss,
     Prediction,
     Prepared,
+    RecipeTask,
     Trained,
-    check_length,
-    check_vocabulary,
+    check_fits,
+    defaults,
+    most_tokens,
     with_head,
 )
 from clearhead.text.special_tokens import Marks, continuing, special_ids, template_marks, with_mask
@@ -207,7 +208,7 @@ class MaskedRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
 
 
-class MaskedLanguageModel(HeadTask[MaskedRecipe]):
+class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
     """p(token | the tokens on both sides that are not masked)."""
 
     recipe = MaskedRecipe
@@ -255,8 +256,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Keeps a language head. Replaces any other by one with the layers of Devlin et al. 2018."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        check_length("encoder", config.output, self.length, remedy="try a lower data.length")
-        check_vocabulary("encoder", config.output, self.largest)
+        check_fits(config, (self.length, self.largest), remedy="try a lower data.length")
         if isinstance(config.head, LanguageHead):
             return config
         head = LanguageHead(tied=True, bias=True, transform=True, transform_bias=config.output.bias)
@@ -286,7 +286,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         )
         return Evaluation(scores, tuple(samples), loss=loss)
 
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         return self.valid.sizes()
 
     def sample(self, batch: Batch, found: Tensor, wanted: Tensor) -> Sample:
@@ -297,7 +297,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         return Sample(self.tokenizer.library.decode(ids.tolist(), skip_special_tokens=False), outputs, references)
 
     @classmethod
-    def prepared(cls, recipe: MaskedRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: MaskedRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
         found = encoded_text(recipe, tokenizer, held_out=data.held_out, extended=with_mask, marks=Marks())
         task = cls(
@@ -332,17 +332,17 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         )
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: MaskedRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
-        data = MaskedData.model_construct() if recipe is None else recipe.data
+        data = defaults(cls.recipe, model) if recipe is None else recipe.data
         text = bare_text(model, source, data, data.held_out)
         length = min(data.length, most_tokens(model, data.length))
         both = {"masked": data.masked, "whole_words": data.whole_words}
         return cls(model.tokenizer, text, text, length=length, max_tokens=length, **both).evaluate(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the likeliest tokens for each mask token with their probabilities, separated by tabs."""
         for places in fill(model.network, model.tokenizer, texts, limit=most_tokens(model, NO_LIMIT)):
             line = tabbed(*(cell for place in places for token, share in place for cell in (token, f"{share:.4f}")))

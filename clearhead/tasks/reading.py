@@ -14,9 +14,11 @@ from clearhead.data.sequences import Sequences
 from clearhead.data.sources import read_texts
 from clearhead.data.splits import text_splits
 from clearhead.errors import UserError
-from clearhead.model import Tokens
+from clearhead.generation import complete
+from clearhead.model import Tokens, Transformer
 from clearhead.randomness import key
 from clearhead.recipe.data import Data, HeldOut, Source
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.task import Batch, Trained
 from clearhead.text.special_tokens import Marks, template_marks
 from clearhead.text.tokenizers import Tokenizer
@@ -243,3 +245,17 @@ def _digests(text: Sequences) -> np.ndarray:
     lengths = text.lengths.tolist()
     hashes = (blake2b(text.read(i, 0, n).tobytes(), digest_size=8).digest() for i, n in enumerate(lengths))
     return np.fromiter((int.from_bytes(one, "little") for one in hashes), np.uint64, len(lengths))
+
+
+def complete_text(network: Transformer, tokenizer: Tokenizer, prompt: Sequence[int], config: GenerationConfig) -> str:
+    """The text that a decoder writes after these tokens."""
+    best = complete(
+        network,
+        [prompt] if prompt else None,
+        config=config,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id or 0,
+        scored=False,
+    )
+    return tokenizer.decode(best[0][0].tokens)

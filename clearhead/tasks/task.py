@@ -23,6 +23,7 @@ from clearhead.data.splits import fingerprint
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
 from clearhead.model.target_scaling import UNSCALED, TargetScale
 from clearhead.progress import counted
 from clearhead.recipe import Recipe
@@ -336,11 +337,9 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
     It states how to read, split, encode, collate, score and predict. This class does the rest.
     """
 
-    tokenizer: Tokenizer | None
+    tokenizer: Tokenizer
     train: D
     valid: D
-    storage: str = "data: encoded in memory"
-    """One line that says where the examples are kept."""
 
     @classmethod
     @abstractmethod
@@ -367,7 +366,7 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
 
     @abstractmethod
     def known(self, examples: list[E]) -> list[E]:
-        """The examples as a trained model is measured on them. Raises UserError for labels that it does not have."""
+        """The examples as the network learns them. Raises UserError for a label that it does not have."""
 
     @abstractmethod
     def encode(self, examples: Sequence[E]) -> D:
@@ -386,11 +385,6 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
     def content(cls, example: E) -> Sequence[str]:
         """The texts of an example, which its fingerprint is made of."""
 
-    @property
-    def documents(self) -> Mapping[str, JsonObject]:
-        """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
-        return {}
-
     def evaluate(self, network: Transformer) -> Evaluation:
         return self.score(network, self.valid if self.few is None else self.valid.taken(self.few.rows))
 
@@ -401,12 +395,12 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
     def prepare(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
         splits = cls._splits(recipe.data)
         task = cls.from_recipe(recipe, splits, tokenizer)
+        splits = {name: task.known(examples) for name, examples in splits.items()}
         encoded = {name: task.encode(examples) for name, examples in splits.items()}
         task.train, task.valid = encoded["train"], encoded["valid"]
         hashes = {name: fingerprint(*([cls.content(one)] for one in rows)) for name, rows in splits.items()}
-        found = task.report(splits, encoded)
-        about = {"storage": task.storage, "documents": task.documents}
-        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, found, hashes, **about))
+        report = task.report(splits, encoded)
+        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, report, hashes))
 
     @classmethod
     def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:
@@ -471,6 +465,11 @@ def check_vocabulary(name: str, stack: StackConfig, largest: int) -> None:
 def with_head(config: ModelConfig, head: Head) -> ModelConfig:
     """The architecture under another head. Raises ValidationError if they do not fit."""
     return ModelConfig.model_validate({**dict(config), "head": head})
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of classes; of several with one name, each gets its number, so that none hides another."""
+    return tuple(name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names))
 
 
 def layers_of(head: Head) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def network_of(task: RecipeTask[Any], preset: str) -> Transformer:
 
 
 def evaluated(task: RecipeTask[Any], network: Transformer, rows: Sequence[int] | None) -> Evaluation:
-    task.few = None if rows is None else Few(rows, len(task.judged_sizes()))
+    task.few = None if rows is None else Few(rows, len(task.sizes()))
     return task.evaluate(network)
 
 
@@ -76,7 +76,7 @@ def evaluated(task: RecipeTask[Any], network: Transformer, rows: Sequence[int] |
 def test_two_parts_have_the_loss_of_the_whole(name: str):
     make, preset, weight = MAKERS[name]
     task = make()
-    network, sizes = network_of(task, preset), task.judged_sizes()
+    network, sizes = network_of(task, preset), task.sizes()
     assert len(sizes) > 2
     assert min(sizes) > 0
     parts = [*range(0, len(sizes), 3)], [i for i in range(len(sizes)) if i % 3]

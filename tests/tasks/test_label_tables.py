@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clearhead.tasks.classification.scores import by_label, calibration, confusion, judged
+from clearhead.tasks.classification.scores import by_label, calibration, confusion, label_findings
 
 NAMES = ("a", "b", "c")
 
@@ -56,8 +56,8 @@ def test_calibration_counted_by_hand():
 
 def test_each_problem_has_its_tables():
     logits = torch.tensor([[2.0, -1.0], [0.5, 1.0]])
-    single = judged(NAMES[:2], logits, torch.tensor([0, 0]), "single_label_classification")
+    single = label_findings(NAMES[:2], logits, torch.tensor([0, 0]), "single_label_classification")
     assert [one.name for one in single] == ["confusion", "by_label", "calibration"]
-    several = judged(NAMES[:2], logits, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), "multi_label_classification")
+    several = label_findings(NAMES[:2], logits, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), "multi_label_classification")
     assert [one.name for one in several] == ["by_label", "calibration"]
-    assert judged(("x",), logits[:, :1], torch.ones(2, 1), "regression") == ()
+    assert label_findings(("x",), logits[:, :1], torch.ones(2, 1), "regression") == ()

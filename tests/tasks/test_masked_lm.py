@@ -215,7 +215,7 @@ def test_what_cannot_be_masked_is_told():
             task.fit(preset(name))
     model = Model(network_of(task), task.tokenizer)
     with pytest.raises(UserError, match=r"^text 2: expected <mask> where a word is to be filled in, got none"):
-        list(MaskedLanguageModel.predicted(model, ["a <mask>", "a b"]))
+        list(MaskedLanguageModel.predict(model, ["a <mask>", "a b"]))
     Path("lines.txt").write_text("\n".join("qqq" for _ in range(20)), encoding="utf-8")
     list(train(start(validate(tables(steps=1), where="x"), Path("first"))[0]))
     Path("lines.txt").write_text("\n".join("unknown words" for _ in range(20)), encoding="utf-8")

@@ -110,7 +110,7 @@ def test_figures_and_outputs_are_of_the_validation_pairs():
         task.tokenizer.encode_batch(evaluation.outputs),
     )
     if all(evaluation.outputs):
-        assert task.measure(network, right, task.generation).value("exact_match") == 1.0
+        assert task.score(network, right).value("exact_match") == 1.0
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if read(name)["task"] in FILES])

@@ -5,7 +5,7 @@ message to the next says where an answer begins and ends.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from clearhead.config import Config
 from clearhead.data.sources import cells_of
 from clearhead.errors import UserError
 from clearhead.randomness import key
-from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source, Table, share_of
+from clearhead.recipe.data import SPLITS, HeldOut, HubDataset, Source, Table, share_of
 from clearhead.text.chat import Message, render
 from clearhead.text.special_tokens import with_special
 from clearhead.text.tokenizers import Tokenizer
@@ -76,12 +76,11 @@ def _messages(cell: object, where: str) -> tuple[Message, ...]:
     return tuple(cell)
 
 
-def conversation_splits(data: Data, held_out: HeldOut) -> dict[str, list[Conversation]]:
-    """The splits of a recipe's data. Without a source for validation, a share of the training conversations is for it.
+def split_conversations(splits: dict[str, list[Conversation]], held_out: HeldOut) -> dict[str, list[Conversation]]:
+    """The splits. Without a source for validation, a share of the training conversations is for it.
 
     Equal conversations are in one split. The choice depends on the conversations alone, not on their order.
     """
-    splits = {split: read_conversations(source) for split, source in data.sources.items()}
     if "valid" not in splits:
         train = splits["train"]
         texts = sorted({one.text for one in train}, key=lambda text: key("held out", text))
@@ -90,7 +89,7 @@ def conversation_splits(data: Data, held_out: HeldOut) -> dict[str, list[Convers
                 f"data.train: expected at least 10 conversations to hold some out, got {len(texts)}; give data.valid"
             )
         out = {*texts[: max(1, round(share_of(held_out, len(texts), "conversations") * len(texts)))]}
-        splits |= {
+        splits = splits | {
             "train": [one for one in train if one.text not in out],
             "valid": [one for one in train if one.text in out],
         }
@@ -118,21 +117,19 @@ class Rewritten(UserError):
     """A template writes a message in another way once others follow."""
 
 
-def split_where_rewritten(
-    splits: Mapping[str, Sequence[Conversation]], tokenizer: Tokenizer
-) -> dict[str, list[Conversation]]:
+def cut_where_rewritten(conversations: Sequence[Conversation], tokenizer: Tokenizer) -> list[Conversation]:
     """The conversations unchanged, or one for each answer, which ends with that answer and teaches only it.
 
     They are cut if the template rewrites earlier messages, as those do that drop the reasoning before old answers: the
     first conversation of several answers tells.
     """
-    several = next((one for split in splits.values() for one in split if len(one.answers) > 1), None)
+    several = next((one for one in conversations if len(one.answers) > 1), None)
     try:
         if several is not None:
-            written(several, tokenizer)
+            write(several, tokenizer)
     except Rewritten:
-        return {name: [part for one in split for part in _cut(one)] for name, split in splits.items()}
-    return {name: [*split] for name, split in splits.items()}
+        return [part for one in conversations for part in _cut(one)]
+    return [*conversations]
 
 
 def _cut(one: Conversation) -> list[Conversation]:
@@ -151,8 +148,8 @@ class Turns:
 
     @classmethod
     def of(cls, conversation: Conversation, tokenizer: Tokenizer) -> "Turns":
-        """Raises UserError as `written` does."""
-        text, spans = written(conversation, tokenizer)
+        """Raises UserError as `write` does."""
+        text, spans = write(conversation, tokenizer)
         ids = np.array(tokenizer.encode(text), np.int64)
         is_answer = np.zeros(len(ids), dtype=bool)
         begins = np.array([begin for begin, _ in tokenizer.offsets(text)], np.int64)
@@ -160,8 +157,61 @@ class Turns:
             is_answer |= (start <= begins) & (begins < stop)
         return cls(ids, is_answer)
 
+    def __len__(self) -> int:
+        return len(self.ids)
 
-def written(conversation: Conversation, tokenizer: Tokenizer) -> tuple[str, list[tuple[int, int]]]:
+    def first(self, n: int) -> "Turns":
+        """Its first tokens, `n` at most."""
+        return Turns(self.ids[:n], self.is_answer[:n])
+
+    @property
+    def n_trained(self) -> int:
+        """Tokens that are learnt. The first one has none before it to be predicted from."""
+        return int(self.is_answer[1:].sum())
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Conversations with a token to train on within the first `limit`, cut to these."""
+
+    __repr__ = brief
+
+    conversations: Sequence[Conversation]
+    turns: Sequence[Turns]
+    lengths: Sequence[int]
+    """Tokens of each before cutting."""
+    untrained: tuple[str, ...]
+    """The places of the conversations that are left out, because no token of an answer is left."""
+
+    @classmethod
+    def of(cls, conversations: Sequence[Conversation], tokenizer: Tokenizer, limit: int) -> "Answers":
+        """Encodes conversations."""
+        every = [Turns.of(one, tokenizer) for one in conversations]
+        turns = [one.first(limit) for one in every]
+        kept = [i for i, one in enumerate(turns) if one.n_trained]
+        untrained = tuple(conversations[i].where for i, one in enumerate(turns) if not one.n_trained)
+        return cls(conversations, turns, [*map(len, every)], untrained).taken(kept)
+
+    def taken(self, rows: Sequence[int]) -> "Answers":
+        """The conversations with these numbers."""
+        conversations, turns = [self.conversations[i] for i in rows], [self.turns[i] for i in rows]
+        return Answers(conversations, turns, [self.lengths[i] for i in rows], self.untrained)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The tokens of each conversation."""
+        return [*map(len, self.turns)]
+
+    def require(self, name: str, limit: int) -> None:
+        """Raises UserError, which begins with `name`, if no conversation has a token to train on."""
+        if not self.turns:
+            raise UserError(
+                f"{name}: expected an answer of the assistant in the first {limit} tokens of a conversation, got none:"
+                f" {named(self.untrained)}; add answers, or try a higher data.length"
+            )
+
+
+def write(conversation: Conversation, tokenizer: Tokenizer) -> tuple[str, list[tuple[int, int]]]:
     """The text of a conversation, and [start, stop) in characters of each answer that is learnt.
 
     Raises UserError, which names the place, if the template rewrites what it wrote for earlier messages.
@@ -219,19 +269,6 @@ class ChatSplit(Config):
         return lines
 
 
-class ChatReport(Config):
-    """All counts. `lines()` is for people, `model_dump()` for programs."""
-
-    vocab_size: int
-    max_length: int
-    splits: tuple[ChatSplit, ...]
-
-    def lines(self) -> list[str]:
-        """The report as plain text, one finding a line."""
-        found = [line for split in self.splits for line in split.lines(self.max_length)]
-        return [f"vocabulary: {self.vocab_size:,} tokens", *found]
-
-
 def named(places: Sequence[str]) -> str:
     """The first of these places, and how many more there are."""
     rest = len(places) - MOST_NAMED
@@ -239,31 +276,19 @@ def named(places: Sequence[str]) -> str:
 
 
 def chat_split(
-    name: str,
-    conversations: Sequence[Conversation],
-    turns: Sequence[Turns],
-    *,
-    limit: int,
-    train: Sequence[Conversation],
+    name: str, read: Sequence[Conversation], found: Answers, *, limit: int, train: Sequence[Conversation]
 ) -> ChatSplit:
     """The report on a split. Raises UserError if no conversation has a token to train on."""
-    sizes = [int(one.is_answer[1:limit].sum()) for one in turns]
-    untrained = tuple(one.where for one, size in zip(conversations, sizes, strict=True) if not size)
-    if len(untrained) == len(conversations):
-        raise UserError(
-            f"{name}: expected an answer of the assistant in the first {limit} tokens of a conversation, got none:"
-            f" {named(untrained)}; add answers, or try a higher data.length"
-        )
-    kept = [len(one.ids) for one, size in zip(turns, sizes, strict=True) if size]
-    texts, known = [one.text for one in conversations], {one.text for one in train}
+    found.require(name, limit)
+    texts, known = [one.text for one in read], {one.text for one in train}
     return ChatSplit(
         name=name,
-        n_read=len(conversations),
-        n_tokens=sum(min(length, limit) for length in kept),
-        n_trained=sum(sizes),
-        max_length=max(kept),
-        n_cut=sum(length > limit for length in kept),
-        untrained=untrained,
+        n_read=len(read),
+        n_tokens=sum(found.sizes),
+        n_trained=sum(one.n_trained for one in found.turns),
+        max_length=max(found.lengths),
+        n_cut=sum(length > limit for length in found.lengths),
+        untrained=found.untrained,
         n_duplicates=len(texts) - len({*texts}),
         n_shared=0 if name == "train" else sum(text in known for text in texts),
     )

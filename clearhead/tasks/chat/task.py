@@ -1,8 +1,8 @@
 """Chat: the answers of an assistant in conversations, by a decoder alone (Ouyang et al. 2022, 3.5)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -10,8 +10,7 @@ from pydantic import PositiveInt
 
 from clearhead.config import ModelConfig
 from clearhead.data.batches import Batches, pack_documents
-from clearhead.data.corpus import Encoded
-from clearhead.data.splits import fingerprint
+from clearhead.data.splits import SplitsReport
 from clearhead.generation.settings import changed
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
@@ -23,35 +22,37 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.chat.data import (
     ANSWERS,
-    ChatReport,
+    Answers,
+    ChatSplit,
     Conversation,
-    Turns,
     chat_split,
-    conversation_splits,
+    cut_where_rewritten,
     read_conversations,
-    split_where_rewritten,
+    split_conversations,
     with_roles,
     with_template,
-    written,
+    write,
 )
-from clearhead.tasks.evaluation import Evaluation, Sample, part_of
-from clearhead.tasks.measuring import continued, total_loss
-from clearhead.tasks.reading import side_by_side
+from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.reading import complete_text, side_by_side
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.task import (
+    BATCH_TOKENS,
     Batch,
+    ExampleTask,
     Files,
-    HeadTask,
+    HeadLoss,
     Prediction,
-    Prepared,
     Trained,
     check_decoder,
-    check_length,
-    check_vocabulary,
+    check_fits,
+    total_loss,
 )
 from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 2
+USUAL_LENGTH = 512
+"""Tokens of a row of a model without a limit."""
 
 
 class ChatData(Data):
@@ -74,25 +75,7 @@ class ChatRecipe(Recipe):
     generation: GenerationConfig = GenerationConfig(max_new_tokens=256)
 
 
-@dataclass(frozen=True)
-class Answers:
-    """Conversations with a token to train on, as ids."""
-
-    conversations: Sequence[Conversation]
-    turns: Sequence[Turns]
-
-    @classmethod
-    def of(cls, conversations: Sequence[Conversation], turns: Sequence[Turns], *, limit: int) -> "Answers":
-        """The conversations that have a token of an answer after their first token and within the first `limit`."""
-        kept = [i for i, one in enumerate(turns) if one.is_answer[1:limit].any()]
-        return cls(conversations, turns).taken(kept)
-
-    def taken(self, rows: Sequence[int]) -> "Answers":
-        """The conversations with these numbers."""
-        return Answers([self.conversations[i] for i in rows], [self.turns[i] for i in rows])
-
-
-class Chat(HeadTask[ChatRecipe]):
+class Chat(HeadLoss, ExampleTask[ChatRecipe, Conversation, Answers]):
     """p(token of an answer | the conversation before it)."""
 
     recipe = ChatRecipe
@@ -103,24 +86,65 @@ class Chat(HeadTask[ChatRecipe]):
     unit = "trained tokens"
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        train: Answers,
-        valid: Answers,
-        *,
-        length: int,
-        max_tokens: int,
-        generation: GenerationConfig,
+        self, tokenizer: Tokenizer, *, length: int, generation: GenerationConfig, max_tokens: int = BATCH_TOKENS
     ) -> None:
-        self.tokenizer, self.train, self.valid, self.length = tokenizer, train, valid, length
+        self.tokenizer, self.length = tokenizer, length
         self.generation = changed(generation, {"temperature": 0})
         self.batch_size = max(1, max_tokens // length)
-        self.rows = self.packed(train)
+
+    # --- data
+
+    @classmethod
+    def read(cls, source: Source, data: ChatData) -> list[Conversation]:
+        return read_conversations(source)
+
+    @classmethod
+    def split(cls, splits: dict[str, list[Conversation]], data: ChatData) -> dict[str, list[Conversation]]:
+        return split_conversations(splits, data.held_out)
+
+    @classmethod
+    def from_recipe(
+        cls, recipe: ChatRecipe, splits: Mapping[str, Sequence[Conversation]], tokenizer: Tokenizer | None
+    ) -> Self:
+        if tokenizer is None:
+            contents = (str(message["content"]) for one in splits["train"] for message in one.messages)
+            tokenizer = with_roles(Tokenizer.train(contents, recipe.tokenizer))
+        size, generation = recipe.training.max_tokens, recipe.generation
+        return cls(with_template(tokenizer), length=recipe.data.length, max_tokens=size, generation=generation)
+
+    @classmethod
+    def from_model(cls, model: Trained, recipe: ChatRecipe | None) -> Self:
+        length = recipe.data.length if recipe else model.network.config.output.max_length or USUAL_LENGTH
+        return cls(with_template(model.tokenizer), length=length, generation=model.generation)
+
+    def known(self, examples: list[Conversation]) -> list[Conversation]:
+        return cut_where_rewritten(examples, self.tokenizer)
+
+    def encode(self, examples: Sequence[Conversation]) -> Answers:
+        return Answers.of(examples, self.tokenizer, self.length)
+
+    @classmethod
+    def content(cls, example: Conversation) -> Sequence[str]:
+        return (example.text,)
+
+    def report(
+        self, splits: Mapping[str, Sequence[Conversation]], encoded: Mapping[str, Answers]
+    ) -> SplitsReport[ChatSplit]:
+        limit, train = self.length, splits["train"]
+        counts = tuple(chat_split(name, one, encoded[name], limit=limit, train=train) for name, one in splits.items())
+        return SplitsReport[ChatSplit](vocab_size=self.tokenizer.vocab_size, max_length=limit, splits=counts)
+
+    # --- training
 
     def packed(self, data: Answers) -> Sequence[Sequence[int]]:
         """The conversations that each row packs, by number."""
-        lengths = [min(len(one.ids), self.length) - 1 for one in data.turns]
+        lengths = [size - 1 for size in data.sizes]
         return [[piece.document for piece in row] for row in pack_documents(lengths, self.length, seed=0, epoch=0)]
+
+    @cached_property
+    def rows(self) -> Sequence[Sequence[int]]:
+        """The rows of the training data."""
+        return self.packed(self.train)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
         order = np.random.default_rng(key(seed, "rows", epoch)).permutation(len(self.rows))
@@ -132,9 +156,8 @@ class Chat(HeadTask[ChatRecipe]):
     def batch(self, data: Answers, rows: Sequence[Sequence[int]]) -> Batch:
         """Rows of conversations as one batch, in which each cell is labelled with the next token of an answer."""
         turns = [[data.turns[i] for i in row] for row in rows]
-        tokens = side_by_side([[one.ids[: self.length][:-1] for one in row] for row in turns])
-        each = [np.where(one.is_answer, one.ids, IGNORED)[: self.length][1:] for row in turns for one in row]
-        labels = np.concatenate(each)
+        tokens = side_by_side([[one.ids[:-1] for one in row] for row in turns])
+        labels = np.concatenate([np.where(one.is_answer, one.ids, IGNORED)[1:] for row in turns for one in row])
         return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
 
     @classmethod
@@ -144,73 +167,33 @@ class Chat(HeadTask[ChatRecipe]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         self.check_kind(config, where="model", remedy="try preset nano")
         turns = [*self.train.turns, *self.valid.turns]
-        longest = min(self.length, max(len(one.ids) for one in turns))
-        check_length("decoder", config.output, longest, remedy="try a lower data.length")
-        check_vocabulary("decoder", config.output, max(int(one.ids.max()) for one in turns))
+        largest = max(int(one.ids.max()) for one in turns)
+        check_fits(config, (max(map(len, turns)), largest), remedy="try a lower data.length")
         return config
 
-    def evaluate(self, network: Transformer) -> Evaluation:
+    # --- use
+
+    def score(self, network: Transformer, data: Answers) -> Evaluation:
         """Measures the mean loss over the tokens of the answers, and writes some answers as samples."""
-        valid = part_of(self.valid, self.few)
-        rows = self.packed(valid)
+        data.require("data", self.length)
+        rows = self.packed(data)
         starts = range(0, len(rows), self.batch_size)
-        batches = (self.batch(valid, rows[i : i + self.batch_size]) for i in starts)
+        batches = (self.batch(data, rows[i : i + self.batch_size]) for i in starts)
         nats, n = total_loss(network, batches, len(starts))
         scores = Score("loss", nats / n, unit="nats a token of an answer"), perplexity(nats, n)
-        samples = [self.sample(network, one) for one in self.valid.conversations[:N_SAMPLES]]
+        samples = [self.sample(network, one) for one in data.conversations[:N_SAMPLES]]
         return Evaluation(scores, tuple(samples), loss=nats / n)
-
-    def judged_sizes(self) -> Sequence[int]:
-        return [min(len(one.ids), self.length) for one in self.valid.turns]
 
     def sample(self, network: Transformer, conversation: Conversation) -> Sample:
         """A sample: the first answer of a conversation beside the one that the network writes."""
-        text, (first, *_) = written(conversation, self.tokenizer)
+        text, (first, *_) = write(conversation, self.tokenizer)
         before, answer = text[: first[0]], text[slice(*first)]
         prompt = self.tokenizer.encode(before)[-(network.config.output.max_length or 1 << 30) + 1 :]
-        said = continued(network, self.tokenizer, prompt, self.generation)
-        return Sample(str(conversation.messages[0]["content"]), said, answer)
+        output = complete_text(network, self.tokenizer, prompt, self.generation)
+        return Sample(str(conversation.messages[0]["content"]), output, answer)
 
     @classmethod
-    def prepared(cls, recipe: ChatRecipe, tokenizer: Tokenizer | None) -> Prepared:
-        data, splits = recipe.data, conversation_splits(recipe.data, recipe.data.held_out)
-        if tokenizer is None:
-            contents = (str(message["content"]) for one in splits["train"] for message in one.messages)
-            tokenizer = with_roles(Tokenizer.train(contents, recipe.tokenizer))
-        tokenizer = with_template(tokenizer)
-        splits = split_where_rewritten(splits, tokenizer)
-        turns = {name: [Turns.of(one, tokenizer) for one in split] for name, split in splits.items()}
-        limit, train = data.length, splits["train"]
-        reports = [chat_split(name, one, turns[name], limit=limit, train=train) for name, one in splits.items()]
-        report = ChatReport(vocab_size=tokenizer.vocab_size, max_length=limit, splits=tuple(reports))
-        own, valid = (Answers.of(splits[name], turns[name], limit=limit) for name in ("train", "valid"))
-        size = recipe.training.max_tokens
-        task = cls(tokenizer, own, valid, length=limit, max_tokens=size, generation=recipe.generation)
-        sha = {name: fingerprint([one.text] for one in split) for name, split in splits.items()}
-        return Prepared(task, Encoded(tokenizer, own, valid, report, sha))
-
-    @classmethod
-    def measured(
-        cls, model: Trained, recipe: ChatRecipe | None, source: Source | None, options: Mapping[str, Any]
-    ) -> Evaluation:
-        if source is not None:
-            conversations = read_conversations(source)
-        else:
-            assert recipe is not None
-            splits = conversation_splits(recipe.data, recipe.data.held_out)
-            conversations = splits.get("test", splits["valid"])
-        limit = recipe.data.length if recipe else model.network.config.output.max_length or 512
-        tokenizer = with_template(model.tokenizer)
-        conversations = split_where_rewritten({"": conversations}, tokenizer)[""]
-        turns = [Turns.of(one, tokenizer) for one in conversations]
-        chat_split("data", conversations, turns, limit=limit, train=())
-        found = Answers.of(conversations, turns, limit=limit)
-        return cls(tokenizer, found, found, length=limit, max_tokens=8192, generation=model.generation).evaluate(
-            model.network
-        )
-
-    @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Answers each text, which is the first message of a user."""
         for text in texts:
             answer = "".join(model.chat([{"role": "user", "content": text}]))

@@ -49,6 +49,7 @@ from clearhead.tasks.task import (
     Trained,
     check_fits,
     check_vocabulary,
+    distinct,
     most_tokens,
     outputs_of,
     texts_of,
@@ -367,11 +368,6 @@ def head_of(config: ModelConfig) -> ClassificationHead:
 def names_in(head: ClassificationHead) -> tuple[str, ...]:
     """The names of a head's labels."""
     return distinct(head.labels) or tuple(f"LABEL_{i}" for i in range(head.n_labels))
-
-
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of classes; of several with one name, each gets its number, so that none hides another."""
-    return tuple(name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names))
 
 
 def predictions_of(config: ModelConfig, logits: Tensor) -> list[Prediction]:

@@ -95,6 +95,11 @@ class Groups:
         ids = [*zip(*(side for side, _ in sides), strict=True)]
         return cls(texts, ids, [length for _, lengths in sides for length in lengths])
 
+    @property
+    def sizes(self) -> list[int]:
+        """The tokens of the anchor and the positive of each group."""
+        return [len(anchor) + len(positive) for anchor, positive, *_ in self.ids]
+
     def taken(self, rows: Sequence[int]) -> Self:
         """The groups with these numbers."""
         starts = range(0, len(self.lengths), len(self.texts) or 1)  # One a side.
@@ -140,24 +145,14 @@ class GroupSplit(Config):
             n_shared=sum(one[0] in known for one in found.texts),
         )
 
-
-class GroupReport(Config):
-    """All counts."""
-
-    vocab_size: int
-    max_length: int
-    splits: tuple[GroupSplit, ...]
-
-    def lines(self) -> list[str]:
-        """The report as plain text, one finding a line."""
-        lines = [f"vocabulary: {self.vocab_size:,} tokens"]
-        for split in self.splits:
-            blank = f" ({split.n_blank:,} with an empty text, left out)" if split.n_blank else ""
-            cut = f"; {split.n_cut:,} cut to {self.max_length:,}" if split.n_cut else ""
-            size = f"{split.n_read - split.n_blank:,} of {split.n_read:,} examples{blank}"
-            lines.append(f"{split.name}: {size}, {split.mean_length:.1f} tokens a text{cut}")
-            if split.n_duplicates:
-                lines.append(f"  {split.n_duplicates:,} duplicates, kept")
-            if split.n_shared:
-                lines.append(f"  {split.n_shared:,} have an anchor that is also in train")
+    def lines(self, limit: int) -> list[str]:
+        """The findings as text."""
+        blank = f" ({self.n_blank:,} with an empty text, left out)" if self.n_blank else ""
+        cut = f"; {self.n_cut:,} cut to {limit:,}" if self.n_cut else ""
+        size = f"{self.n_read - self.n_blank:,} of {self.n_read:,} examples{blank}"
+        lines = [f"{self.name}: {size}, {self.mean_length:.1f} tokens a text{cut}"]
+        if self.n_duplicates:
+            lines.append(f"  {self.n_duplicates:,} duplicates, kept")
+        if self.n_shared:
+            lines.append(f"  {self.n_shared:,} have an anchor that is also in train")
         return lines

@@ -13,28 +13,35 @@ from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from clearhead.config import ModelConfig, NoHead, TokenInput
-from clearhead.data.batches import Batches, token_budget_batches
+from clearhead.data.batches import Batches
 from clearhead.data.corpus import Encoded
-from clearhead.data.splits import fingerprint
+from clearhead.data.splits import SplitsReport, fingerprint
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
 from clearhead.model.layout import Layout
-from clearhead.model.mode import Evaluating
 from clearhead.model.sentences import Mode, Pooling, vectors
-from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Data, HeldOut, Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.scores import spearman
-from clearhead.tasks.embedding.data import Group, GroupReport, Groups, GroupSplit, hold_out, read_groups, read_scored
-from clearhead.tasks.evaluation import Evaluation, Sample, part_of
+from clearhead.tasks.embedding.data import Group, Groups, GroupSplit, hold_out, read_groups, read_scored
+from clearhead.tasks.evaluation import N_MISTAKES, Evaluation, Sample
 from clearhead.tasks.scores import Score, scored
-from clearhead.tasks.task import Batch, Files, Prediction, Prepared, RecipeTask, Trained, check_length, check_vocabulary
+from clearhead.tasks.task import (
+    Batch,
+    Files,
+    Prediction,
+    Prepared,
+    RecipeTask,
+    Trained,
+    check_fits,
+    outputs_of,
+    with_head,
+)
 from clearhead.text.tokenizers import Tokenizer
 
-N_MISTAKES = 5
 ROWS = 256
 """Anchors that are compared with all positives at once."""
 
@@ -101,8 +108,6 @@ def contrast(found: Tensor, masked: Tensor, temperature: float, *, symmetric: bo
     return (loss + F.cross_entropy(scores[:, :b].mT, right, reduction="sum")) / 2
 
 
-BATCH_TOKENS = 8192
-"""Tokens of one batch outside of training."""
 AT_ONCE = 64
 """Texts of one batch of predictions."""
 SENTENCES = "sentences.json"
@@ -200,15 +205,10 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Removes any head, because vectors are made from the states of the stack."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        name = "decoder" if config.encoder is None else "encoder"
         rows = [ids for split in (self.train, self.valid) for group in split.ids for ids in group]
-        check_length(name, config.output, max(map(len, rows)), remedy="try a lower data.max_length")
-        check_vocabulary(name, config.output, max(max(ids) for ids in rows))
-        return (
-            config
-            if isinstance(config.head, NoHead)
-            else ModelConfig.model_validate({**dict(config), "head": NoHead()})
-        )
+        sizes = max(map(len, rows)), max(map(max, rows))
+        check_fits(config, sizes, remedy="try a lower data.max_length")
+        return config if isinstance(config.head, NoHead) else with_head(config, NoHead())
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of each anchor's positive among the candidates of the batch, in nats."""
@@ -220,29 +220,29 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         def vectors_of(groups: Groups, k: int) -> Tensor:
             return self.vectors(network, [group[k] for group in groups.ids])
 
-        valid = part_of(self.valid, self.few)
+        valid = self.valid if self.few is None else self.valid.taken(self.few.rows)
         found = retrieval(vectors_of(valid, 0), vectors_of(valid, 1), valid.texts, self.temperature)
         if self.pairs is None:
             return found
         groups, scores = self.pairs
         return with_correlation(found, vectors_of(groups, 0), vectors_of(groups, 1), scores)
 
-    def judged_sizes(self) -> Sequence[int]:
-        return [len(group[0]) + len(group[1]) for group in self.valid.ids]
+    def sizes(self) -> Sequence[int]:
+        return self.valid.sizes
 
     def vectors(self, network: Transformer, ids: Sequence[Sequence[int]]) -> Tensor:
         """n d: the vectors of texts, of length 1, on the CPU."""
-        lengths, found = [*map(len, ids)], torch.empty(len(ids), network.config.output.d_model)
-        device = next(network.parameters()).device
-        budget = max([BATCH_TOKENS, *lengths])
-        with Evaluating(network), torch.inference_mode():
-            for rows in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
-                tokens = Tokens.pad([ids[i] for i in rows], fill=self.tokenizer.pad_id or 0, packed=True).to(device)
-                found[rows] = F.normalize(pooled(network(tokens), tokens, self.pooling).float(), dim=-1).cpu()
-        return found
+
+        def collate(rows: Sequence[int]) -> tuple[Tokens, ...]:
+            return (Tokens.pad([ids[i] for i in rows], fill=self.tokenizer.pad_id or 0, packed=True),)
+
+        vectors = torch.empty(len(ids), network.config.output.d_model)
+        for rows, (tokens,), states in outputs_of(network, [*map(len, ids)], collate):
+            vectors[rows] = F.normalize(pooled(states, tokens, self.pooling).float(), dim=-1).cpu()
+        return vectors
 
     @classmethod
-    def prepared(cls, recipe: EmbeddingRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: EmbeddingRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data, limit = recipe.data, recipe.data.max_length
         read = {name: read_groups(source, data.negative) for name, source in data.sources.items()}
         if "valid" not in read:
@@ -253,7 +253,7 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
             if len(groups.texts) < 2:
                 raise UserError(f"data.{name}: expected at least 2 pairs without empty texts, got {len(groups.texts)}")
         counts = [GroupSplit.of(name, read[name], groups, found["train"], limit) for name, groups in found.items()]
-        report = GroupReport(vocab_size=tokenizer.vocab_size, max_length=limit, splits=tuple(counts))
+        report = SplitsReport[GroupSplit](vocab_size=tokenizer.vocab_size, max_length=limit, splits=tuple(counts))
         pooling: Mode = recipe.pooling or "mean"
         pairs = None
         if data.scored is not None:
@@ -272,11 +272,11 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         )
         sha = {name: fingerprint(*([group.texts] for group in groups)) for name, groups in read.items()}
         own: JsonObject = {"pooling": pooling, "max_length": limit}
-        told = "data: encoded in memory"
-        return Prepared(task, Encoded(tokenizer, found["train"], found["valid"], report, sha, told, {SENTENCES: own}))
+        documents = {SENTENCES: own}
+        return Prepared(task, Encoded(tokenizer, found["train"], found["valid"], report, sha, documents=documents))
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: EmbeddingRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         data = None if recipe is None else recipe.data
@@ -296,7 +296,7 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         return with_correlation(found, first, second, scores)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the unit vector of each text, as numbers separated by spaces."""
         rows: list[list[float]] = embedded(model, texts).tolist()
         for row in rows:

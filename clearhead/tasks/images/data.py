@@ -27,12 +27,10 @@ from typing import Self
 from pydantic import NonNegativeInt
 
 from clearhead.config import Config
-from clearhead.data.images import ImageConfig, ImageProcessor
-from clearhead.data.preparation import Report
+from clearhead.data.images import ImageProcessor
 from clearhead.data.splits import complete_splits, fingerprint
-from clearhead.json_text import JsonObject
-from clearhead.recipe.data import SPLITS, HeldOut
-from clearhead.tasks.classification.data import LabelledText, check_known, names_of
+from clearhead.recipe.data import HeldOut
+from clearhead.tasks.classification.data import LabelledText, check_splits, names_of
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
@@ -326,9 +324,7 @@ def with_held_out(splits: Mapping[str, Pictures], share: HeldOut) -> dict[str, P
     names = names_of(found["train"].examples)
     if len(names) < 2:
         raise UserError(f"data.train: expected at least 2 classes, got {', '.join(names)}; add pictures of another")
-    for split, pictures in found.items():
-        remedy = f"correct it, or move pictures of it from {SPLITS[split]} to training"
-        check_known(pictures.examples, names, remedy=remedy)
+    check_splits({split: pictures.examples for split, pictures in found.items()}, what="pictures")
     return found
 
 
@@ -360,46 +356,3 @@ class Augmentation(Config):
 def draws_of(seed: int, n: int) -> NDArray[np.float64]:
     """n 3: the draws of an epoch, of which row i belongs to picture i."""
     return np.random.default_rng(seed).random((n, 3))
-
-
-# --- a run's data ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class EncodedPictures:
-    """Pictures to train on and to measure with, and how they become pixels."""
-
-    pixels: ImageConfig
-    report: Report
-    splits: Mapping[str, Pictures]
-    vocab_size: int = 1
-
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """Split name -> a hash of its pixels and labels."""
-        return {name: split.fingerprint for name, split in self.splits.items()}
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """No tokenizer's."""
-        return {}
-
-    @property
-    def documents(self) -> dict[str, JsonObject]:
-        """The image processor's file."""
-        return {PREPROCESSOR: self.pixels.to_document()}
-
-    @property
-    def digest(self) -> str:
-        """A hash of the pictures and of how they become pixels."""
-        return sha256(repr((sorted(self.fingerprints.items()), self.pixels)).encode()).hexdigest()
-
-    @property
-    def storage(self) -> str:
-        """One line that says where the pixels are kept."""
-        where = "in memory" if self.splits["train"].is_in_memory else "read from their files for each batch"
-        return f"data: pictures {where} (data.storage)"
-
-    def lines(self) -> list[str]:
-        """The report as text, one finding a line."""
-        return [*self.report.lines(), self.storage]

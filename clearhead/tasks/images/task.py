@@ -12,8 +12,9 @@ from torch import Tensor
 
 from clearhead.config import ClassificationHead, Config, Learned, ModelConfig, PatchInput
 from clearhead.data.batches import Batches
+from clearhead.data.corpus import Encoded
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.data.splits import Repeats, repeats
+from clearhead.data.splits import Repeats, repeats, shares_line
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
@@ -22,12 +23,19 @@ from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.tasks.classification.data import MOST_NAMES, LabelledText, check_known, names_of
-from clearhead.tasks.classification.scores import accuracy, judged, macro_f1
-from clearhead.tasks.classification.task import head_of, losses, names_in, said
-from clearhead.tasks.evaluation import Evaluation, Example, Sample, part_of, worst
+from clearhead.tasks.classification.scores import label_findings
+from clearhead.tasks.classification.task import (
+    head_of,
+    label_losses,
+    label_scores,
+    mistaken,
+    names_in,
+    predictions_of,
+)
+from clearhead.tasks.evaluation import Evaluation, Example, Sample, worst
 from clearhead.tasks.images.data import (
+    PREPROCESSOR,
     Augmentation,
-    EncodedPictures,
     Pictures,
     channels_of,
     draws_of,
@@ -35,7 +43,7 @@ from clearhead.tasks.images.data import (
     size_of,
     with_held_out,
 )
-from clearhead.tasks.scores import Score, scored
+from clearhead.tasks.scores import Score
 from clearhead.tasks.task import Batch, Files, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.tokenizers import Tokenizer
 
@@ -63,10 +71,8 @@ class PictureSplit(Repeats):
 
     def lines(self) -> list[str]:
         """The findings as text."""
-        some = [f"{name} {count / self.n:.1%}" for name, count in list(self.labels.items())[:MOST_NAMES]]
-        rest = len(self.labels) - len(some)
-        found = [f"{self.name}: {self.n:,} pictures", f"  classes: {', '.join(some)}{f' and {rest} more' * bool(rest)}"]
-        return found + self.repeated(self.n, another="of another class")
+        classes = f"  classes: {shares_line(self.labels, MOST_NAMES)}"
+        return [f"{self.name}: {self.n:,} pictures", classes, *self.repeated(self.n, another="of another class")]
 
 
 class PictureReport(Config):
@@ -91,7 +97,6 @@ class PictureReport(Config):
         return [f"pictures: {self.height} x {self.width} pixels, {kind}", *found]
 
 
-N_MISTAKES = 5
 EVALUATED_AT_ONCE = 256
 """Pictures of one batch outside of training."""
 MOST_PATCHES = 8
@@ -221,16 +226,16 @@ class ImageClassification(RecipeTask[ImageRecipe]):
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of the class, in nats."""
-        return losses(network(*batch.inputs), batch.labels, PROBLEM, smoothing=smoothing).sum(), batch.count
+        return label_losses(network(*batch.inputs), batch.labels, PROBLEM, smoothing=smoothing).sum(), batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.measure(network, part_of(self.valid, self.few))
+        return self.score(network, self.valid if self.few is None else self.valid.taken(self.few.rows))
 
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         height, width = self.valid.read([0]).shape[2:]
         return [height * width // (self.patch_size or patch_for(height)) ** 2] * len(self.valid.examples)
 
-    def measure(self, network: Transformer, data: Pictures) -> Evaluation:
+    def score(self, network: Transformer, data: Pictures) -> Evaluation:
         """The scores on these pictures, and the mistakes with the largest loss."""
         numbers = range(len(data.examples))
         logits = torch.cat(
@@ -240,23 +245,21 @@ class ImageClassification(RecipeTask[ImageRecipe]):
             ]
         )
         targets = self.targets(data, numbers)
-        each = losses(logits, targets, PROBLEM)
-        outputs = [one.line for one in said(network.config, logits)]
-        both = targets.numpy(), logits.argmax(-1).numpy()
+        each = label_losses(logits, targets, PROBLEM)
+        outputs = tuple(prediction.line for prediction in predictions_of(network.config, logits))
+        wrong = mistaken(logits, targets, PROBLEM).tolist()
         examples = tuple(
-            Example(one.where, output, one.labels[0], own, bool(is_wrong), one.where)
-            for one, output, own, is_wrong in zip(
-                data.examples, outputs, each.tolist(), both[0] != both[1], strict=True
-            )
+            Example(one.where, output, one.labels[0], own, is_wrong, one.where)
+            for one, output, own, is_wrong in zip(data.examples, outputs, each.tolist(), wrong, strict=True)
         )
-        samples = [Sample(one.source, one.output, one.reference) for one in worst(examples, N_MISTAKES)]
-        found = scored("accuracy", accuracy, *both, "0 to 1"), scored("macro_f1", macro_f1, *both, "0 to 1")
+        samples = tuple(Sample(one.source, one.output, one.reference) for one in worst(examples))
         loss = each.mean().item()
-        tables = judged(self.labels, logits, targets, PROBLEM)
-        return Evaluation((*found, Score("loss", loss)), tuple(samples), tuple(outputs), loss, examples, tables)
+        found = *label_scores(logits, targets, PROBLEM), Score("loss", loss)
+        tables = label_findings(self.labels, logits, targets, PROBLEM)
+        return Evaluation(found, samples, outputs, loss, examples, tables)
 
     @classmethod
-    def prepared(cls, recipe: ImageRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: ImageRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
         read = {name: read_pictures(source, data.label) for name, source in data.sources.items()}
         every = [one for pictures in read.values() for one in pictures]
@@ -288,10 +291,13 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         )
         examples = {name: split.examples for name, split in splits.items()}
         report = PictureReport.of(splits["train"].read([0]).shape[1:], examples, labels)
-        return Prepared(task, EncodedPictures(config, report, splits))
+        where = "in memory" if task.train.is_in_memory else "read from their files for each batch"
+        hashes = {name: split.fingerprint for name, split in splits.items()}
+        about = {"storage": f"data: pictures {where} (data.storage)", "documents": {PREPROCESSOR: config.to_document()}}
+        return Prepared(task, Encoded(None, task.train, task.valid, report, hashes, **about))
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: ImageRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         names = names_in(head_of(model.network.config))
@@ -308,11 +314,11 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         return cls(model.images, found, found, labels=names).evaluate(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the probability of each class for the picture at each path."""
         head_of(model.network.config)
         for text in texts:
-            yield from said(model.network.config, logits_of(model.network, model.images([Path(text)])))
+            yield from predictions_of(model.network.config, logits_of(model.network, model.images([Path(text)])))
 
 
 def logits_of(network: Transformer, pixels: np.ndarray) -> Tensor:

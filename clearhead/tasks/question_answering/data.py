@@ -12,7 +12,7 @@ from clearhead.data.splits import complete_splits
 from clearhead.data.tables import column_names, text_of
 from clearhead.errors import UserError
 from clearhead.json_text import parse
-from clearhead.recipe.data import Column, Data, HeldOut, HubDataset, Source, SquadFiles, Table
+from clearhead.recipe.data import Column, HeldOut, HubDataset, Source, SquadFiles, Table
 from clearhead.recipe.places import Place
 from clearhead.text.special_tokens import PROBE
 from clearhead.text.tokenizers import Tokenizer
@@ -202,19 +202,18 @@ def _answer(node: _Node) -> tuple[str, int | None]:
 # --- splits ---------------------------------------------------------------------------------------------------------
 
 
-def question_splits(data: Data, columns: AnswerColumns, held_out: HeldOut) -> dict[str, list[Question]]:
-    """The splits of a recipe's data.
+def split_questions(splits: dict[str, list[Question]], held_out: HeldOut) -> dict[str, list[Question]]:
+    """The splits; those without a source are the questions about some contexts, held out of training.
 
-    Without a source for validation, holds out the questions about some of the training contexts for it,
-    and as much for a test if there is no source for that either. Raises UserError for too few contexts, and if no
-    question has an answer.
+    Raises UserError for too few contexts, and if no question has an answer.
     """
-    splits = {split: columns.read(source) for split, source in data.sources.items()}
     train = splits["train"]
     if not any(one.answers for one in train):
         raise UserError(f"{train[0].where}: expected questions with answers to train on, got none; try another column")
     return complete_splits(splits, held_out, expected="contexts, to hold some out")
 
+
+# --- windows ----------------------------------------------------------------------------------------------------------
 
 NO_ANSWER = 0
 """The cell that stands for no answer: the first one, as in Devlin et al. 2018, 4.3."""
@@ -304,6 +303,14 @@ class Windows:
     def lengths(self) -> list[int]:
         """The ids of each window."""
         return [len(window.ids) for window in self.windows]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The ids of each question."""
+        sizes = [0] * self.n_questions
+        for window in self.windows:
+            sizes[window.question] += len(window.ids)
+        return sizes
 
 
 def _windows(

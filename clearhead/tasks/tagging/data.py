@@ -1,10 +1,10 @@
 """Sentences with a tag for each word: reads CoNLL files and tables, checks tags, holds some out. No torch."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import ne
 from typing import Literal
 
 from clearhead.config import Config
@@ -14,7 +14,7 @@ from clearhead.data.sources import cells_of
 from clearhead.data.splits import complete_splits
 from clearhead.data.tables import column_names, written
 from clearhead.errors import UserError
-from clearhead.recipe.data import SPLITS, Column, Data, HeldOut, HubDataset, Source, Table, TaggedFiles
+from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table, TaggedFiles
 from clearhead.recipe.places import Place
 
 SchemeName = Literal["none", "bio", "iobes", "bilou"]
@@ -83,7 +83,7 @@ def scheme_of(tags: Iterable[str]) -> Scheme:
     return SCHEMES["bilou" if used & {"L", "U"} else "bio"]
 
 
-def normalized(tags: Sequence[str]) -> list[str]:
+def with_begins(tags: Sequence[str]) -> list[str]:
     """BIO tags, with B- in place of an I- that begins a span, as in IOB1 (Tjong Kim Sang and Veenstra 1999)."""
     found: list[str] = []
     for before, tag in zip(("", *tags), tags, strict=False):
@@ -235,6 +235,8 @@ class TaggedSentence:
     """The file, or the place of the row, such as `tags.jsonl:17`."""
     lines: tuple[int, ...] = ()
     """The line of each word, if each has one of its own."""
+    n_changed: int = 0
+    """Tags that were read as others."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -322,39 +324,23 @@ def _several(cell: object, where: str, name: Column) -> tuple[str, ...]:
 # --- splits ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TaggedSplits:
-    """Sentences by split, all with tags of one scheme that training has."""
+def split_tagged(splits: dict[str, list[TaggedSentence]], held_out: HeldOut) -> dict[str, list[TaggedSentence]]:
+    """The splits, with tags of one scheme; those without a source are held out of training.
 
-    splits: dict[str, list[TaggedSentence]]
-    scheme: Scheme
-    tags: tuple[str, ...]
-    """Every tag of training, O first, then by what they mark."""
-    notes: tuple[str, ...]
-    """What was changed, for people."""
-
-
-def tagged_splits(data: Data, words: Column | None, tags: Column | None, held_out: HeldOut) -> TaggedSplits:
-    """The splits of a recipe's data.
-
-    Without a source for validation, holds out some of the training sentences for it, and as much for a
-    test if there is no source for that either. Raises UserError for too few sentences, and for tags that are not those
-    of one scheme or that training does not have.
+    Raises UserError for too few sentences, and for tags that are not those of one scheme or that training does not
+    have.
     """
-    splits = {split: read_tagged(source, words, tags) for split, source in data.sources.items()}
-    train = splits["train"]
-    scheme, notes = scheme_of(tags_in(train)), list[str]()
-    if len(found := tags_in(train)) < 2:
-        got = ", ".join(found) or "none"
+    train, known = splits["train"], tags_in(splits["train"])
+    if len(known) < 2:
+        got = ", ".join(known) or "none"
         raise UserError(f"{train[0].where}: expected at least 2 tags, got {got}; try another --label")
-    for split, sentences in splits.items():
-        splits[split], told = checked(sentences, scheme)
-        notes += told
-    splits = complete_splits(splits, held_out, expected="sentences, to hold some out")
-    known = tags_in(splits["train"])
-    for split, sentences in splits.items():
+    scheme = scheme_of(known)
+    normal = {split: normalize(sentences, scheme) for split, sentences in splits.items()}
+    normal = complete_splits(normal, held_out, expected="sentences, to hold some out")
+    known = tags_in(normal["train"])
+    for split, sentences in normal.items():
         check_tags(sentences, known, remedy=f"correct it, or move sentences of it from {SPLITS[split]} to training")
-    return TaggedSplits(splits, scheme, known, tuple(notes))
+    return normal
 
 
 def tags_in(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
@@ -376,35 +362,40 @@ def check_tags(sentences: Iterable[TaggedSentence], known: Sequence[str], *, rem
             )
 
 
-def checked(sentences: Sequence[TaggedSentence], scheme: Scheme) -> tuple[list[TaggedSentence], list[str]]:
-    """The sentences with valid tags of the scheme, and what was changed.
+def normalize(sentences: Sequence[TaggedSentence], scheme: Scheme) -> list[TaggedSentence]:
+    """The sentences with valid tags of the scheme.
 
     In BIO, an I- that begins a span is read as B-, as the usual scorers do. Raises UserError, which names the word, for
     any other tag that is not one of the scheme, or that cannot follow the one before it.
     """
-    if not scheme:
-        return [*sentences], []
-    found, changed = list[TaggedSentence](), Counter[str]()
-    prefixes = ", ".join(f"{prefix}-TYPE" for prefix in sorted(scheme.prefixes))
-    for sentence in sentences:
-        tags = tuple(tag or OUTSIDE for tag in sentence.tags)
-        if alien := [i for i, tag in enumerate(tags) if not scheme.has(tag)]:
-            i, known = alien[0], f"O, {prefixes}, as {scheme.name.upper()} has"
-            raise UserError(f"{sentence.place(i)}: expected {known}, got {tags[i]}; mend the tag")
-        if scheme.name == "bio":
-            tags = tuple(normalized(tags))
-            if n := sum(a != b for a, b in zip(tags, sentence.tags, strict=True) if b):
-                changed[sentence.place()] += n
-        elif wrong := [*wrong_places(tags, scheme)]:
-            i = wrong[0]
-            got = tags[i] if i < len(tags) else f"the end after {tags[-1]}"
-            before = tags[i - 1] if i else "the beginning"
-            raise UserError(
-                f"{sentence.place(i)}: expected a tag that {scheme.name.upper()} has after {before}, got {got};"
-                f" mend it, or the tags {scheme.last}- and {scheme.single}- elsewhere if the others are BIO"
-            )
-        found.append(replace(sentence, tags=tuple(a if b else "" for a, b in zip(tags, sentence.tags, strict=True))))
+    return [_normal(sentence, scheme) for sentence in sentences] if scheme else [*sentences]
+
+
+def _normal(sentence: TaggedSentence, scheme: Scheme) -> TaggedSentence:
+    tags = tuple(tag or OUTSIDE for tag in sentence.tags)
+    if alien := [i for i, tag in enumerate(tags) if not scheme.has(tag)]:
+        i, prefixes = alien[0], ", ".join(f"{prefix}-TYPE" for prefix in sorted(scheme.prefixes))
+        known = f"O, {prefixes}, as {scheme.name.upper()} has"
+        raise UserError(f"{sentence.place(i)}: expected {known}, got {tags[i]}; mend the tag")
+    if scheme.name == "bio":
+        tags = tuple(with_begins(tags))
+    elif wrong := [*wrong_places(tags, scheme)]:
+        i = wrong[0]
+        got = tags[i] if i < len(tags) else f"the end after {tags[-1]}"
+        before = tags[i - 1] if i else "the beginning"
+        raise UserError(
+            f"{sentence.place(i)}: expected a tag that {scheme.name.upper()} has after {before}, got {got};"
+            f" mend it, or the tags {scheme.last}- and {scheme.single}- elsewhere if the others are BIO"
+        )
+    known = tuple(tag if given else "" for tag, given in zip(tags, sentence.tags, strict=True))
+    n_changed = sum(map(ne, known, sentence.tags))
+    return replace(sentence, tags=known, n_changed=sentence.n_changed + n_changed)
+
+
+def changes_in(splits: Iterable[Sequence[TaggedSentence]]) -> tuple[str, ...]:
+    """What `normalize` changed in the sentences of these splits, for people."""
+    changed = [sentence for split in splits for sentence in split if sentence.n_changed]
     if not changed:
-        return found, []
-    n, first = sum(changed.values()), next(iter(changed))
-    return found, [f"{n:,} tags I- that begin a span are read as B-, such as in the sentence at {first}"]
+        return ()
+    n, first = sum(sentence.n_changed for sentence in changed), min(changed, key=lambda one: (one.lines, one.where))
+    return (f"{n:,} tags I- that begin a span are read as B-, such as in the sentence at {first.place()}",)

@@ -64,6 +64,14 @@ class WordIds:
         return [len(part.ids) for part in self.parts]
 
     @property
+    def sizes(self) -> list[int]:
+        """The ids of each sentence."""
+        sizes = [0] * self.n_sentences
+        for part in self.parts:
+            sizes[part.sentence] += len(part.ids)
+        return sizes
+
+    @property
     def n_split(self) -> int:
         """Sentences in several parts."""
         return len({part.sentence for part in self.parts if part.start})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clearhead.config import Config
-from clearhead.data.splits import Repeats, repeats
+from clearhead.data.splits import Repeats, repeats, shares_line
 from clearhead.errors import UserError
 from clearhead.tasks.scores import Score, scored
 from clearhead.tasks.tagging.data import Scheme, Span, TaggedSentence, spans_of
@@ -92,11 +92,8 @@ class TagSplit(Repeats):
             f"  labels: {self.n_labels:,}, {self.n_labels / sentences:.1f} a sentence",
         ]
         kinds, what = (self.spans, "spans") if self.spans else (self.tags, "tags")
-        n = max(sum(kinds.values()), 1)
-        ordered = sorted(kinds.items(), key=lambda item: -item[1])
-        some = [f"{name} {count / n:.1%}" for name, count in ordered[:MOST_NAMES] if count]
-        rest = sum(count > 0 for _, count in ordered[MOST_NAMES:])
-        lines.append(f"  {n:,} {what}: {', '.join(some)}{f' and {rest} more' if rest else ''}")
+        ordered = {name: count for name, count in sorted(kinds.items(), key=lambda item: -item[1]) if count}
+        lines.append(f"  {max(sum(kinds.values()), 1):,} {what}: {shares_line(ordered, MOST_NAMES)}")
         if none := [name for name, count in kinds.items() if not count]:
             lines.append(f"  none of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
         found = [
