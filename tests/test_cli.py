@@ -184,7 +184,7 @@ def test_version(shell: Shell):
         ("check nowhere", "nowhere: expected a local folder, or the whole model in the hub's cache"),
         ("export nowhere --to onnx", "nowhere: expected a local folder, or the whole model in the hub's cache"),
         ("translate . hello", ".: expected a folder with a model, got an empty one; check the path"),
-        ("demo --to zz", "expected one that CLDR knows, got 'zz'"),
+        ("demo --to zz", "expected one that CLDR knows well, got 'zz'"),
     ],
 )
 def test_a_mistake_is_one_line(shell: Shell, line: str, says: str):

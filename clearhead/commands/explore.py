@@ -15,12 +15,12 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import checkpoint_named
 from clearhead.explorer.answering.opened import UNNAMED
 from clearhead.explorer.export.page import Format, rounded_model, write
-from clearhead.explorer.hosting.serving import serving
+from clearhead.explorer.hosting.server import serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.machine.device import keep_freed_memory
 from clearhead.web import listen
-from clearhead.web.browser import open_browser
+from clearhead.web.page import open_browser
 
 
 def explore_command(

@@ -15,11 +15,10 @@ from clearhead.commands.use import load_draft
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.machine.device import keep_freed_memory
+from clearhead.serve.batches import Predictor, Translator
 from clearhead.serve.engine import Engine
-from clearhead.serve.predictions import Predictor
 from clearhead.serve.server import Routes, application
 from clearhead.serve.service import ROUTES, Service
-from clearhead.serve.translations import Translator
 from clearhead.web import LOOPBACK, answering, listen, wait
 
 KEY = "CLEARHEAD_API_KEY"

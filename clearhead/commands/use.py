@@ -82,8 +82,8 @@ def check_page(page: Path, *, rounds: str) -> None:
 
 def write_page(model: Model, name: str, shown: Sequence[tuple[str, tuple[int, ...]]], page: Path) -> None:
     """Writes texts and their translations as the explorer's file, and prints where it is."""
-    from clearhead.explorer.answering.requests import RunRequest
-    from clearhead.explorer.export.translations import export_translations
+    from clearhead.explorer.answering.questions import RunRequest
+    from clearhead.explorer.export.page import export_translations
     from clearhead.explorer.session import Session
 
     runs = [RunRequest(text=text, written=list(tokens)) for text, tokens in shown]

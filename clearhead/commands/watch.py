@@ -11,8 +11,7 @@ from clearhead.live.server import serving
 from clearhead.live.state import Watched
 from clearhead.storage.run_files import METRICS, OWNER, RECIPE
 from clearhead.web import listen
-from clearhead.web.browser import open_browser
-from clearhead.web.page import Server
+from clearhead.web.page import Server, open_browser
 
 
 def watch_command(folder: Path, *, port: int, browser: bool) -> None:

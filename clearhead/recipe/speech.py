@@ -1,5 +1,8 @@
 """The tokens with which a decoder begins to write what a sound says. Imports no torch."""
 
+import json
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -10,6 +13,12 @@ from clearhead.errors import UserError
 TokenId = Annotated[int, Field(ge=0, le=2**32)]
 SpeechTask = Literal["transcribe", "translate"]
 ENGLISH = "en"
+
+
+@cache
+def language_names() -> dict[str, str]:
+    """The English name of each language, by its code. tools/demo_locales.py writes them from CLDR."""
+    return json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
 
 
 class SpeechTokens(Config):
@@ -60,9 +69,7 @@ class SpeechTokens(Config):
 
     def code(self, name: str) -> str:
         """The code of a language given by its code or its English name. Raises UserError for one without a token."""
-        from babel import Locale
-
-        english, wanted = Locale("en").languages, name.lower()
+        english, wanted = language_names(), name.lower()
         for code in self.languages:
             if wanted in (code, english.get(code, "").lower()):
                 return code

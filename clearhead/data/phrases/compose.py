@@ -4,20 +4,17 @@ import difflib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-from babel import Locale, UnknownLocaleError, localedata
-
-from clearhead.data.phrases.cldr import read_locale
 from clearhead.data.phrases.draft import Draft, Phrase
-from clearhead.data.phrases.inventory import AT_LEAST, ORDINAL_FIRST
-from clearhead.data.phrases.locale_text import LocaleText
+from clearhead.data.phrases.locale_text import LocaleText, catalog, read_locale
 from clearhead.data.phrases.templates import SHAPES, Composer, Stock
-from clearhead.data.phrases.tree import Untranslated
 from clearhead.errors import UserError
+from clearhead.recipe.speech import language_names
 
 KINDS: tuple[str, ...] = tuple(SHAPES)
 _WORKING = "fr, de, es, ja"
+_ORDINAL_FIRST = ("fr", "it", "pt", "ca", "oc", "br")
+"""Languages that write the first of a month as an ordinal ("1er mai"), which CLDR's patterns cannot express."""
 _TRIES = 30
 """Maximum draws per wanted phrase before a kind counts as exhausted."""
 
@@ -38,9 +35,9 @@ def compose(locale: str, *, n_train: int = 20000, n_valid: int = 500, n_test: in
     """The corpus of (`locale`, `seed`): every kind equally often in every split, one target for each source.
 
     On both sides typographic spaces become plain spaces and direction marks are dropped.
-    Raises `UserError` if CLDR does not know the locale, or has too few names of its own for it.
+    Raises UserError for a locale of which CLDR knows nothing or too little.
     """
-    source, target = _english(), _target(locale)
+    source, target = read_locale("en"), _target(locale)
     stock = _stock(source, target)
     wanted = {"test": n_test, "valid": n_valid, "train": n_train}
     splits: dict[str, list[Phrase]] = {split: [] for split in wanted}
@@ -95,34 +92,22 @@ def _distinct(
     return phrases
 
 
-@lru_cache(maxsize=1)
-def _english() -> LocaleText:
-    return read_locale(Locale("en"))
-
-
 def _target(locale: str) -> LocaleText:
-    try:
-        parsed = Locale.parse(locale.strip().replace("-", "_"))
-    except (UnknownLocaleError, ValueError, TypeError):
-        hint = ", ".join(dict.fromkeys([*_near(locale), *_WORKING.split(", ")]))
-        raise UserError(f"locale: expected one that CLDR knows, got {locale!r}; try {hint}") from None
-    if parsed.language == "en":
+    given, known = locale.strip().replace("-", "_"), catalog()
+    tags = {tag.casefold(): tag for tag in known["locales"]}
+    tags |= {name.casefold(): tag for name, tag in known["aliases"].items()}
+    tag = tags.get(given.casefold())
+    if given.casefold().split("_")[0] == "en":
         raise UserError(f"locale: expected a language other than English, got {locale!r}; try {_WORKING}")
-    try:
-        return read_locale(parsed)
-    except (Untranslated, KeyError) as error:
-        missing = error.args[0] if isinstance(error, Untranslated) else "some of its patterns"
-        raise UserError(
-            f"locale: expected a full locale, got {locale!r}, for which CLDR lacks {missing}; try {_WORKING}"
-        ) from None
-
-
-def _near(locale: str) -> list[str]:
-    """Locales whose code or English language name resembles `locale`."""
-    tags = localedata.locale_identifiers()
-    languages = {name.casefold(): tag for tag, name in Locale("en").languages.items() if tag in tags}
-    names = difflib.get_close_matches(locale.casefold(), languages, n=2, cutoff=0.8)
-    return [languages[name] for name in names] or difflib.get_close_matches(locale.replace("-", "_"), tags, n=3)
+    if tag is None:
+        languages = {
+            name.casefold(): language for language, name in language_names().items() if language in known["locales"]
+        }
+        names = difflib.get_close_matches(locale.casefold(), languages, n=2, cutoff=0.8)
+        near = [languages[name] for name in names] or difflib.get_close_matches(given, known["locales"], n=3)
+        hint = ", ".join(dict.fromkeys([*near, *_WORKING.split(", ")]))
+        raise UserError(f"locale: expected one that CLDR knows well, got {locale!r}; try {hint}")
+    return read_locale(tag)
 
 
 def _stock(source: LocaleText, target: LocaleText) -> Stock:
@@ -140,13 +125,7 @@ def _stock(source: LocaleText, target: LocaleText) -> Stock:
     ids["unit"] = tuple(key[5:] for key in counted if key.startswith("unit:"))
     ids["relative"] = tuple(key for key in counted if key.startswith(("in:", "ago:")))
     ids["symbol"] = tuple(code for code in source.signs if code in target.signs)
-    for role, least in AT_LEAST.items():
-        if len(ids[role]) < least:
-            raise UserError(
-                f"locale: expected at least {least} {role} names, got {len(ids[role])} in {target.tag!r}; "
-                f"try {_WORKING}"
-            )
-    first_days = target.tag.split("_")[0] not in ORDINAL_FIRST
+    first_days = target.tag.split("_")[0] not in _ORDINAL_FIRST
     ranges = all("from month" in side.dates for side in (source, target))
     return Stock(ids, first_days=first_days, month_ranges=ranges)
 

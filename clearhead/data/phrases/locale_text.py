@@ -1,13 +1,21 @@
 """One locale's names, dates, numbers and counted things, always as tagged parts.
 
 A part is `(key, text)`. The key names a slot that the other language also has ("month", "number", "unit"). It is
-empty for the pattern's own words and punctuation.
+empty for the pattern's own words and punctuation. `locales.json.xz` holds the names and patterns of CLDR; tools/
+demo_locales.py writes it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import lzma
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from clearhead.recipe import merge
 
 Part = tuple[str, str]
 Parts = tuple[Part, ...]
@@ -34,7 +42,8 @@ class LocaleText:
     decimal: str
     group: str
     digits: Mapping[int, str]
-    plural: Callable[[Decimal], str]
+    plural: Mapping[str, str]
+    """CLDR's rule of each plural form but "other"."""
     _forms: dict[str, str] = field(default_factory=dict)
 
     def number(self, value: str) -> str:
@@ -47,7 +56,7 @@ class LocaleText:
     def quantity(self, key: str, value: str) -> Parts:
         """A counted thing, in the pattern of the plural form that `value` takes."""
         if value not in self._forms:
-            self._forms[value] = self.plural(Decimal(value))
+            self._forms[value] = plural_form(self.plural, value)
         forms = self.quantities[key]
         parts = forms.get(self._forms[value]) or forms["other"]
         return tuple((k, self.number(value) if k == "number" else text) for k, text in parts)
@@ -77,3 +86,77 @@ class LocaleText:
 
 _SLOTS = {"y": "year", "M": "month", "L": "month", "d": "day", "E": "weekday", "c": "weekday", "Q": "quarter"}
 _SLOTS |= {"q": "quarter", "H": "hour24", "k": "hour24", "h": "hour12", "K": "hour12", "m": "minute", "a": "period"}
+
+
+@cache
+def catalog() -> dict[str, Any]:
+    """`locales` by tag, each by what it does not share with the one it is `like`; `aliases` of tags; and `cents`, the
+    currencies with two decimals.
+    """
+    content = lzma.decompress(Path(__file__).with_name("locales.json.xz").read_bytes())
+    return json.loads(content)
+
+
+@cache
+def read_locale(tag: str) -> LocaleText:
+    """The text of a locale of the catalog."""
+    texts = _texts(tag)
+    calendar = texts["calendar"]
+    alone = {"month": calendar["LLLL"], "weekday": calendar["cccc"]}
+    return LocaleText(
+        tag=tag,
+        names=texts["names"] | {role: {str(i): word for i, word in enumerate(words)} for role, words in alone.items()},
+        calendar=calendar,
+        dates=_parts(texts["dates"]),
+        joins=_parts(texts["joins"]),
+        quantities={key: _parts(forms) for key, forms in texts["quantities"].items()},
+        signs=_parts(texts["signs"]),
+        decimal=texts["decimal"],
+        group=texts["group"],
+        digits={ord("0") + n: chr(ord(texts["zero"]) + n) for n in range(10)},
+        plural=texts["plural"],
+    )
+
+
+def _texts(tag: str) -> dict[str, Any]:
+    own = dict(catalog()["locales"][tag])
+    return _without_none(merge(_texts(own.pop("like")), own)) if "like" in own else own
+
+
+def _without_none(tables: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in tables.items() if value is not None}
+    return {key: _without_none(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+_PART = re.compile(r"\{(\w+):([^}]*)\}|([^{]+)")
+
+
+def _parts(patterns: Mapping[str, str]) -> dict[str, Parts]:
+    """`{number:} {unit:hours}` as parts."""
+    return {
+        name: tuple((match[1] or "", match[2] if match[1] else match[3]) for match in _PART.finditer(pattern))
+        for name, pattern in patterns.items()
+    }
+
+
+_CONDITION = re.compile(r"(\w)(?: mod (\d+))? (not )?in (.+)")
+
+
+def plural_form(rules: Mapping[str, str], value: str) -> str:
+    """The plural form of a number that is written without exponent, such as "3.5"   (Unicode TS 35, part 3, 5.1)"""
+    whole, _, decimals = value.partition(".")
+    operands = {"n": float(value), "i": int(whole), "v": len(decimals), "f": int(decimals or 0), "e": 0}
+    operands["t"] = int(decimals.rstrip("0") or 0)
+
+    def holds(condition: str) -> bool:
+        match = _CONDITION.fullmatch(condition)
+        assert match is not None, condition
+        number = operands[match[1]] % int(match[2]) if match[2] else operands[match[1]]
+        ranges = (each.partition("..") for each in match[4].split(","))
+        is_in = any(int(low) <= number <= int(high or low) for low, _, high in ranges) and number == int(number)
+        return is_in is not bool(match[3])
+
+    for form, rule in rules.items():
+        if any(all(map(holds, each.split(" and "))) for each in rule.split(" or ")):
+            return form
+    return "other"

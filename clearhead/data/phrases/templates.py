@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from babel.numbers import get_currency_precision
-
 from clearhead.data.phrases.draft import Draft, Fragment
-from clearhead.data.phrases.locale_text import LocaleText, Parts
+from clearhead.data.phrases.locale_text import LocaleText, Parts, catalog
 
 _FIRST_DAY = date(1900, 1, 1)
 _N_DAYS = (date(2099, 12, 31) - _FIRST_DAY).days
@@ -101,7 +99,7 @@ class Composer:
             draw = 1.0  # otherwise the singular would be rare
         if draw < 0.1:
             value = f"{self._rng.randint(100, 999)}00"
-        elif draw < 0.3 and get_currency_precision(code) == 2:
+        elif draw < 0.3 and code in catalog()["cents"]:
             value = self._cents()
         return self._quantity(f"currency:{code}", value)
 
@@ -110,7 +108,7 @@ class Composer:
         return f"{self._rng.randint(1, 99)}.{cents:02d}"
 
     def _signed(self, code: str) -> Fragment:
-        value = self._cents() if get_currency_precision(code) == 2 else str(self._rng.randint(1, 999))
+        value = self._cents() if code in catalog()["cents"] else str(self._rng.randint(1, 999))
         return self._leaf(lambda side: side.sign(code, value))
 
     def _months(self) -> Fragment:
