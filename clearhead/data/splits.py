@@ -5,6 +5,7 @@ A split of files is read again at each iteration and never held in memory as a w
 
 import hashlib
 import heapq
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -273,12 +274,12 @@ def shares_line(counts: Mapping[str, int], most: int) -> str:
     return some + (f" and {len(counts) - most} more" if len(counts) > most else "")
 
 
-class ReportedSplit(Protocol):
+class ReportedSplit(Config):
     """The counts of a split."""
 
+    @abstractmethod
     def lines(self, limit: int) -> list[str]:
         """The findings as text; `limit` is the most tokens of an example."""
-        ...
 
 
 S = TypeVar("S", bound=ReportedSplit)

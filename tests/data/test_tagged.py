@@ -11,14 +11,15 @@ from clearhead.tasks.tagging.data import (
     SCHEMES,
     Span,
     TaggedSentence,
-    checked,
+    changes_in,
     is_conll,
-    normalized,
+    normalize,
     read_conll,
     read_tagged,
     scheme_of,
     spans_of,
     tags_in,
+    with_begins,
     wrong_places,
 )
 from clearhead.tasks.tagging.ids import WordIds, pieces_of
@@ -134,10 +135,10 @@ def test_the_spans_of_every_scheme(tags: str):
 def test_an_inner_tag_that_begins_a_span_is_read_as_its_first():
     """IOB1 uses B- only between two spans of one kind."""
     tags = "I-x I-x B-x O I-y I-x".split()
-    assert normalized(tags) == "B-x I-x B-x O B-y B-x".split()
-    (found,), told = checked([TaggedSentence(("w",) * 6, tuple(tags), "f", tuple(range(9, 15)))], SCHEMES["bio"])
-    assert found.tags == tuple(normalized(tags))
-    assert told == ["3 tags I- that begin a span are read as B-, such as in the sentence at f:9"]
+    assert with_begins(tags) == "B-x I-x B-x O B-y B-x".split()
+    (found,) = normalize([TaggedSentence(("w",) * 6, tuple(tags), "f", tuple(range(9, 15)))], SCHEMES["bio"])
+    assert found.tags == tuple(with_begins(tags))
+    assert [*changes_in([[found]])] == ["3 tags I- that begin a span are read as B-, such as in the sentence at f:9"]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_an_inner_tag_that_begins_a_span_is_read_as_its_first():
 def test_other_tags_out_of_place_are_told(tags: str, told: str):
     row = TaggedSentence(("w",) * len(tags.split()), tuple(tags.split()), "f", (1, 2))
     with pytest.raises(UserError) as error:
-        checked([row], SCHEMES["iobes"])
+        normalize([row], SCHEMES["iobes"])
     remedy = "" if "mend" in told else "; mend it, or the tags E- and S- elsewhere if the others are BIO"
     assert str(error.value) == told + remedy
 

@@ -18,8 +18,8 @@ from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Words
 from clearhead.runs import resume, start
-from clearhead.tasks.chat.data import TEMPLATE, Conversation, Turns, split_where_rewritten, with_roles, with_template
-from clearhead.tasks.chat.task import Answers, Chat
+from clearhead.tasks.chat.data import TEMPLATE, Conversation, Turns, cut_where_rewritten, with_roles, with_template
+from clearhead.tasks.chat.task import Chat
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
 from clearhead.text.tokenizers import Tokenizer
@@ -54,8 +54,9 @@ def tokenizer_of(config: TokenizerConfig) -> Tokenizer:
 
 def task_of(*, length: int = 48) -> Chat:
     tokenizer, data = tokenizer_of(Words()), conversations()
-    found = Answers.of(data, [Turns.of(one, tokenizer) for one in data], limit=length)
-    return Chat(tokenizer, found, found, length=length, max_tokens=4 * length, generation=GENERATION)
+    task = Chat(tokenizer, length=length, max_tokens=4 * length, generation=GENERATION)
+    task.train = task.valid = task.encode(data)
+    return task
 
 
 def network_of(task: Chat, name: str = "nano") -> Transformer:
@@ -234,13 +235,13 @@ def test_a_template_that_rewrites_earlier_messages_teaches_one_answer_at_a_time(
     one = Conversation(tuple(messages("one", "eins", "two", "zwei")), "x:1")
     with pytest.raises(UserError, match=r"^x:1: expected a chat template that adds message after message, got"):
         Turns.of(one, tokenizer)
-    cut = split_where_rewritten({"train": [one, Conversation(tuple(messages("one")), "x:2")]}, tokenizer)["train"]
+    cut = cut_where_rewritten([one, Conversation(tuple(messages("one")), "x:2")], tokenizer)
     assert [(part.where, len(part.messages)) for part in cut] == [("x:1", 2), ("x:1", 4), ("x:2", 1)]
     for part, said in zip(cut, ("five eins<eos>", "five zwei<eos>", ""), strict=True):
         turns = Turns.of(part, tokenizer)
         assert tokenizer.library.decode(turns.ids[turns.is_answer].tolist(), skip_special_tokens=False) == said
     plain = tokenizer_of(Words())
-    assert split_where_rewritten({"train": [one]}, plain) == {"train": [one]}
+    assert cut_where_rewritten([one], plain) == [one]
 
 
 def test_a_network_that_cannot_do_it_is_told():

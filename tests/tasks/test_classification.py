@@ -19,7 +19,7 @@ from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
-from clearhead.tasks.classification.data import Labelled, LabelledText
+from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import validate
 from clearhead.text.tokenizers import Tokenizer
@@ -70,9 +70,11 @@ def task_of(problem_type: Any, *, packed: bool = True) -> Classification:
         PROBLEMS[2]: lambda i: (str(i / 4),),
     }
     examples = [LabelledText((text,), values[problem_type](i), f"x:{i}") for i, text in enumerate(texts)]
-    data = Labelled.of(examples, tokenizer, 64)
     labels = ("grade",) if problem_type == "regression" else ("a", "b", "c")
-    return Classification(tokenizer, data, data, labels=labels, problem_type=problem_type, max_tokens=96, packed=packed)
+    about = {"problem_type": problem_type, "limit": 64, "max_tokens": 96, "packed": packed}
+    task = Classification(tokenizer, labels=labels, **about)
+    task.train = task.valid = task.encode(examples)
+    return task
 
 
 def network_of(task: Classification, name: str = "classifier") -> Transformer:
@@ -129,7 +131,7 @@ def test_scores_do_not_depend_on_the_other_texts_of_a_batch(problem_type: Any):
     outputs = task.evaluate(network).outputs
     for i in (0, 5, len(outputs) - 1):
         one = task.train.examples[i : i + 1]
-        assert task.measure(network, Labelled.of(one, task.tokenizer, 64)).outputs == outputs[i : i + 1]
+        assert task.score(network, task.encode(one)).outputs == outputs[i : i + 1]
 
 
 # --- a run -------------------------------------------------------------------------------------------------------
@@ -285,6 +287,6 @@ def test_a_model_without_labels_is_told():
     task = task_of("single_label_classification")
     base = Transformer(architecture(ModelChoice(preset="nano", stacks={**SMALL}), 99))
     with pytest.raises(UserError, match=r"^model: expected a classification head, got language; try clearhead train"):
-        list(Classification.predicted(Model(base, task.tokenizer), ["a"]))
+        list(Classification.predict(Model(base, task.tokenizer), ["a"]))
     with pytest.raises(UserError, match=r"^model: expected a network of texts to classify them, got one of pictures"):
         task.fit(preset("vit-tiny"))

@@ -14,8 +14,9 @@ from clearhead.cli import main
 from clearhead.config import ClassificationHead
 from clearhead.errors import UserError
 from clearhead.foundation import under_head
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
-from clearhead.tasks.classification.data import Labelled, LabelledText
+from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import suitable
 from clearhead.tasks.task import Batch
@@ -61,10 +62,11 @@ def task_of(tokenizer: Tokenizer, problem_type: Any) -> Classification:
     examples = [
         LabelledText((text,), own[which], f"x:{i}") for i, (text, own) in enumerate(zip(texts, labels, strict=True))
     ]
-    data, names = Labelled.of(examples, tokenizer, 64), ("n",) if problem_type == "regression" else ("a", "b", "c")
-    return Classification(
-        tokenizer, data, data, labels=names, problem_type=problem_type, max_tokens=128, start=tokenizer.eos_id
-    )
+    names = ("n",) if problem_type == "regression" else ("a", "b", "c")
+    again = GenerationConfig(start_id=tokenizer.eos_id)
+    task = Classification(tokenizer, labels=names, problem_type=problem_type, limit=64, max_tokens=128, again=again)
+    task.train = task.valid = task.encode(examples)
+    return task
 
 
 def loss_of(theirs: Any, batch: Batch) -> Tensor:

@@ -21,7 +21,7 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start
 from clearhead.tasks.question_answering.data import Answer, AnswerColumns, Question, Windows
 from clearhead.tasks.question_answering.scores import exact, f1
-from clearhead.tasks.question_answering.task import Asked, QuestionAnswering, best_of, logits_of, with_pairs
+from clearhead.tasks.question_answering.task import QuestionAnswering, best_of, logits_of, with_pairs
 from clearhead.tasks.registry import suitable, validate
 from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
@@ -70,9 +70,10 @@ def task_of(*, limit: int = 64, packed: bool = True) -> QuestionAnswering:
         for answers in [(Answer(row["answer"], row["context"].index(row["answer"])),) if row["answer"] else ()]
     ]
     texts = [text for row in table for text in (row["question"], row["context"])]
-    asked = Asked.of(questions, with_pairs(Tokenizer.train(texts, Words())), limit=limit, overlap=2)
     tokenizer = with_pairs(Tokenizer.train(texts, Words()))
-    return QuestionAnswering(tokenizer, asked, asked, max_tokens=96, packed=packed)
+    task = QuestionAnswering(tokenizer, limit=limit, overlap=2, max_tokens=96, packed=packed)
+    task.train = task.valid = task.encode(questions)
+    return task
 
 
 def network_of(task: QuestionAnswering, name: str = "classifier") -> Transformer:

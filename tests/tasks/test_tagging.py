@@ -23,7 +23,7 @@ from clearhead.recipe.tokenizers import WordPiece
 from clearhead.runs import start
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.tagging.data import SCHEMES, Span, TaggedSentence, read_tagged
-from clearhead.tasks.tagging.task import Decoder, Tagged, Tagging
+from clearhead.tasks.tagging.task import Decoder, Tagging
 from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
 
@@ -67,9 +67,10 @@ def task_of(*, packed: bool = True, limit: int = 64) -> Tagging:
     rows = sentences()[::3]
     found = [TaggedSentence(*map(tuple, zip(*row, strict=True)), f"x:{i}") for i, row in enumerate(rows)]  # pyrefly: ignore
     tokenizer = Tokenizer.train([one.text for one in found], WordPiece(vocab_size=60))
-    data = Tagged.of(found, tokenizer, limit)
     tags = ("O", "B-person", "I-person", "B-place")
-    return Tagging(tokenizer, data, data, tags=tags, max_tokens=96, packed=packed)
+    task = Tagging(tokenizer, tags=tags, limit=limit, max_tokens=96, packed=packed)
+    task.train = task.valid = task.encode(found)
+    return task
 
 
 def network_of(task: Tagging, name: str = "classifier") -> Transformer:
@@ -237,7 +238,7 @@ def test_long_sentences_are_read_in_parts_and_told():
     task = run.task
     assert isinstance(task, Tagging)
     assert max(task.train.ids.lengths) <= 6
-    found = task.measure(run.network, task.train)
+    found = task.score(run.network, task.train)
     assert found.value("accuracy") <= 1.0
 
 

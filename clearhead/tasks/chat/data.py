@@ -12,8 +12,8 @@ import numpy as np
 from tokenizers import AddedToken
 
 from clearhead.brief import brief
-from clearhead.config import Config
 from clearhead.data.sources import cells_of
+from clearhead.data.splits import ReportedSplit
 from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import SPLITS, HeldOut, HubDataset, Source, Table, share_of
@@ -237,7 +237,7 @@ MOST_NAMED = 5
 """Conversations that are named."""
 
 
-class ChatSplit(Config):
+class ChatSplit(ReportedSplit):
     """One split."""
 
     name: str

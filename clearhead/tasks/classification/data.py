@@ -9,7 +9,7 @@ from clearhead.brief import brief
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.config.heads import ProblemType
 from clearhead.data.sources import cells_of
-from clearhead.data.splits import Repeats, complete_splits, repeats, shares_line
+from clearhead.data.splits import Repeats, ReportedSplit, complete_splits, repeats, shares_line
 from clearhead.data.tables import MISSING, number_of, text_of, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table
@@ -230,7 +230,7 @@ MOST_NAMES = 12
 """Labels that are listed by name."""
 
 
-class LabelledSplit(Repeats):
+class LabelledSplit(Repeats, ReportedSplit):
     """One split."""
 
     name: str

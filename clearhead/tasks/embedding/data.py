@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from clearhead.config import Config
 from clearhead.data.sources import cells_of, rows_of
+from clearhead.data.splits import ReportedSplit
 from clearhead.data.tables import number_of, text_of, written
 from clearhead.errors import UserError
 from clearhead.randomness import key
@@ -115,7 +115,7 @@ def encoded(texts: Sequence[str], tokenizer: Tokenizer, limit: int) -> tuple[lis
     return ids, [len(one) + len(marks) for one in bare]
 
 
-class GroupSplit(Config):
+class GroupSplit(ReportedSplit):
     """One split."""
 
     name: str
