@@ -21,8 +21,9 @@ from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import begin
 from clearhead.tasks.evaluation import Evaluation
+from clearhead.tasks.networks import check_writes
 from clearhead.tasks.registry import validate
-from clearhead.tasks.task import Batch, Task, check_writes, head_loss
+from clearhead.tasks.task import Batch, Task, head_loss
 from clearhead.training.fitting import Fitting
 from clearhead.training.probe import choose
 from clearhead.training.profile import Profile, profile

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.data.sequences import Sequences, Shelf, Writer
+from clearhead.data.sequences import Sequences, Shelf, Writer, lengths_of
 from clearhead.data.sources import Pairs
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.text.special_tokens import Marks, document_marks
@@ -34,6 +34,11 @@ class EncodedPairs:
     def of(cls, text: Pairs, tokenizer: Tokenizer) -> Self:
         """Encodes each side of the pairs in its own language."""
         return cls(text, tokenizer.encode_batch(text.source), tokenizer.encode_batch(text.target, target=True))
+
+    @property
+    def sizes(self) -> list[int]:
+        """The tokens of both sides of each pair."""
+        return (lengths_of(self.source) + lengths_of(self.target)).tolist()
 
     def taken(self, rows: Sequence[int]) -> Self:
         """The pairs with these numbers."""

@@ -24,21 +24,11 @@ from clearhead.recipe.corruption import Corruption, Spans
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.networks import check_fits, total_loss
 from clearhead.tasks.reading import TextReport, bare_text, text_report
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
-from clearhead.tasks.task import (
-    Batch,
-    Files,
-    HeadLoss,
-    Prediction,
-    Prepared,
-    RecipeTask,
-    Trained,
-    check_fits,
-    defaults,
-    total_loss,
-)
+from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
 from clearhead.text.special_tokens import Marks, with_mask_token, with_special
 from clearhead.text.tokenizers import Tokenizer
 

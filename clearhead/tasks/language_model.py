@@ -19,20 +19,10 @@ from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
+from clearhead.tasks.networks import check_decoder, check_fits, losses
 from clearhead.tasks.reading import complete_text, read_as
 from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
-from clearhead.tasks.task import (
-    Batch,
-    Files,
-    HeadLoss,
-    Prediction,
-    Prepared,
-    RecipeTask,
-    Trained,
-    check_decoder,
-    check_fits,
-    losses,
-)
+from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.special_tokens import template_marks
 from clearhead.text.tokenizers import Tokenizer
 

@@ -26,21 +26,10 @@ from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import NO_LIMIT
 from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.networks import check_fits, most_tokens, with_head
 from clearhead.tasks.reading import TextReport, bare_text, count, side_by_side, text_report
 from clearhead.tasks.scores import Score, perplexity
-from clearhead.tasks.task import (
-    Batch,
-    Files,
-    HeadLoss,
-    Prediction,
-    Prepared,
-    RecipeTask,
-    Trained,
-    check_fits,
-    defaults,
-    most_tokens,
-    with_head,
-)
+from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
 from clearhead.text.special_tokens import Marks, continuing, special_ids, template_marks, with_mask
 from clearhead.text.tokenizers import Tokenizer
 

@@ -22,18 +22,9 @@ from clearhead.model import Tokens, Transformer
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
+from clearhead.tasks.networks import check_fits, check_writes, total_loss
 from clearhead.tasks.scores import Score, of_each, perplexity
-from clearhead.tasks.task import (
-    Batch,
-    HeadLoss,
-    Prediction,
-    R,
-    RecipeTask,
-    Trained,
-    check_fits,
-    check_writes,
-    total_loss,
-)
+from clearhead.tasks.task import Batch, HeadLoss, Prediction, R, RecipeTask, Trained
 from clearhead.tasks.text_scores import chrf
 from clearhead.text.special_tokens import source_marks, start_token, target_marks
 from clearhead.text.tokenizers import Tokenizer

@@ -1,4 +1,4 @@
-"""A task is one file: this one counts the vowels of words, and no file of the product knows of it."""
+"""A task with labels of its own: it counts the vowels of words. `tests/examples/test_task.py` has a simpler one."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
-from clearhead.runs import resume, start
+from clearhead.runs import start
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.registry import TASKS, validate
 from clearhead.tasks.scores import Score
@@ -86,11 +86,11 @@ class Vowels(RecipeTask[VowelRecipe]):
         samples = (Sample(valid[0], said[0], str(count(valid[0]))),)
         return Evaluation((Score("accuracy", sum(right) / len(right), unit="0 to 1"),), samples)
 
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         return [*map(len, self.valid)]
 
     @classmethod
-    def prepared(cls, recipe: VowelRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: VowelRecipe, tokenizer: Tokenizer | None) -> Prepared:
         words = {split: read_texts(source) for split, source in recipe.data.sources.items()}
         valid = words.get("valid", words["train"])
         tokenizer = tokenizer or Tokenizer.train(words["train"], recipe.tokenizer)
@@ -101,7 +101,7 @@ class Vowels(RecipeTask[VowelRecipe]):
         )
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: VowelRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         if source is None:
@@ -111,7 +111,7 @@ class Vowels(RecipeTask[VowelRecipe]):
         return cls(model.tokenizer, words, words, max_tokens=1).evaluate(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         for answer in answers(model.network, model.tokenizer, texts):
             yield Prediction(answer, {"vowels": answer})
 
@@ -160,22 +160,6 @@ def losses(events: Iterator[Any]) -> dict[int, float]:
     return {event.step: event.loss for event in events if isinstance(event, Stepped)}
 
 
-def test_trained_evaluated_resumed_and_asked_from_the_command_line(capsys: pytest.CaptureFixture[str]):
-    main(["train", "words.toml", "--text", "words.txt", "--out", "run", "--json"])
-    said = capsys.readouterr()
-    assert json.loads(said.out)["accuracy"] > 0.9
-    assert "use it: clearhead predict run word" in said.err
-    main(["evaluate", "run", "--json"])
-    assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
-    Path("odd.txt").write_text("kamedu\n", encoding="utf-8")
-    main(["evaluate", "run", "--text", "odd.txt"])
-    assert capsys.readouterr().out.rstrip() == "accuracy               1.0000  0 to 1"
-    main(["resume", "run", "--json"])
-    assert json.loads(capsys.readouterr().out)["steps"] == 80
-    main(["predict", "run", "kamedu", "lots"])
-    assert capsys.readouterr().out == "3\n1\n"
-
-
 def test_few_of_many_validation_examples_choose_and_all_judge(capsys: pytest.CaptureFixture[str]):
     few = ["--training.evaluate_examples", "5", "--steps", "20"]
     main(["train", "words.toml", "--text", "words.txt", "--out", "run", "--json", *few])
@@ -194,15 +178,6 @@ def test_few_of_many_validation_examples_choose_and_all_judge(capsys: pytest.Cap
     assert "evaluations:" not in said.err
     assert "step 21  accuracy" in said.err
     assert "best" in next(line for line in said.err.splitlines() if line.startswith("step 21  accuracy"))
-
-
-def test_resumed_as_if_never_stopped():
-    run, _ = start(validate(tables(), where="x"), Path("whole"))
-    whole = losses(train(run))
-    run, _ = start(validate(tables(training=tables()["training"] | {"steps": 3}), where="x"), Path("part"))
-    list(train(run))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses(train(run)) == {step: loss for step, loss in whole.items() if step > 3}
 
 
 def test_a_checkpoint_to_start_from_gets_the_head_of_the_task():

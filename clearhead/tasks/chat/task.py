@@ -34,20 +34,10 @@ from clearhead.tasks.chat.data import (
     write,
 )
 from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.networks import BATCH_TOKENS, check_decoder, check_fits, total_loss
 from clearhead.tasks.reading import complete_text, side_by_side
 from clearhead.tasks.scores import Score, perplexity
-from clearhead.tasks.task import (
-    BATCH_TOKENS,
-    Batch,
-    ExampleTask,
-    Files,
-    HeadLoss,
-    Prediction,
-    Trained,
-    check_decoder,
-    check_fits,
-    total_loss,
-)
+from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 2

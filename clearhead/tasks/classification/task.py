@@ -39,22 +39,17 @@ from clearhead.tasks.classification.data import (
 )
 from clearhead.tasks.classification.scores import accuracy, label_findings, macro_f1, micro_f1, spearman
 from clearhead.tasks.evaluation import Evaluation, Example, worst_samples
-from clearhead.tasks.scores import Score, ScoredRows, mean, scored
-from clearhead.tasks.task import (
+from clearhead.tasks.networks import (
     BATCH_TOKENS,
-    Batch,
-    ExampleTask,
-    Files,
-    Prediction,
-    Trained,
     check_fits,
     check_vocabulary,
     distinct,
     most_tokens,
     outputs_of,
-    texts_of,
     with_head,
 )
+from clearhead.tasks.scores import Score, ScoredRows, mean, scored
+from clearhead.tasks.task import Batch, ExampleTask, Files, Prediction, Trained, texts_of
 from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 

@@ -28,18 +28,9 @@ from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.scores import spearman
 from clearhead.tasks.embedding.data import Group, Groups, GroupSplit, hold_out, read_groups, read_scored
 from clearhead.tasks.evaluation import N_MISTAKES, Evaluation, Sample
+from clearhead.tasks.networks import check_fits, outputs_of, with_head
 from clearhead.tasks.scores import Score, scored
-from clearhead.tasks.task import (
-    Batch,
-    Files,
-    Prediction,
-    Prepared,
-    RecipeTask,
-    Trained,
-    check_fits,
-    outputs_of,
-    with_head,
-)
+from clearhead.tasks.task import Batch, Files, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.tokenizers import Tokenizer
 
 ROWS = 256

@@ -19,6 +19,7 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.evaluation import Evaluation, Example, worst_samples
+from clearhead.tasks.networks import BATCH_TOKENS, check_fits, layers_of, most_tokens, outputs_of, with_head
 from clearhead.tasks.question_answering.data import (
     NO_ANSWER,
     AnswerColumns,
@@ -29,20 +30,7 @@ from clearhead.tasks.question_answering.data import (
 )
 from clearhead.tasks.question_answering.scores import QuestionReport, answer_scores, exact, question_split
 from clearhead.tasks.scores import Score
-from clearhead.tasks.task import (
-    BATCH_TOKENS,
-    Batch,
-    ExampleTask,
-    Files,
-    Pair,
-    Prediction,
-    Trained,
-    check_fits,
-    layers_of,
-    most_tokens,
-    outputs_of,
-    with_head,
-)
+from clearhead.tasks.task import Batch, ExampleTask, Files, Pair, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
 
 USUAL_LENGTH, USUAL_OVERLAP = 384, 128

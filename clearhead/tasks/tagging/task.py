@@ -21,6 +21,7 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.evaluation import N_MISTAKES, Evaluation, Example, Sample
+from clearhead.tasks.networks import BATCH_TOKENS, check_fits, distinct, layers_of, most_tokens, outputs_of, with_head
 from clearhead.tasks.scores import Score, scored
 from clearhead.tasks.tagging.data import (
     OUTSIDE,
@@ -39,21 +40,7 @@ from clearhead.tasks.tagging.data import (
 )
 from clearhead.tasks.tagging.ids import WordIds, Words
 from clearhead.tasks.tagging.scores import TagReport, check_span_scores, share, span_scores, tag_split
-from clearhead.tasks.task import (
-    BATCH_TOKENS,
-    Batch,
-    ExampleTask,
-    Files,
-    HeadLoss,
-    Prediction,
-    Trained,
-    check_fits,
-    distinct,
-    layers_of,
-    most_tokens,
-    outputs_of,
-    with_head,
-)
+from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
 
 USUAL_LENGTH = 512
