@@ -236,10 +236,6 @@ def test_nothing_else_switches_modes():
         "api/variants.py": 1,
         "commands/check.py": 1,  # the reference's model
         "demo/__init__.py": 1,
-        "lab/examples/words.py": 2,
-        "lab/learning.py": 2,  # networks that the lab trains for itself
-        "lab/exercises/networks.py": 1,
-        "lab/walks/chain.py": 1,
         "model/fast/int8.py": 1,
         "model/fast/rounding.py": 1,
         "training/distillation.py": 1,
