@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clearhead.data.samples import EPS, WaveConfig, WaveProcessor
+from clearhead.data.sounds import EPS, WaveConfig, WaveProcessor
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-5, 3e-4, 1e-2, 1.0])

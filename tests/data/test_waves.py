@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clearhead.data.waves import read_wave
+from clearhead.data.sounds import read_wave
 from clearhead.errors import UserError
 
 N = 50
