@@ -149,7 +149,7 @@ LOCK = Turns()
 products.
 """
 KEPT_BYTES = 320 << 20
-"""Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
+"""Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log)."""
 MOST_BYTES = 2 << 30
 """The most bytes that the values of one pass may take."""
 LARGE = 1 << 24

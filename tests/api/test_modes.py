@@ -66,7 +66,7 @@ ELSEWHERE = {
     "explore": "opens the explorer, whose session is below",
     "put_under": "stores a contract",
     "save": "writes files, below",
-    "transcribe": "reads sounds: tests/test_transcribing.py",
+    "transcribe": "reads sounds: tests/api/test_transcribing.py",
 }
 
 
