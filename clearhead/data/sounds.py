@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -214,10 +214,13 @@ def samples_of(sound: object, rate: int, *, where: str) -> tuple[NDArray[np.floa
     return sound.astype(np.float32), rate
 
 
-class Resampler:
+C = TypeVar("C", SoundConfig, "WaveConfig")
+
+
+class Resampler(Generic[C]):
     """Reads sounds at the rate of a model."""
 
-    config: "SoundConfig | WaveConfig"
+    config: C
 
     def read(self, sounds: Sequence[object]) -> list[NDArray[np.float32]]:
         """n for each `Sound`: its samples."""
@@ -230,10 +233,8 @@ class Resampler:
         return samples_of(sound, self.config.sampling_rate, where=where)
 
 
-class SoundProcessor(Resampler):
+class SoundProcessor(Resampler[SoundConfig]):
     """Sounds -> frames b x c in float32, equal to the reference library's."""
-
-    config: SoundConfig
 
     def __init__(self, config: SoundConfig, *, shape: tuple[int, int] | None = None, where: str = "sounds") -> None:
         """`shape` is the number of frames and of bins that the model reads. `where` names the file in errors."""
@@ -348,10 +349,8 @@ def read_wave_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> 
         raise UserError(f"{explain(error, where, schema=schema_of(WaveConfig))}; {ANOTHER}") from None
 
 
-class WaveProcessor(Resampler):
+class WaveProcessor(Resampler[WaveConfig]):
     """Sounds -> their samples in float32, equal to the reference library's for each sound alone."""
-
-    config: WaveConfig
 
     def __init__(self, config: WaveConfig) -> None:
         self.config = config

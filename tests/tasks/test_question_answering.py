@@ -1,10 +1,11 @@
-"""Answers that are parts of a context: the loss, windows, scores, and what users do with SQuAD's files."""
+"""Question answering: losses and updates against the reference library, windows, answers, mistakes."""
 
 import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,9 +20,9 @@ from clearhead.model import Transformer
 from clearhead.recipe.data import SquadFiles
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start
-from clearhead.tasks.question_answering.data import Answer, AnswerColumns, Question, Windows
+from clearhead.tasks.question_answering.data import Answer, AnswerColumns, Question, Window, Windows
 from clearhead.tasks.question_answering.scores import exact, f1
-from clearhead.tasks.question_answering.task import QuestionAnswering, best_of, logits_of, with_pairs
+from clearhead.tasks.question_answering.task import MOST_TOKENS, QuestionAnswering, best_of, logits_of, with_pairs
 from clearhead.tasks.registry import suitable, validate
 from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
@@ -315,3 +316,24 @@ def test_training_windows_of_which_none_holds_an_answer_are_told():
     recipe = {"task": "question_answering", "data": data, "model": model, "tokenizer": {"kind": "words"}}
     with pytest.raises(UserError, match=r"train\.jsonl:1: expected a window that holds an answer, got none"):
         start(validate(recipe | {"training": {"steps": 1}}, where="x"), Path("run"))
+
+
+N, START = 40, 2
+
+
+@pytest.mark.parametrize(
+    ("first", "lasts", "right"),
+    [
+        (7, {3: 5.0, 9: 1.0}, 9),  # None ends before it begins,
+        (1, {1 + MOST_TOKENS: 5.0, MOST_TOKENS: 1.0}, MOST_TOKENS),  # and none is longer than it may be.
+    ],
+)
+def test_the_best_of_the_spans_that_can_be(first: int, lasts: dict[int, float], right: int):
+    logits = np.zeros((START + N, 2))
+    logits[0] = -9.0  # no answer
+    logits[START + first, 0] = 5.0
+    for last, value in lasts.items():
+        logits[START + last, 1] = value
+    places = [(10 * i, 10 * i + 9) for i in range(N)]
+    [found] = best_of(Windows([Window(0, [0] * (START + N), [0] * (START + N), START, places)], 1), [logits])
+    assert (found.start, found.end, found.score) == (10 * first, 10 * right + 9, 6.0)
