@@ -98,7 +98,7 @@ def test_few_pairs_are_candidates_of_each_other_alone():
     rows = [1, 2, 5, 11]
     alone = embedding.task_of([embedding.TRIPLES[i] for i in rows])
     assert evaluated(task, network, rows).scores == evaluated(alone, network, None).scores
-    assert task.valid.taken(rows).lengths == alone.valid.lengths
+    assert task.valid.take(rows).lengths == alone.valid.lengths
 
 
 @pytest.mark.parametrize(

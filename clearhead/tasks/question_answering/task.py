@@ -73,9 +73,9 @@ class Asked:
     questions: Sequence[Question]
     data: Windows
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    def take(self, rows: Sequence[int]) -> Self:
         """The questions with these numbers."""
-        return type(self)([self.questions[i] for i in rows], self.data.taken(rows))
+        return type(self)([self.questions[i] for i in rows], self.data.take(rows))
 
     @property
     def sizes(self) -> list[int]:

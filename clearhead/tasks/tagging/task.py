@@ -78,9 +78,9 @@ class Tagged:
     sentences: Sequence[TaggedSentence]
     ids: WordIds
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    def take(self, rows: Sequence[int]) -> Self:
         """The sentences with these numbers."""
-        return type(self)([self.sentences[i] for i in rows], self.ids.taken(rows))
+        return type(self)([self.sentences[i] for i in rows], self.ids.take(rows))
 
     @property
     def sizes(self) -> list[int]:
