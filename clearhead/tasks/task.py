@@ -326,6 +326,23 @@ E = TypeVar("E")
 D = TypeVar("D", bound=Rows)
 
 
+@dataclass(frozen=True)
+class EncodedExamples(Generic[E, D]):
+    """Examples, and what the network reads of them."""
+
+    examples: Sequence[E]
+    inputs: D
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        return type(self)([self.examples[i] for i in rows], self.inputs.take(rows))
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each example."""
+        return self.inputs.sizes
+
+
 class ExampleTask(RecipeTask[R], Generic[R, E, D]):
     """A task whose examples E are read and encoded in memory, as D.
 

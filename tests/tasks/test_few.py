@@ -40,7 +40,7 @@ MAKERS: dict[str, tuple[Callable[[], Any], str, Callable[[Any, Sequence[int]], f
     "tagging": (
         lambda: tagging.task_of(limit=6),
         "classifier",
-        lambda task, r: sum(len(task.valid.sentences[i].words) for i in r),
+        lambda task, r: sum(len(task.valid.examples[i].words) for i in r),
     ),
     "answers": (lambda: answers.task_of(limit=14), "classifier", lambda _, r: len(r)),
     "images": (images.task_of, "image-classifier", lambda _, r: len(r)),
