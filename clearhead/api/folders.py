@@ -33,8 +33,7 @@ from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
-    from clearhead.data.samples import WaveProcessor
-    from clearhead.data.sounds import SoundProcessor
+    from clearhead.data.sounds import SoundProcessor, WaveProcessor
 
 _log = logging.getLogger("clearhead")
 
@@ -197,9 +196,9 @@ def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | WaveProces
     """The sound processor of this model, if it reads sounds and the folder has one."""
     path, reads = folder / PREPROCESSOR, config.first.input
     if path.is_file() and isinstance(reads, WaveInput):
-        from clearhead.data import samples
+        from clearhead.data.sounds import WaveProcessor, read_wave_preprocessor
 
-        return samples.WaveProcessor(samples.read_preprocessor(read_json(path), where=str(path)))
+        return WaveProcessor(read_wave_preprocessor(read_json(path), where=str(path)))
     if not path.is_file() or not isinstance(reads, FrameInput):
         return None
     from clearhead.data.sounds import SoundProcessor, read_preprocessor

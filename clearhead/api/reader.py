@@ -27,8 +27,7 @@ from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor, Picture
-    from clearhead.data.samples import WaveProcessor
-    from clearhead.data.sounds import SoundProcessor
+    from clearhead.data.sounds import SoundProcessor, WaveProcessor
 
 Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 Input: TypeAlias = "str | Picture"

@@ -40,7 +40,7 @@ class EncodedPairs:
         """The tokens of both sides of each pair."""
         return (lengths_of(self.source) + lengths_of(self.target)).tolist()
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    def take(self, rows: Sequence[int]) -> Self:
         """The pairs with these numbers."""
         text = Pairs([self.text.source[i] for i in rows], [self.text.target[i] for i in rows])
         return type(self)(text, [self.source[i] for i in rows], [self.target[i] for i in rows])

@@ -25,7 +25,7 @@ from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.networks import check_fits, total_loss
-from clearhead.tasks.reading import TextReport, bare_text, text_report
+from clearhead.tasks.reading import TextReport, measured_text, text_report
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
@@ -346,7 +346,7 @@ class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
         cls, model: Trained, recipe: DenoisingRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         data = defaults(cls.recipe, model) if recipe is None else recipe.data
-        text = bare_text(model, source, data, data.held_out)
+        text = measured_text(model, source, data, Marks()).ids
         both = {"corruption": data.corruption, "generation": searching(model.generation, {})}
         return cls(model.tokenizer, text, text, length=data.length, max_tokens=4096, **both).evaluate(model.network)
 

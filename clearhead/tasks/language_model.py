@@ -1,6 +1,6 @@
 """Language modelling: the next token of a text (Radford et al. 2019)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,8 +10,6 @@ from clearhead.config import ModelConfig
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import encoded_text
 from clearhead.data.encoded import EncodedText
-from clearhead.data.sources import read_texts
-from clearhead.data.splits import text_splits
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
@@ -20,7 +18,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
 from clearhead.tasks.networks import check_decoder, check_fits, losses
-from clearhead.tasks.reading import complete_text, read_as
+from clearhead.tasks.reading import complete_text, measured_text, read_as
 from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.special_tokens import template_marks
@@ -141,16 +139,8 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
     def measure(
         cls, model: Trained, recipe: LanguageRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
-        documents: Iterable[Iterable[str]]
-        if source is not None:
-            documents = [[text] for text in read_texts(source)]
-            running = len(documents) == 1
-            length = model.network.config.output.max_length or 256
-        else:
-            assert recipe is not None
-            train, documents = text_splits(recipe.data, recipe.data.held_out)
-            running, length = train.n_documents == 1, recipe.data.length
-        text = EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation)
+        length = recipe.data.length if source is None and recipe else model.network.config.output.max_length or 256
+        text = measured_text(model, source, None if recipe is None else recipe.data)
         task = cls(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
         return task.evaluate_windows(model.network)
 

@@ -27,7 +27,7 @@ from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import NO_LIMIT
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.networks import check_fits, most_tokens, with_head
-from clearhead.tasks.reading import TextReport, bare_text, count, side_by_side, text_report
+from clearhead.tasks.reading import TextReport, count, measured_text, side_by_side, text_report
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
 from clearhead.text.special_tokens import Marks, continuing, special_ids, template_marks, with_mask
@@ -325,7 +325,7 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
         cls, model: Trained, recipe: MaskedRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         data = defaults(cls.recipe, model) if recipe is None else recipe.data
-        text = bare_text(model, source, data, data.held_out)
+        text = measured_text(model, source, data, Marks()).ids
         length = min(data.length, most_tokens(model, data.length))
         both = {"masked": data.masked, "whole_words": data.whole_words}
         return cls(model.tokenizer, text, text, length=length, max_tokens=length, **both).evaluate(model.network)

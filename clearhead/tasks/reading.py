@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
 from clearhead.randomness import key
-from clearhead.recipe.data import Data, HeldOut, Source
+from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.task import Batch, Trained
 from clearhead.text.special_tokens import Marks, template_marks
@@ -145,17 +146,22 @@ def read_as(text: EncodedText, length: int, tokenizer: Tokenizer, *, name: str) 
     return Documents(text.ids, length)
 
 
-def bare_text(model: Trained, source: Source | None, data: Data, held_out: HeldOut) -> Sequences:
-    """The ids of a source's texts without marks; if it is None, of the texts that `data` hold out."""
+def measured_text(model: Trained, source: Source | None, data: Any, marks: Marks | None = None) -> EncodedText:
+    """The texts of a source as a model reads them; if it is None, those that `data` hold out.
+
+    `marks` replace those that usually surround each.
+    """
     documents: Iterable[Iterable[str]]
     if source is not None:
         documents = [[text] for text in read_texts(source)]
         running = len(documents) == 1
     else:
-        train, documents = text_splits(data, held_out)
+        train, documents = text_splits(data, data.held_out)
         running = train.n_documents == 1
-    return EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation, marks=Marks()).ids
+    return EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation, marks=marks)
 
+
+# --- the report ---------------------------------------------------------------------------------------------------
 
 BLOCK = 1 << 20
 """Ids that are read at once."""

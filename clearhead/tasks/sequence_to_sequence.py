@@ -121,7 +121,7 @@ class PairTask(HeadLoss, RecipeTask[R]):
         return self.pairs.lengths(self.valid.source, self.valid.target).sum(axis=1).tolist()
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.score(network, self.valid if self.few is None else self.valid.taken(self.few.rows))
+        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
 
     def score(self, network: Transformer, pairs: EncodedPairs) -> Evaluation:
         """Writes an output for each source, and measures the outputs and the perplexity of the targets."""

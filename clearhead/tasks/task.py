@@ -312,7 +312,7 @@ class HeadLoss(Task, ABC):
 class Rows(Protocol):
     """Encoded examples, of which some can be taken by their numbers."""
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    def take(self, rows: Sequence[int]) -> Self:
         """The examples with these numbers."""
         ...
 
@@ -324,6 +324,23 @@ class Rows(Protocol):
 
 E = TypeVar("E")
 D = TypeVar("D", bound=Rows)
+
+
+@dataclass(frozen=True)
+class EncodedExamples(Generic[E, D]):
+    """Examples, and what the network reads of them."""
+
+    examples: Sequence[E]
+    inputs: D
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        return type(self)([self.examples[i] for i in rows], self.inputs.take(rows))
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each example."""
+        return self.inputs.sizes
 
 
 class ExampleTask(RecipeTask[R], Generic[R, E, D]):
@@ -381,7 +398,7 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         """The texts of an example, which its fingerprint is made of."""
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.score(network, self.valid if self.few is None else self.valid.taken(self.few.rows))
+        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
 
     def sizes(self) -> Sequence[int]:
         return self.valid.sizes

@@ -79,7 +79,7 @@ class Sorting(HeadLoss, ExampleTask[SortingRecipe, str, EncodedPairs]):
         return self.pairs.plan(self.train, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
-        some = self.train.taken(examples)
+        some = self.train.take(examples)
         return self.pairs.batch(some.source, some.target)
 
     @classmethod

@@ -21,8 +21,8 @@ from PIL import Image
 from clearhead.api import load
 from clearhead.checkpoints.weights import legacy
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
+from clearhead.data.sounds import read_wave
 from clearhead.data.sources import read_texts
-from clearhead.data.waves import read_wave
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import ByteBPE, Words

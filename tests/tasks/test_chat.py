@@ -17,16 +17,16 @@ from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Words
-from clearhead.runs import resume, start
+from clearhead.runs import start
 from clearhead.tasks.chat.data import TEMPLATE, Conversation, Turns, cut_where_rewritten, with_roles, with_template
 from clearhead.tasks.chat.task import Chat
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, require_equal_updates
+from tests.tasks.updates import check_resumed
 from tests.text.test_chat import TEMPLATES
-from tests.training.tiny import GENERATION, losses, number_pairs
+from tests.training.tiny import GENERATION, number_pairs
 
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 PAIRS = number_pairs(16)
@@ -184,10 +184,7 @@ def test_from_conversations_to_answers(capsys: pytest.CaptureFixture[str]):
 
 
 def test_resumed_as_if_never_stopped():
-    whole = losses([*train(start(validate(tables(), where="x"), Path("whole"))[0])])
-    list(train(start(validate(tables(steps=3), where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
+    check_resumed(tables())
 
 
 # --- mistakes ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.tokenizers import Words
-from clearhead.runs import resume, start
+from clearhead.runs import start
 from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import validate
@@ -169,13 +169,6 @@ def test_from_a_table_to_predictions(capsys: pytest.CaptureFixture[str]):
     assert said.startswith("accuracy ")
     assert "worst mistakes:" in said
     assert "other.csv:3: the pear and the plum" in said
-
-
-def test_resumed_as_if_never_stopped():
-    whole = losses([*train(start(validate(tables(), where="x"), Path("whole"))[0])])
-    list(train(start(validate(tables(steps=3), where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
 
 
 def test_a_checkpoint_gets_a_new_head_unless_its_labels_are_the_same():

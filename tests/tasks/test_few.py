@@ -40,7 +40,7 @@ MAKERS: dict[str, tuple[Callable[[], Any], str, Callable[[Any, Sequence[int]], f
     "tagging": (
         lambda: tagging.task_of(limit=6),
         "classifier",
-        lambda task, r: sum(len(task.valid.sentences[i].words) for i in r),
+        lambda task, r: sum(len(task.valid.examples[i].words) for i in r),
     ),
     "answers": (lambda: answers.task_of(limit=14), "classifier", lambda _, r: len(r)),
     "images": (images.task_of, "image-classifier", lambda _, r: len(r)),
@@ -98,7 +98,7 @@ def test_few_pairs_are_candidates_of_each_other_alone():
     rows = [1, 2, 5, 11]
     alone = embedding.task_of([embedding.TRIPLES[i] for i in rows])
     assert evaluated(task, network, rows).scores == evaluated(alone, network, None).scores
-    assert task.valid.taken(rows).lengths == alone.valid.lengths
+    assert task.valid.take(rows).lengths == alone.valid.lengths
 
 
 @pytest.mark.parametrize(

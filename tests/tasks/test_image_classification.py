@@ -28,7 +28,7 @@ from clearhead.training.feed import Feed
 from clearhead.training.run import Run
 from clearhead.training.train import train
 from clearhead.training.update import update
-from tests.training.tiny import losses
+from tests.tasks.updates import check_resumed
 
 SIDE = 8
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 16, "dropout": 0.0}
@@ -172,11 +172,7 @@ def test_resumed_as_if_never_stopped(storage: str):
     write_folder(Path("pictures"), channels=3)
     given = tables()
     given["data"]["storage"] = storage
-    whole = losses([*train(start(validate(given, where="x"), Path("whole"))[0])])
-    given["training"]["steps"] = 3
-    list(train(start(validate(given, where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
+    check_resumed(given)
     assert load("part").images.config == load("whole").images.config
 
 

@@ -17,7 +17,7 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import Words
-from clearhead.runs import resume, start
+from clearhead.runs import start
 from clearhead.tasks.masked_lm import MaskedLanguageModel
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
@@ -25,7 +25,8 @@ from clearhead.text.special_tokens import Marks, with_mask
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, require_equal_updates
-from tests.training.tiny import GENERATION, losses, number_pairs
+from tests.tasks.updates import check_resumed
+from tests.training.tiny import GENERATION, number_pairs
 
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 LINES = number_pairs(40).source
@@ -184,10 +185,7 @@ def test_from_a_text_to_words_in_place_of_masks(capsys: pytest.CaptureFixture[st
 
 
 def test_resumed_as_if_never_stopped():
-    whole = losses([*train(start(validate(tables(), where="x"), Path("whole"))[0])])
-    list(train(start(validate(tables(steps=3), where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
+    check_resumed(tables())
 
 
 def test_a_checkpoint_goes_on_with_its_head_or_gets_one():

@@ -91,8 +91,8 @@ def test_the_loss_is_the_cross_entropy_of_the_first_pieces(name: str, limit: int
     task = task_of(limit=limit)
     network = network_of(task, name)
     expected = 0.0
-    for part in task.train.ids.parts:
-        tags = task.train.sentences[part.sentence].tags[part.start :][: len(part.cells)]
+    for part in task.train.inputs.parts:
+        tags = task.train.examples[part.sentence].tags[part.start :][: len(part.cells)]
         logits = network(torch.tensor([part.ids]))[0][part.cells]
         expected += F.cross_entropy(
             logits, torch.tensor([task.tags.index(tag) for tag in tags]), reduction="sum"
@@ -101,7 +101,7 @@ def test_the_loss_is_the_cross_entropy_of_the_first_pieces(name: str, limit: int
     for examples in task.plan(seed=0, epoch=0):
         loss, n = task.loss(network, task.collate(examples))
         found, n_words = found + loss.item(), n_words + n
-    assert n_words == sum(len(one.words) for one in task.train.sentences)
+    assert n_words == sum(len(one.words) for one in task.train.examples)
     assert found == pytest.approx(expected, rel=1e-9)
     padded = task_of(packed=False, limit=limit)
     totals = [padded.loss(network, padded.collate(examples))[0].item() for examples in padded.plan(seed=0, epoch=0)]
@@ -138,7 +138,7 @@ def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
     network = network_of(task, name).float()
     folder = Model(network, task.tokenizer).save(tmp_path / "model")
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([task.train.ids.parts[0].ids])
+    ids = torch.tensor([task.train.inputs.parts[0].ids])
     torch.testing.assert_close(theirs(ids).logits, network(ids), atol=1e-5, rtol=1e-5)
 
 
@@ -237,7 +237,7 @@ def test_long_sentences_are_read_in_parts_and_told():
     assert any("sentences of more than 6 tokens, read in parts" in line for line in prepared.data.lines())
     task = run.task
     assert isinstance(task, Tagging)
-    assert max(task.train.ids.lengths) <= 6
+    assert max(task.train.inputs.lengths) <= 6
     found = task.score(run.network, task.train)
     assert found.value("accuracy") <= 1.0
 

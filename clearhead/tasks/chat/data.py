@@ -190,9 +190,9 @@ class Answers:
         turns = [one.first(limit) for one in every]
         kept = [i for i, one in enumerate(turns) if one.n_trained]
         untrained = tuple(conversations[i].where for i, one in enumerate(turns) if not one.n_trained)
-        return cls(conversations, turns, [*map(len, every)], untrained).taken(kept)
+        return cls(conversations, turns, [*map(len, every)], untrained).take(kept)
 
-    def taken(self, rows: Sequence[int]) -> "Answers":
+    def take(self, rows: Sequence[int]) -> "Answers":
         """The conversations with these numbers."""
         conversations, turns = [self.conversations[i] for i in rows], [self.turns[i] for i in rows]
         return Answers(conversations, turns, [self.lengths[i] for i in rows], self.untrained)

@@ -203,27 +203,15 @@ class Inputs:
         ids = [marks.around(ids[: max(limit - len(marks), 0)]) or nothing for ids in bare]
         return cls(ids, None, [len(ids) + len(marks) for ids in bare])
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    def take(self, rows: Sequence[int]) -> Self:
         """The inputs with these numbers."""
         types = None if self.types is None else [self.types[i] for i in rows]
         return replace(self, ids=[self.ids[i] for i in rows], types=types, lengths=[self.lengths[i] for i in rows])
 
-
-@dataclass(frozen=True)
-class Labelled:
-    """Examples and the ids of their texts."""
-
-    examples: Sequence[LabelledText]
-    inputs: Inputs
-
-    def taken(self, rows: Sequence[int]) -> Self:
-        """The examples with these numbers."""
-        return type(self)([self.examples[i] for i in rows], self.inputs.taken(rows))
-
     @property
     def sizes(self) -> list[int]:
-        """The tokens of each example."""
-        return [*map(len, self.inputs.ids)]
+        """The tokens of each text or pair."""
+        return [*map(len, self.ids)]
 
 
 MOST_NAMES = 12

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -27,7 +27,6 @@ from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import (
     NO_LIMIT,
     Inputs,
-    Labelled,
     LabelledSplit,
     LabelledText,
     Labelling,
@@ -49,7 +48,7 @@ from clearhead.tasks.networks import (
     with_head,
 )
 from clearhead.tasks.scores import Score, ScoredRows, mean, scored
-from clearhead.tasks.task import Batch, ExampleTask, Files, Prediction, Trained, texts_of
+from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, Prediction, Trained, texts_of
 from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 
@@ -89,6 +88,9 @@ class ClassificationRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
     rereads: bool = False
     """Whether a decoder reads each text again after an encoder (Lewis et al. 2019). A run takes it from its network."""
+
+
+Labelled: TypeAlias = EncodedExamples[LabelledText, Inputs]
 
 
 class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):

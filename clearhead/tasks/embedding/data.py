@@ -13,7 +13,7 @@ from clearhead.data.tables import number_of, text_of, written
 from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import Column, HeldOut, HubDataset, Source, Table, share_of
-from clearhead.text.special_tokens import template_marks
+from clearhead.tasks.classification.data import Inputs
 from clearhead.text.tokenizers import Tokenizer
 
 
@@ -91,28 +91,20 @@ class Groups:
     def of(cls, groups: Sequence[Group], tokenizer: Tokenizer, limit: int) -> Self:
         """Encodes the groups whose texts are not blank."""
         texts = [group.texts for group in groups if not group.is_blank]
-        sides = [encoded([one[k] for one in texts], tokenizer, limit) for k in range(len(texts[0]))] if texts else []
-        ids = [*zip(*(side for side, _ in sides), strict=True)]
-        return cls(texts, ids, [length for _, lengths in sides for length in lengths])
+        sides = [Inputs.of([(text,) for text in side], tokenizer, limit) for side in zip(*texts, strict=True)]
+        ids = [*zip(*(side.ids for side in sides), strict=True)]
+        return cls(texts, ids, [length for side in sides for length in side.lengths])
 
     @property
     def sizes(self) -> list[int]:
         """The tokens of the anchor and the positive of each group."""
         return [len(anchor) + len(positive) for anchor, positive, *_ in self.ids]
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    def take(self, rows: Sequence[int]) -> Self:
         """The groups with these numbers."""
         starts = range(0, len(self.lengths), len(self.texts) or 1)  # One a side.
         lengths = [self.lengths[start + i] for start in starts for i in rows]
         return type(self)([self.texts[i] for i in rows], [self.ids[i] for i in rows], lengths)
-
-
-def encoded(texts: Sequence[str], tokenizer: Tokenizer, limit: int) -> tuple[list[list[int]], list[int]]:
-    """The ids of each text between its marks, cut to a length, and its tokens before cutting."""
-    marks, nothing = template_marks(tokenizer), [tokenizer.unk_id or 0]
-    bare = tokenizer.encode_batch(texts)
-    ids = [marks.around(one[: max(limit - len(marks), 0)]) or nothing for one in bare]
-    return ids, [len(one) + len(marks) for one in bare]
 
 
 class GroupSplit(ReportedSplit):

@@ -211,7 +211,7 @@ class Embedding(RecipeTask[EmbeddingRecipe]):
         def vectors_of(groups: Groups, k: int) -> Tensor:
             return self.vectors(network, [group[k] for group in groups.ids])
 
-        valid = self.valid if self.few is None else self.valid.taken(self.few.rows)
+        valid = self.valid if self.few is None else self.valid.take(self.few.rows)
         found = retrieval(vectors_of(valid, 0), vectors_of(valid, 1), valid.texts, self.temperature)
         if self.pairs is None:
             return found

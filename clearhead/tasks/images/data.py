@@ -286,9 +286,9 @@ class Pictures:
     def subset(self, examples: Sequence[LabelledText]) -> "Pictures":
         """These of the pictures."""
         numbers = {one.where: i for i, one in enumerate(self.examples)}
-        return self.taken([numbers[one.where] for one in examples])
+        return self.take([numbers[one.where] for one in examples])
 
-    def taken(self, rows: Sequence[int]) -> "Pictures":
+    def take(self, rows: Sequence[int]) -> "Pictures":
         """The pictures with these numbers."""
         examples = [self.examples[i] for i in rows]
         return Pictures(examples, lambda wanted: self.read([rows[i] for i in wanted]), self.is_in_memory)

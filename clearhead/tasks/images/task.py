@@ -229,7 +229,7 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         return label_losses(network(*batch.inputs), batch.labels, PROBLEM, smoothing=smoothing).sum(), batch.count
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        return self.score(network, self.valid if self.few is None else self.valid.taken(self.few.rows))
+        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
 
     def sizes(self) -> Sequence[int]:
         height, width = self.valid.read([0]).shape[2:]

@@ -293,7 +293,7 @@ class Windows:
         windows = [one for i, pair in enumerate(pairs) for one in _windows(i, pair, tokenizer, marks, limit, overlap)]
         return cls(windows, len(pairs))
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    def take(self, rows: Sequence[int]) -> Self:
         """The windows of the questions with these numbers."""
         new = {row: i for i, row in enumerate(rows)}
         found = [replace(window, question=new[window.question]) for window in self.windows if window.question in new]

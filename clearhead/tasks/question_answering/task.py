@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from clearhead.tasks.question_answering.data import (
 )
 from clearhead.tasks.question_answering.scores import QuestionReport, answer_scores, exact, question_split
 from clearhead.tasks.scores import Score
-from clearhead.tasks.task import Batch, ExampleTask, Files, Pair, Prediction, Trained
+from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, Pair, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
 
 USUAL_LENGTH, USUAL_OVERLAP = 384, 128
@@ -66,27 +66,14 @@ class QuestionRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Questions and their windows."""
+Asked: TypeAlias = EncodedExamples[Question, Windows]
 
-    questions: Sequence[Question]
-    data: Windows
 
-    def taken(self, rows: Sequence[int]) -> Self:
-        """The questions with these numbers."""
-        return type(self)([self.questions[i] for i in rows], self.data.taken(rows))
-
-    @property
-    def sizes(self) -> list[int]:
-        """The tokens of each question."""
-        return self.data.sizes
-
-    def label(self, window: Window) -> tuple[int, int]:
-        """The cells where the first answer begins and ends, or twice the cell of no answer if the window lacks it."""
-        answers = self.questions[window.question].answers
-        cells = window.cells(answers[0]) if answers else None
-        return cells or (NO_ANSWER, NO_ANSWER)
+def label_of(window: Window, data: Asked) -> tuple[int, int]:
+    """The cells where the first answer begins and ends, or twice the cell of no answer if the window lacks it."""
+    answers = data.examples[window.question].answers
+    cells = window.cells(answers[0]) if answers else None
+    return cells or (NO_ANSWER, NO_ANSWER)
 
 
 class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
@@ -158,17 +145,17 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
 
     def report(self, splits: Mapping[str, Sequence[Question]], encoded: Mapping[str, Asked]) -> QuestionReport:
         train = splits["train"]
-        counts = (question_split(name, one.questions, one.data, train=train) for name, one in encoded.items())
+        counts = (question_split(name, one.examples, one.inputs, train=train) for name, one in encoded.items())
         return QuestionReport(vocab_size=self.tokenizer.vocab_size, splits=tuple(counts))
 
     # --- training
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return token_budget_batches(self.train.data.lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
+        return token_budget_batches(self.train.inputs.lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
-        windows = [self.train.data.windows[i] for i in examples]
-        labels = torch.tensor([self.train.label(window) for window in windows])
+        windows = [self.train.inputs.windows[i] for i in examples]
+        labels = torch.tensor([label_of(window, self.train) for window in windows])
         return Batch((batch_of(windows, self.tokenizer, packed=self.packed),), labels)
 
     @classmethod
@@ -179,7 +166,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Keeps a span head. Replaces any other by a new one."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        both = self.train.data, self.valid.data
+        both = self.train.inputs, self.valid.inputs
         largest = max(largest_of([window.ids for window in data.windows]) for data in both)
         longest = max(max(data.lengths) for data in both)
         check_fits(config, (longest, largest), remedy="try a lower data.max_length")
@@ -196,13 +183,13 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
 
     def score(self, network: Transformer, data: Asked) -> Evaluation:
         """The scores on these questions, and the wrong answers with the largest loss."""
-        logits = logits_of(network, data.data, self.tokenizer)
-        spans = zip(best_of(data.data, logits), data.questions, strict=True)
+        logits = logits_of(network, data.inputs, self.tokenizer)
+        spans = zip(best_of(data.inputs, logits), data.examples, strict=True)
         outputs = [span.text(question.context) for span, question in spans]
-        references = [[answer.text for answer in one.answers] for one in data.questions]
+        references = [[answer.text for answer in one.answers] for one in data.examples]
         losses = np.zeros(len(outputs))
-        for window, rows in zip(data.data.windows, logits, strict=True):
-            loss = span_loss(torch.from_numpy(rows)[None], torch.tensor([data.label(window)]))
+        for window, rows in zip(data.inputs.windows, logits, strict=True):
+            loss = span_loss(torch.from_numpy(rows)[None], torch.tensor([label_of(window, data)]))
             losses[window.question] = max(losses[window.question], float(loss))
         examples = tuple(
             Example(
@@ -213,7 +200,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
                 not exact(output, right),
                 question.where.rpartition("/")[2],
             )
-            for question, output, right, loss in zip(data.questions, outputs, references, losses.tolist(), strict=True)
+            for question, output, right, loss in zip(data.examples, outputs, references, losses.tolist(), strict=True)
         )
         loss = float(losses.mean())
         scores = (*answer_scores(references, outputs), Score("loss", loss))

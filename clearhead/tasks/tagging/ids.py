@@ -52,7 +52,7 @@ class WordIds:
             parts += _parts(i, [piece.cut(room) for piece in pieces], marks, room)
         return cls(parts, len(sentences), n_pieces, n_cut)
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    def take(self, rows: Sequence[int]) -> Self:
         """The sentences with these numbers. What was counted in all of them stays."""
         new = {row: i for i, row in enumerate(rows)}
         parts = [replace(part, sentence=new[part.sentence]) for part in self.parts if part.sentence in new]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from clearhead.tasks.tagging.data import (
 )
 from clearhead.tasks.tagging.ids import WordIds, Words
 from clearhead.tasks.tagging.scores import TagReport, check_span_scores, share, span_scores, tag_split
-from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
+from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, HeadLoss, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
 
 USUAL_LENGTH = 512
@@ -71,21 +71,7 @@ class TaggingRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
 
 
-@dataclass(frozen=True)
-class Tagged:
-    """Sentences and their ids."""
-
-    sentences: Sequence[TaggedSentence]
-    ids: WordIds
-
-    def taken(self, rows: Sequence[int]) -> Self:
-        """The sentences with these numbers."""
-        return type(self)([self.sentences[i] for i in rows], self.ids.taken(rows))
-
-    @property
-    def sizes(self) -> list[int]:
-        """The tokens of each sentence."""
-        return self.ids.sizes
+Tagged: TypeAlias = EncodedExamples[TaggedSentence, WordIds]
 
 
 class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
@@ -170,7 +156,7 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
             scheme=scheme.name,
             notes=changes_in(splits.values()),
             splits=tuple(
-                tag_split(name, split.sentences, split.ids, tags=self.tags, scheme=scheme, train=train)
+                tag_split(name, split.examples, split.inputs, tags=self.tags, scheme=scheme, train=train)
                 for name, split in encoded.items()
             ),
         )
@@ -178,16 +164,16 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     # --- training
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        return token_budget_batches(self.train.ids.lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
+        return token_budget_batches(self.train.inputs.lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
         """Labels the cell of each word's first piece with the word's tag. All other cells are ignored."""
-        parts = [self.train.ids.parts[i] for i in examples]
+        parts = [self.train.inputs.parts[i] for i in examples]
         tokens = Tokens.pad([part.ids for part in parts], fill=self.tokenizer.pad_id or 0, packed=self.packed)
         labels = np.full(sum(len(part.ids) for part in parts), IGNORED)
         at = 0
         for part in parts:
-            tags = self.train.sentences[part.sentence].tags[part.start : part.start + len(part.cells)]
+            tags = self.train.examples[part.sentence].tags[part.start : part.start + len(part.cells)]
             labels[at + np.array(part.cells)] = [self.index[tag] for tag in tags]
             at += len(part.ids)
         return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
@@ -200,7 +186,7 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Keeps a head of several tags, but gives it the tags of the data. Replaces any other head by a new one."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        both = self.train.ids, self.valid.ids
+        both = self.train.inputs, self.valid.inputs
         largest = max(largest_of([part.ids for part in ids.parts]) for ids in both)
         longest = max(max(ids.lengths) for ids in both)
         check_fits(config, (longest, largest), remedy="try a lower data.max_length")
@@ -213,8 +199,8 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
 
     def score(self, network: Transformer, data: Tagged) -> Evaluation:
         """The scores on these data, and the sentences with the largest loss."""
-        decode, sentences = Decoder(self.tags), data.sentences
-        rows = log_shares(network, data.ids, self.tokenizer)
+        decode, sentences = Decoder(self.tags), data.examples
+        rows = log_shares(network, data.inputs, self.tokenizer)
         outputs = [[self.tags[i] for i in decode(shares)] for shares in rows]
         losses, hits, n_known = list[float](), list[int](), list[int]()
         for sentence, tags, shares in zip(sentences, outputs, rows, strict=True):

@@ -137,7 +137,7 @@ def test_a_pair_fills_the_limit_and_keeps_its_marks(limit: int):
 @pytest.mark.parametrize("texts", [[("a b", "c"), ("a", "b c d"), ("e f g", "h")], [("a",), ("b c",), ("d e f",)]])
 def test_chosen_inputs_are_those_of_the_chosen_texts(texts: list[tuple[str, ...]]):
     tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1")
-    found = Inputs.of(texts, tokenizer, 9).taken([2, 0])
+    found = Inputs.of(texts, tokenizer, 9).take([2, 0])
     assert found == Inputs.of([texts[2], texts[0]], tokenizer, 9)
 
 

@@ -1,4 +1,4 @@
-"""Scores against their definitions, worked by hand."""
+"""Scores of written texts, by worked examples and the libraries that define them."""
 
 import math
 
@@ -7,6 +7,7 @@ import pytest
 from clearhead.errors import UserError
 from clearhead.tasks import text_scores as m
 from clearhead.tasks.scores import bits_per_byte, perplexity
+from clearhead.tasks.text_scores import bleu_tokenizer
 
 CAT = "the cat sat on the mat"
 
@@ -147,3 +148,35 @@ def test_nothing_to_measure() -> None:
         perplexity(0.0, 0)
     with pytest.raises(UserError, match="at least one byte"):
         bits_per_byte(0.0, 0)
+
+
+JA, ZH, DE, TH = "猫は椅子の上で寝ています。", "今天天气很好。", "Die Katze schläft auf dem Stuhl.", "แมวนอนอยู่บนเก้าอี้"
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([], "13a"),
+        ([""], "13a"),
+        (["12 34", "5"], "13a"),
+        (["!?", "😀"], "13a"),
+        ([DE], "13a"),
+        ([JA], "char"),
+        ([ZH], "zh"),
+        ([TH], "char"),
+        ([ZH] * 30 + [JA], "zh"),
+        ([ZH] * 5 + [JA] * 5, "char"),
+        ([DE] * 9 + [ZH], "13a"),
+        ([DE, ZH, ZH], "zh"),
+        (["使用 TensorFlow 训练", "在 Python 中打开文件"], "zh"),
+        (["Der Name 東京 ist Japanisch."], "13a"),
+        (["データは database management system に保存する"], "char"),
+        (["๑๒๓ ฿ 5"], "13a"),
+        (["ﾃﾚﾋﾞ"], "char"),
+        (["हिन्दी में लिखा है"], "13a"),
+        (["안녕하세요 여러분"], "13a"),
+    ],
+)
+def test_the_majority_decides(texts: list[str], expected: str):
+    assert bleu_tokenizer(texts) == expected
+    assert bleu_tokenizer(texts[::-1]) == expected
