@@ -1,6 +1,8 @@
 """An evaluation of few validation examples measures exactly these, in every task."""
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from clearhead.api import architecture
+from clearhead.cli import main
 from clearhead.model import Transformer
 from clearhead.progress import watching
 from clearhead.recipe import ModelChoice
@@ -139,3 +142,25 @@ def test_an_evaluation_tells_how_far_it_is():
     n_told = len(told)
     evaluated(task, network_of(task, "demo"), None)
     assert len(told) == n_told
+
+
+def test_few_choose_the_best_checkpoint_and_all_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("table.csv", "valid.csv"):
+        classification.write_table(Path(name), classification.rows())
+    sizes = " ".join(f"--model.stacks.{name} {value}" for name, value in classification.SMALL.items())
+    few = "--training.evaluate_examples 5 --training.evaluate_every 20 --training.max_tokens 64 --steps 20"
+    main(f"train table.csv --valid-data valid.csv --out run --json --precision fp32 {sizes} {few}".split())
+    printed = capsys.readouterr()
+    assert printed.err.count("evaluations: 5 of the 36 validation examples, always the same") == 1
+    assert "the best checkpoint was chosen on 5 of the 36 validation examples" in printed.err
+    figures = json.loads(printed.out)
+    assert round(5 * figures["accuracy"], 9) % 1 == 0
+    assert round(36 * figures["held_out"]["accuracy"], 9) % 1 == 0
+    main("resume run --steps 21 --training.evaluate_examples all".split())
+    printed = capsys.readouterr().err
+    assert "training.evaluate_examples: 5 -> all" in printed
+    assert "evaluations:" not in printed
+    assert "best" in next(line for line in printed.splitlines() if line.startswith("step 21  accuracy"))
