@@ -29,7 +29,7 @@ from clearhead.tasks.reading import TextReport, measured_text, text_report
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
-from clearhead.text.special_tokens import Marks, with_mask_token, with_special
+from clearhead.text.special_tokens import SpecialTokens, with_mask_token, with_special
 from clearhead.text.tokenizers import Tokenizer
 
 N_SENTINELS = 100
@@ -273,7 +273,7 @@ class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
 
     def both_sizes(self, pieces: Pieces) -> np.ndarray:
         """n 2: the most tokens of each pair's sides, with marks."""
-        return pieces.sizes + np.array([len(self.pairs.source_marks), len(self.pairs.target_marks)])
+        return pieces.sizes + np.array([len(self.pairs.source_tokens), len(self.pairs.target_tokens)])
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.pairs.batch(*self.train.pairs(examples))
@@ -314,7 +314,7 @@ class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
             tokenizer,
             held_out=data.held_out,
             extended=lambda trained: extended_for(data.corruption, trained),
-            marks=Marks(),
+            marks=SpecialTokens(),
         )
         task = cls(
             found.tokenizer,
@@ -346,7 +346,7 @@ class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
         cls, model: Trained, recipe: DenoisingRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         data = defaults(cls.recipe, model) if recipe is None else recipe.data
-        text = measured_text(model, source, data, Marks()).ids
+        text = measured_text(model, source, data, SpecialTokens()).ids
         both = {"corruption": data.corruption, "generation": searching(model.generation, {})}
         return cls(model.tokenizer, text, text, length=data.length, max_tokens=4096, **both).evaluate(model.network)
 

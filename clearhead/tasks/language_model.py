@@ -21,7 +21,7 @@ from clearhead.tasks.networks import check_decoder, check_fits, losses
 from clearhead.tasks.reading import complete_text, measured_text, read_as
 from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained
-from clearhead.text.special_tokens import template_marks
+from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 EVALUATION_TOKENS = 8192
@@ -89,7 +89,7 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
 
     def evaluate(self, network: Transformer) -> Evaluation:
         ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]
-        prompt = [*template_marks(self.tokenizer).before, *ids]
+        prompt = [*template_tokens(self.tokenizer).before, *ids]
         written = complete_text(network, self.tokenizer, prompt, self.generation)
         sample = Sample(self.tokenizer.decode(prompt), written, "")
         scores = self.score(network)

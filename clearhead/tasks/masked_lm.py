@@ -30,7 +30,7 @@ from clearhead.tasks.networks import check_fits, most_tokens, with_head
 from clearhead.tasks.reading import TextReport, count, measured_text, side_by_side, text_report
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
-from clearhead.text.special_tokens import Marks, continuing, special_ids, template_marks, with_mask
+from clearhead.text.special_tokens import SpecialTokens, continuing, special_ids, template_tokens, with_mask
 from clearhead.text.tokenizers import Tokenizer
 
 HIDDEN, REPLACED = 0.8, 0.1
@@ -95,7 +95,9 @@ class MaskedRows:
     Example epoch * n_rows + row is a row in an epoch, so its masks depend on its number and a seed alone.
     """
 
-    def __init__(self, texts: Sequences, length: int, *, marks: Marks, masking: Masking, seed: int | str) -> None:
+    def __init__(
+        self, texts: Sequences, length: int, *, marks: SpecialTokens, masking: Masking, seed: int | str
+    ) -> None:
         self.texts, self.marks, self.masking, self.seed = texts, marks, masking, seed
         self.rows = pack_documents(texts.lengths, length, seed=0, epoch=0, marks=len(marks))
 
@@ -148,7 +150,7 @@ def fill(
     A text of more than `limit` tokens is read in pieces, as in training and evaluation. Raises UserError for a text
     without the tokenizer's mask token.
     """
-    mask, marks = tokenizer.need("mask"), template_marks(tokenizer)
+    mask, marks = tokenizer.need("mask"), template_tokens(tokenizer)
     room = max(limit - len(marks), 1)
     found: list[list[list[tuple[str, float]]]] = []
     with Evaluating(network), torch.inference_mode():
@@ -223,7 +225,7 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
         """Texts without marks. `seed` decides the masks; those of `valid` are always the same."""
         self.tokenizer, self.length = tokenizer, length
         masking = Masking.of(tokenizer, share=masked, whole_words=whole_words)
-        marks = template_marks(tokenizer)
+        marks = template_tokens(tokenizer)
         self.use = f'fill {{}} "A text with {tokenizer.library.id_to_token(masking.mask_id)} in it."'
         self.train = MaskedRows(train, length, marks=marks, masking=masking, seed=seed)
         self.valid = MaskedRows(valid, length, marks=marks, masking=masking, seed="validation")
@@ -288,7 +290,7 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
     @classmethod
     def prepare(cls, recipe: MaskedRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
-        found = encoded_text(recipe, tokenizer, held_out=data.held_out, extended=with_mask, marks=Marks())
+        found = encoded_text(recipe, tokenizer, held_out=data.held_out, extended=with_mask, marks=SpecialTokens())
         task = cls(
             found.tokenizer,
             found.train.ids,
@@ -325,7 +327,7 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
         cls, model: Trained, recipe: MaskedRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         data = defaults(cls.recipe, model) if recipe is None else recipe.data
-        text = measured_text(model, source, data, Marks()).ids
+        text = measured_text(model, source, data, SpecialTokens()).ids
         length = min(data.length, most_tokens(model, data.length))
         both = {"masked": data.masked, "whole_words": data.whole_words}
         return cls(model.tokenizer, text, text, length=length, max_tokens=length, **both).evaluate(model.network)

@@ -21,7 +21,7 @@ from clearhead.randomness import key
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.task import Batch, Trained
-from clearhead.text.special_tokens import Marks, template_marks
+from clearhead.text.special_tokens import SpecialTokens, template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 IGNORED = -1
@@ -142,11 +142,11 @@ def side_by_side(rows: Sequence[Sequence[np.ndarray]]) -> Tokens:
 def read_as(text: EncodedText, length: int, tokenizer: Tokenizer, *, name: str) -> Reading:
     """Running text or documents, as the text is. An error names the split that is too short by `name`."""
     if text.is_running:
-        return RunningText(text.ids, length, name=name, begin=template_marks(tokenizer).before)
+        return RunningText(text.ids, length, name=name, begin=template_tokens(tokenizer).before)
     return Documents(text.ids, length)
 
 
-def measured_text(model: Trained, source: Source | None, data: Any, marks: Marks | None = None) -> EncodedText:
+def measured_text(model: Trained, source: Source | None, data: Any, marks: SpecialTokens | None = None) -> EncodedText:
     """The texts of a source as a model reads them; if it is None, those that `data` hold out.
 
     `marks` replace those that usually surround each.

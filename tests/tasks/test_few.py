@@ -152,14 +152,15 @@ def test_few_choose_the_best_checkpoint_and_all_judge(
         classification.write_table(Path(name), classification.rows())
     sizes = " ".join(f"--model.stacks.{name} {value}" for name, value in classification.SMALL.items())
     few = "--training.evaluate_examples 5 --training.evaluate_every 20 --training.max_tokens 64 --steps 20"
-    main(f"train table.csv --valid-data valid.csv --out run --json --precision fp32 {sizes} {few}".split())
+    line = f"train table.csv --valid-data valid.csv --out run --json --precision fp32 {sizes} {few}"
+    main(line.split())
     printed = capsys.readouterr()
     assert printed.err.count("evaluations: 5 of the 36 validation examples, always the same") == 1
     assert "the best checkpoint was chosen on 5 of the 36 validation examples" in printed.err
     figures = json.loads(printed.out)
     assert round(5 * figures["accuracy"], 9) % 1 == 0
     assert round(36 * figures["held_out"]["accuracy"], 9) % 1 == 0
-    main("resume run --steps 21 --training.evaluate_examples all".split())
+    main(["resume", "run", "--steps", "21", "--training.evaluate_examples", "all"])
     printed = capsys.readouterr().err
     assert "training.evaluate_examples: 5 -> all" in printed
     assert "evaluations:" not in printed

@@ -13,7 +13,7 @@ from clearhead.data.splits import Repeats, ReportedSplit, complete_splits, repea
 from clearhead.data.tables import MISSING, number_of, text_of, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table
-from clearhead.text.special_tokens import template_marks
+from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 
@@ -198,7 +198,7 @@ class Inputs:
             ]
             ids, types = (list(side) for side in zip(*cut, strict=True))
             return cls(ids, types, [len(ids) for ids, _ in pairs])
-        marks, nothing = template_marks(tokenizer), [tokenizer.unk_id or 0]
+        marks, nothing = template_tokens(tokenizer), [tokenizer.unk_id or 0]
         bare = tokenizer.encode_batch([text for (text,) in texts])
         ids = [marks.around(ids[: max(limit - len(marks), 0)]) or nothing for ids in bare]
         return cls(ids, None, [len(ids) + len(marks) for ids in bare])
