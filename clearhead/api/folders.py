@@ -17,8 +17,10 @@ from clearhead.checkpoints.weights.elsewhere import ADAPTER
 from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
 from clearhead.checkpoints.weights.hub import is_path, locate, nearest
 from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
-from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid, TokenInput, WaveInput
+from clearhead.config import ModelConfig
 from clearhead.config.adapter import AdapterConfig
+from clearhead.config.inputs import FrameInput, PatchInput, TokenInput, WaveInput
+from clearhead.config.positions import LearnedGrid, RotaryGrid
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge

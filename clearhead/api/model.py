@@ -25,8 +25,7 @@ from clearhead.model.assign import merged
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.speech import SpeechTask
+from clearhead.recipe.generation import GenerationConfig, SpeechTask
 from clearhead.storage import checkpoints
 from clearhead.trace import Edit, Trace, trace
 

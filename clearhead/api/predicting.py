@@ -10,7 +10,8 @@ from torch import Tensor
 
 from clearhead.api.reader import Input, Reader
 from clearhead.brief import brief
-from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config import ModelConfig
+from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError, refuse
 from clearhead.model import Tokens
 from clearhead.model.heads import scores

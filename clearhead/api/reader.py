@@ -6,20 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 
-from clearhead.config import (
-    ClassificationHead,
-    FrameInput,
-    ModelConfig,
-    PatchInput,
-    StackConfig,
-    TokenInput,
-    VectorHead,
-    WaveInput,
-)
+from clearhead.config import ModelConfig, StackConfig
+from clearhead.config.heads import ClassificationHead, VectorHead
+from clearhead.config.inputs import FrameInput, PatchInput, TokenInput, WaveInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.speech import SpeechTokens
+from clearhead.recipe.generation import GenerationConfig, SpeechTokens
 from clearhead.tasks.classification.data import NO_LIMIT, Inputs, until_padding
 from clearhead.text.languages import prefix_of
 from clearhead.text.special_tokens import (

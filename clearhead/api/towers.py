@@ -19,7 +19,9 @@ from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, to
 from clearhead.checkpoints.weights import mapping, safetensors
 from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, INDEX, read_json
 from clearhead.checkpoints.weights.hub import locate
-from clearhead.config import ModelConfig, PatchInput, VectorHead
+from clearhead.config import ModelConfig
+from clearhead.config.heads import VectorHead
+from clearhead.config.inputs import PatchInput
 from clearhead.errors import UserError
 from clearhead.machine.device import device_named
 from clearhead.model.assign import assemble

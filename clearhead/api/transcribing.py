@@ -13,14 +13,14 @@ from torch import Tensor
 
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
-from clearhead.config import TaggingHead, WaveInput
+from clearhead.config.heads import TaggingHead
+from clearhead.config.inputs import WaveInput
 from clearhead.data.sounds import Sound, SoundProcessor, WaveProcessor
 from clearhead.errors import UserError
 from clearhead.generation import Finished, Hypothesis, generate
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.speech import SpeechTask, SpeechTokens
+from clearhead.recipe.generation import GenerationConfig, SpeechTask, SpeechTokens
 from clearhead.text.special_tokens import start_token
 
 _log = logging.getLogger("clearhead")

@@ -21,7 +21,7 @@ from clearhead.errors import UserError, sizes
 from clearhead.machine.device import keep_freed_memory
 from clearhead.progress import watching
 from clearhead.storage.manifest import MANIFEST
-from clearhead.training.lock import held
+from clearhead.training.run_folder import lock_folder
 
 PATIENCE = 3
 """Seconds after which progress is shown."""
@@ -49,7 +49,7 @@ def capture_command(
     began = time.monotonic()
     is_new = not out.exists()
     try:
-        with held(out), progress():
+        with lock_folder(out), progress():
             found = capture(model, texts, at, out, name=name, shard_bytes=shard_mb << 20, **settings)
     except UserError:
         if is_new:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clearhead.errors import UserError
-from clearhead.training.beginning import require_run
 from clearhead.training.metrics_log import read_metrics
+from clearhead.training.run_folder import require_run
 
 
 def curve_command(runs: Sequence[Path], *, out: Path) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 from clearhead.analysis.difference import TensorChange
 from clearhead.api import Model, load
 from clearhead.capture import Difference, difference, drawn
-from clearhead.capture.answers import Answers, ChangedAnswer
-from clearhead.capture.difference import PartChange
+from clearhead.capture.difference import Answers, ChangedAnswer, PartChange
 from clearhead.commands import check_positive, tell
 from clearhead.commands.capture import progress, texts_of
 from clearhead.commands.compare import compared

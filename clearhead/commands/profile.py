@@ -14,7 +14,8 @@ from clearhead.commands import check_positive, tell
 from clearhead.commands.changes import pairs
 from clearhead.commands.plan import Subject, console_of, is_recipe, subject_of
 from clearhead.commands.train import with_files
-from clearhead.config import ModelConfig, TokenInput
+from clearhead.config import ModelConfig
+from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Tokens, Transformer
@@ -24,8 +25,8 @@ from clearhead.tasks.evaluation import Evaluation
 from clearhead.tasks.networks import check_writes
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch, Task, head_loss
-from clearhead.training.fitting import Fitting
-from clearhead.training.probe import choose
+from clearhead.training.performance import choose
+from clearhead.training.planning.fitting import Fitting
 from clearhead.training.profile import Profile, profile
 
 BATCH = 4096

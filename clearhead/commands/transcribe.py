@@ -16,7 +16,7 @@ from clearhead.errors import UserError
 from clearhead.generation.settings import changed
 from clearhead.json_text import JsonObject, tabbed
 from clearhead.machine.device import keep_freed_memory
-from clearhead.recipe.speech import SpeechTask
+from clearhead.recipe.generation import SpeechTask
 
 
 def transcribe_command(

@@ -9,7 +9,7 @@ from clearhead.commands import tell
 from clearhead.errors import UserError, pasted
 from clearhead.live.server import serving
 from clearhead.live.state import Watched
-from clearhead.storage.run_files import METRICS, OWNER, RECIPE
+from clearhead.recipe.places import METRICS, OWNER, RECIPE
 from clearhead.web import listen
 from clearhead.web.page import Server, open_browser
 

@@ -29,10 +29,10 @@ from clearhead.storage.disk import replace_file
 from clearhead.tasks.classification.data import LabelledText, names_of
 from clearhead.tasks.classification.task import Classification, ClassificationRecipe, head_of, logits_of
 from clearhead.tasks.registry import validate
-from clearhead.training.beginning import RECIPE, require_new
 from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Ended
 from clearhead.training.run import Run
+from clearhead.training.run_folder import RECIPE, require_new
 from clearhead.training.train import train
 
 LIST, TOP = "wrong_labels.jsonl", 20

@@ -16,7 +16,7 @@ from clearhead.config import Config
 from clearhead.data.sequences import Shelf, Writer
 from clearhead.data.splits import Row
 from clearhead.errors import UserError
-from clearhead.recipe.preparation import Preparation
+from clearhead.recipe.data import Preparation
 from clearhead.text.tokenizers import Tokenizer
 
 

@@ -10,7 +10,8 @@ from pydantic import Field, JsonValue
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.config import LanguageHead, ModelConfig, Share
+from clearhead.config import ModelConfig, Share
+from clearhead.config.heads import LanguageHead
 from clearhead.data.batches import Batches, pack_documents
 from clearhead.data.corpus import encoded_text
 from clearhead.data.sequences import Sequences

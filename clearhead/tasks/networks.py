@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.config import ClassificationHead, Head, LanguageHead, ModelConfig, StackConfig, TokenInput
+from clearhead.config import ModelConfig, StackConfig
+from clearhead.config.heads import ClassificationHead, Head, LanguageHead
+from clearhead.config.inputs import TokenInput
 from clearhead.data.batches import token_budget_batches
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer

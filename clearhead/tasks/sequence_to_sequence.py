@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from clearhead.config import Continuous, ModelConfig
+from clearhead.config import ModelConfig
+from clearhead.config.inputs import Continuous
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sequences import largest_of, lengths_of

@@ -10,12 +10,16 @@ from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs
 from clearhead.generation.settings import searching
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, HeldOut, Source
+from clearhead.recipe.data import Data, HeldOut, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.evaluation import Evaluation
 from clearhead.tasks.scores import Score
-from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_of
+from clearhead.tasks.sequence_to_sequence import (
+    PairTask,
+    SequenceToSequence,
+    check_encoder_decoder,
+    pairs_of,
+)
 from clearhead.tasks.task import Files, Prepared, Trained
 from clearhead.tasks.text_scores import MAIN, Metric, exact_match, written_scores
 from clearhead.text.languages import prefix_of, with_prefix

@@ -11,9 +11,8 @@ from clearhead.data.sources import Pairs
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, HeldOut, Source
+from clearhead.recipe.data import Data, HeldOut, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.evaluation import Evaluation
 from clearhead.tasks.scores import Score
 from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_of

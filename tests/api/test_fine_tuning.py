@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clearhead import cli
 from clearhead.api import Model, load
-from clearhead.config import ClassificationHead
+from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError
 from clearhead.recipe import Recipe, changed, read
 from clearhead.recipe.generation import GenerationConfig

@@ -13,7 +13,7 @@ from clearhead.data.preparation import DataReport, OverlapReport, Repeats, Row, 
 from clearhead.data.sequences import Sequences, Shelf
 from clearhead.data.sources import Pairs
 from clearhead.errors import UserError
-from clearhead.recipe.preparation import Preparation
+from clearhead.recipe.data import Preparation
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.recipe.corruption import Spans
+from clearhead.recipe.data import Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.denoising import extended_for
 from clearhead.text.tokenizers import Tokenizer

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from clearhead.api import Model, architecture, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config import ModelConfig
+from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError
-from clearhead.foundation import under_head
 from clearhead.model import Transformer
+from clearhead.pretrained_start import under_head
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from clearhead.api import Model, load
 from clearhead.cli import main
-from clearhead.config import ClassificationHead
+from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError
-from clearhead.foundation import under_head
+from clearhead.pretrained_start import under_head
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.classification.data import LabelledText

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from clearhead.errors import UserError
-from clearhead.recipe.corruption import Corruption, Infilling, Spans
+from clearhead.recipe.data import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.denoising import Infiller, SpanCorruptor, corruptor, extended_for
 from clearhead.text.tokenizers import Tokenizer

@@ -11,7 +11,7 @@ from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.data.encoded import EncodedText
 from clearhead.errors import UserError
-from clearhead.recipe.corruption import Corruption, Infilling, Spans
+from clearhead.recipe.data import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.denoising import Denoising, extended_for
 from clearhead.tasks.registry import suitable

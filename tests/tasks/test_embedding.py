@@ -14,7 +14,8 @@ from clearhead.api import Model, load
 from clearhead.api.sentences import Sentences
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ModelConfig, NoHead
+from clearhead.config import ModelConfig
+from clearhead.config.heads import NoHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import WordPiece
@@ -24,10 +25,9 @@ from clearhead.tasks.embedding.data import Group, Groups
 from clearhead.tasks.embedding.task import Embedding, contrast, retrieval, same
 from clearhead.tasks.registry import suitable, validate
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.feed import Feed
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from clearhead.training.update import update
+from clearhead.training.update import BatchIterator, update
 from tests.tasks.updates import check_resumed
 from tests.training.tiny import losses
 
@@ -133,9 +133,12 @@ def test_updates_are_those_of_the_other_library(n_updates: int, tmp_path: Path):
     theirs = transformers.AutoModel.from_pretrained(folder, dtype=torch.float64, add_pooling_layer=False).train()
     training = Training(optimizer=AdamW(lr=1e-3), schedule=Constant(), steps=n_updates, clip=None, precision="fp32")
     run = Run(ours, task, training, None)
-    feed, optimizer = Feed(run), torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0)
+    batches, optimizer = (
+        BatchIterator(run),
+        torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0),
+    )
     for _ in range(n_updates):
-        batch = feed.next()[0][0]
+        batch = batches.next()[0][0]
         (tokens,) = batch.inputs
         mask = torch.ones_like(tokens.ids) if tokens.valid is None else tokens.valid.long()
         states = theirs(tokens.ids, attention_mask=mask).last_hidden_state

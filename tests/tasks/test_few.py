@@ -14,7 +14,7 @@ from clearhead.cli import main
 from clearhead.model import Transformer
 from clearhead.progress import watching
 from clearhead.recipe import ModelChoice
-from clearhead.recipe.corruption import Infilling
+from clearhead.recipe.data import Infilling
 from clearhead.tasks.evaluation import LEAST, TOKENS, Evaluation, Few, few_of
 from clearhead.tasks.task import RecipeTask
 from tests.tasks import test_chat as chat

@@ -13,7 +13,9 @@ from torch import nn
 from clearhead.api import Model, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ClassificationHead, ModelConfig, PatchInput
+from clearhead.config import ModelConfig
+from clearhead.config.heads import ClassificationHead
+from clearhead.config.inputs import PatchInput
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -24,10 +26,9 @@ from clearhead.tasks.images.data import Augmentation, Pictures
 from clearhead.tasks.images.task import ImageClassification, patch_for
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
-from clearhead.training.feed import Feed
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from clearhead.training.update import update
+from clearhead.training.update import BatchIterator, update
 from tests.tasks.updates import check_resumed
 
 SIDE = 8
@@ -89,9 +90,12 @@ def test_loss_and_updates_are_those_of_the_other_library(n_updates: int, tmp_pat
     assert theirs.config.id2label == dict(enumerate(KINDS))
     training = Training(optimizer=AdamW(lr=1e-3), schedule=Constant(), steps=n_updates, clip=None, precision="fp32")
     run = Run(ours, task, training, None)
-    feed, optimizer = Feed(run), torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0)
+    batches, optimizer = (
+        BatchIterator(run),
+        torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0),
+    )
     for _ in range(n_updates):
-        batch = doubled(feed.next()[0][0])
+        batch = doubled(batches.next()[0][0])
         expected = theirs(batch.inputs[0].ids, labels=batch.labels).loss
         expected.backward()
         optimizer.step()

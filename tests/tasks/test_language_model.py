@@ -8,7 +8,7 @@ import torch
 
 from clearhead.api import architecture
 from clearhead.checkpoints.families import preset
-from clearhead.config import TaggingHead
+from clearhead.config.heads import TaggingHead
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer

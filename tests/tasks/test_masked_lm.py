@@ -10,7 +10,8 @@ import torch
 from clearhead.api import Model, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import LanguageHead, ModelConfig
+from clearhead.config import ModelConfig
+from clearhead.config.heads import LanguageHead
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
 from clearhead.errors import UserError

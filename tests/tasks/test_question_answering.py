@@ -15,8 +15,8 @@ from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.foundation import under_head
 from clearhead.model import Transformer
+from clearhead.pretrained_start import under_head
 from clearhead.recipe.data import SquadFiles
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start

@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from clearhead.api import Model, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ModelConfig, TaggingHead
+from clearhead.config import ModelConfig
+from clearhead.config.heads import TaggingHead
 from clearhead.errors import UserError
-from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
+from clearhead.pretrained_start import under_head
 from clearhead.recipe.data import HubDataset
 from clearhead.recipe.tokenizers import WordPiece
 from clearhead.runs import start

@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
-from clearhead.config import LanguageHead, NoHead, TokenInput, VectorHead
+from clearhead.config.heads import LanguageHead, NoHead, VectorHead
+from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.passes import Passes

@@ -19,16 +19,10 @@ from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
 from clearhead.api.variants import changed as changed_config
-from clearhead.capture.addresses import every_address
-from clearhead.config import (
-    ClassificationHead,
-    LanguageHead,
-    ModelConfig,
-    StackConfig,
-    StackName,
-    TaggingHead,
-    TokenInput,
-)
+from clearhead.capture.passes import every_address
+from clearhead.config import ModelConfig, StackConfig, StackName
+from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
+from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
 from clearhead.explorer.answering.moments import Moments

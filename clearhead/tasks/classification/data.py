@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.config import ClassificationHead, ModelConfig
-from clearhead.config.heads import ProblemType
+from clearhead.config import ModelConfig
+from clearhead.config.heads import ClassificationHead, ProblemType
 from clearhead.data.sources import cells_of
 from clearhead.data.splits import Repeats, ReportedSplit, complete_splits, repeats, shares_line
 from clearhead.data.tables import MISSING, number_of, text_of, written

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from clearhead.config import ClassificationHead, ModelConfig, TokenInput
-from clearhead.config.heads import ProblemType
+from clearhead.config import ModelConfig
+from clearhead.config.heads import ClassificationHead, ProblemType
+from clearhead.config.inputs import TokenInput
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.sequences import largest_of
 from clearhead.data.splits import SplitsReport

@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
-from clearhead.config import ModelConfig, NoHead, TokenInput
+from clearhead.config import ModelConfig
+from clearhead.config.heads import NoHead
+from clearhead.config.inputs import TokenInput
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.splits import SplitsReport, fingerprint

@@ -10,7 +10,10 @@ import torch
 from pydantic import PositiveInt, model_validator
 from torch import Tensor
 
-from clearhead.config import ClassificationHead, Config, Learned, ModelConfig, PatchInput
+from clearhead.config import Config, ModelConfig
+from clearhead.config.heads import ClassificationHead
+from clearhead.config.inputs import PatchInput
+from clearhead.config.positions import Learned
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize

@@ -9,7 +9,8 @@ import torch
 from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
-from clearhead.config import ModelConfig, SpanHead
+from clearhead.config import ModelConfig
+from clearhead.config.heads import SpanHead
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.sequences import largest_of
 from clearhead.errors import UserError

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt
 
-from clearhead.config import ModelConfig, TaggingHead
+from clearhead.config import ModelConfig
+from clearhead.config.heads import TaggingHead
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.sequences import largest_of
 from clearhead.errors import UserError

@@ -10,7 +10,7 @@ from tokenizers import models, pre_tokenizers
 
 from clearhead.api import load
 from clearhead.checkpoints.families import family_for, family_of
-from clearhead.config import ClassificationHead, LanguageHead, TaggingHead
+from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.tasks.tagging.ids import WordIds
