@@ -42,7 +42,7 @@ from clearhead.model.assign import filled, new_head
 from clearhead.model.fast.int4 import rounded_to_four_bits
 from clearhead.model.fast.int8 import quantized
 from clearhead.model.linear import is_rounded
-from clearhead.model.shapes import unallocated
+from clearhead.model.meta import unallocated
 from clearhead.model.transformer import Transformer
 from clearhead.recipe.contract import FILE as CONTRACT
 from clearhead.recipe.contract import Contract

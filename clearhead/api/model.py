@@ -18,7 +18,7 @@ from clearhead.api.reader import Input, Texts, listed
 from clearhead.api.transcribing import transcripts, with_times
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, complete
-from clearhead.generation.decoding import Following
+from clearhead.generation.paths import Following
 from clearhead.generation.settings import changed, searching
 from clearhead.json_text import JsonObject
 from clearhead.model.assign import merged

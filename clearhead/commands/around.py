@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from clearhead.api.loading import without_tokenizers
 from clearhead.commands import tell
-from clearhead.generation.decoding import explaining
+from clearhead.generation.paths import explaining
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from torch import nn
 from clearhead.checkpoints.families import family_of, presets
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.model.cost import parts
-from clearhead.model.record import masks_of, ops_of
-from clearhead.model.shapes import unallocated, weights_of
+from clearhead.model.meta import masks_of, ops_of, unallocated, weights_of
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training import sharding
 from clearhead.training.events import Stepped

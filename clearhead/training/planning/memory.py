@@ -21,7 +21,7 @@ from clearhead.model.cost import Component, largest_kept, parts
 from clearhead.model.fast.activation_checkpointing import WORTH_IT
 from clearhead.model.fast.tensor_parallel import is_divisible, share
 from clearhead.model.loss import CHUNK, FEW
-from clearhead.model.shapes import unallocated
+from clearhead.model.meta import unallocated
 from clearhead.recipe.training import Muon, Optimizer
 
 

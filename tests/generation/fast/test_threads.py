@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from clearhead.generation import complete, threads
-from clearhead.generation.threads import threads_of, using
+from clearhead.generation import complete
+from clearhead.generation.fast import threads
+from clearhead.generation.fast.threads import threads_of, using
 from clearhead.model.fast import autotune
 from clearhead.recipe.generation import GenerationConfig
 from tests.model import small

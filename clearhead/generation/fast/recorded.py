@@ -106,7 +106,7 @@ class _Call:
     kwargs: dict[str, Any]
     results: tuple[Tensor, ...]
     writes: bool = False
-    """Whether it changes its arguments."""
+    """Whether the operation changes its arguments."""
 
     @property
     def reads(self) -> set[int]:
@@ -188,7 +188,7 @@ class _Whole(nn.Module):
         self.part, self.recorder = part, recorder
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the part does."""
+        """Computes what the part computes."""
         self.recorder.inside = True
         try:
             found = self.part(x).clone()

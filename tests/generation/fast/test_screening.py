@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import clearhead
-from clearhead.generation import Finished, complete, decoding, generate, screening
-from clearhead.generation.recorded import Recorded
-from clearhead.generation.screening import Screen
+from clearhead.generation import Finished, complete, decoding, generate
+from clearhead.generation.fast import screening
+from clearhead.generation.fast.recorded import Recorded
+from clearhead.generation.fast.screening import Screen
 from clearhead.generation.search import Hypothesis
 from clearhead.model import Tokens, Transformer
 from clearhead.model.fast.int8 import LEVELS, sums_are_exact

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearhead.generation import screening
-from clearhead.generation.screening import Screen
+from clearhead.generation.fast import screening
+from clearhead.generation.fast.screening import Screen
 from clearhead.model.fast.int8 import sums_are_exact
 from tests.model.eight_bits import defined_product
 

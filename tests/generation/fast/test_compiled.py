@@ -8,7 +8,8 @@ import torch
 
 from clearhead import config as c
 from clearhead.errors import UserError
-from clearhead.generation import Finished, compiled, complete, generate
+from clearhead.generation import Finished, complete, generate
+from clearhead.generation.fast import compiled
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.generation import Finished, complete, decoding, generate
 from clearhead.generation.decoding import Decoding
-from clearhead.generation.recorded import CannotRecordError, Recorded, room_for
+from clearhead.generation.fast.recorded import CannotRecordError, Recorded, room_for
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.fast.int4 import rounded_to_four_bits
