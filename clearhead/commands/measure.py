@@ -14,7 +14,7 @@ from clearhead.commands import tell
 from clearhead.commands.mistakes import write_page
 from clearhead.commands.table import source_given
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import checkpoint_named
+from clearhead.explorer.answering.checkpoints import checkpoint_named
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model.summary import summarize
 from clearhead.progress import watching

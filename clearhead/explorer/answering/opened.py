@@ -13,7 +13,7 @@ from clearhead.capture.texts import Text
 from clearhead.config.heads import LanguageHead, NoHead, VectorHead
 from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import Moments
+from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.model.fast.rounding import RoundedMatrix
@@ -58,7 +58,7 @@ def starts(
 
 def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
     """The sentences of the run's last evaluation."""
-    texts = dict.fromkeys(source for source, _ in Moments(folder).samples() if source.strip())
+    texts = dict.fromkeys(source for source, _ in RunCheckpoints(folder).samples() if source.strip())
     if not model.has_tokenizer:
         return []
     return [RunRequest(text=text) for text in texts if len(text) <= MOST_CHARACTERS][:MOST_EXAMPLES]

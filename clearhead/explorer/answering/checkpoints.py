@@ -17,7 +17,7 @@ from clearhead.training.metrics_log import read_metrics
 MOST_LOSSES = 400
 
 
-class Moments:
+class RunCheckpoints:
     """The checkpoints of a run, oldest first; none if the model does not come from a run."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -100,7 +100,7 @@ def checkpoint_named(name: str) -> str | Path:
         return name
     if not Path(match[1]).is_dir():
         raise UserError(f"{name}: expected the folder of a run before @, got none at {match[1]}; try another path")
-    return Moments(Path(match[1])).place(int(match[2]))
+    return RunCheckpoints(Path(match[1])).place(int(match[2]))
 
 
 def _checkpoint(folder: Path) -> Path | None:
