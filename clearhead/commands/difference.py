@@ -19,7 +19,7 @@ from clearhead.commands.measure import measured
 from clearhead.commands.mistakes import HEAD, STYLE, table_of
 from clearhead.config import ClassificationHead, SpanHead, TaggingHead
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import checkpoint_named
+from clearhead.explorer.answering.checkpoints import checkpoint_named
 from clearhead.machine.device import keep_freed_memory
 from clearhead.storage.disk import replace_file
 

@@ -12,7 +12,7 @@ from clearhead.commands import tell
 from clearhead.commands.ending import leave_unless
 from clearhead.commands.use import check_file
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import checkpoint_named
+from clearhead.explorer.answering.checkpoints import checkpoint_named
 from clearhead.explorer.answering.opened import UNNAMED
 from clearhead.explorer.export.page import Format, rounded_model, write
 from clearhead.explorer.hosting.server import serving

@@ -10,11 +10,11 @@ from tokenizers import models, pre_tokenizers
 
 from clearhead.api import load
 from clearhead.checkpoints.families import family_for, family_of
-from clearhead.config import ClassificationHead, LanguageHead, TaggingHead
-from clearhead.data.tagged_ids import WordIds
+from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.tasks.tag_answers import log_shares, said
+from clearhead.tasks.tagging.ids import WordIds
+from clearhead.tasks.tagging.task import Decoder, Sentence, log_shares, prediction_of, tag_names, tagging_head
 from clearhead.text.tokenizers import Tokenizer
 from tests.checkpoints.families.hub import CONFIGS
 from tests.parity.cases import base
@@ -44,7 +44,8 @@ def test_a_word_is_replaced_where_its_number_is_above_0(tmp_path: Path) -> None:
         numbers = theirs(ids).logits[0]
     shares = log_shares(ours.network, WordIds.of([WORDS], words(), 16), words())
     np.testing.assert_allclose(np.exp(shares[0][:, 1]), numbers.sigmoid().numpy(), rtol=1e-4)
-    (found,) = said(ours.network, words(), [" ".join(WORDS)], 16)
+    text = " ".join(WORDS)
+    found = prediction_of(text, Sentence.of(text), Decoder(tag_names(tagging_head(ours.network.config))), shares[0])
     assert found.values["tags"] == ["replaced" if number > 0 else "O" for number in numbers]
 
 
