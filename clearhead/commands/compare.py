@@ -10,10 +10,9 @@ from pydantic import JsonValue
 from clearhead.commands.measure import json_of, measured
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
-from clearhead.tasks.examples import Example
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.resampling import RESAMPLES, difference
-from clearhead.tasks.task import Evaluation, Given
+from clearhead.tasks.evaluation import Evaluation, Example
+from clearhead.tasks.scores import RESAMPLES, Score, difference
+from clearhead.tasks.task import Given
 
 N_EXAMPLES = 3
 """Examples that are shown for each of the two models, where it is better than the other."""

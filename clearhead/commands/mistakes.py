@@ -7,9 +7,8 @@ from urllib.parse import urlencode
 
 from clearhead.errors import UserError, pasted
 from clearhead.storage.disk import replace_file
-from clearhead.tasks.examples import Example, worst
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Evaluation
+from clearhead.tasks.evaluation import Evaluation, Example, worst
+from clearhead.tasks.scores import Score
 
 MOST = 200
 """Mistakes on the page."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from clearhead import recipe as recipes
 from clearhead.commands import tell
-from clearhead.data.image_sets import classes_of, is_image_folder, splits_in
+from clearhead.tasks.images.data import classes_of, is_image_folder, splits_in
 
 RECIPE = "image_classification"
 

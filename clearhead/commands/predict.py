@@ -19,7 +19,7 @@ from clearhead.commands import tell
 from clearhead.commands.predict_towers import said_by_towers
 from clearhead.commands.use import LINES, arriving, check_file
 from clearhead.data.files import read_text
-from clearhead.data.inputs import InputColumns, read_inputs
+from clearhead.data.guessing import InputColumns, read_inputs
 from clearhead.errors import UserError, reason
 from clearhead.machine.device import keep_freed_memory
 from clearhead.storage.disk import temporary_file

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from clearhead.api.predicting import Row, ZeroShot
 from clearhead.api.towers import TwoTowerModel
-from clearhead.data.image_sets import SUFFIXES
 from clearhead.errors import UserError
+from clearhead.tasks.images.data import SUFFIXES
 from clearhead.tasks.task import NOTHING, Prediction
 
 

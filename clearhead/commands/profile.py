@@ -14,15 +14,17 @@ from clearhead.commands import check_positive, tell
 from clearhead.commands.changes import pairs
 from clearhead.commands.plan import Subject, console_of, is_recipe, subject_of
 from clearhead.commands.train import with_files
-from clearhead.config import ModelConfig, TokenInput
+from clearhead.config import ModelConfig
+from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import begin
-from clearhead.tasks.checks import check_writes
+from clearhead.tasks.evaluation import Evaluation
+from clearhead.tasks.networks import check_writes
 from clearhead.tasks.registry import validate
-from clearhead.tasks.task import Batch, Evaluation, Task, head_loss
+from clearhead.tasks.task import Batch, Task, head_loss
 from clearhead.training.performance import choose
 from clearhead.training.planning.fitting import Fitting
 from clearhead.training.profile import Profile, profile

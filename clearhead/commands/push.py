@@ -4,8 +4,7 @@ import tempfile
 from pathlib import Path
 
 from clearhead.api import load
-from clearhead.checkpoints.weights.hub import locate
-from clearhead.checkpoints.weights.upload import upload
+from clearhead.checkpoints.weights.hub import locate, upload
 from clearhead.commands import tell
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from clearhead.data.labelled import LabelledText
+from clearhead.tasks.classification.data import LabelledText
 
 LEAST = 1e-6
 """The least probability of which a logarithm is taken."""

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from clearhead.api import model_folder
 from clearhead.api.pretrained import gguf_tokenizer
-from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.gguf import gguf_in
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.commands import tell
 from clearhead.data.files import opened, read_lines

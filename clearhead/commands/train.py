@@ -20,7 +20,6 @@ from clearhead.commands.sweep import sweep
 from clearhead.commands.table import source_given, table_recipe
 from clearhead.commands.trained import end, figures_at
 from clearhead.commands.watch import live_page
-from clearhead.data.conll import is_conll
 from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.progress import watching
@@ -36,6 +35,7 @@ from clearhead.runs import (
 )
 from clearhead.storage import checkpoints
 from clearhead.tasks.registry import find, validate
+from clearhead.tasks.tagging.data import is_conll
 from clearhead.tasks.task import Files, Given
 from clearhead.training.consumers import EvaluationBar, ProgressBar, TensorBoardLog
 from clearhead.training.events import Ended, Event, Started

@@ -11,7 +11,7 @@ from clearhead.api.predicting import task_of
 from clearhead.api.transcribing import Transcript, transcripts, with_times
 from clearhead.commands import tell
 from clearhead.commands.predict import stream_to
-from clearhead.data.waves import read_wave
+from clearhead.data.sounds import read_wave
 from clearhead.errors import UserError
 from clearhead.generation.settings import changed
 from clearhead.json_text import JsonObject, tabbed

@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
-from clearhead.config import LanguageHead, NoHead, TokenInput, VectorHead
+from clearhead.config.heads import LanguageHead, NoHead, VectorHead
+from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.passes import Passes
@@ -19,7 +20,7 @@ from clearhead.model.fast.rounding import RoundedMatrix
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 SENTENCE = "The animal did not cross the street because it was too tired."
 SIMILAR = (

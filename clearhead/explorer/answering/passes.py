@@ -20,15 +20,9 @@ from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
 from clearhead.api.variants import changed as changed_config
 from clearhead.capture.passes import every_address
-from clearhead.config import (
-    ClassificationHead,
-    LanguageHead,
-    ModelConfig,
-    StackConfig,
-    StackName,
-    TaggingHead,
-    TokenInput,
-)
+from clearhead.config import ModelConfig, StackConfig, StackName
+from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
+from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.edits import ResolvedEdit, Window, functions, resolve
@@ -47,7 +41,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 URL = re.compile(r"data:image/(?:png|jpeg);base64,", re.ASCII)
 
@@ -68,7 +62,7 @@ def picture_of(image: str | None, examples: "Sequence[Picture]") -> "Picture":
 def _decoded(text: str) -> "Picture":
     from PIL import Image
 
-    from clearhead.data.pictures import load
+    from clearhead.data.images import load
 
     try:
         content = base64.b64decode(text, validate=True)
