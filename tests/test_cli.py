@@ -21,10 +21,10 @@ from clearhead.api import load
 from clearhead.cli import main
 from clearhead.cli.commands import application
 from clearhead.cli.options import Tokenize as on_the_line
-from clearhead.commands.measure import json_of
-from clearhead.commands.sweep import combinations
-from clearhead.commands.train import recipe_of
-from clearhead.commands.use import arriving
+from clearhead.cli.judge.evaluate import json_of
+from clearhead.cli.train.sweep import combinations
+from clearhead.cli.train.session import recipe_of
+from clearhead.cli.use.translate import arriving
 from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.recipe.generation import GenerationConfig
@@ -206,7 +206,7 @@ def test_a_bug_of_ours_is_not_hidden(shell: Shell, monkeypatch: pytest.MonkeyPat
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("clearhead.commands.measure.summarize", broken)
+    monkeypatch.setattr("clearhead.cli.judge.evaluate.summarize", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         shell("summary", "gpt2")
 
@@ -341,7 +341,7 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
         Path(name).write_text(json.dumps(row | {"translation": {"en": "a", "de": "b"}}), encoding="utf-8")
     Path("pairs.csv").write_text("en,de\na b,x y\n", encoding="utf-8")
     Path("pairs.tsv").write_text("1. a\tb\n2. c\td\n", encoding="utf-8")
-    monkeypatch.setattr("clearhead.commands.train.train_command", checked)
+    monkeypatch.setattr("clearhead.cli.train.session.train_command", checked)
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
     lines = [line for line in re.findall(r"`clearhead (train [^`]*)`", page) if "--sweep" not in line]
     for line in lines:
@@ -627,7 +627,7 @@ def test_ctrl_c_before_the_training(shell: Shell, tmp_path: Path, monkeypatch: p
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("clearhead.commands.train.start", interrupted)
+    monkeypatch.setattr("clearhead.cli.train.session.start", interrupted)
     said = shell("train", write_recipe(tmp_path), "--out", "run")
     assert (said.code, said.out, said.err) == (130, "", "run: reading data\nstopped by Ctrl-C\n")
 
@@ -839,7 +839,7 @@ main()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-@pytest.mark.parametrize("module", ["cyclopts", "clearhead.commands.measure", "torch", "torch.nn"])
+@pytest.mark.parametrize("module", ["cyclopts", "clearhead.cli.judge.evaluate", "torch", "torch.nn"])
 def test_ctrl_c_in_an_import_ends_it_in_one_line(module: str):
     done = run_python(STOPS, module, "summary", "gpt2")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from clearhead.commands.failures import explained
+from clearhead.cli.failures import explained
 from clearhead.errors import OutOfMemory, UserError, is_memory, sizes
 from clearhead.storage.disk import check_space
 

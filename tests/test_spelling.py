@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clearhead.api import Model, load, transcribing
 from clearhead.cli import main
-from clearhead.commands.check import check
+from clearhead.cli.judge.check import check
 from clearhead.errors import UserError
 from clearhead.explorer.recording.recording import record
 from tests import small_sounds

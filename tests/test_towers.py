@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import TwoTowerModel, load, load_towers
 from clearhead.api.predicting import ZeroShot
-from clearhead.commands.predict import Given, predict_command
+from clearhead.cli.use.predictions import Given, predict_command
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.storage.tensors import model_tensors

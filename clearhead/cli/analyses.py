@@ -55,7 +55,7 @@ def circuits(
             their sites is split into features and the error that they leave, each a part of its own.
         out: JSON file to write.
     """
-    from clearhead.commands.circuits import circuits_command, pairs_command
+    from clearhead.cli.look.circuits import circuits_command, pairs_command
 
     if pairs is not None:
         given = {"--clean": clean, "--corrupt": corrupt, "--answer": answer, "--minus": minus, "--position": position}
@@ -112,7 +112,7 @@ def patch(
         of: The states: residual streams, attention outputs or feed-forward outputs by position, heads, or all of these.
         position: Position in the clean text whose answer is measured; -1 is the last.
     """
-    from clearhead.commands.patch import patch_command
+    from clearhead.cli.look.patch import patch_command
 
     answers = (answer, minus)
     patch_command(
@@ -155,7 +155,7 @@ def difference(
         out: JSON file to write.
         page: HTML file to write, with the same tables and whole texts.
     """
-    from clearhead.commands.difference import difference_command
+    from clearhead.cli.look.difference import difference_command
 
     columns = {"text": text, "text_pair": text_pair}
     difference_command(

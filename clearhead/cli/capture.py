@@ -46,7 +46,7 @@ def capture(
         length: Tokens of a text at most (default: the model's longest length, or else 2048).
         shard_mb: Megabytes of a shard.
     """
-    from clearhead.commands.capture import capture_command
+    from clearhead.cli.look.capture import capture_command
 
     settings = {
         "positions": positions,
@@ -92,7 +92,7 @@ def effects(
         seed: Seed of the draw.
         json: Print one JSON array on standard output, and nothing else there.
     """
-    from clearhead.commands.capture import effects_command
+    from clearhead.cli.look.capture import effects_command
 
     columns = {"text": text, "text_pair": text_pair}
     effects_command(
@@ -135,7 +135,7 @@ def examples(
         top: Texts to list.
         json: Print a JSON object a text, with the strength of each token.
     """
-    from clearhead.commands.capture import examples_command
+    from clearhead.cli.look.capture import examples_command
 
     columns = {"text": text, "text_pair": text_pair}
     examples_command(model, data=data, at=at, columns=columns, top=top, length=length, device=device, as_json=json)

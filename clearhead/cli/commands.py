@@ -20,8 +20,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "tokenizer": "clearhead.cli.data:tokenizer",
     },
     "Use": {
-        "translate": "clearhead.cli.use:translate",
-        "generate": "clearhead.cli.use:generate",
+        "translate": "clearhead.cli.using:translate",
+        "generate": "clearhead.cli.using:generate",
         "predict": "clearhead.cli.predicting:predict",
         "classify": "clearhead.cli.predicting:classify",
         "tag": "clearhead.cli.predicting:tag",
@@ -30,10 +30,10 @@ COMMANDS: dict[str, dict[str, str]] = {
         "summarize": "clearhead.cli.predicting:summarize",
         "embed": "clearhead.cli.predicting:embed",
         "transcribe": "clearhead.cli.predicting:transcribe",
-        "serve": "clearhead.cli.use:serve",
+        "serve": "clearhead.cli.using:serve",
     },
     "Look inside": {
-        "explore": "clearhead.cli.use:explore",
+        "explore": "clearhead.cli.using:explore",
         "capture": "clearhead.cli.capture:capture",
         "effects": "clearhead.cli.capture:effects",
         "examples": "clearhead.cli.capture:examples",
@@ -44,7 +44,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "steer": "clearhead.cli.features:steer",
     },
     "Judge": {
-        "evaluate": "clearhead.cli.use:evaluate",
+        "evaluate": "clearhead.cli.using:evaluate",
         "compare": "clearhead.cli.judging:compare",
         "wrong-labels": "clearhead.cli.judging:wrong_labels",
         "check": "clearhead.cli.models:check",

@@ -18,7 +18,7 @@ def recipes(*, schema: Flag = False) -> None:
             `clearhead recipes --schema > recipe.schema.json`, and the file's first line is
             `#:schema recipe.schema.json` (Even Better TOML in VS Code, taplo elsewhere).
     """
-    from clearhead.commands.recipes import recipes_command
+    from clearhead.cli.train.known import recipes_command
 
     recipes_command(as_schema=schema)
 
@@ -32,7 +32,7 @@ def curve(runs: Annotated[tuple[Path, ...], Parameter(negative="")], /, *, out: 
         runs: Folders of runs, such as runs/translation-1, which share a picture.
         out: The picture; its name says the format: .svg, .png, .pdf.
     """
-    from clearhead.commands.curve import curve_command
+    from clearhead.cli.train.curve import curve_command
 
     curve_command(runs, out=out)
 
@@ -60,7 +60,7 @@ def train_tokenizer(
         vocab_size: Tokens at most (default: 8,000; words and characters 10,000).
         lowercase: Read capitals as small letters.
     """
-    from clearhead.commands.tokenizer import train_tokenizer_command
+    from clearhead.cli.train.tokenizer import train_tokenizer_command
 
     given = {"kind": kind, "vocab_size": vocab_size, "lowercase": lowercase}
     train_tokenizer_command(files, out=out, settings={name: x for name, x in given.items() if x is not None})
@@ -74,6 +74,6 @@ def show_tokenizer(name: str, /, *texts: Text) -> None:
         name: Folder of a tokenizer, model or run, or the name of a model on the Hugging Face hub.
         texts: Texts to cut; after -- they may begin with a hyphen.
     """
-    from clearhead.commands.tokenizer import show_tokenizer_command
+    from clearhead.cli.train.tokenizer import show_tokenizer_command
 
     show_tokenizer_command(name, texts)

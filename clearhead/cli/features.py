@@ -51,7 +51,7 @@ def features_train(
         seed: Seed of all random numbers.
         device: Where the model computes; the features train on the CPU.
     """
-    from clearhead.commands.features import train_command
+    from clearhead.cli.look.features import train_command
 
     train_command(
         model,
@@ -91,7 +91,7 @@ def features_show(
         layer: Layer, for a folder of circuit-tracer.
         top: Features of each token.
     """
-    from clearhead.commands.features import show_command
+    from clearhead.cli.look.features import show_command
 
     show_command(model, folder, text, target=target, layer=layer, k=top)
 
@@ -111,6 +111,6 @@ def steer_make(model: str, /, *, positive: Path, negative: Path, at: str, out: P
         out: New file (.safetensors).
         device: Where to compute.
     """
-    from clearhead.commands.steer import make_command
+    from clearhead.cli.look.steer import make_command
 
     make_command(model, positive=positive, negative=negative, at=at, out=out, device=device)

@@ -35,7 +35,7 @@ def compare(
         text: Text file, for language models with one tokenizer.
         data: Table with the columns of the training data, or with those that the other options name.
     """
-    from clearhead.commands.compare import compare_command
+    from clearhead.cli.judge.compare import compare_command
 
     files = {"source": source, "target": target, "text": text, "data": data}
     compare_command(first, second, files=files, options={}, device=device, as_json=json)
@@ -83,7 +83,7 @@ def wrong_labels(
         precision: auto takes bf16 where it is faster and the losses agree.
         json: Print the whole list, a JSON object on each line.
     """
-    from clearhead.commands.wrong_labels import wrong_labels_command
+    from clearhead.cli.judge.wrong_labels import wrong_labels_command
 
     limits = {"minutes": minutes, "epochs": epochs, "steps": steps}
     wrong_labels_command(

@@ -26,7 +26,7 @@ def summary(
         target_length: Tokens of the target.
         batch: Sequences at once.
     """
-    from clearhead.commands.measure import summary_command
+    from clearhead.cli.judge.evaluate import summary_command
 
     summary_command(model, source_length=source_length, target_length=target_length, batch=batch, as_json=json)
 
@@ -45,7 +45,7 @@ def check(model: str, /, *, revision: Revision = None, json: OneObject = False) 
     Args:
         model: Folder of a model or run, the name of a model on the Hugging Face hub, or a config.json alone.
     """
-    from clearhead.commands.check import check_command
+    from clearhead.cli.judge.check import check_command
 
     check_command(model, revision=revision, as_json=json)
 
@@ -80,7 +80,7 @@ def export(
         quantization: For ctranslate2: weights of 8 or 16 bits instead.
         shard_gb: For hf: gigabytes of weights a file at most (default: 5).
     """
-    from clearhead.commands.export import ExportOptions, export_command
+    from clearhead.cli.share.export import ExportOptions, export_command
 
     options = ExportOptions(dtype=SHORT.get(dtype or "", dtype), quantization=quantization, shard_gb=shard_gb)
     export_command(model, to=to, out=out, options=options, revision=revision)
@@ -98,7 +98,7 @@ def prune(model: str, /, *, heads: int, out: Path) -> None:
         heads: Heads to remove from each attention.
         out: New folder to write.
     """
-    from clearhead.commands.prune import prune_command
+    from clearhead.cli.share.prune import prune_command
 
     prune_command(model, heads=heads, out=out)
 
@@ -114,6 +114,6 @@ def push(model: Named, repository: str, /, *, private: Flag = False, revision: s
         private: Make a new repository visible to its owner alone.
         revision: Branch, tag or commit of the model that is read.
     """
-    from clearhead.commands.push import push_command
+    from clearhead.cli.share.push import push_command
 
     push_command(model, repository, private=private, revision=revision)

@@ -43,7 +43,7 @@ def plan(
         length: Tokens of a sequence (default: the recipe's, or the longest the model takes).
         mfu: Share of those FLOPs that computation reaches; measure it with `clearhead profile`.
     """
-    from clearhead.commands.plan import plan_command
+    from clearhead.cli.plan.plan import plan_command
 
     figures = {"flops": flops, "memory": memory, "bandwidth": bandwidth, "network": network, "per_node": gpus_per_node}
     plan_command(config, gpu, figures, gpus=gpus, tokens=tokens, batch=batch, length=length, mfu=mfu, as_json=json)
@@ -75,7 +75,7 @@ def profile(
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
     """
-    from clearhead.commands.profile import profile_command
+    from clearhead.cli.plan.profile import profile_command
 
     short = {"device": device, "precision": precision}
     profile_command(model, changes, steps=steps, batch=batch, length=length, short=short, as_json=json)

@@ -37,7 +37,7 @@ class Options:
 
 
 def _run(model: str, texts: tuple[str, ...], options: Options, *, verb: str | None) -> None:
-    from clearhead.commands.predict import Given, predict_command
+    from clearhead.cli.use.predictions import Given, predict_command
 
     predict_command(model, texts, Given(**asdict(options)), verb=verb)
 
@@ -81,7 +81,7 @@ def classify(
         several: Judge each label alone, because several may hold.
         options: What the commands share.
     """
-    from clearhead.commands.predict import Given, ZeroShot, predict_command
+    from clearhead.cli.use.predictions import Given, ZeroShot, predict_command
 
     given: dict[str, Any] = {} if template is None else {"template": template}
     names = () if labels is None else tuple(label.strip() for label in labels.split(","))
@@ -117,7 +117,7 @@ def answer(
         context_file: File with that text.
         options: What the commands share.
     """
-    from clearhead.commands.predict import Given, answer_command
+    from clearhead.cli.use.predictions import Given, answer_command
 
     answer_command(model, questions, Given(**asdict(options)), context=context, context_file=context_file)
 
@@ -181,7 +181,7 @@ def transcribe(
         out: File to write, once all is done: JSON lines if its name ends with .jsonl, else a line for each file.
         json: Print a JSON object for each file.
     """
-    from clearhead.commands.transcribe import transcribe_command
+    from clearhead.cli.use.transcribe import transcribe_command
 
     transcribe_command(
         model,

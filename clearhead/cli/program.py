@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from clearhead.cli.commands import application
-from clearhead.commands.failures import explained
+from clearhead.cli.failures import explained
 from clearhead.errors import Interrupted, UserError
 
 ALONE, EXPLAIN = "--no-tokenizer", "--explain"
@@ -34,7 +34,7 @@ def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda
         _check_words(words)
         surroundings: AbstractContextManager[None] = nullcontext()
         if ALONE in options or explains:
-            from clearhead.commands.around import around
+            from clearhead.cli.around import around
 
             surroundings = around(opens_alone=ALONE in options, explains=explains)
         with surroundings:

@@ -118,7 +118,7 @@ def train(
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
-    from clearhead.commands.train import sweep_command, train_command
+    from clearhead.cli.train.session import sweep_command, train_command
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
     short = limits | {"seed": seed, "device": device, "precision": precision}
@@ -173,7 +173,7 @@ def resume(
         tensorboard: Also write TensorBoard logs.
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
-    from clearhead.commands.train import resume_command
+    from clearhead.cli.train.session import resume_command
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs}
     short = limits | {"parallel": parallel, "tensor_parallel": tensor_parallel}
@@ -192,6 +192,6 @@ def watch(run: Path, /, *, port: int | None = None, browser: bool = True) -> Non
         port: Port to serve on (default: a free one).
         browser: Open the page in a browser.
     """
-    from clearhead.commands.watch import watch_command
+    from clearhead.cli.train.watch import watch_command
 
     watch_command(run, port=port or 0, browser=browser)

@@ -8,8 +8,8 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING
 
-from clearhead.commands import check_positive, tell
-from clearhead.commands.train import next_folder
+from clearhead.cli.options import check_positive, tell
+from clearhead.cli.train.session import next_folder
 from clearhead.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def walk_command(name: str | None, *, export: Path | None, port: int, browser: b
 
     Of a chain that is no network it prints why, and what shows it.
     """
-    from clearhead.commands.explore import serve
+    from clearhead.cli.look.explore import serve
     from clearhead.explorer.answering.requests import RunRequest
     from clearhead.explorer.export.page import fragment, html_of
     from clearhead.explorer.session import Session

@@ -41,8 +41,8 @@ ALLOWED: dict[str, set[str]] = {
     "serve": FLOOR | {"api", "web"},
     "lab": ENGINE | {"explorer"},
     "demo": ENGINE | {"runs", "explorer", "web"},
-    "commands": ENGINE | {"foundation", "runs", "explorer", "lab", "live", "serve", "web"},
-    "cli": {"errors", "extensions", "api", "commands", "demo"},
+    "cli": ENGINE | {"foundation", "runs", "explorer", "live", "serve", "web", "demo"},
+    "commands": ENGINE | {"cli", "lab", "explorer"},
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }
@@ -50,11 +50,11 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
-    *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "cli"),
+    *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress"),
     *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "data.pictures", "text.chat", "text.meter"),
     *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
-    *("tasks.registry", "explorer.static_files", "live", "commands.watch"),
+    *("tasks.registry", "explorer.static_files", "live", "cli.commands"),
 )
 
 FAMILIES = ("gpt", "llama", "bert", "t5", "marian", "bart", "roberta", "qwen", "mistral", "vit")
@@ -198,7 +198,7 @@ def test_nothing_executes_data() -> None:
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
 READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
-READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
+READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "cli.share.ctranslate2")
 READ_OWN_JSON += ("data.phrases.locale_text", "recipe.speech")
 
 

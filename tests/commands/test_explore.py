@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 from clearhead.cli import main
-from clearhead.commands import explore
+from clearhead.cli.look import explore
 from clearhead.errors import UserError
 from clearhead.explorer.hosting.server import Desk
 from clearhead.web import listen
@@ -193,7 +193,7 @@ def test_the_browser_opens_the_address(
 
 
 def test_ctrl_c_from_outside(folder: Path):
-    code = "from clearhead.commands import explore; explore.static_file = str; from clearhead.cli import main; main()"
+    code = "from clearhead.cli.look import explore; explore.static_file = str; from clearhead.cli import main; main()"
     command = [sys.executable, "-c", code, "explore", str(folder), "one two", "--no-browser"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with processes.started(
@@ -215,7 +215,7 @@ LONG_ANSWER = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from clearhead.cli import main
-from clearhead.commands import explore
+from clearhead.cli.look import explore
 from clearhead.explorer.session import Session
 explore.check_built = lambda: None
 Session.answer = lambda *_: time.sleep(600)

@@ -9,8 +9,8 @@ from clearhead.analysis.features import Features
 from clearhead.api import load
 from clearhead.api.features import load_features
 from clearhead.cli import main
-from clearhead.commands.explore import attach_all
-from clearhead.commands.features import _windows
+from clearhead.cli.look.explore import attach_all
+from clearhead.cli.look.features import _windows
 from clearhead.explorer.session import Session
 from tests.small_models import TEXTS, model_of
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from clearhead.cli import main
-from clearhead.commands import serve
+from clearhead.cli.use import serve
 from clearhead.generation.settings import searching
 from clearhead.web import listen
 from tests import processes

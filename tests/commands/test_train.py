@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.commands.train import is_restart, start_again, train_command
+from clearhead.cli.train.session import is_restart, start_again, train_command
 from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.storage import checkpoints

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clearhead.api import load
-from clearhead.commands.use import translate_command
+from clearhead.cli.use.translate import translate_command
 from clearhead.errors import UserError
 from clearhead.text.languages import language, languages, reading
 from clearhead.text.tokenizers import Tokenizer

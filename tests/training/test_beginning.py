@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clearhead.commands.train import resume_command, train_command
+from clearhead.cli.train.session import resume_command, train_command
 from clearhead.errors import Interrupted, UserError
 from clearhead.storage import checkpoints
 from clearhead.training.beginning import NOTHING, RECIPE, is_free
@@ -54,7 +54,7 @@ MOMENTS = {
     "network": "clearhead.training.fitting.Fitting.new_network",
     "together": "clearhead.runs.check_ranks",
     "beginning": "clearhead.training.train._begin",
-    "log": "clearhead.commands.train.note_data_report",
+    "log": "clearhead.cli.train.session.note_data_report",
     "update": "clearhead.training.train.update",
     "saving": "clearhead.storage.checkpoints.save_file",
     "sealing": "clearhead.storage.checkpoints.close_folder",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clearhead.api import load
-from clearhead.commands.train import next_folder, resume_command
+from clearhead.cli.train.session import next_folder, resume_command
 from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.runs import Keeper, resume, start

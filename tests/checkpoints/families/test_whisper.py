@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.checkpoints.families import family_for
 from clearhead.checkpoints.families.pictures_and_sounds.whisper import FAMILY
-from clearhead.commands.check import check
+from clearhead.cli.judge.check import check
 from clearhead.model import Tokens
 from clearhead.model.summary import summarize
 from tests.later import later

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clearhead.api import Model
-from clearhead.commands import explore
+from clearhead.cli.look import explore
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.answering.requests import EditRequest, RunRequest

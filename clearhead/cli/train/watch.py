@@ -1,0 +1,54 @@
+"""`clearhead watch`, and the live page of `train` and `resume`. Imports no torch."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clearhead.cli.options import tell
+from clearhead.errors import UserError, pasted
+from clearhead.live.server import serving
+from clearhead.live.state import Watched
+from clearhead.storage.run_files import METRICS, OWNER, RECIPE
+from clearhead.web import listen
+from clearhead.web.browser import open_browser
+from clearhead.web.page import Server
+
+
+def watch_command(folder: Path, *, port: int, browser: bool) -> None:
+    """Serves the live page of a run until Ctrl-C. Standard output gets one line: the address."""
+    check_watchable(folder)
+    with listen(port) as listener, serving(folder, listener) as server:
+        print(server.url, flush=True)
+        tell(f"Watching {folder}. Ctrl-C ends the page; the run goes on.")
+        if browser:
+            show(server)
+        server.wait()
+
+
+@contextmanager
+def live_page(folder: Path) -> Iterator[None]:
+    """Serves the live page of a run of this process, and opens it in a browser."""
+    with serving(folder) as server:
+        tell(f"live page: {server.url}")
+        show(server)
+        yield
+
+
+def show(server: Server[Watched]) -> None:
+    """Opens the page in a browser if there is one. Returns at once, because that may take long."""
+    threading.Thread(target=open_browser, args=(server.url,), name="browser", daemon=True).start()
+
+
+def check_watchable(folder: Path) -> None:
+    """Raises UserError unless a run has begun in the folder, or is about to."""
+    if any((folder / name).is_file() for name in (RECIPE, METRICS, OWNER)):
+        return
+    inside = [path.parent for path in folder.glob(f"*/{RECIPE}")] if folder.is_dir() else []
+    if inside:
+        newest = max(inside, key=lambda path: (path / RECIPE).stat().st_mtime)
+        remedy = f"try one in it, such as clearhead watch {pasted(newest)}"
+    else:
+        remedy = "try the one that clearhead train named, such as runs/translation-1"
+    got = "one without a run" if folder.is_dir() else "a file" if folder.exists() else "none"
+    raise UserError(f"{folder}: expected the folder of a run, got {got}; {remedy}")
