@@ -20,10 +20,9 @@ import torch
 from clearhead.api import load
 from clearhead.cli import main
 from clearhead.cli.commands import application
-from clearhead.cli.options import Tokenize as on_the_line
 from clearhead.cli.judge.evaluate import json_of
+from clearhead.cli.options import Tokenize as on_the_line
 from clearhead.cli.train.sweep import combinations
-from clearhead.cli.train.session import recipe_of
 from clearhead.cli.use.translate import arriving
 from clearhead.errors import UserError
 from clearhead.recipe import read
@@ -329,9 +328,8 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     kinds: list[str] = []
 
-    def checked(recipe: str, changes: Any, *, short: Any, files: Any, valid: Any, columns: Any, **_: object) -> None:
-        found = recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid}, columns=columns)
-        kinds.append(found.data.train.kind)
+    def checked(recipe_for: Callable[[bool], Any], *_: object) -> None:
+        kinds.append(recipe_for(False).data.train.kind)
 
     Path("reviews.csv").write_text("body,topic\na b,x\nc d,y\n", encoding="utf-8")
     row = {"premise": "a", "hypothesis": "b", "relation": "x", "en": "a", "de": "b", "body": "c"}
@@ -341,7 +339,7 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
         Path(name).write_text(json.dumps(row | {"translation": {"en": "a", "de": "b"}}), encoding="utf-8")
     Path("pairs.csv").write_text("en,de\na b,x y\n", encoding="utf-8")
     Path("pairs.tsv").write_text("1. a\tb\n2. c\td\n", encoding="utf-8")
-    monkeypatch.setattr("clearhead.cli.train.session.train_command", checked)
+    monkeypatch.setattr("clearhead.cli.train.session.train_run", checked)
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
     lines = [line for line in re.findall(r"`clearhead (train [^`]*)`", page) if "--sweep" not in line]
     for line in lines:

@@ -12,12 +12,12 @@ from clearhead.extensions import extensions, load_extension
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Train": {
-        "train": "clearhead.cli.training:train",
-        "resume": "clearhead.cli.training:resume",
-        "watch": "clearhead.cli.training:watch",
-        "curve": "clearhead.cli.data:curve",
-        "recipes": "clearhead.cli.data:recipes",
-        "tokenizer": "clearhead.cli.data:tokenizer",
+        "train": "clearhead.cli.train.train:train",
+        "resume": "clearhead.cli.train.train:resume",
+        "watch": "clearhead.cli.train.watch:watch",
+        "curve": "clearhead.cli.train.overview:curve",
+        "recipes": "clearhead.cli.train.overview:recipes",
+        "tokenizer": "clearhead.cli.train.tokenizer:tokenizer",
     },
     "Use": {
         "translate": "clearhead.cli.using:translate",
@@ -60,7 +60,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "summary": "clearhead.cli.models:summary",
     },
     "Learn": {
-        "demo": "clearhead.cli.training:demo",
+        "demo": "clearhead.cli.learn:demo",
         "lab": "clearhead.cli.lab:lab",
     },
 }

@@ -3,8 +3,8 @@
 import os
 import sys
 
-from clearhead.cli.options import tell
 from clearhead.cli.failures import explained
+from clearhead.cli.options import tell
 
 
 def leave_unless(has_ended: bool) -> None:

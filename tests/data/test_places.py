@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from clearhead.cli.train.session import recipe_of
+from clearhead.cli.train.recipes import recipe_of
 from clearhead.data import files
 from clearhead.data.labelled import labelled_splits
 from clearhead.data.sources import cells_of, read_pairs, read_texts

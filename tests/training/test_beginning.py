@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clearhead.cli.train.session import resume_command, train_command
+from clearhead.cli.train.train import resume, train
 from clearhead.errors import Interrupted, UserError
 from clearhead.storage import checkpoints
 from clearhead.training.beginning import NOTHING, RECIPE, is_free
@@ -29,11 +29,11 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin(recipe: Path, out: Path) -> None:
-    train_command(str(recipe), [], short={}, files={}, out=out, tensorboard=False, as_json=False)
+    train(str(recipe), out=out)
 
 
 def go_on(folder: Path) -> None:
-    resume_command(folder, (), short={}, tensorboard=False, as_json=False)
+    resume(folder)
 
 
 def losses(folder: Path) -> list[object]:

@@ -22,9 +22,9 @@ from clearhead.checkpoints.weights.fields import ANOTHER, Decision
 from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.checkpoints.weights.modules import network_folder
-from clearhead.cli.options import tell
 from clearhead.cli.judge.answers import Answer, answers
 from clearhead.cli.judge.verdict import fields, judge, show
+from clearhead.cli.options import tell
 from clearhead.config import ClassificationHead, TokenInput, VectorHead
 from clearhead.errors import NumericError, UserError
 

@@ -10,9 +10,9 @@ from typing import Any, TextIO
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from clearhead.api import load, named_config
-from clearhead.cli.options import tell
 from clearhead.cli.judge.page import write_page
-from clearhead.cli.train.table import source_given
+from clearhead.cli.options import tell
+from clearhead.cli.train.recipes import source_given
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import checkpoint_named
 from clearhead.machine.device import keep_freed_memory

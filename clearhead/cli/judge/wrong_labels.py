@@ -14,11 +14,11 @@ import numpy as np
 from clearhead import recipe as recipes
 from clearhead.api import Model, model_folder
 from clearhead.checkpoints.weights.documents import read_json
-from clearhead.cli.options import tell
-from clearhead.cli.train.recipes import tables_given
 from clearhead.cli.judge.doubts import Doubts, doubts, require_cleanlab
 from clearhead.cli.judge.second_opinion import joined, opinion
-from clearhead.cli.train.session import next_folder, recipe_of
+from clearhead.cli.options import tell
+from clearhead.cli.train.recipes import recipe_of, tables_given
+from clearhead.cli.train.session import next_folder
 from clearhead.data.labelled import LabelledText, hold_out, names_of
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.json_text import JsonObject

@@ -13,8 +13,8 @@ from clearhead.api.circuits import Explained, answer_id, circuits_of
 from clearhead.api.features import features_named
 from clearhead.capture import node_effects
 from clearhead.capture.texts import Text
-from clearhead.cli.options import tell
 from clearhead.cli.look.capture import progress
+from clearhead.cli.options import tell
 from clearhead.config import LanguageHead
 from clearhead.data.files import read_lines
 from clearhead.errors import UserError

@@ -13,11 +13,11 @@ from clearhead.api import Model, load
 from clearhead.capture import Difference, difference, drawn
 from clearhead.capture.answers import Answers, ChangedAnswer
 from clearhead.capture.difference import PartChange
-from clearhead.cli.options import check_positive, tell
-from clearhead.cli.look.capture import progress, texts_of
 from clearhead.cli.judge.compare import compared
 from clearhead.cli.judge.evaluate import measured
 from clearhead.cli.judge.page import HEAD, STYLE, table_of
+from clearhead.cli.look.capture import progress, texts_of
+from clearhead.cli.options import check_positive, tell
 from clearhead.config import ClassificationHead, SpanHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import checkpoint_named

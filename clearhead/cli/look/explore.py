@@ -8,8 +8,8 @@ from typing import Any
 from clearhead.api import load
 from clearhead.api.features import attach, features_named
 from clearhead.capture.texts import Texts, texts_in
-from clearhead.cli.options import tell
 from clearhead.cli.ending import leave_unless
+from clearhead.cli.options import tell
 from clearhead.cli.use.translate import check_file
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import checkpoint_named

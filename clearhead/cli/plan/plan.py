@@ -14,7 +14,7 @@ from rich.table import Table
 from clearhead import recipe as recipes
 from clearhead.api import architecture, named_config
 from clearhead.cli.options import check_positive
-from clearhead.cli.train.session import with_files
+from clearhead.cli.train.recipes import with_files
 from clearhead.config import Continuous, ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError

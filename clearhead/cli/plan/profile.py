@@ -11,9 +11,8 @@ from torch import Tensor
 
 from clearhead import recipe as recipes
 from clearhead.cli.options import check_positive, tell
-from clearhead.cli.train.recipes import pairs
 from clearhead.cli.plan.plan import Subject, console_of, is_recipe, subject_of
-from clearhead.cli.train.session import with_files
+from clearhead.cli.train.recipes import pairs, with_files
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine

@@ -1,119 +1,77 @@
-"""`clearhead train` and `resume`."""
+"""A run of the command line: its folder, its progress on the console, and what stands there in the end."""
 
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGINT
-from typing import Any
 
 from pydantic import JsonValue
 
-from clearhead import recipe as recipes
-from clearhead.api import architecture
+from clearhead.cli.judge.evaluate import json_of, judge
 from clearhead.cli.options import tell
-from clearhead.cli.train.recipes import tables_given, training_of
-from clearhead.cli.train.picture_folder import folder_recipe, is_picture_folder
-from clearhead.cli.train.sweep import sweep
-from clearhead.cli.train.table import source_given, table_recipe
-from clearhead.cli.train.trained import end, figures_at
 from clearhead.cli.train.watch import live_page
-from clearhead.data.conll import is_conll
-from clearhead.data.guessing import is_table
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.progress import watching
 from clearhead.recipe import Recipe
-from clearhead.recipe.places import absolute
-from clearhead.runs import (
-    Keeper,
-    Prepared,
-    note_data_report,
-    resume,
-    start,
-    with_absolute_paths,
-)
+from clearhead.runs import Keeper, Prepared, note_data_report, resume, start, with_absolute_paths
 from clearhead.storage import checkpoints
-from clearhead.tasks.registry import find, validate
-from clearhead.tasks.task import Files, Given
 from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.consumers import EvaluationBar, ProgressBar, TensorBoardLog
 from clearhead.training.events import Ended, Event, Started
 from clearhead.training.lock import held
-from clearhead.training.metrics_log import MetricsLog
+from clearhead.training.metrics_log import MetricsLog, read_metrics
 from clearhead.training.ranks import Ranks, joined
 from clearhead.training.run import Run
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
-OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("valid_data", "test_data", "out", "page", "live", "tensorboard", "json")
+
+@dataclass(frozen=True)
+class Output:
+    """What a command shows of a run besides messages."""
+
+    explain: bool = False
+    page: Path | None = None
+    live: bool = False
+    tensorboard: bool = False
+    as_json: bool = False
 
 
-def train_command(
-    recipe: str,
-    changes: Sequence[str],
-    *,
-    short: Mapping[str, object],
-    files: Given,
-    valid: Given | None = None,
-    test: Given | None = None,
-    columns: Mapping[str, str | None] | None = None,
-    out: Path | None,
-    explain: bool = False,
-    page: Path | None = None,
-    live: bool = False,
-    tensorboard: bool,
-    as_json: bool,
-) -> None:
-    """Train from a recipe with changes, or from a table, into a new folder; under torchrun, as one of its processes."""
-    with joined() as ranks, ExitStack() as shown:
+def train_run(recipe_for: Callable[[bool], Recipe], name: str, out: Path | None, output: Output = Output()) -> None:
+    """Trains a recipe in a new folder: `out`, or the next named `name`. Under torchrun, as one of its processes.
+
+    `recipe_for` returns the recipe, and says what it guesses if its argument is true.
+    """
+    with joined() as ranks, ExitStack() as pages:
         ranks.together(lambda: check_restarts(out))
-        splits, first = {"train": files, "valid": valid or {}, "test": test or {}}, ranks.is_first
-        checked = ranks.together(
-            lambda: recipe_of(recipe, changes, short=short, files=splits, columns=columns, is_told=first)
-        )
+        recipe = ranks.together(lambda: recipe_for(ranks.is_first))
         is_ours = out is None or not out.exists()
-        runs, name = Path("runs"), Path(recipe).stem
+        runs = Path("runs")
         folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
         with written_by(ranks, folder, is_ours=is_ours):
             if ranks.is_first:
-                if live:
-                    shown.enter_context(live_page(folder))  # Which ends after the run has left its folder.
-                beginning = checked.model.start
-                tell(f"{folder}: reading data" if beginning is None else f"{folder}: reading {beginning} and data")
-            run, prepared = start_again(checked, folder, ranks) if is_restart() else start(checked, folder, ranks)
-            drive(run, prepared, folder, explain=explain, page=page, tensorboard=tensorboard, as_json=as_json)
+                if output.live:
+                    pages.enter_context(live_page(folder))  # Which ends after the run has left its folder.
+                begins = recipe.model.start
+                tell(f"{folder}: reading data" if begins is None else f"{folder}: reading {begins} and data")
+            run, prepared = start_again(recipe, folder, ranks) if is_restart() else start(recipe, folder, ranks)
+            drive(run, prepared, folder, output)
 
 
-def sweep_command(
-    fields: Sequence[str],
-    recipe: str,
-    changes: Sequence[str],
-    *,
-    short: Mapping[str, object],
-    files: Given,
-    out: Path | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Train as `train_command` does, once for every combination of the fields' values, into folders of one folder."""
-    if options.get("page"):
-        raise UserError("--page: expected one run, got --sweep; write the page with clearhead evaluate RUN --page FILE")
-
-    def check(more: Sequence[str]) -> bool:
-        splits, columns = {"train": files, **{split: options[split] for split in ("valid", "test")}}, options["columns"]
-        checked = recipe_of(recipe, [*changes, *more], short=short, files=splits, columns=columns)
-        return find(checked.task, where=recipe).higher_is_better
-
-    def train_one(more: Sequence[str], folder: Path) -> None:
-        train_command(recipe, [*changes, *more], short=short, files=files, out=folder, as_json=False, **options)
-
-    def top() -> Path:
-        return out or next_folder(Path("runs"), f"{Path(recipe).stem}-sweep")
-
-    sweep(fields, check=check, train=train_one, folder=top, as_json=as_json)
+def resume_run(folder: Path, changes: Callable[[], Mapping[str, object]], output: Output = Output()) -> None:
+    """Resumes the run in a folder, with changes to its recipe's training."""
+    with joined() as ranks, ExitStack() as pages:
+        given = ranks.together(changes)
+        ranks.together(lambda: require_run(folder))
+        with written_by(ranks, folder):
+            if output.live and ranks.is_first:
+                pages.enter_context(live_page(folder))
+            run, prepared = resume(folder, ranks, changes=given)
+            drive(run, prepared, folder, output)
 
 
 @contextmanager
@@ -133,66 +91,6 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
             if is_new and ranks.is_first and not isinstance(error, Interrupted):
                 undo(folder, is_ours=is_ours)
             raise
-
-
-def recipe_of(
-    recipe: str,
-    changes: Sequence[str],
-    *,
-    short: Mapping[str, object],
-    files: Mapping[str, Given],
-    columns: Mapping[str, str | None] | None = None,
-    is_told: bool = False,
-) -> Recipe:
-    """The recipe with the changes of the command line, checked as far as it can be without the data.
-
-    `files` are those of the options, by split. `is_told` says whether to print what is guessed of a table.
-    """
-    if is_table(recipe):
-        tables = table_recipe(recipe, files, columns or {}, is_told=is_told)
-    elif is_picture_folder(recipe):
-        tables = folder_recipe(Path(recipe), is_told=is_told)
-    else:
-        if is_conll(recipe):
-            files, recipe = {**files, "train": {**files["train"], "data": Path(recipe)}}, "tagging"
-        named = {name: column for name, column in (columns or {}).items() if column is not None}
-        tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
-        for split, given in files.items():
-            if any(given.values()):
-                source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
-                tables = recipes.merge(tables, {"data": {split: source}})
-    tables = recipes.changed(tables, tables_given(changes, short, options=OPTIONS))
-    # A missing file is reported last, because another mistake may be the reason.
-    tables, problem = with_files(tables, where=recipe)
-    checked = validate(tables, where=recipe)
-    if problem:
-        raise UserError(f"{recipe}: {problem}")
-    if checked.model.start is None:
-        architecture(checked.model, vocab_size=1000)  # Reports mistakes there before anything slow.
-    return checked
-
-
-def source_of(tables: Mapping[str, Any], given: Given, *, where: str, prefix: str) -> dict[str, Any]:
-    """The table of a source with the files of these options, whose names begin with `prefix`."""
-    files = find(tables.get("task"), where=f"{where}:task").files
-    try:
-        like = tables.get("data", {}).get("train") if prefix else None
-        source = with_absolute_files(source_given(files, given, where=where, like=like), files)
-        if prefix and (problem := files.missing(source)):
-            raise UserError(f"{where}: {problem}")
-    except UserError as error:
-        raise UserError(str(error).replace("--", f"--{prefix}")) from None
-    return source
-
-
-def with_absolute_files(source: Mapping[str, Any], files: Files) -> dict[str, Any]:
-    """The source with its files relative to the working directory, not to the recipe's folder."""
-    fields = ["path"] if source.get("kind") == "table" else [*files.options.values()]
-
-    def whole(value: str | Sequence[str]) -> str | list[str]:
-        return absolute(value) if isinstance(value, str) else [absolute(one) for one in value]
-
-    return {name: whole(value) if name in fields else value for name, value in source.items()}
 
 
 def check_restarts(out: Path | None) -> None:
@@ -223,36 +121,7 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     return {**saved, "generation": None} == {**given, "generation": None}
 
 
-def resume_command(
-    folder: Path,
-    changes: Sequence[str],
-    *,
-    short: Mapping[str, object],
-    live: bool = False,
-    tensorboard: bool,
-    as_json: bool,
-) -> None:
-    """Resume a run, with changes to its recipe's training."""
-    with joined() as ranks, ExitStack() as shown:
-        given = ranks.together(lambda: training_of(changes, short))
-        ranks.together(lambda: require_run(folder))
-        with written_by(ranks, folder):
-            if live and ranks.is_first:
-                shown.enter_context(live_page(folder))
-            run, prepared = resume(folder, ranks, changes=given)
-            drive(run, prepared, folder, tensorboard=tensorboard, as_json=as_json)
-
-
-def drive(
-    run: Run,
-    prepared: Prepared,
-    folder: Path,
-    *,
-    explain: bool = False,
-    page: Path | None = None,
-    tensorboard: bool,
-    as_json: bool,
-) -> None:
+def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
     figures: dict[str, JsonValue] = {}
     place = pasted(folder)  # As a shell reads it.
@@ -261,13 +130,18 @@ def drive(
         if run.ranks.is_first:
             for line in prepared.data.lines():
                 tell(line)
-            consumers += [bar, MetricsLog(folder), *([TensorBoardLog(folder)] if tensorboard else []), Keeper(run)]
+            consumers += [
+                bar,
+                MetricsLog(folder),
+                *([TensorBoardLog(folder)] if output.tensorboard else []),
+                Keeper(run),
+            ]
         for event in train(run):
             for consume in consumers:
                 consume(event)
             if isinstance(event, Started) and run.ranks.is_first:
                 note_data_report(folder, prepared)
-                for lever in event.levers if explain else ():
+                for lever in event.levers if output.explain else ():
                     tell(f"  {lever.name}: {lever.value}: {lever.why} (training.{lever.field})")
             if isinstance(event, Ended):
                 if event.signal is not None:
@@ -277,16 +151,9 @@ def drive(
                 figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
     if not run.ranks.is_first:
         return
-    figures |= end(run, prepared, folder, page=page)
-    if as_json:
+    figures |= end(run, prepared, folder, page=output.page)
+    if output.as_json:
         print(json.dumps(figures_at(run.progress.best_step, folder) | figures))
-
-
-def with_files(tables: Mapping[str, Any], *, where: str) -> tuple[dict[str, Any], str]:
-    """The tables, with placeholders if data files are missing, and an error message or ""."""
-    data, files = tables.get("data"), find(tables.get("task"), where=f"{where}:task").files
-    problem = files.missing(data.get("train") if isinstance(data, Mapping) else None)
-    return recipes.merge(tables, {"data": {"train": files.table}} if problem else {}), problem
 
 
 def next_folder(parent: Path, name: str) -> Path:
@@ -297,3 +164,26 @@ def next_folder(parent: Path, name: str) -> Path:
             (folder := parent / f"{name}-{i}").mkdir()
             return folder
     raise AssertionError("a number is free")
+
+
+def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dict[str, JsonValue]:
+    """Judge the best model on all held-out data, unless its last evaluation did, and say how to use it."""
+    task, best, place = prepared.task, run.progress.best_step, pasted(folder)
+    held_out: dict[str, JsonValue] = {}
+    if task.few is not None:
+        tell(f"the best checkpoint was chosen on {task.few}; now it is judged on all that is held out")
+    if task.samples or page or task.few is not None:
+        held_out = {"held_out": judge(folder, device=run.device.type, page=page)}
+    tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
+    tell(f"use it: clearhead {task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
+    tell(f"look inside: clearhead explore {place}")
+    return held_out
+
+
+def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
+    """The scores of the evaluation at this step, from the run's log, since an earlier process may have made it."""
+    for event in reversed(read_metrics(folder)):
+        scores = event.get("scores")
+        if event["step"] == step and isinstance(scores, dict):
+            return json_of({name: one.get("value") for name, one in scores.items() if isinstance(one, dict)})
+    return {}

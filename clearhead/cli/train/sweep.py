@@ -18,7 +18,7 @@ Values = tuple[tuple[str, str], ...]
 """The fields of one run with their values."""
 
 
-def sweep(
+def sweep_runs(
     fields: Sequence[str],
     *,
     check: Callable[[Sequence[str]], bool],

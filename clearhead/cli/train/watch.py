@@ -15,12 +15,22 @@ from clearhead.web.browser import open_browser
 from clearhead.web.page import Server
 
 
-def watch_command(folder: Path, *, port: int, browser: bool) -> None:
-    """Serves the live page of a run until Ctrl-C. Standard output gets one line: the address."""
-    check_watchable(folder)
-    with listen(port) as listener, serving(folder, listener) as server:
+def watch(run: Path, /, *, port: int | None = None, browser: bool = True) -> None:
+    """Show a run in a browser while it trains, or afterwards: loss, scores, learning rate, speed, samples.
+
+    Serves a page to this machine alone, prints its address and opens it; Ctrl-C ends it. The page reads what the run's
+    folder records and renews itself. It may run beside the training, of which it takes nothing, and knows whether the
+    run is running, paused, finished or stopped. The address contains a token, without which there is no page.
+
+    Args:
+        run: The run's folder, such as runs/translation-1.
+        port: Port to serve on (default: a free one).
+        browser: Open the page in a browser.
+    """
+    check_watchable(run)
+    with listen(port or 0) as listener, serving(run, listener) as server:
         print(server.url, flush=True)
-        tell(f"Watching {folder}. Ctrl-C ends the page; the run goes on.")
+        tell(f"Watching {run}. Ctrl-C ends the page; the run goes on.")
         if browser:
             show(server)
         server.wait()

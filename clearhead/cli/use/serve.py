@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from clearhead.api import load
 from clearhead.api.predicting import reads_pairs
-from clearhead.cli.options import check_positive, tell
 from clearhead.cli.ending import leave_unless
 from clearhead.cli.look.steer import named_directions
+from clearhead.cli.options import check_positive, tell
 from clearhead.cli.use.translate import load_draft
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.api import Model, load, predicting
-from clearhead.cli.options import tell
 from clearhead.cli.look.steer import steered
+from clearhead.cli.options import tell
 from clearhead.data.files import opened, read_lines, read_text
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching

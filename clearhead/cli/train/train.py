@@ -1,6 +1,7 @@
-"""`clearhead demo`, `train` and `resume`."""
+"""`clearhead train` and `resume`."""
 
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,37 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from clearhead.cli.options import DeviceName, Files, Flag, Repeated
-
-
-def demo(
-    *,
-    to: str = "fr",
-    say: Repeated = (),
-    out: Path | None = None,
-    browser: bool | None = None,
-    json: Flag = False,
-    seed: int = 0,
-) -> None:
-    """Train a translator in about two minutes and see what it attends to.
-
-    It composes 20,000 English phrases (dates, countries, amounts, units, lists, ...) with their translations from CLDR,
-    trains an encoder-decoder on them from nothing, tests it on 500 others, and opens the explorer on it: type your own
-    phrases, see every number on the way to a translation, change any of them. Needs no network.
-
-    Args:
-        to: Language to translate into: any locale of CLDR, such as fr, de, es, ja, pt-BR.
-        say: Your own phrases to translate at the end; without them, the command asks for some.
-        out: Folder for the model, its figures and the page (default: clearhead-demo-LOCALE).
-        browser: Open the explorer in a browser when done (default: unless --json).
-        json: Print the figures on standard output, as one JSON object: seconds, exact_match (0 to 1), bleu (0 to 100),
-            alignment (0 to 1: content words whose attention is on the right word), and more.
-        seed: Seed of the network and of the choice of phrases.
-    """
-    began = time.perf_counter()
-    from clearhead.demo import run_demo
-
-    opens = not json if browser is None else browser
-    run_demo(to, out=out, browser=opens, as_json=json, seed=seed, phrases=say, began=began)
+from clearhead.errors import UserError
 
 
 def train(
@@ -118,28 +89,37 @@ def train(
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
-    from clearhead.cli.train.session import sweep_command, train_command
+    from clearhead.cli.train.recipes import recipe_of
+    from clearhead.cli.train.session import Output, next_folder, train_run
+    from clearhead.cli.train.sweep import sweep_runs
+    from clearhead.tasks.registry import find
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
+    files = {
+        "train": {"source": source, "target": target, "text": text, "data": data},
+        "valid": {"source": valid_source, "target": valid_target, "text": valid_text, "data": valid_data},
+        "test": {"data": test_data},
+    }
     short = limits | {"seed": seed, "device": device, "precision": precision}
-    files = {"source": source, "target": target, "text": text, "data": data}
-    valid = {"source": valid_source, "target": valid_target, "text": valid_text, "data": valid_data}
-    command = train_command if not sweep else partial(sweep_command, sweep)
-    command(
-        recipe,
-        changes,
-        short=short,
-        files=files,
-        valid=valid,
-        test={"data": test_data},
-        columns={"label": label, "text_pair": text_pair},
-        out=out,
-        explain=explain,
-        page=page,
-        live=live,
-        tensorboard=tensorboard,
-        as_json=json,
-    )
+    columns = {"label": label, "text_pair": text_pair}
+    recipe_for = partial(recipe_of, recipe, short=short, files=files, columns=columns)
+    name, output = Path(recipe).stem, Output(explain, page, live, tensorboard)
+    if not sweep:
+        train_run(lambda is_told: recipe_for(changes, is_told=is_told), name, out, replace(output, as_json=json))
+        return
+    if page:
+        raise UserError("--page: expected one run, got --sweep; write the page with clearhead evaluate RUN --page FILE")
+
+    def check(more: Sequence[str]) -> bool:
+        return find(recipe_for([*changes, *more]).task, where=recipe).higher_is_better
+
+    def train_one(more: Sequence[str], folder: Path) -> None:
+        train_run(lambda is_told: recipe_for([*changes, *more], is_told=is_told), name, folder, output)
+
+    def top() -> Path:
+        return out or next_folder(Path("runs"), f"{name}-sweep")
+
+    sweep_runs(sweep, check=check, train=train_one, folder=top, as_json=json)
 
 
 def resume(
@@ -173,25 +153,10 @@ def resume(
         tensorboard: Also write TensorBoard logs.
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
-    from clearhead.cli.train.session import resume_command
+    from clearhead.cli.train.recipes import training_of
+    from clearhead.cli.train.session import Output, resume_run
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs}
     short = limits | {"parallel": parallel, "tensor_parallel": tensor_parallel}
-    resume_command(run, changes, short=short, live=live, tensorboard=tensorboard, as_json=json)
-
-
-def watch(run: Path, /, *, port: int | None = None, browser: bool = True) -> None:
-    """Show a run in a browser while it trains, or afterwards: loss, scores, learning rate, speed, samples.
-
-    Serves a page to this machine alone, prints its address and opens it; Ctrl-C ends it. The page reads what the run's
-    folder records and renews itself. It may run beside the training, of which it takes nothing, and knows whether the
-    run is running, paused, finished or stopped. The address contains a token, without which there is no page.
-
-    Args:
-        run: The run's folder, such as runs/translation-1.
-        port: Port to serve on (default: a free one).
-        browser: Open the page in a browser.
-    """
-    from clearhead.cli.train.watch import watch_command
-
-    watch_command(run, port=port or 0, browser=browser)
+    output = Output(live=live, tensorboard=tensorboard, as_json=json)
+    resume_run(run, lambda: training_of(changes, short), output)
