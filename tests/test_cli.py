@@ -23,7 +23,7 @@ from clearhead.cli.commands import application
 from clearhead.cli.judge.evaluate import json_of
 from clearhead.cli.options import Tokenize as on_the_line
 from clearhead.cli.train.sweep import combinations
-from clearhead.cli.use.translate import arriving
+from clearhead.cli.use.inputs import arriving
 from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.recipe.generation import GenerationConfig

@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page as built, whether or not it is; no browser."""
-    monkeypatch.setattr(explore, "check_built", lambda: None)
+    monkeypatch.setattr("clearhead.explorer.static_files.check_built", lambda: None)
     monkeypatch.setattr(webbrowser, "open", lambda _: pytest.fail("no browser"))
 
 
@@ -146,7 +146,7 @@ def test_a_port_of_ones_choice(folder: Path, monkeypatch: pytest.MonkeyPatch, ca
         assert capsys.readouterr() == ("", error)
         monkeypatch.undo()
     ports: list[int] = []
-    monkeypatch.setattr(explore, "check_built", lambda: None)
+    monkeypatch.setattr("clearhead.explorer.static_files.check_built", lambda: None)
     run(monkeypatch, lambda server: ports.append(server.port), folder, "--port", port, "--no-browser")
     assert ports == [port]
 
@@ -193,7 +193,8 @@ def test_the_browser_opens_the_address(
 
 
 def test_ctrl_c_from_outside(folder: Path):
-    code = "from clearhead.cli.look import explore; explore.static_file = str; from clearhead.cli import main; main()"
+    code = "from clearhead.explorer import static_files; static_files.check_built = lambda: None\n"
+    code += "from clearhead.cli import main; main()"
     command = [sys.executable, "-c", code, "explore", str(folder), "one two", "--no-browser"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with processes.started(
@@ -215,9 +216,9 @@ LONG_ANSWER = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from clearhead.cli import main
-from clearhead.cli.look import explore
+from clearhead.explorer import static_files
 from clearhead.explorer.session import Session
-explore.check_built = lambda: None
+static_files.check_built = lambda: None
 Session.answer = lambda *_: time.sleep(600)
 main(["explore", {folder!r}, "--no-browser"])
 """

@@ -1,46 +1,67 @@
 """`clearhead explore`."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from clearhead.api import load
-from clearhead.api.features import attach, features_named
-from clearhead.capture.texts import Texts, texts_in
-from clearhead.cli.ending import leave_unless
-from clearhead.cli.options import tell
-from clearhead.cli.use.translate import check_file
+from clearhead.cli.options import Device, Files, Named, Repeated, Revision, Text, tell
+from clearhead.cli.use.inputs import check_file
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import checkpoint_named
-from clearhead.explorer.answering.opened import UNNAMED
-from clearhead.explorer.export.page import Format, rounded_model, write
-from clearhead.explorer.hosting.serving import serving
-from clearhead.explorer.session import Session
-from clearhead.explorer.static_files import check_built
-from clearhead.machine.device import keep_freed_memory
-from clearhead.web import listen
 from clearhead.web.browser import open_browser
 
+if TYPE_CHECKING:
+    from clearhead.capture.texts import Texts
+    from clearhead.explorer.export.page import Format
+    from clearhead.explorer.session import Session
 
-def explore_command(
-    name: str,
-    text: str | None,
+
+def explore(
+    model: Named,
+    text: Text | None = None,
+    /,
     *,
-    target: str | None,
-    features: Sequence[str] = (),
-    export: Path | None,
-    live: Format | None = None,
-    corrupt: str | None = None,
-    port: int,
-    browser: bool,
-    revision: str | None,
-    device: str,
-    data: Sequence[str] = (),
+    target: Text | None = None,
+    data: Files = (),
     column: str | None = None,
+    features: Repeated = (),
     compare: str | None = None,
+    export: Path | None = None,
+    live: Literal["int8", "int4"] | None = None,
+    corrupt: Text | None = None,
+    port: int | None = None,
+    browser: bool = True,
+    revision: Revision = None,
+    device: Device = "cpu",
 ) -> None:
-    """Serves the explorer on a model until Ctrl-C, or writes it to a file. Prints one line: the address."""
+    """Look inside a model in a browser: every number, how it was computed, and what changes when you change it.
+
+    Serves a page to this machine alone, prints its address and opens it; Ctrl-C ends it. The address contains a token,
+    and whoever has it can use the model. From another machine, forward the port:
+    `ssh -L 8000:127.0.0.1:8000 HOST` with --port 8000, and open the address there.
+
+    With --export the page becomes one HTML file, which opens anywhere without a server or a network. The file contains
+    the whole model if it is small, else its results for this text, also without each of its heads. With --live it
+    contains a large model, too, in 8 or 4 bits, and computes every change in the page.
+
+    Args:
+        text: The first input; an image file if the model reads images (default: an example).
+        target: Input of the decoder of an encoder-decoder (default: its own output).
+        data: Files of texts, as for capture, in which the page looks for examples (default: the run's own data).
+        column: Column of the texts in them.
+        features: Folders of `clearhead features train`, SAELens or circuit-tracer (FOLDER:LAYER), to see and edit.
+        compare: Another model of this architecture, or a checkpoint (RUN@STEP), to see how it differs.
+        export: HTML file to write in place of serving.
+        live: Put the model itself into the file, rounded to 8 or 4 bits.
+        corrupt: Text of as many tokens; the file holds the circuit of the first text against it.
+        port: Port of the page's server (default: a free one).
+        browser: Open the page, where there is a display.
+    """
+    from clearhead.api.features import attach, features_named
+    from clearhead.capture.texts import texts_in
+    from clearhead.explorer.export.page import write
+    from clearhead.explorer.static_files import check_built
+
     check_built()  # Before anything slow, like the check of the port.
     if live is not None and export is None:
         raise UserError(f"live: expected --export FILE beside it, got --live {live} alone; add --export page.html")
@@ -51,21 +72,26 @@ def explore_command(
             check_file(Path(file))
     given = texts_in(*data, text=column) if data else None
 
-    def make() -> Session:
+    def make() -> "Session":
         begins: dict[str, Any] = {"target": target, "data": given, "live": live, "compare": compare}
-        session = opened(name, text, revision=revision, device=device, **begins)
-        attach_all(session, features)
+        session = opened(model, text, revision=revision, device=device, **begins)
+        attach(session.model.network, *(features_named(folder, session.model.network) for folder in features))
         return session
 
     if export is not None:
         print(write(make(), export, corrupt=corrupt))
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
         return
-    serve(make, port=port, browser=browser)
+    serve(make, port=port or 0, browser=browser)
 
 
-def serve(make: Callable[[], Session], *, port: int, browser: bool, fragment: str = "") -> None:
+def serve(make: "Callable[[], Session]", *, port: int, browser: bool, fragment: str = "") -> None:
     """Serves a session until Ctrl-C, and prints its address. `make` is called once the port is free."""
+    from clearhead.cli.ending import leave_unless
+    from clearhead.explorer.hosting.serving import serving
+    from clearhead.machine.device import keep_freed_memory
+    from clearhead.web import listen
+
     keep_freed_memory()  # Before other threads have their own arenas.
     with listen(port) as listener:
         session = make()
@@ -91,15 +117,21 @@ def opened(
     target: str | None,
     revision: str | None,
     device: str,
-    data: Texts | None = None,
-    live: Format | None = None,
+    data: "Texts | None" = None,
+    live: "Format | None" = None,
     compare: str | None = None,
-) -> Session:
+) -> "Session":
     """A session with the model of a folder or a name, its first input, and the texts of its examples.
 
     `compare` names another model, of which the page shows how it differs. With `live` the model is rounded, for a
     file that shall hold it.
     """
+    from clearhead.api import load
+    from clearhead.explorer.answering.moments import checkpoint_named
+    from clearhead.explorer.answering.opened import UNNAMED
+    from clearhead.explorer.export.page import rounded_model
+    from clearhead.explorer.session import Session
+
     model = load(name, revision=revision, device=device)
     folder = Path(name) if Path(name).is_dir() else None
     image = Path(text) if text is not None and model.reader.reads_images else None
@@ -114,12 +146,6 @@ def opened(
         model, given["matrices"] = rounded_model(model, live)
         folder = None
     return Session(model, name=called, folder=folder, **given)
-
-
-def attach_all(session: Session, folders: Sequence[str]) -> None:
-    """Attaches the features of each folder, or of one of its layers: FOLDER:LAYER."""
-    network = session.model.network
-    attach(network, *(features_named(folder, network) for folder in folders))
 
 
 def show(url: str) -> None:

@@ -1,29 +1,24 @@
-"""`clearhead predict`, and the commands that are its verbs: classify, tag, answer, fill, summarize, embed."""
+"""Predictions for texts, lines and rows, as `clearhead predict` and its verbs print them."""
 
 import itertools
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
 from clearhead.api import Model, load
 from clearhead.api.predicting import Row, ZeroShot, entailments, numbered, reads_pairs, task_of
-from clearhead.api.towers import holds_towers, load_towers
+from clearhead.api.towers import TwoTowerModel, holds_towers, load_towers
 from clearhead.cli.options import tell
-from clearhead.cli.use.towers import said_by_towers
-from clearhead.cli.use.translate import LINES, arriving, check_file
-from clearhead.data.files import read_text
+from clearhead.cli.use.inputs import LINES, Options, arriving, check_file, stream_to
+from clearhead.data.image_sets import SUFFIXES
 from clearhead.data.inputs import InputColumns, read_inputs
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
-from clearhead.storage.disk import temporary_file
-from clearhead.tasks.task import Prediction, RecipeTask
+from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
 
 Say: TypeAlias = Callable[[Sequence[Row], int], Iterator[Prediction]]
 """What is said of some inputs, of which the first has this number."""
@@ -31,22 +26,8 @@ QUIET_SECONDS = 3
 """Seconds after which a file's progress is shown."""
 
 
-@dataclass(frozen=True)
-class Given:
-    """The options that all of these commands share."""
-
-    file: Path | None = None
-    out: Path | None = None
-    text: str | None = None
-    text_pair: str | None = None
-    int8: bool = False
-    int4: bool = False
-    device: str = "cpu"
-    json: bool = False
-
-
-def predict_command(
-    name: str, texts: Sequence[str], given: Given, *, verb: str | None = None, zero_shot: ZeroShot | None = None
+def predict_inputs(
+    name: str, texts: Sequence[str], given: Options, *, verb: str | None = None, zero_shot: ZeroShot | None = None
 ) -> None:
     """Prints or writes the prediction for each text, or for each line or row of a file, or line of standard input."""
     check(texts, given)
@@ -62,29 +43,7 @@ def predict_command(
     run(of_task(model, task), inputs_of(texts, given, columns_of(model, task, given)), given)
 
 
-def answer_command(
-    name: str, questions: Sequence[str], given: Given, *, context: str | None, context_file: Path | None
-) -> None:
-    """Prints or writes the answer to each question about a text."""
-    if context is not None and context_file is not None:
-        raise UserError(
-            f"--context-file {context_file}: expected it alone, got --context too; leave out one of the two"
-        )
-    if context_file is not None:
-        context = read_text(context_file)
-    if context is None:
-        predict_command(name, questions, given, verb="answer")
-        return
-    check(questions, given)
-    if not questions:
-        raise UserError('answer: expected a question, got none; try clearhead answer MODEL "Who?" --context TEXT')
-    keep_freed_memory()
-    model = load(name, int8=given.int8, int4=given.int4, device=given.device)
-    task = task_of(model, verb="answer", name=name)
-    run(of_task(model, task), [[(question, context) for question in questions]], given)
-
-
-def check(texts: Sequence[str], given: Given) -> None:
+def check(texts: Sequence[str], given: Options) -> None:
     """Raises UserError, before a model is loaded, for files that cannot be read or written."""
     if given.file is not None:
         if texts:
@@ -121,7 +80,7 @@ def of_labels(model: Model, asked: ZeroShot) -> Say:
     return say
 
 
-def of_towers(name: str, verb: str | None, given: Given, asked: ZeroShot | None) -> Say:
+def of_towers(name: str, verb: str | None, given: Options, asked: ZeroShot | None) -> Say:
     """The labels of each picture by a model of two towers, or the vector of each text or picture."""
     if given.int8 or given.int4:
         rounds = "int8" if given.int8 else "int4"
@@ -132,13 +91,34 @@ def of_towers(name: str, verb: str | None, given: Given, asked: ZeroShot | None)
     if asked is not None:
         asked.check_labels()
         towers.judges_alone(asked)
-    return lambda rows, _: said_by_towers(towers, rows, asked)
+    return lambda rows, _: by_towers(towers, rows, asked)
+
+
+def by_towers(towers: TwoTowerModel, rows: Sequence[Row], asked: ZeroShot | None) -> Iterator[Prediction]:
+    """The labels of each picture, or without labels the unit vector of each text or picture."""
+    inputs = [row for row in rows if isinstance(row, str)]
+    if len(inputs) < len(rows):
+        raise UserError("input: expected one picture or text, got two; leave out --text-pair")
+    if asked is not None:
+        yield from towers.predictions(inputs, asked)
+        return
+    for one in inputs:
+        if not one.strip():
+            yield NOTHING
+            continue
+        vector: list[float] = towers.embed([Path(one) if is_picture(one) else one])[0].tolist()
+        yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})
+
+
+def is_picture(text: str) -> bool:
+    """Whether a text is the path of a picture."""
+    return Path(text).suffix.lower() in SUFFIXES and Path(text).is_file()
 
 
 # --- from inputs to results ---------------------------------------------------------------------------------------
 
 
-def columns_of(model: Model, task: type[RecipeTask[Any]], given: Given) -> InputColumns:
+def columns_of(model: Model, task: type[RecipeTask[Any]], given: Options) -> InputColumns:
     """Where the texts of the task's inputs are in a table."""
     pairs = reads_pairs(model, task)
     names = ("text",) if task.pair is None or pairs is False else task.pair
@@ -148,7 +128,7 @@ def columns_of(model: Model, task: type[RecipeTask[Any]], given: Given) -> Input
     )
 
 
-def inputs_of(texts: Sequence[str], given: Given, columns: InputColumns) -> Iterable[Sequence[Row]]:
+def inputs_of(texts: Sequence[str], given: Options, columns: InputColumns) -> Iterable[Sequence[Row]]:
     """The inputs, some at a time: those on the line, in the file, or arriving at standard input."""
     if given.file is None:
         return [texts] if texts else arriving()
@@ -156,7 +136,7 @@ def inputs_of(texts: Sequence[str], given: Given, columns: InputColumns) -> Iter
     return iter(lambda: [*itertools.islice(rows, LINES)], [])
 
 
-def run(say: Say, inputs: Iterable[Sequence[Row]], given: Given) -> None:
+def run(say: Say, inputs: Iterable[Sequence[Row]], given: Options) -> None:
     """Writes the predictions for the inputs, in their order."""
     as_json = given.json or (given.out is not None and given.out.suffix in (".jsonl", ".ndjson"))
     n = 0
@@ -175,24 +155,7 @@ def json_line(row: Row, said: Prediction) -> str:
     return json.dumps({"input": row, **said.values}, ensure_ascii=False)
 
 
-def progress(given: Given) -> "tqdm[Any]":
+def progress(given: Options) -> "tqdm[Any]":
     """Shows on a terminal how many inputs of a file are done, if that takes long."""
     shows = given.file is not None and sys.stderr.isatty() and (given.out is not None or not sys.stdout.isatty())
     return tqdm(unit=" inputs", disable=not shows, delay=QUIET_SECONDS, leave=False, file=sys.stderr)
-
-
-@contextmanager
-def stream_to(out: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that has its name once it is complete. Raises UserError if it cannot be written."""
-    if out is None:
-        yield sys.stdout
-        return
-    temporary = temporary_file(out)
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        os.replace(temporary, out)  # noqa: PTH105 - as in storage.disk
-    except OSError as error:
-        raise UserError(f"{out}: expected to write it, got {reason(error)}; try another folder") from None
-    finally:
-        temporary.unlink(missing_ok=True)

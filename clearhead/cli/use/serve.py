@@ -4,51 +4,73 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-from clearhead.api import load
-from clearhead.api.predicting import reads_pairs
-from clearhead.cli.ending import leave_unless
-from clearhead.cli.look.steer import named_directions
-from clearhead.cli.options import check_positive, tell
-from clearhead.cli.use.translate import load_draft
+from clearhead.cli.options import Device, Flag, Int4, Int8, Named, Repeated, Revision, check_positive, tell
 from clearhead.errors import UserError
-from clearhead.generation.settings import searching
-from clearhead.machine.device import keep_freed_memory
-from clearhead.serve.engine import Engine
-from clearhead.serve.predictions import Predictor
-from clearhead.serve.server import Routes, application
-from clearhead.serve.service import ROUTES, Service
-from clearhead.serve.translations import Translator
-from clearhead.web import LOOPBACK, answering, listen, wait
+
+if TYPE_CHECKING:
+    from clearhead.serve.engine import Engine
+    from clearhead.serve.predictions import Predictor
+    from clearhead.serve.service import Service
+    from clearhead.serve.translations import Translator
 
 KEY = "CLEARHEAD_API_KEY"
 LAST_TURN = 0.2
 """Seconds that the network has at the end to finish its work."""
 
 
-def serve_command(
-    name: str,
+def serve(
+    model: Named,
+    /,
     *,
-    host: str,
-    port: int,
-    slots: int,
-    queue: int,
-    max_length: int,
-    prefix_cache: int,
-    edits: Sequence[str] = (),
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    slots: int = 32,
+    queue: int = 256,
+    max_length: int = 4096,
+    prefix_cache: int = 512,
+    edit: Repeated = (),
     draft: str | None = None,
-    deterministic: bool = False,
-    dtype: str | None,
-    int8: bool = False,
-    int4: bool = False,
-    revision: str | None,
-    device: str,
+    deterministic: Flag = False,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    int8: Int8 = False,
+    int4: Int4 = False,
+    revision: Revision = None,
+    device: Device = "cpu",
 ) -> None:
-    """Serves a model until Ctrl-C. Standard output gets one line: the address."""
-    key = known_key()
-    if key is None and not LOOPBACK.fullmatch(host):
-        raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
+    """Serve a model over HTTP with the API of OpenAI's completions: many requests at once, streamed on request.
+
+    A language model has /v1/completions, and /v1/chat/completions with a chat template; a translator has /translate; a
+    model that embeds has /v1/embeddings; any other has /v1/predict.
+    Prints the address and a request to try; Ctrl-C ends it. With --host 0.0.0.0 other machines can connect; they need
+    the key in the environment variable CLEARHEAD_API_KEY. docs/serving.md has every field.
+
+    Args:
+        host: Address to listen on.
+        port: Port to listen on; 0 for a free one.
+        slots: Texts that are generated at once.
+        queue: Prompts that wait at most; further requests are refused until there is room.
+        max_length: Tokens of a prompt with its continuation at most; fewer where the model's positions end.
+        prefix_cache: Megabytes for keys and values of earlier texts, so that a prompt that begins like one of them
+            reads only the rest; 0 for none.
+        edit: Directions of `clearhead steer make` that requests may name: FILE, named as the file is, or NAME=FILE.
+        draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens
+            of a text that is alone: the same text, written faster.
+        deterministic: Give every request the same answer to the bit, whoever else asks: each text is computed apart,
+            which is slower where many ask.
+        dtype: Type to compute in (default: that of the weights).
+    """
+    from clearhead.api import load
+    from clearhead.cli.ending import leave_unless
+    from clearhead.cli.look.steer import named_directions
+    from clearhead.cli.use.translate import load_draft
+    from clearhead.machine.device import keep_freed_memory
+    from clearhead.serve.server import Routes, application
+    from clearhead.serve.service import Service
+    from clearhead.web import answering, listen, wait
+
+    key = known_key(host)
     check_positive(slots=slots, queue=queue, max_length=max_length)
     if deterministic and draft is not None:
         raise UserError(
@@ -64,16 +86,14 @@ def serve_command(
     with listen(port, host=host) as listener:
         port = listener.getsockname()[1]
         keep_freed_memory()
-        model = load(name, revision=revision, dtype=dtype, device=device, int8=int8, int4=int4)
-        directions = named_directions(edits)
-        guesses = load_draft(draft, device=device)
+        opened = load(model, revision=revision, dtype=dtype, device=device, int8=int8, int4=int4)
         service = Service(
-            model,
-            name.rstrip("/") or name,
+            opened,
+            model.rstrip("/") or model,
             slots=slots,
             max_length=max_length,
-            edits=directions,
-            draft=guesses,
+            edits=named_directions(edit),
+            draft=load_draft(draft, device=device),
         )
         worker = worker_of(service, queue=queue, prefix_cache=prefix_cache, is_deterministic=deterministic)
         url = f"http://{host}:{port}"
@@ -92,19 +112,31 @@ def serve_command(
                 leave_unless(running.ended.is_set() and not worker.thread.is_alive())
 
 
-def known_key() -> str | None:
-    """The key that clients must send, if any. Raises UserError for one that no header can hold."""
+def known_key(host: str) -> str | None:
+    """The key that clients must send, if any.
+
+    Raises UserError for a key that no header can hold, and for other machines without a key.
+    """
+    from clearhead.web import LOOPBACK
+
     key = os.environ.get(KEY)
     if key is not None and not re.fullmatch(r"[!-~]+", key):
         got = "an empty one" if not key else "blanks alone" if key.isspace() else "blanks or other characters in it"
         raise UserError(f"{KEY}: expected visible ASCII characters, got {got}; set another key, or unset it for none")
+    if key is None and not LOOPBACK.fullmatch(host):
+        raise UserError(f"host: expected 127.0.0.1, got {host} without a key; set {KEY} to what clients must send")
     return key
 
 
 def worker_of(
-    service: Service, *, queue: int, prefix_cache: int = 0, is_deterministic: bool = False
-) -> Engine | Translator | Predictor:
+    service: "Service", *, queue: int, prefix_cache: int = 0, is_deterministic: bool = False
+) -> "Engine | Translator | Predictor":
     """The worker for a model. `prefix_cache` is in megabytes."""
+    from clearhead.generation.settings import searching
+    from clearhead.serve.engine import Engine
+    from clearhead.serve.predictions import Predictor
+    from clearhead.serve.translations import Translator
+
     model = service.model
     sizes = {"most_waiting": queue} | ({"at_once": 1} if is_deterministic else {})
     if service.does in ("predict", "embed"):
@@ -123,8 +155,11 @@ def worker_of(
     )
 
 
-def example(service: Service, url: str, *, keyed: bool) -> str:
+def example(service: "Service", url: str, *, keyed: bool) -> str:
     """An example of a command that asks the server."""
+    from clearhead.api.predicting import reads_pairs
+    from clearhead.serve.service import ROUTES
+
     asked: dict[str, object]
     match service.does:
         case "translate":

@@ -1,48 +1,23 @@
-"""`clearhead predict` and its verbs: `classify`, `tag`, `answer`, `fill`, `summarize`, `embed` and `transcribe`."""
+"""`clearhead predict` and its verbs: `classify`, `tag`, `answer`, `fill`, `summarize` and `embed`."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from cyclopts import Parameter
-
-from clearhead.cli.options import Device, Flag, Int4, Int8, Named, Text
+from clearhead.cli.options import Flag, Named, Text
+from clearhead.cli.use.inputs import DEFAULTS, Options
 from clearhead.errors import UserError
 
 VERB = 5
 """Place among the commands."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Options:
-    """What the commands share."""
-
-    file: Path | None = None
-    """File to read: lines of text (.gz is fine), or a table: .csv, .tsv, .jsonl, .parquet."""
-    out: Path | None = None
-    """File to write, once all is done: JSON lines if its name ends with .jsonl, else a line for each input."""
-    text: str | None = None
-    """Column of the text in a table (default: that of the training data, or text); its index without a header."""
-    text_pair: str | None = None
-    """Column of the second text, where the model reads two."""
-    int8: Flag = False
-    """Round the weights to eight bits: faster, and nearly the same (CPU only)."""
-    int4: Flag = False
-    """Round the weights to four bits: less accurate, and on a CPU quickest for one text at a time."""
-    device: Device = "cpu"
-    """Where to compute."""
-    json: Flag = False
-    """Print a JSON object for each input."""
-
-
 def _run(model: str, texts: tuple[str, ...], options: Options, *, verb: str | None) -> None:
-    from clearhead.cli.use.predictions import Given, predict_command
+    from clearhead.cli.use.predictions import predict_inputs
 
-    predict_command(model, texts, Given(**asdict(options)), verb=verb)
+    predict_inputs(model, texts, options, verb=verb)
 
 
-def predict(model: Named, /, *texts: Text, options: Options = Options()) -> None:
+def predict(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:
     """Print what a model says of texts given on the line, or of each line or row of a file or of standard input.
 
     The output is that of the task that the model was trained for: a translation, labels with their probabilities, ...
@@ -63,7 +38,7 @@ def classify(
     labels: Text | None = None,
     template: Text | None = None,
     several: Flag = False,
-    options: Options = Options(),
+    options: Options = DEFAULTS,
 ) -> None:
     """Print the label of each text or picture with its probability.
 
@@ -81,17 +56,18 @@ def classify(
         several: Judge each label alone, because several may hold.
         options: What the commands share.
     """
-    from clearhead.cli.use.predictions import Given, ZeroShot, predict_command
+    from clearhead.api.predicting import ZeroShot
+    from clearhead.cli.use.predictions import predict_inputs
 
     given: dict[str, Any] = {} if template is None else {"template": template}
     names = () if labels is None else tuple(label.strip() for label in labels.split(","))
     own = None if labels is None else ZeroShot(names, several=several, **given)
     if own is None and (template is not None or several):
         raise UserError("--labels: expected labels beside --template and --several, got none; add --labels 'a,b'")
-    predict_command(model, texts, Given(**asdict(options)), verb="classify", zero_shot=own)
+    predict_inputs(model, texts, options, verb="classify", zero_shot=own)
 
 
-def tag(model: Named, /, *texts: Text, options: Options = Options()) -> None:
+def tag(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:
     """Print the tagged words or names of each text.
 
     Args:
@@ -107,7 +83,7 @@ def answer(
     *questions: Text,
     context: Text | None = None,
     context_file: Path | None = None,
-    options: Options = Options(),
+    options: Options = DEFAULTS,
 ) -> None:
     """Print the answer to each question, which is a part of the context.
 
@@ -117,12 +93,30 @@ def answer(
         context_file: File with that text.
         options: What the commands share.
     """
-    from clearhead.cli.use.predictions import Given, answer_command
+    from clearhead.api import load
+    from clearhead.api.predicting import task_of
+    from clearhead.cli.use.predictions import check, of_task, predict_inputs, run
+    from clearhead.data.files import read_text
+    from clearhead.machine.device import keep_freed_memory
 
-    answer_command(model, questions, Given(**asdict(options)), context=context, context_file=context_file)
+    if context is not None and context_file is not None:
+        raise UserError(
+            f"--context-file {context_file}: expected it alone, got --context too; leave out one of the two"
+        )
+    text = context if context_file is None else read_text(context_file)
+    if text is None:
+        predict_inputs(model, questions, options, verb="answer")
+        return
+    check(questions, options)
+    if not questions:
+        raise UserError('answer: expected a question, got none; try clearhead answer MODEL "Who?" --context TEXT')
+    keep_freed_memory()
+    reader = load(model, int8=options.int8, int4=options.int4, device=options.device)
+    task = task_of(reader, verb="answer", name=model)
+    run(of_task(reader, task), [[(question, text) for question in questions]], options)
 
 
-def fill(model: Named, /, *texts: Text, options: Options = Options()) -> None:
+def fill(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:
     """Print the likeliest words for the mask in each text.
 
     Args:
@@ -132,7 +126,7 @@ def fill(model: Named, /, *texts: Text, options: Options = Options()) -> None:
     _run(model, texts, options, verb="fill")
 
 
-def summarize(model: Named, /, *texts: Text, options: Options = Options()) -> None:
+def summarize(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:
     """Print what an encoder-decoder writes for each text, such as a summary.
 
     Args:
@@ -142,7 +136,7 @@ def summarize(model: Named, /, *texts: Text, options: Options = Options()) -> No
     _run(model, texts, options, verb="summarize")
 
 
-def embed(model: Named, /, *texts: Text, options: Options = Options()) -> None:
+def embed(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:
     """Print the vector of each text, or of each picture with a model of both, such as CLIP.
 
     Args:
@@ -150,49 +144,3 @@ def embed(model: Named, /, *texts: Text, options: Options = Options()) -> None:
         options: What the commands share.
     """
     _run(model, texts, options, verb="embed")
-
-
-def transcribe(
-    model: Named,
-    /,
-    *files: Path,
-    language: str | None = None,
-    task: Literal["transcribe", "translate"] | None = None,
-    beams: int | None = None,
-    times: Flag = False,
-    out: Path | None = None,
-    int8: Int8 = False,
-    int4: Int4 = False,
-    device: Device = "cpu",
-    json: Flag = False,
-) -> None:
-    """Print what each sound file says.
-
-    A file of another sampling rate is resampled, and the mean of its channels is read. Long sounds are read in windows
-    of the model's length, 30 seconds for most, one after another: a word on the border of two may be lost. With
-    --times, each window begins where the last whole part of the one before ends.
-
-    Args:
-        files: WAV files.
-        language: Language of the sounds, such as de or german (default: the model hears it in the first window).
-        task: Write the language of the sound, or English (default: transcribe).
-        beams: Width of the beam search; 1 is greedy (default: the model's own).
-        times: Print each part of a text with its times in seconds: START, END, TEXT with tabs between.
-        out: File to write, once all is done: JSON lines if its name ends with .jsonl, else a line for each file.
-        json: Print a JSON object for each file.
-    """
-    from clearhead.cli.use.transcribe import transcribe_command
-
-    transcribe_command(
-        model,
-        files,
-        language=language,
-        task=task,
-        beams=beams,
-        times=times,
-        out=out,
-        int8=int8,
-        int4=int4,
-        device=device,
-        as_json=json,
-    )
