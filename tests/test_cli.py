@@ -20,7 +20,7 @@ import torch
 from clearhead.api import load
 from clearhead.cli import main
 from clearhead.cli.commands import application
-from clearhead.cli.judge.evaluate import json_of
+from clearhead.cli.judge.scores import json_of
 from clearhead.cli.options import Tokenize as on_the_line
 from clearhead.cli.train.sweep import combinations
 from clearhead.cli.use.inputs import arriving
@@ -205,7 +205,7 @@ def test_a_bug_of_ours_is_not_hidden(shell: Shell, monkeypatch: pytest.MonkeyPat
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("clearhead.cli.judge.evaluate.summarize", broken)
+    monkeypatch.setattr("clearhead.model.summary.summarize", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         shell("summary", "gpt2")
 
@@ -837,7 +837,7 @@ main()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-@pytest.mark.parametrize("module", ["cyclopts", "clearhead.cli.judge.evaluate", "torch", "torch.nn"])
+@pytest.mark.parametrize("module", ["cyclopts", "clearhead.cli.plan.plan", "torch", "torch.nn"])
 def test_ctrl_c_in_an_import_ends_it_in_one_line(module: str):
     done = run_python(STOPS, module, "summary", "gpt2")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")

@@ -7,7 +7,7 @@ import torch
 
 from clearhead.api import Model
 from clearhead.cli import main
-from clearhead.cli.share.export import quiet
+from clearhead.cli.share.formats import quiet
 from clearhead.config import ClassificationHead, LanguageHead
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model, load
-from clearhead.cli.share.export import quiet
+from clearhead.cli.share.formats import quiet
 from clearhead.cli.share.onnx import FILE, Plain, difference, input_names, sample, signature, write
 from clearhead.config import ClassificationHead, Learned, ModelConfig, PatchInput, StackConfig
 from clearhead.model import Tokens, Transformer

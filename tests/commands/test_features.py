@@ -9,7 +9,7 @@ from clearhead.analysis.features import Features
 from clearhead.api import load
 from clearhead.api.features import attach, features_named, load_features
 from clearhead.cli import main
-from clearhead.cli.look.features import _windows
+from clearhead.cli.look.sparse import _windows
 from clearhead.explorer.session import Session
 from tests.small_models import TEXTS, model_of
 

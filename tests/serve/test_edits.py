@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.api.steering import save_direction
-from clearhead.cli.look.steer import named_directions
+from clearhead.cli.look.steering import named_directions
 from clearhead.cli.use.serve import worker_of
 from clearhead.errors import UserError
 from clearhead.serve.edits import Steering

@@ -1,151 +1,65 @@
-"""`clearhead evaluate` and `summary`."""
+"""`clearhead evaluate`."""
 
-import json
-import math
+import json as json_lines
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
-
-from clearhead.api import load, named_config
-from clearhead.cli.judge.page import write_page
-from clearhead.cli.options import tell
-from clearhead.cli.train.recipes import source_given
-from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import checkpoint_named
-from clearhead.machine.device import keep_freed_memory
-from clearhead.model.summary import summarize
-from clearhead.progress import watching
-from clearhead.recipe import Recipe
-from clearhead.recipe.data import Source
-from clearhead.runs import task_of
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Evaluation, Given, RecipeTask
-from clearhead.training.consumers import EvaluationBar, sample_lines
-
-WIDTH = 240
-"""Cells of a line of a sample."""
-_source: TypeAdapter[Source] = TypeAdapter(Source)
+from clearhead.cli.options import Device, Files, Flag, Int8, Named, Tokenize, tell
 
 
-def evaluate_command(
-    name: str,
+def evaluate(
+    model: Named,
+    /,
     *,
-    files: Given,
-    options: Mapping[str, Any],
-    int8: bool,
-    int4: bool = False,
-    device: str,
+    source: Files = (),
+    target: Files = (),
+    text: str | None = None,
+    data: str | None = None,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    tokenize: Tokenize | None = None,
+    moses: str | None = None,
+    to: str | None = None,
     page: Path | None = None,
-    as_json: bool,
+    int8: Int8 = False,
+    int4: Flag = False,
+    device: Device = "cpu",
+    json: Flag = False,
 ) -> None:
-    """Measure a model on files, or on the test (else validation) data of its recipe."""
-    keep_freed_memory()
-    task, found, where = measured(name, files=files, options=options, int8=int8, int4=int4, device=device)
-    tell(f"{name} on {where}:")
-    report(task, found, sys.stderr if as_json else sys.stdout)
-    if page is not None:
-        write_page(page, model=name, data=where, found=found)
-        tell(f"the worst mistakes: {page}")
-    if as_json:
-        print(json.dumps(figures(found)))
+    """Measure a model on the test data of its recipe (else its validation data), or on files given here.
 
+    A translator: BLEU and chrF (0 to 100, with sacreBLEU's signatures), exact match (0 to 1), perplexity. A language
+    model: loss in nats a token, perplexity, bits per byte. A classifier: accuracy and F1 with 95% intervals, and its
+    worst mistakes.
 
-def measured(
-    name: str,
-    *,
-    files: Given,
-    options: Mapping[str, Any],
-    int8: bool = False,
-    int4: bool = False,
-    device: str,
-) -> tuple[type[RecipeTask[Any]], Evaluation, str]:
-    """The task of a model, its evaluation on files or on the data of its recipe, and the name of these data."""
-    model = load(checkpoint_named(name), int8=int8, int4=int4, device=device)
-    task, recipe = task_of(name, model)
-    table = source_given(task.files, files, where=name, like=dict(recipe.data.train) if recipe else None)
-    if (wrong := task.files.missing(table)) or (not table and recipe is None):
-        raise UserError(f"{name}: {wrong or task.files.wrong(())}")
-    source = _source_of(table, where=name) if table else None
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given.keys() - set(task.measures):
-        raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
-    tell(f"{name}: measuring ...")
-    where = " and ".join(map(str, source.files)) if source else own_data(recipe)
-    with watching(EvaluationBar()):
-        return task, task.measured(model, recipe, source, given), where
-
-
-def _source_of(table: Mapping[str, Any], *, where: str) -> Source:
-    """The source of a table. Raises UserError if it lacks columns, which a model without a recipe does not know."""
-    try:
-        return _source.validate_python(table).under(Path())
-    except ValidationError as error:
-        if table.keys() & {"source", "target", "text"}:
-            raise UserError(f"{where}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
-        raise UserError(
-            f"{where}: expected the columns of {table.get('path')}, got none;"
-            " give --text NAME, or --source NAME and --target NAME"
-        ) from None
-
-
-def judge(folder: Path, *, device: str, page: Path | None = None) -> dict[str, JsonValue]:
-    """Prints the scores of a run's best model on its own data, with samples, to standard error; returns the scores.
-
-    Writes the page of its worst mistakes if `page` is given.
+    Args:
+        source: Text files of sentences, for a translator; with --data, their column.
+        target: Text files of their translations, file by file and line by line.
+        text: Text file, for a language model.
+        data: Table with the columns of the training data, or with those that the other options name.
+        beams: Width of the beam search; 1 is greedy (default: the model's own, or else 5).
+        length_penalty: Exponent of the length by which scores are divided (default: the model's own, or else 1).
+        tokenize: sacreBLEU's tokenizer for BLEU (default: the recipe's, or else auto, which goes by the script of the
+            translations: zh for Chinese, char for other scripts without spaces, 13a for the rest).
+        moses: Language of the translations, such as de: also give BLEU lowercased on Moses tokens, as papers on small
+            corpora do (pip install 'clearhead[eval]').
+        to: Language that the translations are in, such as de, for a model of several.
+        page: HTML file for the worst mistakes, each with a link into the explorer.
+        int4: Round the weights to four bits: smaller, and less accurate.
+        json: Print the figures on standard output as one JSON object, and nothing else there.
     """
-    model = load(folder, device=device)
-    task, recipe = task_of(str(folder), model)
-    with watching(EvaluationBar()):
-        found = task.measured(model, recipe, None, {})
-    tell(f"the best model on {own_data(recipe)}:")
-    report(task, found, sys.stderr)
+    from clearhead.cli.judge.page import write_page
+    from clearhead.cli.judge.scores import figures, measured, report
+    from clearhead.machine.device import keep_freed_memory
+
+    files = {"source": source, "target": target, "text": text, "data": data}
+    options = {"beams": beams, "length_penalty": length_penalty, "tokenize": tokenize, "moses": moses, "to": to}
+    keep_freed_memory()
+    task, scores, where = measured(model, files=files, options=options, int8=int8, int4=int4, device=device)
+    tell(f"{model} on {where}:")
+    report(task, scores, sys.stderr if json else sys.stdout)
     if page is not None:
-        write_page(page, model=str(folder), data=own_data(recipe), found=found)
+        write_page(page, model=model, data=where, found=scores)
         tell(f"the worst mistakes: {page}")
-    return figures(found)
-
-
-def figures(found: Evaluation) -> dict[str, JsonValue]:
-    """The scores by name, and the findings."""
-    return json_of({one.name: one.value for one in found.scores}) | {one.name: one.values for one in found.findings}
-
-
-def own_data(recipe: Recipe | None) -> str:
-    """The data on which a model is measured if no files are given."""
-    named = recipe.data.sources if recipe else ()
-    names = {"test": "its test data", "valid": "its validation data"}
-    return next((words for name, words in names.items() if name in named), "data held out from its training")
-
-
-def report(task: type[RecipeTask[Any]], found: Evaluation, stream: TextIO) -> None:
-    """Prints the scores, the findings, and the samples if the task shows them."""
-    for one in found.scores:
-        print(shown(one), file=stream)
-    for finding in found.findings:
-        print(*finding.lines, sep="\n", file=stream)
-    if task.samples and found.samples:
-        print(f"{task.samples}:", *sample_lines(found.samples, width=WIDTH), sep="\n", file=stream)
-
-
-def summary_command(
-    name: str, *, batch: int, source_length: int | None, target_length: int | None, as_json: bool
-) -> None:
-    """Print a summary by component."""
-    summary = summarize(named_config(name), batch=batch, source_length=source_length, target_length=target_length)
-    print("\n".join(summary.lines()), file=sys.stderr if as_json else sys.stdout)
-    if as_json:
-        print(json.dumps(summary.to_json()))
-
-
-def shown(one: Score) -> str:
-    """A score with its name, and its signature or unit."""
-    between = "" if one.interval is None else f", 95% interval {one.interval[0]:.4f} to {one.interval[1]:.4f}"
-    return f"{one.name:<18} {one.value:10.4f}  {one.signature or one.unit}{between}".rstrip()
-
-
-def json_of(figures: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Figures by name; infinity and NaN, which JSON does not have, are null."""
-    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in figures.items()}
+    if json:
+        print(json_lines.dumps(figures(scores)))

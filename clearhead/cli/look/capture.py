@@ -1,48 +1,77 @@
-"""`clearhead capture`, `effects` and `examples`: a model over a data set."""
+"""`clearhead capture`, `effects` and `examples`: what happens inside a model over a data set."""
 
-import json
+import json as json_lines
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-from tqdm import tqdm
-
-from clearhead.analysis.ablation import unit
-from clearhead.api import Model, load
-from clearhead.capture import Captured, Examples, Texts, capture, drawn, effects
-from clearhead.capture.effects import LAYERS, NAMED
-from clearhead.capture.reading import ABOUT
-from clearhead.cli.options import check_positive, tell
+from clearhead.cli.options import Device, Files, Flag, Length, Named, Repeated, Text, check_positive, tell
 from clearhead.errors import UserError, sizes
-from clearhead.machine.device import keep_freed_memory
 from clearhead.progress import watching
-from clearhead.storage.manifest import MANIFEST
-from clearhead.training.lock import held
+
+if TYPE_CHECKING:
+    from clearhead.api import Model
+    from clearhead.capture import Texts
 
 PATIENCE = 3
 """Seconds after which progress is shown."""
 
 
-def capture_command(
-    name: str,
+def capture(
+    model: Named,
+    /,
     *,
-    data: Sequence[str],
-    at: Sequence[str],
+    data: Files,
+    at: Repeated,
     out: Path,
-    columns: Mapping[str, str | None],
-    settings: Mapping[str, Any],
-    shard_mb: int,
-    device: str,
+    text: str | None = None,
+    text_pair: str | None = None,
+    positions: Literal["all", "first", "last", "mean", "max"] = "all",
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32",
+    format: Literal["safetensors", "parquet"] = "safetensors",  # noqa: A002
+    sample: float = 1.0,
+    seed: int = 0,
+    length: int | None = None,
+    shard_mb: int = 512,
+    device: Device = "cpu",
 ) -> None:
-    """Writes activations of a data set to a folder, or completes a capture that was stopped."""
+    """Write the activations of a model at some addresses for every text of a data set.
+
+    Writes shards with a row for each position: the vector at each address, the number of the text, the position and
+    the token. A capture that was stopped or killed goes on where it was when the same command is given again, and ends
+    with the same bytes. docs/capture.md says how to read the folder.
+
+    Args:
+        data: Files of texts: lines, or a column of CSV, TSV, JSON lines or parquet; .gz and .zst are fine, and * in a
+            name stands for any characters.
+        at: Addresses, such as decoder.blocks.*.resid_post or decoder.blocks.3.attn.z[h=2]; * is any part between dots.
+        out: Folder to write: new, or that of a capture that stopped.
+        text: Column of the texts (default: guessed, as by predict).
+        text_pair: Column of the targets of an encoder-decoder, or of the second texts of an encoder. In lines a tab is
+            between a source and its target.
+        positions: Which positions of each text: all, the first or the last, or their mean or maximum.
+        dtype: Type of the numbers that are written.
+        format: Files of safetensors, or of Parquet (pip install 'clearhead[data]').
+        sample: Share of the rows that are kept, chosen by a hash of seed, text and position.
+        seed: Seed of the sample.
+        length: Tokens of a text at most (default: the model's longest length, or else 2048).
+        shard_mb: Megabytes of a shard.
+    """
+    from clearhead.api import load
+    from clearhead.capture import Captured
+    from clearhead.capture import capture as write
+    from clearhead.machine.device import keep_freed_memory
+    from clearhead.storage.manifest import MANIFEST
+    from clearhead.training.lock import held
+
     check_positive(shard_mb=shard_mb)
     keep_freed_memory()
-    model = load(name, device=device)
-    texts = texts_of(model, data, columns)
+    opened = load(model, device=device)
+    texts = texts_of(opened, data, {"text": text, "text_pair": text_pair})
     begun = Captured(out).n_texts if (out / MANIFEST).is_file() else 0  # The last of its first files.
     if begun:
         tell(f"{out}: goes on after {begun:,} texts")
@@ -50,86 +79,146 @@ def capture_command(
     is_new = not out.exists()
     try:
         with held(out), progress():
-            found = capture(model, texts, at, out, name=name, shard_bytes=shard_mb << 20, **settings)
+            captured = write(
+                opened,
+                texts,
+                at,
+                out,
+                name=model,
+                shard_bytes=shard_mb << 20,
+                positions=positions,
+                dtype=dtype,
+                format=format,
+                sample=sample,
+                seed=seed,
+                length=length,
+            )
     except UserError:
         if is_new:
             with suppress(OSError):  # There is something in it.
                 out.rmdir()
         raise
-    took, n_bytes = time.monotonic() - began, sum((out / shard).stat().st_size for shard in found.shards)
+    took, n_bytes = time.monotonic() - began, sum((out / shard).stat().st_size for shard in captured.shards)
     tell(
-        f"{out}: {found.n_texts:,} texts, {len(found.addresses)} addresses, {len(found.shards)} shards of"
+        f"{out}: {captured.n_texts:,} texts, {len(captured.addresses)} addresses, {len(captured.shards)} shards of"
         f" {sizes(n_bytes)[0]} in {took:.1f} s"
     )
-    if n_cut := sum(found.facts(shard)["cut"] for shard in found.shards):
+    if n_cut := sum(captured.facts(shard)["cut"] for shard in captured.shards):
         tell(f"{n_cut:,} texts were longer than the model reads, or than --length, and were cut")
 
 
-def effects_command(
-    name: str,
+def effects(
+    model: Named,
+    /,
     *,
-    data: Sequence[str],
-    sites: Sequence[str],
-    columns: Mapping[str, str | None],
-    texts: int,
-    top: int,
-    seed: int,
-    length: int | None,
-    device: str,
-    as_json: bool,
+    data: Files,
+    sites: Repeated = ("heads",),
+    text: str | None = None,
+    text_pair: str | None = None,
+    texts: int = 100,
+    top: int = 20,
+    seed: int = 0,
+    length: Length = None,
+    device: Device = "cpu",
+    json: Flag = False,
 ) -> None:
-    """Prints the effect of each part on the answer, over texts drawn from a data set."""
+    """Measure how much the answer changes without each head or neuron, over a data set.
+
+    Prints KL(whole || without that part) in nats, the mean over texts, with its 95% bootstrap interval. With --sites
+    layers it is KL(whole || answer after each block), as the logit lens reads it.
+
+    Args:
+        data: Files of texts, as for capture.
+        sites: heads, neurons, layers, or addresses such as decoder.blocks.3.ffn.post, whose parts are measured.
+        text: Column of the texts.
+        text_pair: Column of the targets or second texts.
+        texts: Texts to measure on, drawn at random.
+        top: Parts to print, those with the largest effects.
+        seed: Seed of the draw.
+        json: Print one JSON array on standard output, and nothing else there.
+    """
+    from clearhead.analysis.ablation import unit
+    from clearhead.api import load
+    from clearhead.capture import drawn
+    from clearhead.capture import effects as measure
+    from clearhead.capture.effects import LAYERS, NAMED
+    from clearhead.machine.device import keep_freed_memory
+
     check_positive(texts=texts, top=top)
     keep_freed_memory()
-    model = load(name, device=device)
-    chosen = [text for _, text in drawn(texts_of(model, data, columns), texts, seed=seed)]
+    opened = load(model, device=device)
+    columns = {"text": text, "text_pair": text_pair}
+    chosen = [one for _, one in drawn(texts_of(opened, data, columns), texts, seed=seed)]
     wanted = sites[0] if len(sites) == 1 and sites[0] in (*NAMED, LAYERS) else sites
-    tell(f"{name}: measuring on {len(chosen):,} texts ...")
+    tell(f"{model}: measuring on {len(chosen):,} texts ...")
     with progress():
-        found = effects(model, chosen, wanted, length=length)
-    shown = found if wanted == LAYERS else found[:top]
-    if as_json:
-        print(json.dumps([asdict(one) for one in shown]))
+        measured = measure(opened, chosen, wanted, length=length)
+    shown = measured if wanted == LAYERS else measured[:top]
+    if json:
+        print(json_lines.dumps([asdict(one) for one in shown]))
         return
-    width, measured = max(len(one.site) for one in shown), unit(model.network).replace("nats", "KL in nats")
-    print(f"{'':{width}}  {measured}  95% interval")
+    width, unit_name = max(len(one.site) for one in shown), unit(opened.network).replace("nats", "KL in nats")
+    print(f"{'':{width}}  {unit_name}  95% interval")
     for one in shown:
         print(f"{one.site:{width}}  {one.mean:10.4f}  {one.interval[0]:.4f} to {one.interval[1]:.4f}")
 
 
-def examples_command(
-    name: str,
+def examples(
+    model: Named,
+    /,
     *,
-    data: Sequence[str],
-    at: str,
-    columns: Mapping[str, str | None],
-    top: int,
-    length: int | None,
-    device: str,
-    as_json: bool,
+    data: Files,
+    at: Text,
+    text: str | None = None,
+    text_pair: str | None = None,
+    top: int = 20,
+    length: Length = None,
+    device: Device = "cpu",
+    json: Flag = False,
 ) -> None:
-    """Prints the texts of a data set that excite a part most, each with its strongest token marked."""
+    """List the texts of a data set that excite a head or a neuron most, each with its strongest token in brackets.
+
+    The strength is the number at the address; of a vector its norm; of a head's weights the largest weight on a token
+    other than the first and the special ones.
+
+    Args:
+        data: Files of texts, as for capture, or the folder of a capture.
+        at: Address of a part, such as decoder.blocks.3.ffn.post[f=7] or decoder.blocks.2.attn.weights[h=1].
+        text: Column of the texts.
+        text_pair: Column of the targets or second texts.
+        top: Texts to list.
+        json: Print a JSON object a text, with the strength of each token.
+    """
+    from tqdm import tqdm
+
+    from clearhead.api import load
+    from clearhead.capture import Captured, Examples
+    from clearhead.capture.reading import ABOUT
+    from clearhead.machine.device import keep_freed_memory
+
     check_positive(top=top)
     keep_freed_memory()
-    model = load(name, device=device)
-    one = Path(data[0])
-    folder = len(data) == 1 and (one / ABOUT).is_file()
-    texts = Captured(one) if folder else texts_of(model, data, columns)
-    found = Examples(model, texts, at, top=top, length=length)
+    opened = load(model, device=device)
+    folder = Path(data[0])
+    is_captured = len(data) == 1 and (folder / ABOUT).is_file()
+    texts = Captured(folder) if is_captured else texts_of(opened, data, {"text": text, "text_pair": text_pair})
+    search = Examples(opened, texts, at, top=top, length=length)
     bar = tqdm(unit=" texts", disable=not sys.stderr.isatty(), delay=PATIENCE, leave=False, file=sys.stderr)
     with bar:
-        for n in found.reading():
+        for n in search.reading():
             bar.update(n - bar.n)
-    tell(f"{at}: {found.measures}, the strongest of {found.n_read:,} texts")
-    for example in found.best:
-        if as_json:
-            print(json.dumps(asdict(example), ensure_ascii=False))
+    tell(f"{at}: {search.measures}, the strongest of {search.n_read:,} texts")
+    for example in search.best:
+        if json:
+            print(json_lines.dumps(asdict(example), ensure_ascii=False))
         else:
             print(f"{example.value:10.4f}  {example.row + 1:>7}  {' '.join(example.marked().split())}")
 
 
-def texts_of(model: Model, data: Sequence[str], columns: Mapping[str, str | None]) -> Texts:
+def texts_of(model: "Model", data: Sequence[str], columns: Mapping[str, str | None]) -> "Texts":
     """The texts of the files. Columns that are not named are those of the model's own data, else the usual ones."""
+    from clearhead.capture import Texts
+
     if not data:
         raise UserError("--data: expected a file of texts, got none; give --data FILE")
     own = model.recipe.get("data") if model.recipe else None
@@ -139,6 +228,8 @@ def texts_of(model: Model, data: Sequence[str], columns: Mapping[str, str | None
 @contextmanager
 def progress() -> Iterator[None]:
     """Shows on a terminal how far a long loop is."""
+    from tqdm import tqdm
+
     with tqdm(disable=not sys.stderr.isatty(), delay=PATIENCE, leave=False, file=sys.stderr) as bar:
 
         def watch(what: str, done: int, n: int) -> None:

@@ -6,23 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clearhead.analysis.difference import TensorChange
-from clearhead.api import Model, load
-from clearhead.capture import Difference, difference, drawn
-from clearhead.capture.answers import Answers, ChangedAnswer
-from clearhead.capture.difference import PartChange
-from clearhead.cli.judge.compare import compared
-from clearhead.cli.judge.evaluate import measured
 from clearhead.cli.judge.page import HEAD, STYLE, table_of
 from clearhead.cli.look.capture import progress, texts_of
-from clearhead.cli.options import check_positive, tell
+from clearhead.cli.options import Device, Files, Length, check_positive, tell
 from clearhead.config import ClassificationHead, SpanHead, TaggingHead
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import checkpoint_named
-from clearhead.machine.device import keep_freed_memory
 from clearhead.storage.disk import replace_file
+
+if TYPE_CHECKING:
+    from clearhead.analysis.difference import TensorChange
+    from clearhead.api import Model
+    from clearhead.capture import Difference
+    from clearhead.capture.answers import Answers, ChangedAnswer
+    from clearhead.capture.difference import PartChange
 
 NEAR = 0.99
 """Share of ‖B - A‖² in one singular value from which a change counts as nearly of rank 1."""
@@ -41,32 +39,62 @@ class Table:
     """A row may end early."""
 
 
-def difference_command(
+def difference(
     first: str,
     second: str,
+    /,
     *,
-    data: Sequence[str],
-    columns: Mapping[str, str | None],
-    texts: int,
-    top: int,
-    seed: int,
-    length: int | None,
-    out: Path | None,
-    page: Path | None,
-    device: str,
+    data: Files = (),
+    text: str | None = None,
+    text_pair: str | None = None,
+    texts: int = 100,
+    top: int = 20,
+    seed: int = 0,
+    length: Length = None,
+    out: Path | None = None,
+    page: Path | None = None,
+    device: Device = "cpu",
 ) -> None:
-    """Prints what changed, and writes it to a JSON file and to a page."""
+    """Show what changed between two checkpoints: which tensors, heads, neurons and answers.
+
+    Ranks the tensors by ‖B - A‖ / ‖A‖, with the rank of B - A, and the heads and neurons by how much more their own
+    weights changed than those beside them. With --data, ranks the heads and neurons by how much what they write changes
+    by their own weights, on the same inputs; says how much of the answer each carries in both models; and counts the
+    answers that changed, with 95% bootstrap intervals over texts.
+
+    Args:
+        first: Folder of a model or run, RUN@STEP for one checkpoint, or the name of a model on the Hugging Face hub.
+        second: Another one of the same architecture and vocabulary.
+        data: Files of texts, as for capture.
+        text: Column of the texts.
+        text_pair: Column of the targets or second texts.
+        texts: Texts to measure on, drawn at random.
+        top: Tensors, parts and texts to list.
+        seed: Seed of the draw.
+        out: JSON file to write.
+        page: HTML file to write, with the same tables and whole texts.
+    """
+    from clearhead.api import load
+    from clearhead.capture import difference as compare
+    from clearhead.capture import drawn
+    from clearhead.explorer.answering.moments import checkpoint_named
+    from clearhead.machine.device import keep_freed_memory
+
     check_positive(texts=texts, top=top)
     keep_freed_memory()
     models = tuple(load(checkpoint_named(name), device=device) for name in (first, second))
-    chosen = [text for _, text in drawn(texts_of(models[0], data, columns), texts, seed=seed)] if data else []
+    chosen = (
+        [one for _, one in drawn(texts_of(models[0], data, {"text": text, "text_pair": text_pair}), texts, seed=seed)]
+        if data
+        else []
+    )
     tell(f"first:  {first}\nsecond: {second}")
     if not data:
         tell("weights alone; give --data FILE for what heads and neurons write, and for answers")
     elif not chosen:
         raise UserError("--data: expected texts, got none that are not blank; try other data")
     with progress():
-        found = difference(models[0], models[1], chosen, length=length, top=top)
+        found = compare(models[0], models[1], chosen, length=length, top=top)
     scores = label_scores((first, second), models[0], data, device=device)
     shown = [*tables(found, scores, top)]
     print(*(line for table in shown for line in _lines(table)), sep="\n")
@@ -79,8 +107,11 @@ def difference_command(
         tell(f"the page: {page}")
 
 
-def label_scores(names: Sequence[str], model: Model, data: Sequence[str], *, device: str) -> dict[str, Any]:
+def label_scores(names: Sequence[str], model: "Model", data: Sequence[str], *, device: str) -> dict[str, Any]:
     """The scores of both models on labelled data, as `clearhead compare` has them; none if the data have no labels."""
+    from clearhead.cli.judge.compare import compared
+    from clearhead.cli.judge.scores import measured
+
     if len(data) != 1 or not isinstance(model.config.head, ClassificationHead | TaggingHead | SpanHead):
         return {}
     try:
@@ -91,7 +122,7 @@ def label_scores(names: Sequence[str], model: Model, data: Sequence[str], *, dev
     return compared(*both)
 
 
-def tables(found: Difference, scores: Mapping[str, Mapping[str, Any]], top: int) -> Iterator[Table]:
+def tables(found: "Difference", scores: Mapping[str, Mapping[str, Any]], top: int) -> Iterator[Table]:
     """The difference as tables of texts."""
     yield Table(
         f"{len(found.tensors):,} of {found.n_tensors:,} tensors differ",
@@ -125,23 +156,23 @@ def tables(found: Difference, scores: Mapping[str, Mapping[str, Any]], top: int)
         )
 
 
-def _tensor(one: TensorChange) -> tuple[str, ...]:
+def _tensor(one: "TensorChange") -> tuple[str, ...]:
     rank = "" if one.effective_rank is None else f"{one.effective_rank:.1f} of {min(_sides(one))}"
     return one.name, f"{one.relative:.2e}", f"{one.norm:.2e}", rank, _named(one)
 
 
-def _sides(one: TensorChange) -> tuple[int, int]:
+def _sides(one: "TensorChange") -> tuple[int, int]:
     return math.prod(one.shape[:-1]), one.shape[-1]
 
 
-def _named(one: TensorChange) -> str:
+def _named(one: "TensorChange") -> str:
     """What is special about the rank of an update."""
     if one.rank is not None and one.rank < min(_sides(one)):
         return f"rank {one.rank}"
     return f"nearly rank 1: {one.first_share:.1%} of it" if one.first_share >= NEAR else ""
 
 
-def _part(one: PartChange) -> tuple[str, ...]:
+def _part(one: "PartChange") -> tuple[str, ...]:
     cells = (one.site, f"{one.own:.2e}", _bounds(one.interval, ".2e"))
     cells += tuple(f"{x:.2e}" for x in (one.moved, one.total, one.before))
     if one.effect is None:
@@ -149,7 +180,7 @@ def _part(one: PartChange) -> tuple[str, ...]:
     return (*cells, f"{one.effect.first:.4f}", f"{one.effect.second:.4f}", _bounds(one.effect.interval, "+.4f"))
 
 
-def _answers(found: Answers) -> Iterator[tuple[str, ...]]:
+def _answers(found: "Answers") -> Iterator[tuple[str, ...]]:
     changed, kl = found.changed, found.kl
     yield "answers that changed", "", "", f"{changed.value:.1%}", _bounds(changed.interval, ".1%")
     yield "KL(A || B), nats", "", "", f"{kl.value:.4f}", _bounds(kl.interval, ".4f")
@@ -162,7 +193,7 @@ def _score(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     return (*cells, _bounds(row["interval"], "+.4f"), f"{row['p']:.3f}") if "p" in row else cells
 
 
-def _text(one: ChangedAnswer) -> tuple[str, ...]:
+def _text(one: "ChangedAnswer") -> tuple[str, ...]:
     words = " ".join((one.text if isinstance(one.text, str) else " | ".join(one.text)).split())
     return f"{one.kl:.4f}", one.first, one.second, "" if one.position is None else str(one.position), words
 

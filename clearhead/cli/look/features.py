@@ -1,208 +1,156 @@
-"""`clearhead features`: trains sparse features of a model, and shows what they say of a text."""
+"""`clearhead features` and `steer`."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
-import torch
-from torch import Tensor
+from cyclopts import App
 
-from clearhead.analysis.features import (
-    Ended,
-    Features,
-    Report,
-    Settings,
-    Site,
-    Stepped,
-    effect_on_logits,
-    report,
-    strongest,
-    train,
-)
-from clearhead.analysis.features.dictionary import Kind
-from clearhead.api import Model, load
-from clearhead.api.features import attach, load_features, save_features
-from clearhead.api.steering import batches_of
-from clearhead.cli.options import tell
-from clearhead.cli.share.export import check_free
-from clearhead.config import LanguageHead
-from clearhead.data.files import read_lines, read_text
+from clearhead.cli.options import Device, Flag, Text, tell
 from clearhead.errors import UserError, pasted
 from clearhead.json_text import JsonObject
-from clearhead.machine.device import keep_freed_memory
-from clearhead.model import Tokens
-from clearhead.runs import prepare_task, task_of
 
-HELD_OUT = 10
-"""One of so many batches is kept from training, and measured at the end."""
-LENGTH = 256
-"""Most tokens of a window of running text."""
-AT_ONCE = 4096
-"""Tokens of a batch."""
-MEASURED = 32
-"""Most batches that are measured."""
-SHOWN_EVERY = 5.0
-"""Seconds between two lines about the training."""
+features = App(name="features", help="Train sparse features of a model's values, and see them.")
+steer = App(name="steer", help="Make directions that steer what a model writes.")
 
 
-@dataclass(frozen=True)
-class TextBatches:
-    """Batches of texts, and for a model with a loss the labels of each."""
-
-    inputs: list[Sequence[Tokens]]
-    labels: list[Tensor] | None
-
-    def split(self) -> "tuple[TextBatches, TextBatches]":
-        """What to train on, and what to measure on. Raises UserError if there is too little for both."""
-        if len(self.inputs) < 2:
-            raise UserError("--data: expected at least two batches of texts, got fewer; give more text")
-        held = range(0, len(self.inputs), HELD_OUT)[:MEASURED]
-        rest = [i for i in range(len(self.inputs)) if i % HELD_OUT]
-        return self._some(rest), self._some(held)
-
-    def _some(self, which: Sequence[int]) -> "TextBatches":
-        labels = None if self.labels is None else [self.labels[i] for i in which]
-        return TextBatches([self.inputs[i] for i in which], labels)
-
-
-def train_command(
-    name: str,
+@features.command
+def train(
+    model: str,
+    /,
     *,
-    data: Path | None,
     at: str,
-    kind: Kind,
-    width: str,
-    k: int,
-    skip: bool,
-    lr: float,
-    minutes: float | None,
-    steps: int | None,
-    seed: int,
     out: Path,
-    device: str,
+    data: Path | None = None,
+    kind: Literal["sae", "transcoder"] = "sae",
+    width: str = "16x",
+    active: int = 32,
+    skip: Flag = False,
+    lr: float = 1e-3,
+    minutes: float | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    device: Device = "cpu",
 ) -> None:
-    """Trains features and saves them with a report."""
+    """Train a sparse autoencoder or a transcoder on a model's values, and report what it keeps of the model's work.
+
+    Reads texts with the model while it trains, so no values have to be stored before. At the end a tenth of the texts,
+    which was kept apart, gives the report: the loss with what the features reconstruct in place of the value, against
+    the plain loss and against 0 or the mean in its place.
+
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        at: Address of the value, such as decoder.blocks.3.resid_post; for a transcoder the FFN's, decoder.blocks.3.ffn.
+        out: New folder for the features.
+        data: Text file; an encoder-decoder reads a source and a target a line, with a tab between them (default: the
+            data of the run).
+        kind: sae explains a value by itself; transcoder explains what an FFN writes by what it reads.
+        width: Number of features, such as 4096, or 16x for sixteen times the width of the model.
+        active: Features that are active at a position.
+        skip: Give a transcoder a linear way beside its features, so that they need only explain the rest.
+        lr: Learning rate.
+        minutes: Time to train (default: 10, unless --steps is given).
+        steps: Updates to make at most.
+        seed: Seed of all random numbers.
+        device: Where the model computes; the features train on the CPU.
+    """
+    from clearhead.analysis.features import Settings, Site, report
+    from clearhead.api import load
+    from clearhead.api.features import save_features
+    from clearhead.cli.look.sparse import batches, figures, number, trained
+    from clearhead.cli.share.formats import check_free
+    from clearhead.machine.device import keep_freed_memory
+
     check_free(out)
     keep_freed_memory()
-    model = load(name, dtype="float32", device=device).merge()
-    site = Site.of(model.network, at, kind)
-    texts = batches(model, name, data)
+    opened = load(model, dtype="float32", device=device).merge()
+    site = Site.of(opened.network, at, kind)
+    texts = batches(opened, model, data)
     learnt, held = texts.split()
-    settings = Settings(n=number(width, model, site), k=k, skip=skip, lr=lr, minutes=minutes, steps=steps, seed=seed)
-    tell(f"{settings.n:,} features read {site.reads} and write to {site.writes}, {k} active at a position")
-    features = trained(model, learnt, site, settings)
-    found = report(model.network, held.inputs, features, held.labels)
+    settings = Settings(
+        n=number(width, opened, site),
+        k=active,
+        skip=skip,
+        lr=lr,
+        minutes=10.0 if minutes is None and steps is None else minutes,
+        steps=steps,
+        seed=seed,
+    )
+    tell(f"{settings.n:,} features read {site.reads} and write to {site.writes}, {active} active at a position")
+    sparse = trained(opened, learnt, site, settings)
+    measured = report(opened.network, held.inputs, sparse, held.labels)
     about = {name: value for name, value in asdict(settings).items() if value is not None}
-    save_features(features, out, trained=cast("JsonObject", about), report=figures(found))
-    print(f"{out}: {found}", flush=True)
-    tell(f"see them: clearhead features show {pasted(name)} {pasted(out)} TEXT")
+    save_features(sparse, out, trained=cast("JsonObject", about), report=figures(measured))
+    print(f"{out}: {measured}", flush=True)
+    tell(f"see them: clearhead features show {pasted(model)} {pasted(out)} TEXT")
 
 
-def trained(model: Model, texts: TextBatches, site: Site, settings: Settings) -> Features:
-    """The features after the training, which prints how far it is."""
-    shown = 0.0
-    for event in train(model.network, texts.inputs, site, settings):
-        match event:
-            case Stepped() if event.seconds >= shown:
-                shown = event.seconds + SHOWN_EVERY
-                tell(
-                    f"step {event.step}  {event.progress:.0%}  variance explained {event.explained:.1%}"
-                    f"  {event.n_dead} dead  {event.n_positions:,} positions"
-                )
-            case Ended():
-                return event.features
-            case _:
-                pass
-    raise AssertionError
+@features.command
+def show(
+    model: str,
+    folder: Path,
+    text: Text,
+    /,
+    *,
+    target: Text | None = None,
+    layer: int | None = None,
+    top: int = 5,
+) -> None:
+    """Print the strongest features of each token of a text, with the words that they make likelier.
 
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        folder: Folder of features: of `clearhead features train`, of SAELens or of circuit-tracer.
+        text: The text.
+        target: Input of the decoder of an encoder-decoder.
+        layer: Layer, for a folder of circuit-tracer.
+        top: Features of each token.
+    """
+    from clearhead.analysis.features import strongest
+    from clearhead.api import load
+    from clearhead.api.features import attach, load_features
+    from clearhead.cli.look.sparse import words
 
-def figures(found: Report) -> JsonObject:
-    """The report as JSON."""
-    return {**asdict(found), "recovered": found.recovered, "recovered_from_mean": found.recovered_from_mean}
-
-
-def number(width: str, model: Model, site: Site) -> int:
-    """The number of features: 4096, or 16x for sixteen times the width of the stack."""
-    times = width.endswith("x")
-    digits = width.removesuffix("x")
-    if not digits.isdigit() or not int(digits):
-        raise UserError(f"--width: expected a number of features such as 4096, or 16x, got {width!r}")
-    return int(digits) * (model.config.stacks[site.reads.split(".")[0]].d_model if times else 1)  # type: ignore[index]
-
-
-def show_command(name: str, folder: Path, text: str, *, target: str | None, layer: int | None, k: int) -> None:
-    """Prints the strongest features of each token of a text, with the words that they make likelier."""
-    model = load(name)
-    features = load_features(folder, model.network, layer=layer)
-    attach(model.network, features)
-    seen, _ = model.trace(text, target)
-    stack = list(model.network.stacks()).index(features.reads.split(".")[0])
-    tokens = model.reader.inputs(text, target, model.generation)[stack]
+    opened = load(model)
+    dictionary = load_features(folder, opened.network, layer=layer)
+    attach(opened.network, dictionary)
+    seen, _ = opened.trace(text, target)
+    stack = list(opened.network.stacks()).index(dictionary.reads.split(".")[0])
+    tokens = opened.reader.inputs(text, target, opened.generation)[stack]
     for position, token in enumerate(tokens.ids[0].tolist()):
-        found = strongest(seen[features.address][0, position], k=k)
-        said = "  ".join(f"{i} {value:.2f}{_words(model, features, i)}" for i, value in found)
-        print(f"{model.tokenizer.decode([token])!r}\t{said}")
+        found = strongest(seen[dictionary.address][0, position], k=top)
+        said = "  ".join(f"{i} {value:.2f}{words(opened, dictionary, i)}" for i, value in found)
+        print(f"{opened.tokenizer.decode([token])!r}\t{said}")
     sys.stdout.flush()
 
 
-def _words(model: Model, features: Features, feature: int) -> str:
-    """The words that a feature makes likelier, if it writes to a language model's stream."""
-    if not isinstance(model.config.head, LanguageHead):
-        return ""
-    try:
-        likelier = effect_on_logits(model.network, features, feature).topk(3).indices.tolist()
-    except UserError:
-        return ""
-    return f" ({' '.join(model.tokenizer.decode([i]).strip() or '␣' for i in likelier)})"
+@steer.command
+def make(model: str, /, *, positive: Path, negative: Path, at: str, out: Path, device: Device = "cpu") -> None:
+    """Make a direction: the mean of a value over some texts less its mean over others.
 
+    `clearhead generate --edit` and `clearhead serve --edit` add it with a strength. A strength of 1 moves the value by
+    as much as the two sets differ.
 
-# --- the texts ----------------------------------------------------------------------------------------------------
-
-
-def batches(model: Model, name: str, data: Path | None) -> TextBatches:
-    """Batches of a file, or of the data of the run that the model comes from.
-
-    A language model reads windows of the file's running text, any other model a line as a text; an encoder-decoder a
-    source and a target with a tab between them.
+    Args:
+        model: Folder of a model or run, or the name of a model on the Hugging Face hub.
+        positive: Text file, a text a line, of what the model shall write more like.
+        negative: Text file of what it shall write less like.
+        at: Address of the value, such as decoder.blocks.3.resid_post.
+        out: New file (.safetensors).
+        device: Where to compute.
     """
-    if data is None:
-        return _of_run(model, name)
-    if isinstance(model.config.head, LanguageHead) and model.config.encoder is None:
-        return _windows(model, read_text(data))
-    lines = [line for line in read_lines(data) if line.strip()]
-    pairs = len(model.config.stacks) == 2
-    texts: list[str | tuple[str, str]] = []
-    for i, line in enumerate(lines, 1):
-        source, tab, target = line.partition("\t")
-        if pairs and not tab:
-            raise UserError(f"{data}:{i}: expected a source and a target with a tab between them, got one text")
-        texts.append((source, target) if pairs else line)
-    return TextBatches(list(batches_of(model, texts)), None)
+    from clearhead.api import load
+    from clearhead.api.steering import direction, save_direction
+    from clearhead.cli.look.steering import texts_of
 
-
-def _of_run(model: Model, name: str) -> TextBatches:
-    _, recipe = task_of(name, model)
-    if recipe is None:
-        raise UserError(f"{name}: expected --data FILE with a model that is no run, got none")
-    task = prepare_task(recipe, model.tokenizer if model.has_tokenizer else None).task
-    found = [task.collate(rows).to(model.device) for rows in task.plan(seed=0, epoch=0)]
-    return TextBatches([batch.inputs for batch in found], [batch.labels for batch in found])
-
-
-def _windows(model: Model, text: str) -> TextBatches:
-    """Windows of running text, each after the marks with which the tokenizer begins a text."""
-    before = model.reader.marks().before
-    ids = model.reader.known(model.tokenizer.encode(text))
-    limit = min(LENGTH, model.config.output.max_length or LENGTH)
-    size = min(limit - len(before), max(1, len(ids) // 8))
-    inputs: list[Sequence[Tokens]] = []
-    labels: list[Tensor] = []
-    windows = [ids[i : i + size + 1] for i in range(0, len(ids) - size, size)]
-    rows = max(1, AT_ONCE // limit)
-    for at in range(0, len(windows), rows):
-        some = torch.tensor([[*before, *window] for window in windows[at : at + rows]])
-        inputs.append([model.here(Tokens(some[:, :-1]))])
-        labels.append(some[:, 1:].flatten().to(model.device))
-    return TextBatches(inputs, labels)
+    if out.exists():
+        raise UserError(f"{out}: expected no file there, got one; try another name")
+    opened = load(model, device=device)
+    pairs = len(opened.config.stacks) == 2
+    sets = [texts_of(file, pairs=pairs) for file in (positive, negative)]
+    found = direction(opened, *sets, at=at)
+    save_direction(found, out)
+    print(f"{out}: a direction of length {found.vector.norm():.4g} at {found.at}", flush=True)
+    tell(f"from {len(sets[0])} and {len(sets[1])} texts")
+    tell(f"use it: clearhead generate {pasted(model)} TEXT --edit {pasted(out)} --strength 4")

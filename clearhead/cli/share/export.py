@@ -1,61 +1,53 @@
-"""`clearhead export`: writes a model in the format of other libraries and runtimes."""
+"""`clearhead export`, `prune` and `push`."""
 
 import importlib.util
-import logging
-import os
-import shutil
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import tempfile
 from pathlib import Path
 from typing import Literal
 
-from clearhead.api import Model, load
-from clearhead.api.saving import SHARD_BYTES
-from clearhead.checkpoints.families import HeadMap, family_for
-from clearhead.checkpoints.weights.hub import locate
-from clearhead.cli.options import tell
-from clearhead.errors import NumericError, UserError
-from clearhead.storage.disk import temporary_name
-from clearhead.storage.manifest import sync
+from clearhead.cli.options import Flag, Named, Revision, tell
+from clearhead.errors import UserError, pasted
 
-ExportFormat = Literal["hf", "peft", "ctranslate2", "onnx", "gguf"]
-
-NEEDS: dict[ExportFormat, tuple[str, ...]] = {
-    "hf": (),
-    "peft": (),
-    "ctranslate2": ("ctranslate2", "transformers"),
-    "onnx": ("onnx", "onnxscript"),
-    "gguf": ("gguf",),
-}
-EXACT = 1e-3
-"""The largest difference of exported logits from ours, as a share of the largest logit, for weights as they were."""
-ROUNDED = 0.25
-"""The largest difference for weights of fewer bits, beyond which rounding cannot explain it."""
+SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+"""Other names of types."""
+EXAMPLES = 32
+"""Examples on which heads are measured. The network runs on them once for each head."""
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """Options of the command line besides the format."""
-
-    dtype: str | None = None
-    quantization: str | None = None
-    shard_gb: float | None = None
-
-
-@dataclass(frozen=True)
-class Written:
-    """A description of a written folder, and how to open it."""
-
-    what: str
-    hint: str
-
-
-def export_command(
-    name: str, *, to: ExportFormat, out: Path | None, options: ExportOptions, revision: str | None = None
+def export(
+    model: Named,
+    /,
+    *,
+    to: Literal["hf", "peft", "ctranslate2", "onnx", "gguf"],
+    out: Path | None = None,
+    dtype: Literal["float32", "bfloat16", "float16", "f32", "bf16", "f16", "q8_0"] | None = None,
+    quantization: Literal["int8", "int8_float16", "int8_bfloat16", "int8_float32", "int16"] | None = None,
+    shard_gb: float | None = None,
+    revision: Revision = None,
 ) -> None:
-    """Writes the folder, whole or not at all, and describes it in one line."""
+    """Write a model in the form that another library opens.
+
+    - hf: the folder that the Hugging Face libraries (transformers, tokenizers) open. Needs nothing besides clearhead.
+    - peft: the adapters of a run with `--adapter.kind`, which the library PEFT puts on the model they are of.
+    - ctranslate2: for CTranslate2, which translates and generates fast on CPUs, by its own converter.
+    - onnx: one graph for onnxruntime and others, for batches of any size and length: token ids and mask, or pixels, in;
+      logits out. It keeps no cache between calls.
+    - gguf: one file for llama.cpp and the programs made of it, with the tokenizer.
+
+    ctranslate2 and onnx need pip install 'clearhead[export]', and gguf 'clearhead[gguf]'. What these three write is run
+    once and compared with the model.
+
+    Args:
+        to: The form to write.
+        out: New folder to write (default: the model's name and the form, such as opus-de-en-onnx).
+        dtype: Type of the weights (default: as they are stored; float32 for onnx). For gguf also q8_0, eight bits.
+        quantization: For ctranslate2: weights of 8 or 16 bits instead.
+        shard_gb: For hf: gigabytes of weights a file at most (default: 5).
+    """
+    from clearhead.checkpoints.weights.hub import locate
+    from clearhead.cli.share.formats import NEEDS, WRITERS, ExportOptions, check_free, check_options
+
+    options = ExportOptions(dtype=SHORT.get(dtype or "", dtype), quantization=quantization, shard_gb=shard_gb)
     check_options(to, options)
     for package in NEEDS[to]:
         if importlib.util.find_spec(package) is None:
@@ -63,166 +55,76 @@ def export_command(
             remedy = f"try pip install 'clearhead[{extra}]'"
             raise UserError(f"--to {to}: expected the package {package}, got none; {remedy}")
     # A model on the hub is in a folder there that is named after its revision.
-    called = Path(name).resolve().name if Path(name).exists() else name.rpartition("/")[2]
+    called = Path(model).resolve().name if Path(model).exists() else model.rpartition("/")[2]
     place = out or Path(f"{called}-{to}")
     check_free(place)
-    tell(f"reading {name}")
-    folder = locate(name, revision=revision)
-    write = {"hf": to_hf, "peft": to_peft, "ctranslate2": to_ctranslate2, "onnx": to_onnx, "gguf": to_gguf}[to]
-    written = write(folder, place, options, name)
+    tell(f"reading {model}")
+    folder = locate(model, revision=revision)
+    written = WRITERS[to](folder, place, options, model)
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     print(f"{place}: {written.what}, {size / 1e6:,.1f} MB", flush=True)
     tell(f"Open it with {written.hint}")
 
 
-def check_options(to: ExportFormat, options: ExportOptions) -> None:
-    """Raises UserError for an option that does not apply to the format."""
-    if options.quantization is not None and to != "ctranslate2":
-        raise UserError(f"--quantization: expected it with --to ctranslate2, got --to {to}; try --dtype")
-    if options.quantization is not None and options.dtype is not None:
-        raise UserError("--quantization and --dtype both name the type of the weights; give one")
-    if options.shard_gb is not None and to != "hf":
-        raise UserError(f"--shard-gb: expected it with --to hf, got --to {to}; leave it out")
-    if options.shard_gb is not None and options.shard_gb <= 0:
-        raise UserError(f"--shard-gb: expected more than 0, got {options.shard_gb:g}; try 5")
-    if options.dtype is not None and to == "peft":
-        raise UserError("--dtype: expected it with a whole model, got --to peft; leave it out")
-    if options.dtype == "q8_0" and to != "gguf":
-        raise UserError(f"--dtype: expected q8_0 with --to gguf, got --to {to}; try float16")
-    if options.dtype == "bfloat16" and to == "onnx":
-        raise UserError("--dtype: expected float32 or float16 with --to onnx, got bfloat16; try float16")
+def prune(model: str, /, *, heads: int, out: Path) -> None:
+    """Remove the attention heads that matter least, and write the smaller model.
 
+    Removes as many heads from each attention: those whose absence, each alone, changes the output least on a batch of
+    the run's data. Queries, keys, values and outputs become narrower, so that the model is smaller and quicker. Train
+    it on afterwards: `clearhead train RECIPE --model.start OUT`.
 
-def to_hf(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
-    """The folder that the Hugging Face libraries open."""
-    model = load(source, dtype=options.dtype)
-    architecture = head_there(model, name).architecture
-    tell(f"writing {place}")
-    limit = SHARD_BYTES if options.shard_gb is None else int(options.shard_gb * 1e9)
-    model.save(place, shard_bytes=limit)
-    return Written(
-        f"{architecture} for the Hugging Face libraries, {dtype_of(model)}",
-        f"transformers.{architecture}.from_pretrained({str(place)!r})",
+    Args:
+        model: Folder of a run.
+        heads: Heads to remove from each attention.
+        out: New folder to write.
+    """
+    from clearhead.analysis.ablation import unit
+    from clearhead.analysis.pruning import without_heads
+    from clearhead.api import Model, load
+    from clearhead.cli.share.formats import check_free
+    from clearhead.runs import prepare_task, task_of
+
+    check_free(out)
+    opened = load(model).merge()
+    _, recipe = task_of(model, opened)
+    if recipe is None:
+        raise UserError(f"{model}: expected a run, whose data show which heads matter, got only a model; train it")
+    task = prepare_task(recipe, opened.tokenizer).task
+    batch = task.collate(task.plan(seed=0, epoch=0)[0][:EXAMPLES])
+    tell(f"{model}: measuring heads on {batch.count:,} labels of its data ...")
+    pruned = without_heads(opened.network, [x.padded() for x in batch.inputs], heads)
+    before, after = (sum(p.numel() for p in one.parameters()) for one in (opened.network, pruned.network))
+    given = {"sentences": opened.sentences, "family": opened.family}
+    Model(pruned.network, opened.tokenizer, opened.generation, **given).save(out)
+    measured = unit(opened.network)
+    least = max(pruned.effects[site] for site in pruned.removed)
+    tell(
+        f"removed {len(pruned.removed)} of {len(pruned.effects)} heads, with effects of at most {least:.2g} {measured};"
     )
+    tell(f"the largest effect of one that stays is {max(pruned.effects.values()):.2g} {measured}")
+    print(f"{out}: {after:,} parameters in place of {before:,} ({after / before - 1:.1%})", flush=True)
+    tell(f"measure it: clearhead evaluate {pasted(out)} with your data; train it on with --model.start {pasted(out)}")
 
 
-def to_peft(source: Path, place: Path, _: ExportOptions, name: str) -> Written:
-    """The folder of adapters that the library PEFT opens."""
-    model = load(source)
-    if model.base is None:
-        raise UserError(f"{name}: expected a model with adapters, got one without; train it with --adapter.kind lora")
-    tell(f"writing {place}")
-    model.save(place, adapter=True)
-    return Written(f"adapters of {model.base} for PEFT", f"peft.PeftModel.from_pretrained(base, {str(place)!r})")
+def push(model: Named, repository: str, /, *, private: Flag = False, revision: str | None = None) -> None:
+    """Upload a model to the Hugging Face hub, where others and `clearhead.load` open it by its name.
 
+    Writes the model as `export --to hf` does, with its tokenizer, settings and model card, and prints the address.
+    Needs a token that may write: `hf auth login`, or the environment variable HF_TOKEN.
 
-def to_ctranslate2(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
-    """The folder that CTranslate2 opens."""
-    from clearhead.cli.share.ctranslate2 import convert, reader, refuse
+    Args:
+        repository: Name of the repository, such as owner/name; made where there is none, else its files are replaced.
+        private: Make a new repository visible to its owner alone.
+        revision: Branch, tag or commit of the model that is read.
+    """
+    from clearhead.api import load
+    from clearhead.checkpoints.weights.hub import locate
+    from clearhead.checkpoints.weights.upload import upload
 
-    model = load(source).merge()
-    head_there(model, name)
-    refuse(model, name)
-    stored = dtype_of(model)
-    weights = options.quantization or options.dtype or stored
-    with whole(place) as folder, quiet():
-        gap = convert(model, folder, weights, name=name)
-        exact = weights in ("float32", stored)
-        judge(name, gap, exact=exact, remedy="for CTranslate2 cannot express it; try --to onnx")
-    return Written(
-        f"{reader(model)} for CTranslate2, {weights}",
-        f"ctranslate2.{reader(model)}({str(place)!r}); it reads the tokens of tokenizer.json as strings",
-    )
-
-
-def to_onnx(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
-    """The folder with model.onnx."""
-    from clearhead.cli.share.onnx import FILE, signature, write
-
-    weights = options.dtype or "float32"
-    model = load(source, dtype=weights).merge()
-    with whole(place) as folder, quiet():
-        gap = write(model, folder)
-        judge(name, gap, exact=weights == "float32", remedy="try another --dtype")
-    graph = str(place / FILE)
-    return Written(f"ONNX graph, {weights}", f"onnxruntime.InferenceSession({graph!r}): {signature(model)}")
-
-
-def to_gguf(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
-    """The folder with one GGUF file."""
-    from clearhead.cli.share.gguf import KINDS, write
-
-    model = load(source).merge()
-    kind = options.dtype or dtype_of(model)
-    exact = kind in ("float32", dtype_of(model))
-    file = f"{Path(name).resolve().stem}-{KINDS[kind]}.gguf"
-    with whole(place) as folder, quiet():
-        gap = write(model, folder / file, kind, name=name)
-        judge(name, gap, exact=exact, remedy="try another --dtype")
-    return Written(f"GGUF, {KINDS[kind]}", f"clearhead.load({str(place / file)!r}), or a program that reads GGUF")
-
-
-# --- what they have in common --------------------------------------------------------------------------------------
-
-
-def head_there(model: Model, name: str) -> HeadMap:
-    """The other library's class for this network. Raises UserError if there is none."""
-    found = family_for(model.config, model.family)
-    if found is None:
-        raise UserError(
-            f"{name}: expected an architecture that other libraries have, got one of our own;"
-            " try --to onnx, or use the folder with clearhead"
-        )
-    return found[1]
-
-
-def dtype_of(model: Model) -> str:
-    """The name of the type of its weights."""
-    return str(next(model.network.parameters()).dtype).removeprefix("torch.")
-
-
-def judge(name: str, gap: float, *, exact: bool, remedy: str) -> None:
-    """Reports the difference of the export from the model. Raises NumericError if it is too large."""
-    if not gap <= (EXACT if exact else ROUNDED):
-        raise NumericError(
-            f"{name}: expected an export that computes what the model does, got one whose output differs by"
-            f" {gap:.1%} of the largest value; nothing written, {remedy}"
-        )
-    tell(f"checked on a random input: its output differs from clearhead's by {gap:.0e} of the largest value")
-
-
-def check_free(place: Path) -> None:
-    """Raises UserError if there is a file or folder."""
-    if os.path.lexists(place):
-        raise UserError(f"{place}: expected nothing there, got a file or folder; give another --out")
-
-
-@contextmanager
-def whole(place: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `place` when the block ends, and is removed if it fails."""
-    tell(f"writing {place}")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    folder = place.parent / temporary_name(place)
-    folder.mkdir()
-    try:
-        yield folder
-        for path in [*folder.rglob("*"), folder]:
-            sync(path)
-        check_free(place)
-        os.rename(folder, place)  # noqa: PTH104 - one system call
-        sync(place.parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hides warnings and log lines of other libraries, on which no user can act."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    tell(f"reading {model}")
+    opened = load(locate(model, revision=revision))
+    with tempfile.TemporaryDirectory() as temporary:
+        # The card is named after its folder.
+        folder = opened.save(Path(temporary) / (repository.rpartition("/")[2] or "model"))
+        tell(f"uploading to {repository}")
+        print(upload(folder, repository, private=private), flush=True)

@@ -11,7 +11,7 @@ from signal import SIGINT
 
 from pydantic import JsonValue
 
-from clearhead.cli.judge.evaluate import json_of, judge
+from clearhead.cli.judge.scores import json_of, judge
 from clearhead.cli.options import tell
 from clearhead.cli.train.watch import live_page
 from clearhead.errors import Interrupted, UserError, pasted

@@ -63,7 +63,7 @@ def serve(
     """
     from clearhead.api import load
     from clearhead.cli.ending import leave_unless
-    from clearhead.cli.look.steer import named_directions
+    from clearhead.cli.look.steering import named_directions
     from clearhead.cli.use.translate import load_draft
     from clearhead.machine.device import keep_freed_memory
     from clearhead.serve.server import Routes, application

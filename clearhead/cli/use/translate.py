@@ -187,7 +187,7 @@ def generate(
         compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
     """
     from clearhead.api import load, predicting
-    from clearhead.cli.look.steer import steered
+    from clearhead.cli.look.steering import steered
     from clearhead.data.files import read_text
     from clearhead.machine.device import keep_freed_memory
 

@@ -1,6 +1,5 @@
-"""`clearhead profile`: how the time of a training step divides among its parts on this machine."""
+"""The training steps that `clearhead profile` times, and what it shows of them."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -10,12 +9,11 @@ from rich.table import Table
 from torch import Tensor
 
 from clearhead import recipe as recipes
-from clearhead.cli.options import check_positive, tell
-from clearhead.cli.plan.plan import Subject, console_of, is_recipe, subject_of
+from clearhead.cli.options import tell
+from clearhead.cli.plan.costs import Subject, is_recipe, subject_of
 from clearhead.cli.train.recipes import pairs, with_files
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
-from clearhead.machine.device import prepare_machine
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import begin
@@ -23,8 +21,7 @@ from clearhead.tasks.checks import check_writes
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch, Evaluation, Task, head_loss
 from clearhead.training.fitting import Fitting
-from clearhead.training.probe import choose
-from clearhead.training.profile import Profile, profile
+from clearhead.training.profile import Profile
 
 BATCH = 4096
 """Tokens of a batch without a recipe."""
@@ -60,37 +57,6 @@ class RandomTokens(Task):
 
     def evaluate(self, network: Transformer) -> Evaluation:
         return Evaluation(())
-
-
-def profile_command(
-    name: str,
-    changes: Sequence[str],
-    *,
-    steps: int,
-    batch: int | None,
-    length: int | None,
-    short: Mapping[str, object],
-    as_json: bool,
-) -> None:
-    """Times some training steps, and prints what each component took."""
-    check_positive(steps=steps, batch=batch, length=length)
-    network, task, training = prepared(name, changes, steps=steps, batch=batch, length=length, short=short)
-    device = prepare_machine(training)
-    network.to(device)
-    batches = task.plan(seed=training.seed, epoch=0)[:steps]
-    choice = choose(network, task.collate(batches[0]).to(device), training, task)
-    tell(f"{name}: timing {steps} steps")
-    found = profile(
-        network,
-        lambda network, batch: task.loss(network, batch, smoothing=training.label_smoothing),
-        [lambda examples=examples: task.collate(examples) for examples in batches],
-        training,
-        choice.arithmetic,
-        steps=steps,
-    )
-    show(found, console_of(as_json=as_json))
-    if as_json:
-        print(json.dumps(to_json(found)))
 
 
 def prepared(

@@ -5,26 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clearhead.analysis.steering import Direction
-from clearhead.api import Model, load
-from clearhead.api.steering import Text, direction, load_direction, save_direction
-from clearhead.cli.options import tell
+from clearhead.api import Model
+from clearhead.api.steering import Text, load_direction
 from clearhead.data.files import read_lines
-from clearhead.errors import UserError, pasted
+from clearhead.errors import UserError
 from clearhead.trace import edited
-
-
-def make_command(name: str, *, positive: Path, negative: Path, at: str, out: Path, device: str) -> None:
-    """Writes the difference of the means of two files of texts at an address."""
-    if out.exists():
-        raise UserError(f"{out}: expected no file there, got one; try another name")
-    model = load(name, device=device)
-    pairs = len(model.config.stacks) == 2
-    sets = [texts_of(file, pairs=pairs) for file in (positive, negative)]
-    found = direction(model, *sets, at=at)
-    save_direction(found, out)
-    print(f"{out}: a direction of length {found.vector.norm():.4g} at {found.at}", flush=True)
-    tell(f"from {len(sets[0])} and {len(sets[1])} texts")
-    tell(f"use it: clearhead generate {pasted(name)} TEXT --edit {pasted(out)} --strength 4")
 
 
 def texts_of(file: Path, *, pairs: bool) -> list[Text]:
