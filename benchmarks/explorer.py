@@ -20,8 +20,7 @@ from clearhead.checkpoints.families import preset
 from clearhead.data.phrases import compose
 from clearhead.demo import CHOICE, TOKENIZER
 from clearhead.explorer.export.page import export_page
-from clearhead.explorer.hosting.server import Desk
-from clearhead.explorer.hosting.serving import serving
+from clearhead.explorer.hosting.server import Desk, serving
 from clearhead.explorer.session import Session
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Transformer

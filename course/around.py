@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.export.contents import contents
 from clearhead.explorer.export.page import fragment, parts_of
 from clearhead.lab.exercises.exercise import ExerciseSet

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter
 import clearhead
 from clearhead.config import Config
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.export.contents import contents
 from clearhead.explorer.export.page import fragment, parts_of
 from clearhead.trace import Address, Edit, mean, scale, zero

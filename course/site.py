@@ -71,9 +71,10 @@ def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
     write(folder / "course" / "walks.md", around.walks_page())
     around.write(folder)
     for pattern in GUIDES:
-        for file in sorted((ROOT / "docs").glob(pattern)):
-            (folder / "guides").mkdir(exist_ok=True)
-            shutil.copy(file, folder / "guides" / file.name)
+        for file in sorted((ROOT / "docs").rglob(pattern)):
+            to = folder / "guides" / file.relative_to(ROOT / "docs")
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, to)
     write(folder / "guides" / "glossary.md", glossary.anchored(glossary.SOURCE.read_text(encoding="utf-8")))
     for part, text in reference.pages():
         write(folder / "reference" / f"{part}.md", text)

@@ -13,7 +13,7 @@ lab = App(name="lab", help="Run the worked examples and the claims about the Tra
 @lab.default
 def lab_default(*words: Annotated[str, Parameter(show=False)]) -> None:
     """List the experiments, each with its claim and source."""
-    from clearhead.commands.lab import default_command
+    from clearhead.cli.lab_run import default_command
 
     default_command(words, [name for name in lab if not name.startswith("-")])
 
@@ -21,7 +21,7 @@ def lab_default(*words: Annotated[str, Parameter(show=False)]) -> None:
 @lab.command(name="list")
 def lab_list() -> None:
     """List the experiments, each with its claim and source."""
-    from clearhead.commands.lab import list_command
+    from clearhead.cli.lab_run import list_command
 
     list_command()
 
@@ -44,7 +44,7 @@ def run(
         data: Folder of the real data that some experiments read, as docs/lab.md lays it out (default: the environment
             variable CLEARHEAD_SHARED_DATA).
     """
-    from clearhead.commands.lab import run_command
+    from clearhead.cli.lab_run import run_command
 
     run_command(names, quick=quick, seeds=seeds, out=out, data=data)
 
@@ -61,7 +61,7 @@ def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
         errata: Print the page docs/errata.md.
         json: Print one JSON object a record: id, printed, ours, verdict.
     """
-    from clearhead.commands.lab import examples_command
+    from clearhead.cli.lab_run import examples_command
 
     examples_command(ids, errata=errata, as_json=json)
 
@@ -74,7 +74,7 @@ def table(folder: Path, /, *, into: Path | None = None) -> None:
         folder: What `lab run all --out FOLDER` wrote.
         into: A page, such as docs/lab.md, whose table to replace between its two marks.
     """
-    from clearhead.commands.lab import table_command
+    from clearhead.cli.lab_run import table_command
 
     table_command(folder, into=into)
 
@@ -94,7 +94,7 @@ def walk(
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
     """
-    from clearhead.commands.lab import walk_command
+    from clearhead.cli.lab_run import walk_command
 
     walk_command(name, export=export, port=port or 0, browser=browser)
 
@@ -106,7 +106,7 @@ def exercises(*, out: Path = Path("exercises")) -> None:
     Args:
         out: Folder for the pages.
     """
-    from clearhead.commands.exercises import exercises_command
+    from clearhead.cli.lab_exercises import exercises_command
 
     exercises_command(out)
 
@@ -122,6 +122,6 @@ def grade(*files: Path, table: Path | None = None) -> None:
         files: Files from "Export answers" of a page, or folders of such files.
         table: CSV file to write: a row for each exercise of each file.
     """
-    from clearhead.commands.exercises import grade_command
+    from clearhead.cli.lab_exercises import grade_command
 
     grade_command(files, table=table)

@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -100,7 +100,7 @@ def _written(path: Place, columns: Sequence[str]) -> tuple[Table, list[str]]:
         return table, []
     lines = [line for line in islice(read_lines(path), ROWS) if line.strip()]
     usual = "\t" if table_format(table) == "tsv" else ","
-    rows = {one: [*_rows(lines, one, usual)] for one in SEPARATORS}
+    rows = {one: _rows(lines, one, usual) for one in SEPARATORS}
     fits = {separator: _fit(rows[separator]) for separator in SEPARATORS}
     separator = max(SEPARATORS, key=lambda one: (fits[one], one == usual))
     if not fits[separator]:
@@ -118,15 +118,20 @@ def _written(path: Place, columns: Sequence[str]) -> tuple[Table, list[str]]:
     return table.model_copy(update=changes), reasons
 
 
-def _rows(lines: Sequence[str], separator: str, usual: str) -> Iterator[list[str]]:
-    """The rows with this separator. Fields are quoted in CSV only."""
+def _rows(lines: Sequence[str], separator: str, usual: str) -> list[list[str]]:
+    """The rows with this separator; none if it leaves a field that is too long for a table. Only CSV quotes fields."""
     if usual == "\t":
-        return (line.split(separator) for line in lines)
-    return csv.reader([line + "\n" for line in lines], delimiter=separator)
+        return [line.split(separator) for line in lines]
+    try:
+        return [*csv.reader([line + "\n" for line in lines], delimiter=separator)]
+    except csv.Error:
+        return []
 
 
 def _fit(rows: Sequence[Sequence[str]]) -> float:
-    """The share of rows with the most common number of columns; 0 if that is one."""
+    """The share of rows with the most common number of columns; 0 if that is one, or if there are no rows."""
+    if not rows:
+        return 0.0
     width, n = Counter(map(len, rows)).most_common(1)[0]
     return n / len(rows) if width > 1 else 0.0
 

@@ -13,6 +13,8 @@ from clearhead.errors import UserError, reason
 
 WHOLE, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE
 """The formats of samples in a WAV file: whole numbers, floats, or one that a longer header names."""
+LOWEST = 1000
+"""Samples a second of the slowest sound that is read: a header that claims fewer asks for hours of silence."""
 CONVERT = "convert it: ffmpeg -i SOUND -ar 16000 -ac 1 SOUND.wav"
 
 
@@ -79,8 +81,9 @@ def _format(chunk: bytes, path: Path) -> _Format:
     known = {WHOLE: (8, 16, 24, 32), FLOATS: (32, 64)}
     if bits not in known.get(code, ()):
         raise UserError(f"{path}: expected whole or floating samples, got {bits} bits of format {code}; {CONVERT}")
-    if not n_channels or not rate:
-        raise UserError(f"{path}: expected channels and a sampling rate, got {n_channels} and {rate}; {CONVERT}")
+    if not n_channels or rate < LOWEST:
+        got = f"{n_channels} and {rate}"
+        raise UserError(f"{path}: expected channels, and {LOWEST} samples a second or more, got {got}; {CONVERT}")
     return _Format(code, n_channels, rate, bits)
 
 

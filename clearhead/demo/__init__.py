@@ -17,9 +17,9 @@ from clearhead.data.sources import Pairs
 from clearhead.demo.figures import Figures, measure
 from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_own
 from clearhead.errors import Interrupted, UserError, pasted
-from clearhead.explorer.answering.requests import RunRequest
-from clearhead.explorer.export.translations import MOST, export_translations
-from clearhead.explorer.hosting.serving import serving
+from clearhead.explorer.answering.questions import RunRequest
+from clearhead.explorer.export.page import MOST_TRANSLATIONS, export_translations
+from clearhead.explorer.hosting.server import serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.recipe import ModelChoice
@@ -39,7 +39,7 @@ from clearhead.training.lock import held
 from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from clearhead.web.browser import open_browser
+from clearhead.web.page import open_browser
 
 BUDGET = 135.0
 """Seconds from the start of the command to the end of training."""
@@ -124,7 +124,9 @@ def write_page(session: Session, path: Path, corpus: PhraseCorpus, outputs: Sequ
 def chosen(phrases: Sequence[Phrase]) -> list[int]:
     """Some phrases of every kind: those whose words change places most."""
     ranked = sorted(range(len(phrases)), key=lambda i: (-crossings(phrases[i]), -len(phrases[i].spans)))
-    return [i for kind in KINDS for i in [j for j in ranked if phrases[j].kind == kind][: MOST // len(KINDS)]]
+    return [
+        i for kind in KINDS for i in [j for j in ranked if phrases[j].kind == kind][: MOST_TRANSLATIONS // len(KINDS)]
+    ]
 
 
 def crossings(phrase: Phrase) -> int:

@@ -8,19 +8,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import JsonValue
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.about import TextsQuestion, about, texts
-from clearhead.explorer.answering.analyses import (
-    AttributionQuestion,
-    EffectsQuestion,
-    LensQuestion,
-    NeighboursQuestion,
-    StatisticsQuestion,
-    attribution,
-    effects,
-    lens,
-    neighbours,
-    statistics,
-)  # fmt: skip
 from clearhead.explorer.answering.circuits import (
     CircuitsQuestion,
     EdgeQuestion,
@@ -31,19 +18,51 @@ from clearhead.explorer.answering.circuits import (
     edges,
     faithfulness,
 )  # fmt: skip
-from clearhead.explorer.answering.difference import DifferenceQuestion, differs
-from clearhead.explorer.answering.difference import answer as difference
-from clearhead.explorer.answering.examples import ExamplesQuestion, examples, has_data
-from clearhead.explorer.answering.features import FeaturesQuestion, features
+from clearhead.explorer.answering.data_sets import (
+    DifferenceQuestion,
+    ExamplesQuestion,
+    compare,
+    differs,
+    examples,
+    has_data,
+)
+from clearhead.explorer.answering.measures import (
+    AttributionQuestion,
+    DirectionQuestion,
+    EffectsQuestion,
+    FeaturesQuestion,
+    LensQuestion,
+    NeighboursQuestion,
+    OVQuestion,
+    PatchingQuestion,
+    QKQuestion,
+    StatisticsQuestion,
+    attribution,
+    direction,
+    effects,
+    features,
+    lens,
+    neighbours,
+    ov,
+    patching,
+    qk,
+    statistics,
+)  # fmt: skip
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.explorer.answering.patching import PatchingQuestion, patching
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Asked, OfRun, checked
-from clearhead.explorer.answering.scores import OVQuestion, QKQuestion, ov, qk
+from clearhead.explorer.answering.questions import Asked, OfRun, Reply, checked
 from clearhead.explorer.answering.search_tree import GenerateQuestion, generate
-from clearhead.explorer.answering.steering import DirectionQuestion, direction
-from clearhead.explorer.answering.values import ValuesQuestion, WeightsQuestion, check, run, values, weights
+from clearhead.explorer.answering.values import (
+    TextsQuestion,
+    ValuesQuestion,
+    WeightsQuestion,
+    about,
+    check,
+    run,
+    texts,
+    values,
+    weights,
+)
 from clearhead.explorer.answering.words import TokenizeQuestion, tokenize
 from clearhead.explorer.export.page import ExportQuestion, export
 from clearhead.explorer.turns import sweeping
@@ -83,7 +102,7 @@ HANDLERS: dict[str, Handler[Any]] = {
     "edges": Handler(EdgesQuestion, edges),
     "faithfulness": Handler(FaithfulnessQuestion, faithfulness),
     "edge": Handler(EdgeQuestion, edge),
-    "difference": Handler(DifferenceQuestion, difference, sweeps=True),
+    "difference": Handler(DifferenceQuestion, compare, sweeps=True),
     "examples": Handler(ExamplesQuestion, examples, sweeps=True),
     "neighbours": Handler(NeighboursQuestion, neighbours),
     "features": Handler(FeaturesQuestion, features),

@@ -14,9 +14,14 @@ from torch import Tensor
 from clearhead.checkpoints.weights.documents import AGAIN, LIMIT, read_json, shown, size_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError, reason
-from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.manifest import FORMAT, TraceManifest
-from clearhead.explorer.recording.recording import LIKELIEST, Output, Recording, record
+from clearhead.explorer.recording.recording import (
+    LIKELIEST,
+    Output,
+    Recording,
+    record,
+    to_pixels,
+)
 from clearhead.model.record import masks_of, ops_of
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import verify
@@ -37,7 +42,7 @@ def save(recording: Recording, folder: Path) -> Path:
         if address in recording.closed:
             blob[f"{address}.closed"] = recording.closed[address].to(torch.uint8)
         if address.endswith(".weights") and not bool((value < 0).any()):
-            pixels, largest = codecs.to_pixels(value)
+            pixels, largest = to_pixels(value)
             blobs[OVERVIEW] |= {f"{address}.u8": pixels, f"{address}.max": largest}
     if recording.output is not None:
         blobs[_blob("head")] |= {f"output.{name}": value for name, value in vars(recording.output).items()}

@@ -13,8 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from clearhead.live.state import MOST_PAUSE, Watched
-from clearhead.web.guard import TokenGuard, refused
-from clearhead.web.page import Server, serving_page
+from clearhead.web.page import Server, TokenGuard, refused, serving_page
 
 PAGE = Path(__file__).with_name("page")
 FILES = {"index.html": "text/html", "live.js": "text/javascript", "live.css": "text/css"}

@@ -44,7 +44,7 @@ def device_named(name: str) -> torch.device:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next step instead of returning it page by page (docs/log.md)."""
+    """Let glibc keep freed memory for the next step instead of returning it page by page (docs/log)."""
     mallopt = _glibc("mallopt")
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 1 << 30)

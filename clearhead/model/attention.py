@@ -25,7 +25,7 @@ from clearhead.trace import looked_at, tap, tell_padding, tracing
 
 Kernel = Literal["auto", "explicit", "fused"]
 EXPLICIT_UP_TO: int = 512
-"""Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log.md)."""
+"""Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log)."""
 
 
 def is_explicit(

@@ -21,7 +21,7 @@ from clearhead.model.ops import (
 )
 
 SHORT = 64
-"""Keys below which a CPU takes the softmax of 16-bit scores in float32 (docs/log.md)."""
+"""Keys below which a CPU takes the softmax of 16-bit scores in float32 (docs/log)."""
 LANES = 16
 """Keys below which its kernel for float32 takes number by number."""
 

@@ -234,7 +234,7 @@ def _mapped(maps: list[nn.Module], rows: Tensor, sizes: list[int]) -> Tensor:
     writes = not torch.is_grad_enabled() and not torch.is_autocast_enabled(rows.device.type)
     if not writes or not isinstance(first, nn.Linear) or first.weight.dtype != rows.dtype:
         return torch.cat([one(part) for one, part in zip(maps, parts, strict=True)])
-    # Straight into the result: a call of a module and a copy cost a tenth of small products (docs/log.md).
+    # Straight into the result: a call of a module and a copy cost a tenth of small products (docs/log).
     out = rows.new_empty(len(rows), first.out_features)
     for one, part, place in zip(maps, parts, out.split(sizes), strict=True):
         if not isinstance(one, nn.Linear) or not is_plain(one):

@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.model.checks import check_labels, outside
 
 CHUNK = 1 << 26
-"""Logits made at once in 16 bits, in 32 bits half as many: 128 MB (docs/log.md)."""
+"""Logits made at once in 16 bits, in 32 bits half as many: 128 MB (docs/log)."""
 MANY = 1 << 24
 """Logits up to which compiled code, which chunks divide, makes all at once."""
 FEW = 1 << 22

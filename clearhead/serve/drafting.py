@@ -15,7 +15,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.fast.packing import packed
 from clearhead.model.fast.snapshot import Snapshot
 from clearhead.serve.slots import Slots
-from clearhead.serve.writing import Writing
+from clearhead.serve.texts import Writing
 
 PIECE = 128
 """Tokens of a text that a draft reads between two steps."""

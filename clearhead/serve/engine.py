@@ -16,14 +16,11 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.fast.packing import packed
 from clearhead.model.fast.snapshot import Snapshot, obstacle, watching
 from clearhead.model.mode import Evaluating
-from clearhead.serve.choosing import Scored, choose, scored
 from clearhead.serve.drafting import Drafting
-from clearhead.serve.edits import steered
-from clearhead.serve.prefill import AT_ONCE, FIXED_PIECE, Prefill, known
-from clearhead.serve.prefixes import BLOCK, Prefixes
+from clearhead.serve.prefill import AT_ONCE, BLOCK, FIXED_PIECE, Prefill, Prefixes, known
 from clearhead.serve.slots import Slots, SlotsApart
+from clearhead.serve.texts import Prompt, Scored, ScoredToken, Update, Writing, choose, scored, steered
 from clearhead.serve.worker import INTERNAL, Failed, Ticket, Worker
-from clearhead.serve.writing import Prompt, ScoredToken, Update, Writing
 from clearhead.text.detokenizer import Detokenizer
 from clearhead.text.tokenizers import Tokenizer
 

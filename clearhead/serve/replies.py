@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from clearhead.errors import UserError
 from clearhead.generation.sampling import NEVER
 from clearhead.serve.schemas import EmbeddingRequest
-from clearhead.serve.writing import Prompt, ScoredToken, Update
+from clearhead.serve.texts import Prompt, ScoredToken, Update
 from clearhead.text.detokenizer import UNFINISHED
 from clearhead.text.tokenizers import Tokenizer
 

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from clearhead.web.bodies import parsed
+from clearhead.web.limits import parsed
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Request")

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clearhead.serve import schemas
+from clearhead.serve.batches import Asked, Predictor, SourceText, Translator
 from clearhead.serve.engine import Engine
-from clearhead.serve.predictions import Asked, Predictor
 from clearhead.serve.replies import Object, ReplyFormat, embeddings, failure
 from clearhead.serve.schemas import (
     ChatRequest,
@@ -33,9 +33,8 @@ from clearhead.serve.schemas import (
     Wrong,
 )
 from clearhead.serve.service import Service
-from clearhead.serve.translations import SourceText, Translator
+from clearhead.serve.texts import Prompt, Update
 from clearhead.serve.worker import INTERNAL, Failed, JobT, Ticket, UpdateT, Worker
-from clearhead.serve.writing import Prompt, Update
 from clearhead.web import Bodies, bearer, stranger
 
 _log = logging.getLogger("clearhead")

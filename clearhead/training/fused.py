@@ -8,7 +8,7 @@ from torch import Tensor
 def step(optimizer: torch.optim.AdamW, divisor: Tensor | None) -> None:
     """Updates float32 parameters on a CPU as `optimizer.step()` does, from their gradients divided by `divisor`.
 
-    The result is the same to the bit. Lists of a hundred parameters take a millisecond less (docs/log.md).
+    The result is the same to the bit. Lists of a hundred parameters take a millisecond less (docs/log).
     """
     for group in optimizer.param_groups:
         both = [(p, p.grad) for p in group["params"] if p.grad is not None]

@@ -16,8 +16,17 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
 from clearhead.errors import Interrupted, UserError
-from clearhead.web.bodies import Bodies, parsed
-from clearhead.web.connections import BACKLOG, MARGIN, QUEUE, SECONDS, Complaints, Connection, most_connections
+from clearhead.web.limits import (
+    BACKLOG,
+    MARGIN,
+    QUEUE,
+    SECONDS,
+    Bodies,
+    Complaints,
+    Connection,
+    most_connections,
+    parsed,
+)
 
 __all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "bearer", "listen", "parsed", "stranger", "wait"]
 

@@ -41,6 +41,13 @@ def test_a_separator_that_the_name_does_not_say_is_found(separator: str, name: s
     assert found.reasons[0] == f"columns: {name} between them; another with --data.train.delimiter"
 
 
+def test_a_field_that_never_ends_is_one_line(tmp_path: Path):
+    path = tmp_path / "t.csv"
+    path.write_text('text\n"' + "a" * 200_000, encoding="utf-8")
+    with pytest.raises(UserError, match=r"t.csv:1: expected columns between commas, .*, got one; add its labels"):
+        guess(path)
+
+
 def test_a_table_without_a_header_has_numbers_for_columns(tmp_path: Path):
     path = written(tmp_path / "t.tsv", [], [[f'{LONG} "{i}', i % 2] for i in range(20)], "\t")
     found = guess(path)

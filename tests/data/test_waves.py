@@ -71,7 +71,11 @@ def test_a_long_header_and_a_file_that_was_cut_off(tmp_path: Path) -> None:
         (riff((b"fmt ", b"12"), (b"data", b"1234")), "expected a format of 16 bytes or more, got 2"),
         (riff(form(85, 16), (b"data", b"1234")), "expected whole or floating samples, got 16 bits of format 85"),
         (riff(form(1, 12), (b"data", b"1234")), "expected whole or floating samples, got 12 bits of format 1"),
-        (riff(form(1, 16, channels=0), (b"data", b"1234")), "expected channels and a sampling rate, got 0 and 16000"),
+        (riff(form(1, 16, rate=1), (b"data", b"1234")), "1000 samples a second or more, got 1 and 1; convert it"),
+        (
+            riff(form(1, 16, channels=0), (b"data", b"1234")),
+            "1000 samples a second or more, got 0 and 16000",
+        ),
         (riff(form(1, 16), (b"data", b"")), "expected a WAV file with at least one sample, got none"),
         (riff(form(3, 32), (b"data", b"\xff" * 4)), "at least one sample, got numbers that are not finite"),
     ],

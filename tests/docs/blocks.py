@@ -8,11 +8,11 @@ from pathlib import Path
 from course.commands import SHELLS, lines
 from tests.conftest import ROOT
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CHAPTERS = sorted((ROOT / "course" / "pages").glob("*.md"))
-HISTORY = ("log.md",)
+HISTORY = ROOT / "docs" / "log"
 """What was said and done once: it is not mended when the commands change."""
-GUIDES = [path for path in DOCUMENTS if path.name not in (*HISTORY, "CONTRIBUTING.md")]
+GUIDES = [path for path in DOCUMENTS if path.parent != HISTORY and path.name != "CONTRIBUTING.md"]
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<body>.*?)^(?P=indent)```[ \t]*$", re.MULTILINE | re.DOTALL
 )

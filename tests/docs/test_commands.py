@@ -7,7 +7,7 @@ import pytest
 from course.commands import complaint
 from tests.docs.blocks import CHAPTERS, DOCUMENTS, HISTORY, commands, name
 
-PAGES = [path for path in (*DOCUMENTS, *CHAPTERS) if path.name not in HISTORY]
+PAGES = [path for path in (*DOCUMENTS, *CHAPTERS) if path.parent != HISTORY]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)

@@ -20,8 +20,8 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.api.sentences import Sentences
 from clearhead.explorer.answering.edits import functions, placed
-from clearhead.explorer.answering.requests import EditRequest, RunRequest
-from clearhead.explorer.recording.sentences import vector_ops
+from clearhead.explorer.answering.questions import EditRequest, RunRequest
+from clearhead.explorer.answering.values import vector_ops
 from clearhead.model import Tokens, Transformer
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.linear import parameter

@@ -18,11 +18,10 @@ from clearhead.api import Model
 from clearhead.api.features import attach
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.export import contents as baking
-from clearhead.explorer.export.circuits import EDGES, EDGES_LARGE
-from clearhead.explorer.export.page import Format, html_of, rounded_model
-from clearhead.explorer.export.text import BYTES, CHARACTERS, FIRST
+from clearhead.explorer.export.held import EDGES, EDGES_LARGE
+from clearhead.explorer.export.page import BYTES, CHARACTERS, FIRST, Format, html_of, rounded_model
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask, last, session_of
 from tests.explorer.traced import CONFIGS, inputs, model_of

@@ -13,8 +13,7 @@ from clearhead.analysis.ablation import effects
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer import trace_file
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Asked
+from clearhead.explorer.answering.questions import Asked, Reply
 from clearhead.explorer.recording.manifest import RecomputeCheck
 from clearhead.explorer.session import HANDLERS, Handler, Session
 from clearhead.model import Transformer
@@ -197,7 +196,7 @@ def test_values_of_half_the_width_and_their_limits(monkeypatch: pytest.MonkeyPat
     big = [{"at": "decoder.blocks.1.ffn.out", "do": "set", "value": 1e6}]
     with pytest.raises(UserError, match="float16: expected numbers up to 65504"):
         ask(session, "values", run={**run, "edits": big}, at=["decoder.blocks.1.ffn.out"], dtype="float16")
-    monkeypatch.setattr("clearhead.explorer.answering.replies.MOST_BYTES", 100)
+    monkeypatch.setattr("clearhead.explorer.answering.questions.REPLY_BYTES", 100)
     with pytest.raises(UserError, match=r"reply: expected at most .* ask for fewer"):
         ask(session, "values", run=run, at=["decoder.blocks.0.resid_pre"])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clearhead.commands.exercises import grade_command
+from clearhead.cli.lab_exercises import grade_command
 from clearhead.errors import UserError
 from clearhead.lab.exercises.exercise import FORMAT
 from clearhead.lab.exercises.grading import LIMIT, graded

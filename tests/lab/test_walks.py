@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load as tensors_in
 from torch import Tensor
 
-from clearhead.commands.lab import walk_command
+from clearhead.cli.lab_run import walk_command
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.session import Session

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from clearhead.live.server import FILES, application, serving
 from clearhead.live.state import Watched
-from clearhead.web.guard import HEADERS
+from clearhead.web.page import HEADERS
 from tests.live.runs import begun, events
 
 ADDRESS = "http://127.0.0.1:8000"

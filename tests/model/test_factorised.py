@@ -6,7 +6,7 @@ import torch
 from clearhead import config as c
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
-from clearhead.explorer.recording.recompute import differences
+from clearhead.explorer.recording.recording import differences
 from clearhead.model import Tokens, Transformer
 from clearhead.model.adapter import adapt
 from clearhead.model.record import masks_of, ops_of

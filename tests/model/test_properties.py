@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead import config as c
-from clearhead.explorer.recording.recompute import differences
+from clearhead.explorer.recording.recording import differences
 from clearhead.model import Tokens, Transformer
 from clearhead.model import attention as attention_module
 from clearhead.model.record import masks_of, ops_of

@@ -125,7 +125,9 @@ def at_a_server(folder: Path) -> Counted:
                 ask(url, path, body)
                 slowest = max(slowest, time.monotonic() - began)
                 tried += 1
-                broken += not lives(url)
+                if not lives(url):
+                    broken += 1
+                    print("the server is gone:", json.dumps(rules or template)[:100], body[:100], flush=True)
     said = f"{tried} bombs in tokenizers, templates and requests, the slowest answered within {slowest:.0f} s;"
     said += f" {len(page)} at the page's server; {len(commands)} in commands"
     broken += page.count(False) + commands.count(False)

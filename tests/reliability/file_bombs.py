@@ -166,7 +166,10 @@ def at_the_page(folder: Path) -> Iterator[bool]:
         bodies += [b'{"ask": "run", "run": {"image": "example:' + b"9" * 5_000_000 + b'"}}']
         for body in bodies:
             status = asked(url, body)
-            yield status in (200, 400, 413, 422) and asked(url, about) == 200
+            good = status in (200, 400, 413, 422) and asked(url, about) == 200
+            if not good:
+                print("the page's server:", status, body[:100], flush=True)
+            yield good
 
 
 # --- files of commands ---------------------------------------------------------------------------------------------
@@ -339,6 +342,8 @@ def _cases(folder: Path) -> Iterator[Case]:
                         str(path),
                         "--training.steps",
                         "1",
+                        "--data.held_out",
+                        "1000",
                         "--out",
                         str(folder / f"run-{i}"),
                     ),
@@ -375,7 +380,7 @@ def _ends(case: Case) -> bool:
     )
     lines = [line for line in done.stderr.splitlines() if line.startswith("error")]
     good = (done.returncode == 0 or (done.returncode in (2, 3) and len(lines) == 1)) and "Traceback" not in done.stderr
-    if not good or os.environ.get("BOMBS_TOLD"):
+    if not good:
         print(case.name, done.returncode, f"{time.monotonic() - began:.0f} s", done.stderr[-250:], flush=True)
     return good
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clearhead.explorer.hosting.serving import serving
+from clearhead.explorer.hosting.server import serving
 from tests.reliability import Counted
 from tests.serve.test_server import served, until
 from tests.serve.tiny import endless_model

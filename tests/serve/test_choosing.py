@@ -5,9 +5,8 @@ import torch
 
 from clearhead.generation import Sampler
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.choosing import choose, scored
+from clearhead.serve.texts import Prompt, Writing, choose, scored
 from clearhead.serve.worker import Ticket
-from clearhead.serve.writing import Prompt, Writing
 from clearhead.text.detokenizer import Detokenizer
 from tests.serve.tiny import writer_model
 

@@ -9,10 +9,9 @@ import torch
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.cli import main
-from clearhead.serve.edits import Steering
-from clearhead.serve.predictions import Asked
+from clearhead.serve.batches import Asked
 from clearhead.serve.prefill import FIXED_PIECE
-from clearhead.serve.writing import Prompt, Update
+from clearhead.serve.texts import Prompt, Steering, Update
 from tests.reliability.alone import compared
 from tests.serve.tiny import answers, ask, engine_of, writer_model
 

@@ -13,10 +13,10 @@ from clearhead.generation import Sampler, complete
 from clearhead.generation.pace import Pace
 from clearhead.serve import drafting
 from clearhead.serve.engine import Engine
-from clearhead.serve.prefixes import BLOCK
+from clearhead.serve.prefill import BLOCK
 from clearhead.serve.schemas import CompletionRequest, Wrong
 from clearhead.serve.service import Service
-from clearhead.serve.writing import Prompt
+from clearhead.serve.texts import Prompt
 from tests.generation.test_speculative import near
 from tests.serve.tiny import NAME, answer, ask, client_of, played, run, still_engine, writer_model, written
 from tests.small_models import model_of

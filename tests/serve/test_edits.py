@@ -15,11 +15,10 @@ from clearhead.api.steering import save_direction
 from clearhead.cli.look.steering import named_directions
 from clearhead.cli.use.serve import worker_of
 from clearhead.errors import UserError
-from clearhead.serve.edits import Steering
 from clearhead.serve.engine import Engine
 from clearhead.serve.server import Routes, application
 from clearhead.serve.service import Service
-from clearhead.serve.writing import Prompt
+from clearhead.serve.texts import Prompt, Steering
 from clearhead.trace import edited
 from tests.serve.tiny import NAME, answers, ask, endless_model, engine_of, writer_model, written
 

@@ -13,8 +13,8 @@ from clearhead.generation import complete
 from clearhead.serve import prefill as prefill_module
 from clearhead.serve.engine import Engine
 from clearhead.serve.prefill import AT_ONCE, Prefill
+from clearhead.serve.texts import Prompt, Update
 from clearhead.serve.worker import Failed, Ticket
-from clearhead.serve.writing import Prompt, Update
 from tests.serve.tiny import answer, answers, ask, engine_of, failed, run, texts_of, writer_model, written
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearhead.serve.lengths import FIRST, TooLong, bounded, extent, most_characters
+from clearhead.serve.service import FIRST, TooLong, bounded, extent, most_characters
 from tests.serve.tiny import writer_model
 
 MOST = 10

@@ -16,7 +16,7 @@ from clearhead.cli.use.serve import example
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.contract import Contract
-from clearhead.serve.predictions import Asked, Predictor, Said
+from clearhead.serve.batches import Asked, Predictor, Said
 from clearhead.serve.service import Service
 from clearhead.serve.worker import Failed, Ticket
 from tests.commands.test_predict import classifier

@@ -9,11 +9,10 @@ from torch import nn
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.serve import prefill as prefill_module
-from clearhead.serve.edits import Steering
 from clearhead.serve.engine import Engine
 from clearhead.serve.prefill import Prefill
+from clearhead.serve.texts import Prompt, Steering, Update
 from clearhead.serve.worker import Failed, Ticket
-from clearhead.serve.writing import Prompt, Update
 from tests.serve.tiny import ask, played, run, still_engine, writer_model, written
 
 LONG = [5 + i % 80 for i in range(50)]

@@ -17,12 +17,10 @@ from clearhead.model.attention import Attention
 from clearhead.model.layout import Layout
 from clearhead.serve import engine as engine_module
 from clearhead.serve import prefill as prefill_module
-from clearhead.serve.edits import Steering, steered
-from clearhead.serve.prefill import Prefill
-from clearhead.serve.prefixes import BLOCK, Prefixes, begin
+from clearhead.serve.prefill import BLOCK, Prefill, Prefixes, begin
 from clearhead.serve.slots import Slots
+from clearhead.serve.texts import Prompt, Steering, steered
 from clearhead.serve.worker import Failed
-from clearhead.serve.writing import Prompt
 from tests.generation.networks import all_logits, network
 from tests.serve.test_slots import POSITIONS, STACKS
 from tests.serve.tiny import answers, ask, client_of, engine_of, played, still_engine, writer_model, written

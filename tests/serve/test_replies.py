@@ -5,7 +5,7 @@ import pytest
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Unigram, WordPiece
 from clearhead.serve.replies import ReplyFormat
-from clearhead.serve.writing import Prompt, ScoredToken, Update
+from clearhead.serve.texts import Prompt, ScoredToken, Update
 from clearhead.text.detokenizer import UNFINISHED
 from clearhead.text.tokenizers import Tokenizer
 

@@ -21,12 +21,11 @@ from clearhead.generation.settings import searching
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve import schemas
 from clearhead.serve import server as module
+from clearhead.serve.batches import Predictor, Translator
 from clearhead.serve.engine import Engine
-from clearhead.serve.predictions import Predictor
 from clearhead.serve.schemas import CompletionRequest
 from clearhead.serve.server import BODY_LIMIT, Routes, application
 from clearhead.serve.service import Service
-from clearhead.serve.translations import Translator
 from clearhead.serve.worker import Failed
 from clearhead.text.detokenizer import UNFINISHED
 from clearhead.text.tokenizers import Tokenizer

@@ -4,7 +4,7 @@ import pytest
 
 from clearhead.api import Model
 from clearhead.generation.settings import searching
-from clearhead.serve.translations import SourceText, Translated, Translator
+from clearhead.serve.batches import SourceText, Translated, Translator
 from clearhead.serve.worker import Failed, Ticket
 from tests.serve.tiny import run
 from tests.small_models import PAIRS, model_of

@@ -17,8 +17,8 @@ from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.serve.engine import Engine
 from clearhead.serve.server import Routes, application
 from clearhead.serve.service import Service
+from clearhead.serve.texts import Prompt, Update
 from clearhead.serve.worker import Failed, Ticket
-from clearhead.serve.writing import Prompt, Update
 from clearhead.text.tokenizers import Tokenizer
 from tests.small_models import model_of
 

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from clearhead.web import Bodies, bodies, parsed
+from clearhead.web import Bodies, limits, parsed
 
 AS_JSON = {"Content-Type": "application/json; charset=utf-8"}
 
@@ -37,8 +37,8 @@ def chunked(n: int) -> Iterator[bytes]:
 
 def test_a_large_body_counts_while_it_is_used(client: TestClient, read: Bodies):
     assert client.post("/", content=bytes(50_000), headers=AS_JSON).text == "50000 0"
-    assert client.post("/", content=bytes(100_000), headers=AS_JSON).text == f"100000 {100_000 - bodies.SMALL}"
-    assert client.post("/", content=chunked(100), headers=AS_JSON).text == f"100000 {100_000 - bodies.SMALL}"
+    assert client.post("/", content=bytes(100_000), headers=AS_JSON).text == f"100000 {100_000 - limits.SMALL}"
+    assert client.post("/", content=chunked(100), headers=AS_JSON).text == f"100000 {100_000 - limits.SMALL}"
     assert read.held == 0
 
 
@@ -52,7 +52,7 @@ def test_too_large(client: TestClient, read: Bodies):
 
 
 def test_no_room_beside_others(client: TestClient, read: Bodies, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bodies, "TOTAL", 40_000)
+    monkeypatch.setattr(limits, "TOTAL", 40_000)
     read.held = 10_000
     response = client.post("/", content=bytes(100_000), headers=AS_JSON)
     assert (response.status_code, response.text) == (
@@ -60,7 +60,7 @@ def test_no_room_beside_others(client: TestClient, read: Bodies, monkeypatch: py
         "too many large requests are being read; try again in a moment",
     )
     assert read.held == 10_000
-    assert client.post("/", content=bytes(bodies.SMALL), headers=AS_JSON).status_code == 200, "small ones always"
+    assert client.post("/", content=bytes(limits.SMALL), headers=AS_JSON).status_code == 200, "small ones always"
 
 
 def test_other_types(client: TestClient):
@@ -79,7 +79,7 @@ def test_other_types(client: TestClient):
     ids=["deep", "lists", "objects", "fields"],
 )
 def test_many_parts_are_not_parsed(body: bytes, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bodies, "from_json", lambda *_, **__: pytest.fail("parsed"))
+    monkeypatch.setattr(limits, "from_json", lambda *_, **__: pytest.fail("parsed"))
     with pytest.raises(ValueError, match="at most 100,000 lists, objects and fields"):
         parsed(body)
 

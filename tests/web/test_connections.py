@@ -12,8 +12,8 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from clearhead import web
-from clearhead.web import connections
-from clearhead.web.connections import LEAST, MOST, Complaints, most_connections
+from clearhead.web import limits
+from clearhead.web.limits import LEAST, MOST, Complaints, most_connections
 from tests import processes
 from tests.conftest import ROOT
 from tests.web.apps import (
@@ -47,7 +47,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SECONDS", 0.2)
+    monkeypatch.setattr(limits, "SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -86,7 +86,7 @@ def test_each_answer_gives_the_client_all_of_its_time_again():
             connection.request("GET", "/")
             connection.getresponse().read()
             (one,) = running.runner.server_state.connections
-            assert isinstance(one, connections.Connection)
+            assert isinstance(one, limits.Connection)
             while one.clock is None or one.since <= began:
                 assert time.monotonic() < end
                 time.sleep(0.005)
@@ -101,7 +101,7 @@ def test_a_crowd_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, sent: bytes):
         for _ in range(60):
             crowd.enter_context(client(port, sent))
         assert status(port) == b"200"
-        assert len(running.runner.server_state.connections) <= 8 + connections.MARGIN
+        assert len(running.runner.server_state.connections) <= 8 + limits.MARGIN
 
 
 def test_who_was_waited_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch):
@@ -145,7 +145,7 @@ def test_the_most_is_below_the_limit_of_open_files(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
         assert LEAST <= most_connections() <= MOST
         if limit == 256:
-            assert most_connections() < 256 - connections.RESERVE
+            assert most_connections() < 256 - limits.RESERVE
 
 
 def test_the_end_waits_for_no_client():

@@ -150,7 +150,7 @@ describe("the keys in the code", () => {
 
   it("are the whole catalogue", () => {
     const used = new Set([...composed, ...keysIn(code), ...keysIn(walks)]);
-    // The host has the words of models of images and of vectors (clearhead/explorer/answering/wording.py).
+    // The host has the words of models of images and of vectors (clearhead/explorer/answering/values.py).
     expect(Object.keys(en).filter((key) => !used.has(key.split("@")[0]!) && key !== "image.glossary")).toEqual([]);
   });
 });

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue
-
 from clearhead.cli.options import Device, Files, OneObject
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from clearhead.tasks.examples import Example
     from clearhead.tasks.metrics import Score
     from clearhead.tasks.task import Evaluation
@@ -88,13 +88,13 @@ def check_same(first: str, second: str, one: "Evaluation", other: "Evaluation") 
         )
 
 
-def compared(one: "Evaluation", other: "Evaluation") -> dict[str, dict[str, JsonValue]]:
+def compared(one: "Evaluation", other: "Evaluation") -> "dict[str, dict[str, JsonValue]]":
     """Each score that both have: the two values and their difference, with intervals where examples have a share."""
     both = {score.name: (score, second) for score in one.scores for second in other.scores if score.name == second.name}
     return {name: _row(*scores) for name, scores in both.items()}
 
 
-def _row(first: "Score", second: "Score") -> dict[str, JsonValue]:
+def _row(first: "Score", second: "Score") -> "dict[str, JsonValue]":
     from clearhead.tasks.resampling import difference
 
     row: dict[str, JsonValue] = {"first": first.value, "second": second.value}

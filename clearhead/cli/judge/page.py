@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from clearhead.errors import UserError, pasted
-from clearhead.storage.disk import replace_file
-from clearhead.tasks.examples import Example, worst
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Evaluation
+
+if TYPE_CHECKING:
+    from clearhead.tasks.examples import Example
+    from clearhead.tasks.metrics import Score
+    from clearhead.tasks.task import Evaluation
 
 MOST = 200
 """Mistakes on the page."""
@@ -36,18 +38,22 @@ HEAD = """<!doctype html>
 """
 
 
-def write_page(path: Path, *, model: str, data: str, found: Evaluation) -> None:
+def write_page(path: Path, *, model: str, data: str, found: "Evaluation") -> None:
     """Writes the scores, the findings and the worst mistakes of a model on some data.
 
     Raises UserError if the task says nothing of single examples.
     """
+    from clearhead.storage.disk import replace_file
+
     if not found.examples:
         raise UserError("--page: expected a task that judges single examples, got one that does not; leave it out")
     replace_file(path, page(model, data, found).encode("utf-8", "backslashreplace"))
 
 
-def page(model: str, data: str, found: Evaluation) -> str:
+def page(model: str, data: str, found: "Evaluation") -> str:
     """The page as HTML."""
+    from clearhead.tasks.examples import worst
+
     mistakes = worst(found.examples, MOST)
     n = sum(one.is_wrong for one in found.examples)
     title = f"{model}: the worst mistakes"
@@ -67,12 +73,12 @@ def page(model: str, data: str, found: Evaluation) -> str:
     )
 
 
-def _score(score: Score) -> str:
+def _score(score: "Score") -> str:
     bounds = "" if score.interval is None else f"{score.interval[0]:.4f} to {score.interval[1]:.4f}"
     return f"<td>{escape(score.name)}<td class=number>{score.value:.4f}<td>{bounds} <small>{escape(score.unit)}</small>"
 
 
-def _mistake(number: int, one: Example) -> str:
+def _mistake(number: int, one: "Example") -> str:
     address = f"http://127.0.0.1:{PORT}/#{urlencode({'v': 1, 's': one.source}, errors='replace')}"
     text = f'<a href="{escape(address)}" target="_blank" rel="noopener">{escape(one.source) or "(nothing)"}</a>'
     place = f"<br><small>{escape(one.place)}</small>" if one.place else ""

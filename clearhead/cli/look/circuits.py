@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from clearhead.cli.look.capture import progress
 from clearhead.cli.options import Device, Flag, Named, Repeated, Text, tell
-from clearhead.config import LanguageHead
-from clearhead.data.files import read_lines
 from clearhead.errors import UserError
 from clearhead.progress import counted
 
 if TYPE_CHECKING:
-    from clearhead.analysis.circuits import Baseline, Circuits, Edges, Nodes, Point
+    from clearhead.analysis.circuits import Circuits, Edges, Nodes, Point
+    from clearhead.analysis.circuits.circuits import Baseline
     from clearhead.api import Model
     from clearhead.api.circuits import Explained
     from clearhead.capture.texts import Text as CapturedText
@@ -115,6 +114,7 @@ def circuits(
 
 def _inputs(model: "Model", clean: str, corrupt: str, target: str | None) -> "tuple[Sequence[Tokens], Baseline]":
     """What the network reads of both texts; for `zero` and `mean` the name itself."""
+    from clearhead.config import LanguageHead
     from clearhead.explorer.recording.tokens import read
 
     writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
@@ -160,6 +160,8 @@ def print_pairs(model: "Model", pairs: Path, *, target: str | None, exact: float
 
 def _pairs(path: Path, target: str | None) -> "Iterator[tuple[CapturedText, CapturedText]]":
     """The pairs in a file, each text with the target if there is one."""
+    from clearhead.data.files import read_lines
+
     for i, line in enumerate(read_lines(path), 1):
         clean, tab, corrupt = line.partition("\t")
         if not line.strip():

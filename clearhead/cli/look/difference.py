@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clearhead.cli.judge.page import HEAD, STYLE, table_of
 from clearhead.cli.look.capture import progress, texts_of
 from clearhead.cli.options import Device, Files, Length, check_positive, tell
-from clearhead.config import ClassificationHead, SpanHead, TaggingHead
 from clearhead.errors import UserError
-from clearhead.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from clearhead.analysis.difference import TensorChange
@@ -79,6 +77,7 @@ def difference(
     from clearhead.capture import drawn
     from clearhead.explorer.answering.moments import checkpoint_named
     from clearhead.machine.device import keep_freed_memory
+    from clearhead.storage.disk import replace_file
 
     check_positive(texts=texts, top=top)
     keep_freed_memory()
@@ -111,6 +110,7 @@ def label_scores(names: Sequence[str], model: "Model", data: Sequence[str], *, d
     """The scores of both models on labelled data, as `clearhead compare` has them; none if the data have no labels."""
     from clearhead.cli.judge.compare import compared
     from clearhead.cli.judge.scores import measured
+    from clearhead.config import ClassificationHead, SpanHead, TaggingHead
 
     if len(data) != 1 or not isinstance(model.config.head, ClassificationHead | TaggingHead | SpanHead):
         return {}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from clearhead.cli.options import Device, Files, Named, Repeated, Revision, Text, tell
 from clearhead.cli.use.inputs import check_file
 from clearhead.errors import UserError
-from clearhead.web.browser import open_browser
 
 if TYPE_CHECKING:
     from clearhead.capture.texts import Texts
@@ -88,7 +87,7 @@ def explore(
 def serve(make: "Callable[[], Session]", *, port: int, browser: bool, fragment: str = "") -> None:
     """Serves a session until Ctrl-C, and prints its address. `make` is called once the port is free."""
     from clearhead.cli.ending import leave_unless
-    from clearhead.explorer.hosting.serving import serving
+    from clearhead.explorer.hosting.server import serving
     from clearhead.machine.device import keep_freed_memory
     from clearhead.web import listen
 
@@ -150,5 +149,7 @@ def opened(
 
 def show(url: str) -> None:
     """Opens the browser, or asks the user to. Runs in a thread, because it may take long."""
+    from clearhead.web.page import open_browser
+
     if not open_browser(url):
         tell("Open the address above in a browser on this machine.")

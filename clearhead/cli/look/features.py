@@ -9,7 +9,6 @@ from cyclopts import App
 
 from clearhead.cli.options import Device, Flag, Text, tell
 from clearhead.errors import UserError, pasted
-from clearhead.json_text import JsonObject
 
 features = App(name="features", help="Train sparse features of a model's values, and see them.")
 steer = App(name="steer", help="Make directions that steer what a model writes.")
@@ -60,6 +59,7 @@ def train(
     from clearhead.api.features import save_features
     from clearhead.cli.look.sparse import batches, figures, number, trained
     from clearhead.cli.share.formats import check_free
+    from clearhead.json_text import JsonObject
     from clearhead.machine.device import keep_freed_memory
 
     check_free(out)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from clearhead.cli.options import Device, Named, OneObject, Text, tell
-from clearhead.config import StackName
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
     from clearhead.analysis.sweep import Part, PatchingSweep, Row
     from clearhead.api import Model
+    from clearhead.config import StackName
     from clearhead.explorer.recording.manifest import Token
     from clearhead.explorer.recording.tokens import ReadInput
 

@@ -5,13 +5,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
-from pydantic import TypeAdapter, ValidationError
 
 from clearhead.cli.options import Flag, Text, tell
 from clearhead.errors import UserError, pasted
-from clearhead.recipe import explain
-from clearhead.recipe.data import TextFiles
-from clearhead.recipe.tokenizers import TokenizerConfig
 
 tokenizer = App(name="tokenizer", help="Train a tokenizer, or show how one cuts a text.")
 
@@ -39,7 +35,12 @@ def train(
         vocab_size: Tokens at most (default: 8,000; words and characters 10,000).
         lowercase: Read capitals as small letters.
     """
+    from pydantic import TypeAdapter, ValidationError
+
     from clearhead.data.files import opened, read_lines
+    from clearhead.recipe import explain
+    from clearhead.recipe.data import TextFiles
+    from clearhead.recipe.tokenizers import TokenizerConfig
     from clearhead.text.tokenizers import Tokenizer
 
     tokenizers: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)

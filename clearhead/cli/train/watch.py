@@ -4,15 +4,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clearhead.cli.options import tell
 from clearhead.errors import UserError, pasted
-from clearhead.live.server import serving
-from clearhead.live.state import Watched
 from clearhead.storage.run_files import METRICS, OWNER, RECIPE
-from clearhead.web import listen
-from clearhead.web.browser import open_browser
-from clearhead.web.page import Server
+
+if TYPE_CHECKING:
+    from clearhead.live.state import Watched
+    from clearhead.web.page import Server
 
 
 def watch(run: Path, /, *, port: int | None = None, browser: bool = True) -> None:
@@ -27,6 +27,9 @@ def watch(run: Path, /, *, port: int | None = None, browser: bool = True) -> Non
         port: Port to serve on (default: a free one).
         browser: Open the page in a browser.
     """
+    from clearhead.live.server import serving
+    from clearhead.web import listen
+
     check_watchable(run)
     with listen(port or 0) as listener, serving(run, listener) as server:
         print(server.url, flush=True)
@@ -39,14 +42,18 @@ def watch(run: Path, /, *, port: int | None = None, browser: bool = True) -> Non
 @contextmanager
 def live_page(folder: Path) -> Iterator[None]:
     """Serves the live page of a run of this process, and opens it in a browser."""
+    from clearhead.live.server import serving
+
     with serving(folder) as server:
         tell(f"live page: {server.url}")
         show(server)
         yield
 
 
-def show(server: Server[Watched]) -> None:
+def show(server: "Server[Watched]") -> None:
     """Opens the page in a browser if there is one. Returns at once, because that may take long."""
+    from clearhead.web.page import open_browser
+
     threading.Thread(target=open_browser, args=(server.url,), name="browser", daemon=True).start()
 
 

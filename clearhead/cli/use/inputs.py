@@ -12,9 +12,7 @@ from typing import TextIO
 from cyclopts import Parameter
 
 from clearhead.cli.options import Device, Flag, tell
-from clearhead.data.files import opened, read_lines
 from clearhead.errors import UserError, reason
-from clearhead.storage.disk import temporary_file
 
 LINES = 512
 """Lines of a file that are read at once."""
@@ -48,6 +46,8 @@ DEFAULTS = Options()
 
 def lines_of(texts: Sequence[str], file: Path | None) -> Iterable[Sequence[str]]:
     """The texts, else the lines of the file, else those of standard input. Raises UserError if both are given."""
+    from clearhead.data.files import read_lines
+
     if file is None:
         return [texts] if texts else arriving()
     if texts:
@@ -59,6 +59,8 @@ def lines_of(texts: Sequence[str], file: Path | None) -> Iterable[Sequence[str]]
 
 def check_file(file: Path) -> None:
     """Raises UserError, before a model is loaded, if a file is missing or cannot be read."""
+    from clearhead.data.files import opened
+
     with opened(file):
         pass
 
@@ -96,6 +98,8 @@ def stream_to(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
         return
+    from clearhead.storage.disk import temporary_file
+
     temporary = temporary_file(out)
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as stream:

@@ -10,10 +10,9 @@ from clearhead.cli.options import Device, Flag, Int4, Int8, Named, Repeated, Rev
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
+    from clearhead.serve.batches import Predictor, Translator
     from clearhead.serve.engine import Engine
-    from clearhead.serve.predictions import Predictor
     from clearhead.serve.service import Service
-    from clearhead.serve.translations import Translator
 
 KEY = "CLEARHEAD_API_KEY"
 LAST_TURN = 0.2
@@ -133,9 +132,8 @@ def worker_of(
 ) -> "Engine | Translator | Predictor":
     """The worker for a model. `prefix_cache` is in megabytes."""
     from clearhead.generation.settings import searching
+    from clearhead.serve.batches import Predictor, Translator
     from clearhead.serve.engine import Engine
-    from clearhead.serve.predictions import Predictor
-    from clearhead.serve.translations import Translator
 
     model = service.model
     sizes = {"most_waiting": queue} | ({"at_once": 1} if is_deterministic else {})

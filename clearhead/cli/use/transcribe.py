@@ -4,14 +4,13 @@ import json as json_lines
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import JsonValue
-
 from clearhead.cli.options import Device, Flag, Int4, Int8, Named, tell
 from clearhead.cli.use.inputs import stream_to
 from clearhead.errors import UserError
-from clearhead.json_text import JsonObject, tabbed
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from clearhead.api.transcribing import Transcript
 
 
@@ -71,6 +70,8 @@ def transcribe(
 
 def lines(said: "Transcript") -> str:
     """The text, or a line for each part with its times: START, END, TEXT with tabs between."""
+    from clearhead.json_text import tabbed
+
     if not said.segments:
         return tabbed(said.text)
     return "\n".join(tabbed(f"{one.start:.2f}", f"{one.end:.2f}", one.text.strip()) for one in said.segments)
@@ -78,6 +79,8 @@ def lines(said: "Transcript") -> str:
 
 def json_line(file: Path, said: "Transcript") -> str:
     """A file and what it says as one line."""
+    from clearhead.json_text import JsonObject
+
     known = {} if said.language is None else {"language": said.language}
     values: JsonObject = {"input": str(file), "text": said.text, **known, "seconds": round(said.seconds, 3)}
     if said.segments:

@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from clearhead.cli.options import Device, Flag, Int4, Int8, Named, Repeated, Text, tell
 from clearhead.cli.use.inputs import lines_of
 from clearhead.errors import UserError
-from clearhead.json_text import tabbed
 
 if TYPE_CHECKING:
     from clearhead.api import Model
@@ -96,8 +95,8 @@ def check_page(page: Path, *, rounds: str) -> None:
 
 def write_page(model: "Model", name: str, shown: Sequence[tuple[str, tuple[int, ...]]], page: Path) -> None:
     """Writes texts and their translations as the explorer's file, and prints where it is."""
-    from clearhead.explorer.answering.requests import RunRequest
-    from clearhead.explorer.export.translations import export_translations
+    from clearhead.explorer.answering.questions import RunRequest
+    from clearhead.explorer.export.page import export_translations
     from clearhead.explorer.session import Session
 
     runs = [RunRequest(text=text, written=list(tokens)) for text, tokens in shown]
@@ -114,6 +113,8 @@ def translate_lines(
     Raises UserError for a line that is too long, after printing those before it.
     """
     from dataclasses import replace
+
+    from clearhead.json_text import tabbed
 
     encoder = model.config.encoder
     limit = encoder.max_length if encoder else None

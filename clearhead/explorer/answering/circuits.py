@@ -14,11 +14,9 @@ from clearhead.analysis.features import Features
 from clearhead.api.circuits import Explained, circuits_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.explorer.answering import pictures
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.passes import Pass
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import AddressText, Natural, OfRun, RunRequest, SmallCount, Whole
+from clearhead.explorer.answering.passes import Pass, picture_of
+from clearhead.explorer.answering.questions import AddressText, Natural, OfRun, Reply, RunRequest, SmallCount, Whole
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.tokens import read
 
@@ -168,7 +166,7 @@ def _study(opened: Opened, question: CircuitsQuestion) -> Studied:
     model, inputs = clean.model, clean.reading.inputs
     writes = len(inputs) == 2 and isinstance(model.config.head, LanguageHead)
     image = question.corrupt.image
-    text = pictures.of(image, opened.passes.examples) if model.reader.reads_images else question.corrupt.text
+    text = picture_of(image, opened.passes.examples) if model.reader.reads_images else question.corrupt.text
     corrupt = read(model, text, (clean.target or "") if writes else question.corrupt.target).inputs
     if writes:  # Both decoders read the same.
         corrupt = [corrupt[0], inputs[1]]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.requests import EditRequest, RunRequest, TextSets
+from clearhead.explorer.answering.questions import EditRequest, RunRequest, TextSets
 from clearhead.trace import Address, nearest
 
 

@@ -1,21 +1,116 @@
-"""`Opened`: a model, opened in a page. All answers are computed from it."""
+"""`Opened`: a model, opened in a page, with the inputs that the page begins with. All answers are computed from it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 from pydantic import JsonValue
 
 from clearhead.api import Model
 from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
+from clearhead.config import LanguageHead, NoHead, TokenInput, VectorHead
+from clearhead.errors import UserError
+from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.passes import Passes
-from clearhead.explorer.answering.requests import RunRequest
-from clearhead.explorer.answering.starts import starts
+from clearhead.explorer.answering.questions import RunRequest
 from clearhead.model.fast.rounding import RoundedMatrix
+from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
+
+SENTENCE = "The animal did not cross the street because it was too tired."
+SIMILAR = (
+    SENTENCE,
+    "The creature was too exhausted to walk over the road.",
+    "Nobody was tired, and so everybody crossed the street.",
+    "The bank raised its interest rates.",
+)
+MOST_EXAMPLES = 8
+"""Examples."""
+USUAL_WORDS = 7
+"""Preferred number of tokens of the first example: enough for a pattern of attention, few enough to show numbers."""
+MOST_CHARACTERS = 200
+"""The longest example."""
+
+
+def starts(
+    model: Model, folder: Path | None, text: str | None, target: str | None, image: "Picture | None"
+) -> "tuple[RunRequest, list[RunRequest], Sequence[Picture]]":
+    """The first request, examples to choose from, and the images that they name."""
+    if model.reader.reads_images:
+        start = RunRequest(text="", image="example:0")
+        return start, [start], [_stripes() if image is None else image]
+    if model.reader.reads_sounds:
+        raise UserError(
+            "explore: expected a model of texts or images, got one of sounds; try model.trace('FILE.wav', 'its text')"
+        )
+    examples = _of_run(model, folder) or _similar(model)
+    if text is not None or target is not None:
+        start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
+    else:
+        start = min(_of_run(model, folder), key=_oddness, default=(examples or [RunRequest(text=_known(model))])[0])
+    return start, examples or [start], []
+
+
+def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
+    """The sentences of the run's last evaluation."""
+    texts = dict.fromkeys(source for source, _ in Moments(folder).samples() if source.strip())
+    if not model.has_tokenizer:
+        return []
+    return [RunRequest(text=text) for text in texts if len(text) <= MOST_CHARACTERS][:MOST_EXAMPLES]
+
+
+def _similar(model: Model) -> list[RunRequest]:
+    """Sentences to compare, for a model that makes vectors of texts and knows their words."""
+    if not isinstance(model.config.head, NoHead | VectorHead) or not model.has_tokenizer:
+        return []
+    return [RunRequest(text=text) for text in SIMILAR] if _knows(model.tokenizer, SENTENCE) else []
+
+
+def _knows(tokenizer: Tokenizer, text: str) -> bool:
+    """Whether the tokenizer knows at least half of the tokens of a text."""
+    ids = tokenizer.encode(text)
+    return bool(ids) and 2 * sum(i == tokenizer.unk_id for i in ids) < len(ids)
+
+
+def _oddness(run: RunRequest) -> tuple[float, int]:
+    """How far a text is from a plain sentence: its share of other characters than letters, and its length."""
+    plain = sum(character.isalpha() or character in " ,.?!'" for character in run.text)
+    return 1 - plain / len(run.text), abs(len(run.text.split()) - USUAL_WORDS)
+
+
+def mask_of(model: Model) -> str | None:
+    """The mask token, for an encoder that predicts masked tokens."""
+    if not model.has_tokenizer or not isinstance(model.config.head, LanguageHead) or model.config.decoder is not None:
+        return None
+    mask = model.tokenizer.mask_id
+    return None if mask is None else model.tokenizer.library.id_to_token(mask)
+
+
+def _known(model: Model) -> str:
+    """SENTENCE if the tokenizer knows it, masked for a model that predicts masks; else the first tokens as text."""
+    if not model.has_tokenizer:
+        reads = model.config.first.input
+        rows = reads.vocab_size if isinstance(reads, TokenInput) else 1
+        return " ".join(str(i % rows) for i in range(4))
+    tokenizer = model.tokenizer
+    if _knows(tokenizer, SENTENCE):
+        mask = mask_of(model)
+        return SENTENCE if mask is None else SENTENCE.replace("tired", mask)
+    special = set(tokenizer.special_tokens.values())
+    names = [i for i in range(tokenizer.vocab_size) if (tokenizer.library.id_to_token(i) or "") not in special]
+    return tokenizer.decode(names[:6]) or SENTENCE
+
+
+def _stripes() -> "Picture":
+    """The default picture: rings over colours that change from left to right and from top to bottom."""
+    y, x = np.mgrid[0:224, 0:224]
+    rings = 127 + 127 * np.sin(np.hypot(y - 112, x - 112) / 9)
+    return np.stack([x * 255 // 223, y * 255 // 223, rings], -1).astype(np.uint8)
+
 
 T = TypeVar("T")
 UNNAMED = "model"

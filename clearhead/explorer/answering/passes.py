@@ -1,6 +1,11 @@
 """Computes the forward passes that a page asks for, each once, and keeps them while there is room."""
 
-from collections.abc import Mapping, Sequence
+import base64
+import binascii
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +18,7 @@ from clearhead.analysis.comparison import states
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
-from clearhead.api.variants import changed
+from clearhead.api.variants import changed as changed_config
 from clearhead.capture.addresses import every_address
 from clearhead.config import (
     ClassificationHead,
@@ -25,28 +30,126 @@ from clearhead.config import (
     TokenInput,
 )
 from clearhead.errors import UserError, sizes
-from clearhead.explorer.answering import pictures, replies
 from clearhead.explorer.answering.edits import Placed, Window, functions, placed
 from clearhead.explorer.answering.moments import Moments
-from clearhead.explorer.answering.requests import COMPARED, RunRequest, TextSets
-from clearhead.explorer.answering.writing import EditedGeneration, greedy
+from clearhead.explorer.answering.questions import COMPARED, REPLY_BYTES, RunRequest, TextSets
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import Recording, observe, observe_by_block
 from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
 from clearhead.explorer.turns import Turns
+from clearhead.generation import Finished, Hypothesis, Step, generate
+from clearhead.generation.settings import GREEDY, changed
 from clearhead.machine.precision import Arithmetic, quickest
+from clearhead.model import Tokens
 from clearhead.model.linear import shapes
+from clearhead.model.mode import Evaluating
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
+
+URL = re.compile(r"data:image/(?:png|jpeg);base64,", re.ASCII)
+
+
+def picture_of(image: str | None, examples: "Sequence[Picture]") -> "Picture":
+    """The picture that `image` names. Raises UserError if it names none."""
+    if image is None:
+        raise UserError("image: expected a PNG or JPEG, or example:0, got none; this model reads images")
+    if (number := re.fullmatch(r"example:([0-9]{1,9})", image)) is not None:
+        if int(number[1]) >= len(examples):
+            raise UserError(f"image: expected an example below {len(examples)}, got {number[1]}; send an image")
+        return examples[int(number[1])]
+    if (start := URL.match(image)) is None:
+        raise UserError("image: expected data:image/png;base64,… or data:image/jpeg;base64,…, got another; try a PNG")
+    return _decoded(image[start.end() :])
+
+
+def _decoded(text: str) -> "Picture":
+    from PIL import Image
+
+    from clearhead.data.pictures import load
+
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise UserError("image: expected base64, got something else; send it again") from None
+    with tempfile.TemporaryDirectory() as folder:
+        # `load` checks a file and turns it upright.
+        path = Path(folder) / "image"
+        path.write_bytes(content)
+        try:
+            found = load(path, n_channels=3, on_white=False, where="image")
+        except UserError as error:
+            raise UserError(str(error).replace(str(path), "image")) from None
+    assert isinstance(found, Image.Image)
+    return found
+
+
+LONGEST_WRITTEN = 200
+"""The most tokens that a model writes if no target is given."""
+
+
+@dataclass
+class EditedGeneration:
+    """A model that continues a text, or writes a target. Use it from one thread that holds the lock."""
+
+    model: Model
+    inputs: list[Tokens]
+    """One a stack; the decoder of an encoder-decoder begins with its start token."""
+    edit: dict[str, Edit]
+    window: Window
+    left_out: tuple[str, ...] = ()
+    """The addresses of edits that cannot be made during generation."""
+    best: tuple[Hypothesis, ...] = ()
+    """The results, best first; empty before `steps` has ended."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note about the edits that were left out, if any."""
+        if not self.left_out:
+            return ()
+        return (f"This was written without the edits of {', '.join(self.left_out)}, which need the whole text.",)
+
+    def steps(self, config: GenerationConfig) -> Iterator[Step]:
+        """Generates one step a token."""
+        prompt, source = self.inputs[-1], self.inputs[0] if self.model.is_encoder_decoder else None
+        self.window.start = 0
+        with torch.no_grad(), self.model.tracing(self.edit) if self.edit else nullcontext() as seen:
+            for event in generate(self.model.network, prompt, source=source, config=config):
+                if isinstance(event, Finished):
+                    self.best = tuple(event.hypotheses[0])
+                else:
+                    if seen is not None:
+                        seen._values.clear()  # Nobody reads them, and they would pile up.
+                    self.window.start = prompt.grid[1] + event.index
+                    yield event
+
+    def logits(self, written: list[int]) -> Tensor:
+        """t v: the logits from which each written token was chosen."""
+        read = self.inputs[-1].ids
+        ids = torch.cat([read, torch.tensor([written[:-1]], dtype=torch.long, device=read.device)], 1)
+        self.window.start = 0
+        watched = self.model.tracing(self.edit) if self.edit else nullcontext()
+        with Evaluating(self.model.network), torch.no_grad(), watched:
+            logits = self.model.network(*self.inputs[:-1], Tokens(ids))
+        return logits[0, read.shape[1] - 1 :].float()
+
+
+def greedy(model: Model) -> GenerationConfig:
+    """The model's settings, with greedy decoding and at most LONGEST_WRITTEN tokens."""
+    settings = model.settings()
+    longest = min(settings.max_new_tokens, LONGEST_WRITTEN)
+    lengths = {"max_new_tokens": longest, "min_new_tokens": min(settings.min_new_tokens, longest)}
+    return changed(settings, GREEDY | lengths)
+
 
 LOCK = Turns()
 """Held during every computation, because all threads share the kept passes, the modes of networks and the precision of
 products.
 """
 KEPT_BYTES = 320 << 20
-"""Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log.md)."""
+"""Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log)."""
 MOST_BYTES = 2 << 30
 """The most bytes that the values of one pass may take."""
 LARGE = 1 << 24
@@ -113,7 +216,7 @@ class Passes:
     def model_of(self, run: RunRequest) -> Model:
         """The model of the requested checkpoint, with the requested config."""
         model = self.checkpoint(run.step)
-        if changed(model.config, scale=run.change.scale, positions=run.change.positions) == model.config:
+        if changed_config(model.config, scale=run.change.scale, positions=run.change.positions) == model.config:
             return model
         return self._variants.get(
             self._variant(run), lambda: model.changed(scale=run.change.scale, positions=run.change.positions)
@@ -190,7 +293,7 @@ class Passes:
         model = self.model_of(run)
         edits = placed(run.edits, self.axes_of(run)) if run.edits else []
         written, notes = self._written(model, run, edits)
-        picture = pictures.of(run.image, self.examples) if model.reader.reads_images else None
+        picture = picture_of(run.image, self.examples) if model.reader.reads_images else None
         target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = self._read(model, run.text if picture is None else picture, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value, direct=partial(self.direction, model)))
@@ -264,7 +367,7 @@ def check_size(config: ModelConfig, lengths: Mapping[StackName, int], *, by_bloc
     Of one that is computed by block, the map of a head must fit into a reply.
     """
     s = max(lengths.values())
-    n_bytes, limit = (4 * s * s, replies.MOST_BYTES) if by_block else (size_of(config, lengths), MOST_BYTES)
+    n_bytes, limit = (4 * s * s, REPLY_BYTES) if by_block else (size_of(config, lengths), MOST_BYTES)
     if n_bytes > limit:
         most, need = sizes(limit, n_bytes)
         raise UserError(

@@ -9,10 +9,8 @@ from pydantic import Field
 
 from clearhead.explorer.answering.edits import placed
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.passes import text_of
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Asked, Natural, OfRun
-from clearhead.explorer.answering.writing import EditedGeneration
+from clearhead.explorer.answering.passes import EditedGeneration, text_of
+from clearhead.explorer.answering.questions import Asked, Natural, OfRun, Reply
 from clearhead.explorer.recording.tokens import texts_of
 from clearhead.generation import Hypothesis, Step
 from clearhead.generation.sampling import NEVER

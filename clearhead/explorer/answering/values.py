@@ -1,21 +1,179 @@
-"""The numbers of a forward pass, and the parameters of the model."""
+"""Answers with the description of the model, the numbers of a forward pass, and the texts of the page."""
 
+import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
 
+from clearhead.analysis.features import Features
+from clearhead.api.sentences import Sentences
+from clearhead.api.variants import changed, position_kinds
+from clearhead.config import ClassificationHead, ModelConfig, NoHead, PatchInput, TaggingHead, VectorHead
 from clearhead.errors import UserError
-from clearhead.explorer.answering.about import plan_of
-from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.replies import Reply, check_size
-from clearhead.explorer.answering.requests import Addresses, Asked, OfRun, Step
-from clearhead.explorer.recording import codecs
-from clearhead.explorer.recording.recording import pixels_of, recompute
-from clearhead.explorer.recording.sentences import vector_weights
+from clearhead.explorer.answering.opened import Opened, mask_of, stated
+from clearhead.explorer.answering.questions import Addresses, Asked, OfRun, Reply, Step, check_size
+from clearhead.explorer.recording.recording import pixels_of, recompute, to_half
+from clearhead.explorer.static_files import catalogues
 from clearhead.model.assign import merged
-from clearhead.model.ops import op_weights
+from clearhead.model.ops import Op, Steps, op_weights
+from clearhead.model.record import masks_of, ops_of
+from clearhead.model.sentences import Dense, Dropout, Mode, Pooling, Unit, VectorLayerNorm
+from clearhead.model.sentences import Step as SentenceStep
 from clearhead.trace import Address, nearest
+
+POOLS: dict[Mode, str] = {"mean": "mean", "cls": "first", "lasttoken": "last"}
+"""The ways to pool that are one op."""
+ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid"}
+
+
+def vector_ops(config: ModelConfig, sentences: Sentences) -> tuple[Op, ...]:
+    """The ops from the states of a network without logits, or from its vector, to `head.unit`, of length 1.
+
+    None for a network with logits, and for a sentence encoder with a step that no op describes.
+    """
+    if not isinstance(config.head, NoHead | VectorHead) or len(config.stacks) > 1:
+        return ()
+    to, x = Steps(), ops_of(config)[-1].out
+    if isinstance(config.head, NoHead):
+        for i, step in enumerate(sentences.steps):
+            found = _listed(to, i, step, x)
+            if found is None:
+                return ()
+            x = found
+    to.do("head.unit", "unit", x)
+    return tuple(to.ops)
+
+
+def vector_weights(sentences: Sentences) -> dict[str, Tensor]:
+    """The parameters of those steps, by the names that the ops use."""
+    found: dict[str, Tensor] = {}
+    for i, module in enumerate(sentences.modules):
+        found |= {f"head.{i}.{name}": tensor for name, tensor in module.weights().items()}
+    return found
+
+
+def _listed(to: Steps, i: int, step: SentenceStep, x: str) -> str | None:
+    """Lists the ops of one step on x; returns the address of its result, None if no op describes it."""
+    path = f"head.{i}"
+    match step:
+        case Pooling((mode,), includes_prompt=True) if mode in POOLS:
+            return to.do("head.pool", "pool", x, how=POOLS[mode])
+        case Dense(residual=False) if step.activation in (*ACTIVATIONS, nn.Identity.__name__):
+            names = (f"{path}.linear.weight", *[f"{path}.linear.bias"] * (step.bias is not None))
+            x = to.do(f"head.dense.{i}", "linear", x, weights=names)
+            how = ACTIVATIONS.get(step.activation)
+            return x if how is None else to.do(f"head.act.{i}", "activation", x, how=how)
+        case VectorLayerNorm():
+            mean = to.do(f"{path}.norm.mean", "mean", x)
+            rstd = to.do(f"{path}.norm.rstd", "rstd", x, mean, by={"eps": 1e-5})
+            weights = (f"{path}.norm.weight", f"{path}.norm.bias")
+            return to.do(f"{path}.norm.out", "norm", x, mean, rstd, weights=weights)
+        case Unit() | Dropout():
+            return x  # The last op makes it of length 1.
+        case _:
+            return None
+
+
+GLOSSARY = "image.glossary"
+"""The key of what a language calls the positions of a picture: `tokens: patches, token: patch`."""
+KEPT = "image.class_token"
+"""The key of a name that the glossary leaves as it is."""
+APART = re.compile(r"(error|file|image|lost|made|walk|word)\.")
+"""Texts about tokens themselves, and those that have words of their own for pictures."""
+
+Texts = Mapping[str, str]
+
+
+def worded(texts: Texts, config: ModelConfig) -> dict[str, str]:
+    """The catalogue of a language for a model.
+
+    A text `KEY@KIND` takes the place of KEY: KIND is the kind of the head (vector if there are no logits), encoder if
+    there is no decoder, or image.
+    """
+    kinds = ["@vector" if isinstance(config.head, NoHead | VectorHead) else f"@{config.head.kind}"]
+    kinds += ["@encoder"] * (config.decoder is None) + ["@image"] * isinstance(config.first.input, PatchInput)
+    own = {key: text for key, text in texts.items() if "@" not in key}
+    if "@image" in kinds:
+        own = _in_patches(own)
+    return own | {key.removesuffix(kind): text for kind in kinds for key, text in texts.items() if key.endswith(kind)}
+
+
+def _in_patches(texts: Texts) -> dict[str, str]:
+    """The texts with the glossary's words. Placeholders and the class token keep their names."""
+    words = dict(pair.split(": ") for pair in texts.get(GLOSSARY, "").split(", ") if pair)
+    if not words:
+        return dict(texts)
+    kept = re.escape(texts.get(KEPT, "{"))
+    found = "|".join(rf"\b{word}\b" if word.isascii() else word for word in words)
+    pattern = re.compile(rf"\{{\w+\}}|{kept}|({found})", re.IGNORECASE)
+
+    def said(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        word = words[match[1].lower()]
+        return word.capitalize() if match[1][0].isupper() else word
+
+    return {key: text if APART.match(key) else pattern.sub(said, text) for key, text in texts.items()}
+
+
+def about(opened: Opened) -> dict[str, Any]:
+    """Everything that a page needs to know first, except for the questions that its host answers."""
+    model, passes, config = opened.model, opened.passes, opened.model.config
+    one = "image" if model.reader.reads_images else next(iter(config.stacks))
+    labels = config.head.labels if isinstance(config.head, ClassificationHead | TaggingHead) else ()
+    return {
+        "name": opened.name,
+        "kind": "encoder-decoder" if model.is_encoder_decoder else one,
+        "family": model.family,
+        "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
+        "dtype": str(next(model.network.parameters()).dtype).removeprefix("torch."),
+        "limits": {name: stack.max_length for name, stack in config.stacks.items()},
+        "has_tokenizer": model.has_tokenizer,
+        "labels": list(labels) or None,
+        "mask": mask_of(model),
+        "step": passes.moments.step,
+        "plan": plan_of(config, model.sentences),
+        "history": passes.moments.history(),
+        "losses": passes.moments.losses(),
+        "compared": opened.compared_name,
+        "revision": opened.revision,
+        "start": stated(opened.start),
+        "examples": [stated(example) for example in opened.examples],
+        "languages": list(catalogues()) or ["en"],
+        "walks": list(opened.walks),
+        "features": [
+            {"address": one.address, "writes": one.writes, "n": one.n, "source": one.source}
+            for one in model.network.attached
+            if isinstance(one, Features)
+        ],
+        "changes": {"scale": changed(config, scale=False) != config, "positions": position_kinds(config)},
+    }
+
+
+def plan_of(config: ModelConfig, sentences: Sentences) -> dict[str, object]:
+    """How the values of a network are computed, and the vector of a sentence encoder of these."""
+    ops = [*ops_of(config), *vector_ops(config, sentences)]
+    return {
+        "config": config.model_dump(mode="json"),
+        "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops],
+        "masks": {name: mask.model_dump(mode="json") for name, mask in masks_of(config).items()},
+    }
+
+
+class TextsQuestion(Asked):
+    """Asks for the page's texts in a language."""
+
+    language: Annotated[str, Field(max_length=20)]
+
+
+def texts(opened: Opened, question: TextsQuestion) -> Reply:
+    """The texts by their keys."""
+    known = catalogues()
+    if question.language not in known:
+        raise UserError(f"language: expected one of {', '.join(known) or 'none'}, got {question.language}")
+    return Reply({"texts": worded(known[question.language], opened.model.config)})
 
 
 def run(opened: Opened, question: OfRun) -> Reply:
@@ -55,7 +213,7 @@ def values(opened: Opened, question: ValuesQuestion) -> Reply:
     for at in question.at:
         value = recording.value(at)
         value = value.masked_fill(value.isneginf(), float("nan"))
-        tensors[at] = codecs.to_half(value) if question.dtype == "float16" else value
+        tensors[at] = to_half(value) if question.dtype == "float16" else value
         check_size(sum(tensor.nbytes for tensor in tensors.values()))
     return _shaped(tensors)
 

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Asked
+from clearhead.explorer.answering.questions import Asked, Reply
 from clearhead.explorer.recording.manifest import Token
 from clearhead.explorer.recording.tokens import spans_of
 from clearhead.text.merges import BytePairModel

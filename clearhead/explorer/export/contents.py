@@ -25,20 +25,16 @@ from clearhead.config import (
     VectorHead,
 )  # fmt: skip
 from clearhead.errors import pasted
-from clearhead.explorer.answering.about import about, plan_of
-from clearhead.explorer.answering.analyses import LensQuestion, StatisticsQuestion, lens, statistics
+from clearhead.explorer.answering.measures import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import Change, OfRun, RunRequest
+from clearhead.explorer.answering.questions import Change, OfRun, Reply, RunRequest
 from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateSettings, generate
+from clearhead.explorer.answering.values import about, plan_of, vector_weights, worded
 from clearhead.explorer.answering.values import run as pass_at_a_glance
-from clearhead.explorer.answering.wording import worded
 from clearhead.explorer.answering.words import tokenized
-from clearhead.explorer.export.circuits import held_circuit
-from clearhead.explorer.export.held import held_features
+from clearhead.explorer.export.held import held_circuit, held_features
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
-from clearhead.explorer.recording.sentences import vector_weights
 from clearhead.explorer.static_files import catalogues, static_file
 from clearhead.model.assign import merged
 from clearhead.model.fast.rounding import RoundedMatrix

@@ -1,4 +1,4 @@
-"""One HTML file of an exploration, which opens without a server and without a network: `export_page`."""
+"""One HTML file of an exploration or of translations, which opens without a server and without a network."""
 
 import base64
 import copy
@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlencode
 
+import numpy as np
 import torch
 from pydantic import Field, JsonValue
+from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.config.adapter import Bits
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import UNNAMED, Opened
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import EditRequest, OfRun, RunRequest, checked
+from clearhead.explorer.answering.passes import LOCK, Pass
+from clearhead.explorer.answering.questions import EditRequest, OfRun, Reply, RunRequest, checked
 from clearhead.explorer.export.contents import Contents, contents, is_live
-from clearhead.explorer.export.text import dense, sparse
 from clearhead.explorer.static_files import static_file
 from clearhead.model.fast.rounding import RoundedMatrix, rounded
 from clearhead.model.linear import refuse_rounded
@@ -30,6 +31,34 @@ from clearhead.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from clearhead.data.pictures import Picture
+
+FIRST = 0x100
+"""The first of 2^15 characters, of which none is a mark of HTML, a control character or half of a pair."""
+BYTES, CHARACTERS = 15, 8
+CHUNK = BYTES << 16
+
+
+def sparse(content: bytes) -> str:
+    """Base64: 4 bytes of UTF-8 for 3."""
+    return base64.b64encode(content).decode()
+
+
+def dense(content: bytes) -> str:
+    """A character with the number of zeros that were added, then 8 characters for 15 bytes: 2 bytes of UTF-16 each."""
+    padding = -len(content) % BYTES
+    whole = np.frombuffer(content + bytes(padding), np.uint8)
+    parts = [chr(FIRST + padding)]
+    for start in range(0, len(whole), CHUNK):
+        block = whole[start : start + CHUNK].reshape(-1, BYTES).astype(np.uint32)
+        block = np.pad(block, ((0, 0), (0, 2)))
+        units = np.empty((len(block), CHARACTERS), "<u2")
+        for i in range(CHARACTERS):
+            at, past = divmod(BYTES * i, 8)
+            three = block[:, at] << 16 | block[:, at + 1] << 8 | block[:, at + 2]
+            units[:, i] = FIRST + (three >> (9 - past) & 0x7FFF)
+        parts.append(units.tobytes().decode("utf-16-le"))
+    return "".join(parts)
+
 
 FORMAT = "clearhead-export/1"
 Format = Literal["int8", "int4"]
@@ -224,3 +253,55 @@ def blocks(parts: Mapping[str, str], state: str = "") -> str:
 
 def _block(name: str, text: str, state: str = "") -> str:
     return f'<script type="application/octet-stream" id="clearhead-{escape(name)}"{state}>{text}</script>'
+
+
+MOST_TRANSLATIONS = 32
+"""Texts in a file that holds the model."""
+MOST_RECORDED_TRANSLATIONS = 8
+"""Texts in a file that only holds what the model computed of them: up to some megabytes each."""
+
+
+def export_translations(opened: Opened, runs: Sequence[RunRequest], path: str | Path) -> int:
+    """Writes the explorer on the first of these translations. The reader may choose the others by their text.
+
+    Returns how many translations the file holds: the first ones, each source text once. Raises UserError for a model
+    without cross-attention, if there is no text, and if the file cannot be written.
+    """
+    if not opened.model.is_encoder_decoder:
+        raise UserError("page: expected an encoder-decoder, whose cross-attention it shows, got a single stack")
+    if not runs:
+        raise UserError("page: expected at least one text to show, got none; give one")
+    by_text: dict[str, RunRequest] = {}
+    for run in runs:
+        by_text.setdefault(run.text, run)
+    first, *others = list(by_text.values())[: MOST_TRANSLATIONS if is_live(opened) else MOST_RECORDED_TRANSLATIONS]
+    with LOCK:
+        place = telling_place(opened.passes.get(first))
+    inside = contents(opened, [first], others)
+    replace_file(Path(path), page(opened.name, inside, fragment(RunRequest(text=first.text), place)))
+    return 1 + len(others)
+
+
+def telling_place(found: Pass) -> dict[str, str | int]:
+    """The place, as a permalink names it, of the cross-attention head that tells most about a pass.
+
+    That is the head whose queries say most about their keys. The query and the key are the pair with the largest
+    weight among the words of the source, marks left out.
+    """
+    recording = found.recording
+    weights = torch.stack([value for at, value in recording.tensors.items() if at.endswith(".cross.weights")])
+    told = information(weights)
+    layer, head = divmod(int(told.argmax()), told.shape[1])
+    words = torch.tensor([token.span is not None for token in recording.manifest.tokens["encoder"]])
+    shares = weights[layer, head].masked_fill(~words, 0.0)
+    query, key = divmod(int(shares.argmax()), shares.shape[1])
+    return {"stack": "decoder", "part": "cross", "layer": layer, "head": head, "query": query, "key": key}
+
+
+def information(weights: Tensor) -> Tensor:
+    """... t s -> ...: the mutual information of queries and keys in nats, every query as likely as the others.
+
+    It is 0 for a head whose queries all attend alike, whether to everything or to one mark.
+    """
+    mean = weights.mean(-2)
+    return torch.xlogy(weights, weights).sum(-1).mean(-1) - torch.xlogy(mean, mean).sum(-1)

@@ -14,11 +14,9 @@ from clearhead.analysis.ablation import Ablations
 from clearhead.analysis.attribution import attribute_each
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering.passes import LIKELIEST, LOCK, Pass
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.recording import codecs
-from clearhead.explorer.recording.recompute import differences
-from clearhead.explorer.recording.recording import recompute
-from clearhead.explorer.recording.sentences import vector_ops
+from clearhead.explorer.answering.questions import Reply
+from clearhead.explorer.answering.values import vector_ops
+from clearhead.explorer.recording.recording import LARGEST_HALF, differences, recompute
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.ops import Op
@@ -137,7 +135,7 @@ def _following(ops: Sequence[Op], known: Iterable[str]) -> list[Op]:
 
 def _half(value: Tensor) -> Tensor:
     """The value as float16, if it fits."""
-    return value.half() if float(value.abs().max()) <= codecs.LARGEST_HALF else value
+    return value.half() if float(value.abs().max()) <= LARGEST_HALF else value
 
 
 def _rounding(found: Pass, values: Mapping[str, Tensor]) -> list[str]:

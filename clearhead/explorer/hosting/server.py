@@ -1,9 +1,11 @@
-"""The explorer as a web application: its page, its files and the session's answers, for the holder of a token."""
+"""Serves the explorer: its page, its files, and the answers of a session, for the holder of a token."""
 
 import asyncio
 import logging
+import socket
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -18,8 +20,9 @@ from starlette.types import ASGIApp
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.static_files import FILES, static_file
 from clearhead.explorer.turns import LEFT
+from clearhead.machine.device import keep_freed_memory
 from clearhead.web import Bodies, parsed
-from clearhead.web.guard import HEADERS, TokenGuard, failure, refused
+from clearhead.web.page import HEADERS, Server, TokenGuard, failure, refused, serving_page
 
 __all__ = ["HEADERS", "Answers", "Desk", "answered", "application"]
 
@@ -172,3 +175,9 @@ def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     return TokenGuard(app, token=token, cookie=cookie, command="clearhead explore")
+
+
+def serving(session: Answers, listener: socket.socket | None = None) -> AbstractContextManager[Server[Desk]]:
+    """Serves the session, on the listener's port or a free one, until the end of the block."""
+    keep_freed_memory()
+    return serving_page(Desk(session), application, listener, name="explorer", before_end=Desk.close)

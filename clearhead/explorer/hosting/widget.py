@@ -15,11 +15,10 @@ from clearhead.api import Model
 from clearhead.api.reader import Texts
 from clearhead.errors import UserError
 from clearhead.explorer.answering.opened import UNNAMED
-from clearhead.explorer.hosting.server import AT_ONCE, Answers, answered
-from clearhead.explorer.hosting.serving import serving
+from clearhead.explorer.hosting.server import AT_ONCE, Answers, answered, serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built, static_file
-from clearhead.web.browser import open_browser
+from clearhead.web.page import open_browser
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget

@@ -1,10 +1,10 @@
 """`Recording`: the values of one forward pass by address, with the ops that compute each from others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead import trace as edits
 from clearhead.api import Model
@@ -13,17 +13,83 @@ from clearhead.brief import brief
 from clearhead.checkpoints.weights.documents import AGAIN, shown
 from clearhead.config import Continuous, LanguageHead
 from clearhead.errors import UserError
-from clearhead.explorer.recording import codecs
 from clearhead.explorer.recording.blockwise import Blockwise
 from clearhead.explorer.recording.manifest import FORMAT, Edited, RecomputeCheck, TensorFact, TraceManifest
-from clearhead.explorer.recording.recompute import Deviation, differences
 from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.mode import Evaluating
+from clearhead.model.ops import Mask, Op
 from clearhead.model.record import evaluated, masks_of, ops_of
 from clearhead.trace import Address, Edit
+
+LARGEST_HALF = 65504.0
+
+
+def to_pixels(values: Tensor) -> tuple[Tensor, Tensor]:
+    """round(255 x / max of its row), and the maxima: at most max / 510 off, and half a last digit of float32.
+
+    Rows are along the last axis. Raises ValueError for a number that is negative or not finite.
+    """
+    if not bool((values >= 0).all() & values.isfinite().all()):
+        raise ValueError("expected numbers that are finite and not negative")
+    largest = values.float().amax(-1)
+    share = values.double() / largest.double().clamp(min=torch.finfo(torch.float32).tiny)[..., None]
+    return (share * 255).round().clamp(max=255).to(torch.uint8), largest
+
+
+def to_half(values: Tensor) -> Tensor:
+    """float16, at most |x| / 2048 + 2^-25 off; NaN stays NaN. Raises UserError for a number beyond its range."""
+    most = float(values.nan_to_num().abs().max()) if values.numel() else 0.0
+    if most > LARGEST_HALF:
+        raise UserError(f"float16: expected numbers up to {LARGEST_HALF:g}, got {most:g}; try float32")
+    return values.half()
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The difference between a recorded value and the result of its op."""
+
+    most: float
+    """The largest absolute difference."""
+    relative: float
+    """The same as a share of the largest number of the tensor."""
+
+
+@torch.no_grad()
+def differences(
+    ops: Iterable[Op],
+    values: Mapping[str, Tensor],
+    *,
+    by_hand: frozenset[str],
+    numbers: Mapping[str, Tensor],
+    masks: Mapping[str, Mask],
+    network: nn.Module,
+) -> dict[str, Deviation]:
+    """The differences by address. A value that an edit made counts as an input, and has none."""
+    made: dict[str, Tensor] = dict(numbers)
+    found: dict[str, Deviation] = {}
+    ops = list(ops)
+    last = {name: i for i, op in enumerate(ops) for name in op.inputs}
+    for i, op in enumerate(ops):
+        if op.out in values and op.out in by_hand:
+            continue
+        inputs = [values[name] if name in values else made[name] for name in op.inputs]
+        result = evaluated(op, inputs, network, masks.get(op.how))
+        for name in op.inputs:
+            if last[name] == i:
+                made.pop(name, None)
+        if op.out not in values:
+            made[op.out] = result
+            continue
+        recorded = values[op.out]
+        if recorded.shape != result.shape:
+            raise ValueError(f"{op.out}: {op.op} makes {tuple(result.shape)}, got {tuple(recorded.shape)}")
+        most = float((result - recorded).abs().max())
+        found[op.out] = Deviation(most, most / max(float(recorded.abs().max()), 1e-30))
+    return found
+
 
 MADE_AGAIN = ("heads",)
 """Names of values that a lean recording leaves out and computes on demand."""
@@ -195,7 +261,7 @@ def observe_by_block(
 
     def look(path: str, value: Tensor) -> None:
         if path.endswith(".weights") and cells <= MOST_PIXELS:
-            pixels[f"{path}.u8"], pixels[f"{path}.max"] = codecs.to_pixels(value.float().clamp(min=0).cpu())
+            pixels[f"{path}.u8"], pixels[f"{path}.max"] = to_pixels(value.float().clamp(min=0).cpu())
         if path == "head.logits" and isinstance(model.config.head, LanguageHead):
             tops.append(Output.of(value.float().cpu(), likeliest))
 
@@ -218,7 +284,7 @@ def pixels_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for address, value in tensors.items():
         if address.endswith(".weights"):
-            found[f"{address}.u8"], found[f"{address}.max"] = codecs.to_pixels(value.clamp(min=0))
+            found[f"{address}.u8"], found[f"{address}.max"] = to_pixels(value.clamp(min=0))
     return found
 
 

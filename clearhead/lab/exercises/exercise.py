@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from clearhead.api import Model
-from clearhead.explorer.answering.requests import Asked, Change, EditRequest, Natural, Number
+from clearhead.explorer.answering.questions import Asked, Change, EditRequest, Natural, Number
 from clearhead.lab.exercises.language import Term
 
 FORMAT = "clearhead-exercises/1"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.errors import UserError
-from clearhead.explorer.answering.requests import EditRequest
+from clearhead.explorer.answering.questions import EditRequest
 from clearhead.lab.exercises.exercise import LARGEST, SLIPS, Answer, Exercise, ExerciseSet
 from clearhead.lab.exercises.language import Term, holds
 from clearhead.lab.exercises.passes import Reads, Subject

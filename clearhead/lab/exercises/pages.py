@@ -5,11 +5,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.questions import Reply, RunRequest
 from clearhead.explorer.export.contents import contents
-from clearhead.explorer.export.page import document, packed, parts_of
-from clearhead.explorer.export.text import sparse
+from clearhead.explorer.export.page import document, packed, parts_of, sparse
 from clearhead.lab.exercises.exercise import FORMAT, ExerciseSet, both
 from clearhead.lab.exercises.sets import SETS
 from clearhead.storage.disk import replace_file

@@ -11,7 +11,7 @@ from clearhead.api import Model
 from clearhead.capture.addresses import every_address
 from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import functions, placed
-from clearhead.explorer.answering.requests import Change, EditRequest
+from clearhead.explorer.answering.questions import Change, EditRequest
 from clearhead.lab.exercises.exercise import Answer, Exercise, ids_of
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating

@@ -11,7 +11,7 @@ from clearhead.model.fast.activation_checkpointing import is_checkpointing
 from clearhead.model.fast.dropout import dropout
 
 TILE = 128
-"""Queries of a tile. From two tiles on the products are cheaper, in spite of their number (docs/log.md)."""
+"""Queries of a tile. From two tiles on the products are cheaper, in spite of their number (docs/log)."""
 AT_ONCE = 1 << 20
 """Scores that are computed at once, so that they stay in a CPU's cache."""
 

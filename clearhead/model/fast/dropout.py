@@ -35,7 +35,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
     On a CPU eight elements share a 64-bit word, a byte each, so p is rounded to a multiple of 1/256 (and the factor
     is that of the rounded p: the mean is exact). PyTorch's own draws one random number an element: 17% of a small
-    model's step against 3% (docs/log.md).
+    model's step against 3% (docs/log).
     """
     if not training or p == 0.0:
         return x

@@ -11,9 +11,9 @@ import torch
 from clearhead.api import Model
 from clearhead.capture import difference
 from clearhead.errors import UserError
-from clearhead.explorer.answering import difference as answering
+from clearhead.explorer.answering import data_sets as answering
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.explorer.answering.requests import COMPARED
+from clearhead.explorer.answering.questions import COMPARED
 from clearhead.explorer.session import Session
 from clearhead.progress import counted
 from tests.explorer.asking import ask

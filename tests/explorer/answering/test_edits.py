@@ -7,7 +7,7 @@ import torch
 
 from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import Placed, Window, functions, nearest, placed
-from clearhead.explorer.answering.requests import EditRequest, RunRequest, checked
+from clearhead.explorer.answering.questions import EditRequest, RunRequest, checked
 from clearhead.trace import Address
 from tests.explorer.asking import ask, session_of, start
 

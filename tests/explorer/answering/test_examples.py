@@ -8,7 +8,7 @@ import pytest
 from clearhead.api import load
 from clearhead.capture import Examples
 from clearhead.errors import UserError
-from clearhead.explorer.answering import examples
+from clearhead.explorer.answering import data_sets
 from clearhead.explorer.session import Session
 from clearhead.training.train import train
 from tests.explorer.asking import ask
@@ -38,7 +38,7 @@ def asked(of: Session, **question: Any) -> list[dict[str, Any]]:
 def test_the_strongest_texts_arrive_while_they_are_found(
     at: str, measure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examples, "AT_A_TIME", 0.0)
+    monkeypatch.setattr(data_sets, "AT_A_TIME", 0.0)
     of = session(data=TEXTS)
     first = ask(of, "examples", at=at, top=3)[0]
     assert (first["read"], first["done"], first["rows"]) == (0, False, [])

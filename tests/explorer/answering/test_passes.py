@@ -10,7 +10,7 @@ from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.answering import passes
 from clearhead.explorer.answering.passes import Passes
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import observe, recompute
 from clearhead.explorer.session import Session

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering import pictures
+from clearhead.explorer.answering.passes import picture_of
 from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import CONFIGS, inputs
 
@@ -53,7 +53,7 @@ HUGE = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2 
 )
 def test_what_is_no_image_is_refused(image: str | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        pictures.of(image, [np.zeros((2, 2, 3), np.uint8)])
+        picture_of(image, [np.zeros((2, 2, 3), np.uint8)])
 
 
 def test_a_model_that_reads_images_reads_no_file_that_a_text_names() -> None:

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering import replies
-from clearhead.explorer.answering.replies import Reply
+from clearhead.explorer.answering import questions
+from clearhead.explorer.answering.questions import Reply
 
 
 def test_views_and_shared_memory_are_written_row_by_row() -> None:
@@ -28,7 +28,7 @@ def test_figures_that_are_no_numbers() -> None:
 
 
 def test_a_reply_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "MOST_BYTES", 40)
+    monkeypatch.setattr(questions, "REPLY_BYTES", 40)
     Reply({}, {"a": torch.zeros(10)}).encode()
     with pytest.raises(UserError, match="reply: expected at most"):
         Reply({}, {"a": torch.zeros(10), "b": torch.zeros(1)}).encode()

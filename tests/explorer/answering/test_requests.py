@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering import requests
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.questions import RunRequest, checked
 from clearhead.explorer.answering.values import ValuesQuestion
 from tests.explorer.asking import GENERATE, last, session_of, start
 
@@ -169,11 +168,11 @@ def test_the_field_is_named(change: dict[str, Any], message: str) -> None:
 
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(UserError, match="at: expected a value, got none"):
-        requests.checked(ValuesQuestion, {"run": {"text": "one"}})
+        checked(ValuesQuestion, {"run": {"text": "one"}})
 
 
 def test_equal_requests_have_equal_keys() -> None:
     short, whole = {"text": "a"}, {"text": "a", "target": None, "image": None, "step": None, "edits": [], "change": {}}
-    one, two = (requests.checked(RunRequest, json.loads(json.dumps(run))) for run in (short, whole))
+    one, two = (checked(RunRequest, json.loads(json.dumps(run))) for run in (short, whole))
     assert one.key == two.key
-    assert one.key != requests.checked(RunRequest, {"text": "b"}).key
+    assert one.key != checked(RunRequest, {"text": "b"}).key

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clearhead.explorer.answering.starts import MOST, SENTENCE, starts
+from clearhead.explorer.answering.opened import MOST_EXAMPLES, SENTENCE, starts
 from clearhead.storage.run_files import METRICS
 from tests.explorer.test_session import save
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
@@ -32,7 +32,7 @@ def test_sentences_of_the_run(tmp_path: Path) -> None:
     events = [{"kind": "evaluated", "step": 1, "scores": {}, "samples": [*samples, samples[0], {"source": "x" * 999}]}]
     (tmp_path / METRICS).write_text("".join(json.dumps(event) + "\n" for event in events))
     start, examples, _ = starts(model_of(DECODER), tmp_path, None, None, None)
-    assert [example.text for example in examples] == [f"one {i}" for i in range(MOST)]
+    assert [example.text for example in examples] == [f"one {i}" for i in range(MOST_EXAMPLES)]
     assert start == examples[0]
 
 

@@ -9,8 +9,7 @@ from clearhead.api.sentence_modules import Module
 from clearhead.api.sentences import Sentences
 from clearhead.checkpoints.weights.modules import Listed
 from clearhead.errors import UserError
-from clearhead.explorer.answering.wording import worded
-from clearhead.explorer.recording.sentences import vector_ops, vector_weights
+from clearhead.explorer.answering.values import vector_ops, vector_weights, worded
 from clearhead.explorer.session import Session
 from clearhead.model.ops import KINDS, Call
 from clearhead.model.sentences import Dense, Mode, Pooling, Step, Unit, VectorLayerNorm

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.explorer.answering.writing import LONGEST, greedy
+from clearhead.explorer.answering.passes import LONGEST_WRITTEN, greedy
 from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import TOKENIZER
 
@@ -61,7 +61,7 @@ def test_greedy_keeps_what_is_not_a_matter_of_choice() -> None:
     model = session_of("encoder_decoder_relative").model
     own = model.generation.model_copy(update={"beams": 4, "n_best": 2, "max_new_tokens": 999, "banned_ids": (0,)})
     config = greedy(type(model)(model.network, model.tokenizer, own))
-    assert (config.beams, config.n_best, config.temperature, config.max_new_tokens) == (1, 1, 0.0, LONGEST)
+    assert (config.beams, config.n_best, config.temperature, config.max_new_tokens) == (1, 1, 0.0, LONGEST_WRITTEN)
     assert config.banned_ids == (0,)
     assert config.end_ids == (TOKENIZER.eos_id,)
 

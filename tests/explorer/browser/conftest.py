@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from clearhead.api import Model, load
 from clearhead.explorer import static_files
-from clearhead.explorer.hosting.serving import serving
+from clearhead.explorer.hosting.server import serving
 from clearhead.explorer.session import Session
 from tests.explorer.browser.page import Opened, Served, fragment
 from tests.explorer.browser.seeing import IMAGE, INPUTS, SPOTS, Seen, Spot

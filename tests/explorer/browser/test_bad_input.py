@@ -7,7 +7,7 @@ import pytest
 
 from clearhead import config as c
 from clearhead.errors import UserError
-from clearhead.explorer.hosting.serving import serving
+from clearhead.explorer.hosting.server import serving
 from clearhead.explorer.session import Session
 from clearhead.web import listen
 from tests.explorer.browser.conftest import Open, Serve

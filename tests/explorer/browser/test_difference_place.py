@@ -9,9 +9,9 @@ import torch
 
 from clearhead.api import load
 from clearhead.capture import difference, drawn
-from clearhead.explorer.answering.difference import LONGEST, SHOWN
+from clearhead.explorer.answering.data_sets import LONGEST, SHOWN
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.explorer.answering.requests import COMPARED
+from clearhead.explorer.answering.questions import COMPARED
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Served, becomes, eventually, fragment

@@ -19,9 +19,8 @@ from clearhead.analysis.sweep import PatchingSweep
 from clearhead.api import Model, load
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
-from clearhead.explorer.answering.requests import RunRequest
-from clearhead.explorer.export.page import export_page, html_of, rounded_model
-from clearhead.explorer.export.translations import export_translations
+from clearhead.explorer.answering.questions import RunRequest
+from clearhead.explorer.export.page import export_page, export_translations, html_of, rounded_model
 from clearhead.explorer.hosting.server import Desk
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer

@@ -14,7 +14,7 @@ from clearhead.analysis.features import Features, Site
 from clearhead.analysis.scores import ov_attribution, qk_attribution
 from clearhead.api.circuits import circuits_of
 from clearhead.api.features import attach
-from clearhead.explorer.answering.requests import RunRequest
+from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.recording.tokens import read
 from clearhead.explorer.session import Session
 from tests.explorer.browser.numbers import agrees, terms_agree

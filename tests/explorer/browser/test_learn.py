@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clearhead.commands.lab import walk_command
+from clearhead.cli.lab_run import walk_command
 from clearhead.explorer.session import Session
 from clearhead.lab.walks import chains
 from tests.explorer.browser.conftest import Open

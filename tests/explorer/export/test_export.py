@@ -13,7 +13,7 @@ from clearhead.api import Model
 from clearhead.cli.look import explore
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
-from clearhead.explorer.answering.requests import EditRequest, RunRequest
+from clearhead.explorer.answering.questions import EditRequest, RunRequest
 from clearhead.explorer.export import page as export
 from clearhead.explorer.export.contents import contents
 from clearhead.explorer.export.recorded import HALVES

@@ -11,9 +11,9 @@ import torch
 
 from clearhead.api import Model
 from clearhead.errors import UserError
-from clearhead.explorer.answering.requests import RunRequest
-from clearhead.explorer.export import translations
-from clearhead.explorer.export.translations import export_translations, information, telling_place
+from clearhead.explorer.answering.questions import RunRequest
+from clearhead.explorer.export import page
+from clearhead.explorer.export.page import export_translations, information, telling_place
 from clearhead.explorer.session import Session
 from tests.explorer.export_fixtures import page_in, parts_of, too_large
 from tests.small_models import model_of
@@ -79,7 +79,7 @@ def test_information():
 
 
 def test_there_is_a_limit_to_the_texts(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(translations, "MOST", 2)
+    monkeypatch.setattr(page, "MOST_TRANSLATIONS", 2)
     runs = [RunRequest(text=text, target="eins") for text in ("one", "two", "three")]
     assert export_translations(Session(model, name="x"), runs, tmp_path / "page.html") == 2
 

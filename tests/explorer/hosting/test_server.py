@@ -18,11 +18,9 @@ from starlette.testclient import TestClient
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.hosting import server as module
-from clearhead.explorer.hosting.server import BODY_LIMIT, HEADERS, MAX_WAITING, Desk, application
-from clearhead.explorer.hosting.serving import serving
+from clearhead.explorer.hosting.server import BODY_LIMIT, HEADERS, MAX_WAITING, Desk, application, serving
 from clearhead.web import listen
-from clearhead.web.browser import open_browser
-from clearhead.web.page import Server
+from clearhead.web.page import Server, open_browser
 
 TOKEN = "right-token"
 ADDRESS = "http://127.0.0.1:8000"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
-from clearhead.explorer.recording.codecs import to_half, to_pixels
+from clearhead.explorer.recording.recording import to_half, to_pixels
 from tests.explorer.asking import from_pixels
 
 

@@ -30,7 +30,7 @@ export function glance(pass: Pass): Map<string, Tensor> {
   return tensors;
 }
 
-/** round(255 x / max of its row), and the maxima: clearhead/explorer/recording/codecs.py. */
+/** round(255 x / max of its row), and the maxima: clearhead/explorer/recording/recording.py. */
 function toPixels({ shape, data }: Floats): { pixels: Tensor; max: Tensor } {
   const n = shape.at(-1) ?? 1, pixels = new Uint8Array(data.length), max = new Float32Array(data.length / n);
   for (let row = 0; row < max.length; row++) {

@@ -5,7 +5,7 @@ import { t } from "../../i18n/index.svelte";
 import { readReply } from "../reply";
 import type { FileDocument } from "./document";
 
-/** The first of 2^15 characters that stand for 15 bits each: clearhead/explorer/export/text.py. */
+/** The first of 2^15 characters that stand for 15 bits each: clearhead/explorer/export/page.py. */
 const FIRST = 0x100, BYTES = 15;
 const FORMAT = "clearhead-export/1";
 

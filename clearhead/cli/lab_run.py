@@ -166,7 +166,7 @@ def walk_command(name: str | None, *, export: Path | None, port: int, browser: b
     Of a chain that is no network it prints why, and what shows it.
     """
     from clearhead.cli.look.explore import serve
-    from clearhead.explorer.answering.requests import RunRequest
+    from clearhead.explorer.answering.questions import RunRequest
     from clearhead.explorer.export.page import fragment, html_of
     from clearhead.explorer.session import Session
     from clearhead.explorer.static_files import check_built

@@ -1,25 +1,26 @@
-"""Answers which texts of a data set excite a head, a unit or a direction most, a while at a time."""
+"""Answers about a data set: the texts that excite a part most, and how two models differ on it."""
 
 import itertools
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from clearhead.api import Model
-from clearhead.capture import Example, Examples, drawn
+from clearhead.capture import Difference, Example, Examples, difference, drawn
+from clearhead.capture.difference import over_texts
 from clearhead.capture.texts import Text
 from clearhead.data.sources import rows_of
 from clearhead.data.tables import read_rows
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.replies import Reply
-from clearhead.explorer.answering.requests import AddressText, Asked, RunRequest, SmallCount
+from clearhead.explorer.answering.questions import COMPARED, AddressText, Asked, Reply, RunRequest, SmallCount, Step
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.progress import pieces
 from clearhead.recipe.data import Languages, ParallelFiles, Source, Table, TextFiles
@@ -170,3 +171,48 @@ def _texts(source: Source, columns: list[str | int]) -> Iterator[Text]:
     else:
         rows = rows_of(source)
     return (row if len(row) > 1 else row[0] for row in rows)
+
+
+SHOWN = 20
+"""Tensors, heads, neurons and texts of a reply, at the most."""
+LONGEST_READ = 128
+"""Tokens of each text that are read."""
+
+
+class DifferenceQuestion(Asked):
+    """Asks what changed from one model to another: with texts, also in heads, neurons and answers."""
+
+    step: Step | None = None
+    """The checkpoint of the first; None: the model that was opened."""
+    other: Step = COMPARED
+    """The checkpoint of the second."""
+    texts: Annotated[int, Field(ge=0, le=500)] = 0
+
+
+class Kept(LRUCache[Difference]):
+    """The differences that were found."""
+
+
+def differs(opened: Opened) -> bool:
+    """Whether there is a second model."""
+    return opened.compared is not None or len(opened.passes.moments.steps()) > 1
+
+
+def compare(opened: Opened, question: DifferenceQuestion) -> Reply:
+    """The largest changes."""
+    first, second = _models(opened, question)
+    kept = opened.kept(Kept, lambda: Kept(8))
+    plain = question.model_copy(update={"texts": 0})
+    found = kept.get(plain.model_dump_json(), lambda: difference(first, second))
+    texts = opened.kept(DataSet, lambda: DataSet(opened)).texts()[0] if question.texts and has_data(opened) else []
+    if texts:
+        some = [text for _, text in drawn(texts, question.texts)]
+        found = kept.get(
+            question.model_dump_json(), lambda: over_texts(found, first, second, some, length=LONGEST_READ, top=SHOWN)
+        )
+    shown = asdict(found)
+    return Reply({**shown, "tensors": shown["tensors"][:SHOWN], "differing": len(found.tensors)})
+
+
+def _models(opened: Opened, question: DifferenceQuestion) -> tuple[Model, Model]:
+    return opened.passes.checkpoint(question.step), opened.passes.checkpoint(question.other)

@@ -1,18 +1,80 @@
-"""The engine's prompts, its news about texts, and the texts that it writes."""
+"""Prompts and the texts that are being written: their requests, edits, scores and updates."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.analysis.steering import Direction
+from clearhead.errors import UserError
 from clearhead.generation import History, Sampler
+from clearhead.generation.sampling import draw, uniform
 from clearhead.generation.speculation import Speculation
+from clearhead.model import Tokens, Transformer
+from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.serve.edits import Steering
 from clearhead.serve.worker import Ticket
 from clearhead.text.detokenizer import Detokenizer
+from clearhead.trace import Edit, edited
+
+
+@dataclass(frozen=True, eq=False)
+class Steering:
+    """A direction with a strength, which a request asks for."""
+
+    direction: Direction
+    strength: float
+
+
+@contextmanager
+def steered(network: Transformer, rows: Sequence[Sequence[Steering]], tokens: Tokens) -> Iterator[None]:
+    """Adds to each row of a batch its own directions while the block runs. A row without any keeps its bits."""
+    addresses = {one.direction.at for row in rows for one in row}
+    if not addresses:
+        yield
+        return
+    edits: dict[str, Edit] = {at: _added(at, rows, tokens) for at in addresses}
+    with edited(network, edits):
+        yield
+
+
+def _added(at: str, rows: Sequence[Sequence[Steering]], tokens: Tokens) -> Callable[[Tensor], Tensor]:
+    """The edit of the value at an address: b t d, or m d where the batch is packed."""
+    own = {
+        i: torch.stack([one.direction.vector * one.strength for one in found]).sum(0)
+        for i, row in enumerate(rows)
+        if (found := [one for one in row if one.direction.at == at])
+    }
+    index, changes = torch.tensor([*own]), torch.stack([*own.values()])
+
+    def edit(value: Tensor) -> Tensor:
+        added = changes.to(value)
+        if value.ndim == 3:
+            value[index] += added[:, None]
+            return value
+        assert tokens.rows is not None
+        row = F.pad(tokens.rows // tokens.grid[1], (0, len(value) - len(tokens.rows)), value=-1)
+        for i, change in zip(own, added, strict=True):
+            value[row == i] += change
+        return value
+
+    return edit
+
+
+def check(network: Transformer, direction: Direction, name: str) -> None:
+    """Raises UserError, which begins with `name`, unless the direction fits a value that serving can edit."""
+    assert network.decoder is not None
+    tokens = Tokens(torch.zeros(1, 1, dtype=torch.long, device=network.decoder.device))
+    try:
+        with Evaluating(network), torch.inference_mode(), edited(network, direction.edit()):
+            network.decoder(tokens)
+    except UserError as error:
+        raise UserError(f"{name}: expected a direction that fits the model; {error}") from None
+
 
 FinishReason = Literal["stop", "length"]
 
@@ -138,3 +200,47 @@ def _controls(config: GenerationConfig) -> bool:
         or config.forced_first_id is not None
         or config.forced_last_id is not None
     )
+
+
+Scored = tuple[float | None, list[tuple[int, float]]]
+"""A token's log-probability and the likeliest tokens in its place, if a request asks for them."""
+
+
+def choose(logits: Tensor, rows: Sequence[Writing]) -> list[int | None]:
+    """n v -> each row's next token, independent of the other rows; None for a row whose logits are not finite."""
+    scores = logits.float()
+    if any(row.is_controlled for row in rows):
+        each = zip(rows, scores.split(1), strict=True)
+        scores = torch.cat(
+            [row.sampler.control(own, row.history(own.device)) if row.is_controlled else own for row, own in each]
+        )
+    best, tokens = scores.max(-1)
+    groups: dict[tuple[float | int | None, ...], list[int]] = {}
+    for i, row in enumerate(rows):
+        config = row.prompt.config
+        if row.ahead is not None and row.ahead.proposal is not None:
+            tokens[i] = row.sampler.settle(scores[i : i + 1], row.name, len(row.written), *row.ahead.proposal)[0]
+        elif config.temperature > 0:
+            groups.setdefault((config.temperature, config.top_k, config.top_p, config.min_p), []).append(i)
+    for alike in groups.values():
+        index = torch.tensor(alike, device=scores.device)
+        tokens[index] = _sampled(scores if len(alike) == len(rows) else scores[index], [rows[i] for i in alike])
+    finite = best.isfinite().tolist()
+    return [token if good else None for token, good in zip(tokens.tolist(), finite, strict=True)]
+
+
+def _sampled(scores: Tensor, rows: Sequence[Writing]) -> Tensor:
+    """n v -> n, for rows with the same top-k, top-p and min-p."""
+    chances = [uniform(row.prompt.config.seed, "sample", *row.name, len(row.written)) for row in rows]
+    probabilities = Sampler(rows[0].prompt.config).narrow(scores).softmax(-1)
+    wide = torch.float32 if scores.device.type == "mps" else torch.float64
+    return draw(probabilities, torch.tensor(chances, dtype=wide, device=scores.device))
+
+
+def scored(logits: Tensor, tokens: Sequence[int], n_likeliest: int) -> list[Scored]:
+    """n v and the token chosen in each row -> its log-probability and the likeliest tokens."""
+    log_probs = logits.float().log_softmax(-1)
+    chosen = log_probs.gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
+    values, ids = log_probs.topk(min(n_likeliest, logits.shape[-1]))
+    pairs = [list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), values.tolist(), strict=True)]
+    return list(zip(chosen, pairs, strict=True))
