@@ -234,7 +234,7 @@ def test_nothing_else_switches_modes():
         "api/loading.py": 2,
         "api/towers.py": 2,
         "api/variants.py": 1,
-        "cli/judge/check.py": 1,  # the reference's model
+        "cli/judge/reference.py": 1,  # the reference's model
         "demo/__init__.py": 1,
         "lab/examples/words.py": 2,
         "lab/learning.py": 2,  # networks that the lab trains for itself

@@ -1,7 +1,11 @@
 """The message and the exit code of a failed command. Imports no torch."""
 
+import os
+import sys
+
 from cyclopts import CycloptsError
 
+from clearhead.cli.options import tell
 from clearhead.errors import OutOfMemory, UserError, is_memory
 
 
@@ -31,3 +35,17 @@ def explained(error: BaseException) -> tuple[str, int] | None:
             return str(UserError(f"{place}: {error.strerror or error}; check the path, its permissions and space")), 2
         case _:
             return None
+
+
+def leave_unless(has_ended: bool) -> None:
+    """Ends the process at once if a thread still computes, with the message and exit code of the signal.
+
+    For a `finally`. Python's own end would wait for such a thread, or crash under it.
+    """
+    reason = sys.exception()
+    failure = None if reason is None else explained(reason)
+    if failure is not None and not has_ended:
+        message, code = failure
+        tell(message)
+        sys.stdout.flush()
+        os._exit(code)

@@ -140,7 +140,7 @@ def test_a_question_that_there_is_none_of(folder: Path, monkeypatch: pytest.Monk
 def test_a_port_of_ones_choice(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     with listen() as held:
         port = held.getsockname()[1]
-        monkeypatch.setattr(explore, "load", lambda *_, **__: pytest.fail("too late"))
+        monkeypatch.setattr("clearhead.api.load", lambda *_, **__: pytest.fail("too late"))
         assert run(monkeypatch, lambda _: None, folder, "--port", port) == 2
         error = f"error: port: expected a free one, got {port}, which is taken; try another, or leave it out\n"
         assert capsys.readouterr() == ("", error)
@@ -162,7 +162,7 @@ def test_a_page_that_was_not_built_is_told_first(monkeypatch: pytest.MonkeyPatch
     def missing() -> None:
         raise UserError("explorer.js: expected the built page; build it")
 
-    monkeypatch.setattr(explore, "check_built", missing)
+    monkeypatch.setattr("clearhead.explorer.static_files.check_built", missing)
     assert run(monkeypatch, lambda _: None, "./nowhere") == 2
     assert capsys.readouterr().err == "error: explorer.js: expected the built page; build it\n"
 

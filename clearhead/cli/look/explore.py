@@ -86,7 +86,7 @@ def explore(
 
 def serve(make: "Callable[[], Session]", *, port: int, browser: bool, fragment: str = "") -> None:
     """Serves a session until Ctrl-C, and prints its address. `make` is called once the port is free."""
-    from clearhead.cli.ending import leave_unless
+    from clearhead.cli.failures import leave_unless
     from clearhead.explorer.hosting.server import serving
     from clearhead.machine.device import keep_freed_memory
     from clearhead.web import listen

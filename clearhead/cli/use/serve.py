@@ -61,7 +61,7 @@ def serve(
         dtype: Type to compute in (default: that of the weights).
     """
     from clearhead.api import load
-    from clearhead.cli.ending import leave_unless
+    from clearhead.cli.failures import leave_unless
     from clearhead.cli.look.steering import named_directions
     from clearhead.cli.use.translate import load_draft
     from clearhead.machine.device import keep_freed_memory
