@@ -30,10 +30,10 @@ from clearhead.api.circuits import circuits_of
 from clearhead.api.features import features_named
 from clearhead.checkpoints.families import preset
 from clearhead.explorer.recording.tokens import read
-from clearhead.lab.experiments import induction
-from clearhead.lab.learning import decoder, learn
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
+from clearhead_lab.experiments import induction
+from clearhead_lab.learning import decoder, learn
 
 app = App(name="python -m benchmarks.circuits", help="Circuits: fidelity, time and faithfulness.")
 T = TypeVar("T")

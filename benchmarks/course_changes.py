@@ -19,10 +19,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.entry import run_command
-from course import glossary, site, values, written
-from course.models import ready
-from course.page import Part, names, parts
-from course.running import Runner, inside
+from clearhead_lab.course import glossary, site, values, written
+from clearhead_lab.course.models import ready
+from clearhead_lab.course.page import Part, names, parts
+from clearhead_lab.course.running import Runner, inside
 
 KINDS = {
     "digit": re.compile(r"\d"),

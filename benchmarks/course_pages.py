@@ -16,8 +16,8 @@ from cyclopts import App, Parameter
 
 from benchmarks.entry import run_command
 from clearhead.errors import UserError
-from course.page import names
-from course.site import WORK
+from clearhead_lab.course.page import names
+from clearhead_lab.course.site import WORK
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, CDPSession, Request
@@ -142,7 +142,7 @@ def _busy(session: "CDPSession") -> float:
 def main(
     *chapters: str, rounds: int = 1, json_lines: Annotated[bool, Parameter(name="--json", negative="")] = False
 ) -> None:
-    """Open every chapter over HTTP in a new profile; run `python -m course build` before.
+    """Open every chapter over HTTP in a new profile; run `python -m clearhead_lab.course build` before.
 
     Args:
         chapters: Names of chapters (default: all).
@@ -153,7 +153,7 @@ def main(
 
     site = WORK / "site"
     if not (site / "index.html").is_file():
-        raise UserError(f"{site}: expected the course's site, found none; run `python -m course build`")
+        raise UserError(f"{site}: expected the course's site, found none; run `python -m clearhead_lab.course build`")
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as playwright, served(site) as server:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])

@@ -6,10 +6,26 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A value that is refused, in parts: `field: expected X, got Y; remedy`."""
+
+    field: str
+    """Where the value stands: `file[:line][:field]`, an option or a parameter."""
+    expected: str
+    got: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        got = f", got {self.got}" if self.got else ""
+        return f"{self.field}: expected {self.expected}{got}{self.remedy and f'; {self.remedy}'}"
 
 
 class UserError(ValueError):
-    """A user's mistake in one line: `file[:line][:field]: expected X, got Y; try Z`.
+    """A user's mistake in one line: a `Refusal`, or another sentence.
 
     The command line prints it without a traceback and exits with `exit_code`. A message may quote text from elsewhere,
     and always is one line of printable characters.
@@ -17,8 +33,15 @@ class UserError(ValueError):
 
     exit_code = 2
 
-    def __init__(self, message: str) -> None:
-        super().__init__("".join(c if c.isprintable() else " " if c.isspace() else "?" for c in message))
+    def __init__(self, message: str | Refusal) -> None:
+        self.refusal = message if isinstance(message, Refusal) else None
+        """The parts of the message, for code that reads them."""
+        super().__init__("".join(c if c.isprintable() else " " if c.isspace() else "?" for c in str(message)))
+
+
+def refuse(field: object, expected: str, got: object = "", remedy: str = "") -> UserError:
+    """The error to raise for a refused value."""
+    return UserError(Refusal(str(field), expected, str(got), remedy))
 
 
 class OutOfMemory(UserError):

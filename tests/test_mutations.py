@@ -17,7 +17,7 @@ def test_each_changes_a_line_that_is_there(defect: Defect) -> None:
     if not defect.is_of_page:
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
     assert defect.tests
-    assert all((ROOT / "tests" / name).exists() for name in defect.tests)
+    assert all((ROOT / name).exists() for name in defect.test_paths)
 
 
 def test_there_are_a_hundred_everywhere() -> None:

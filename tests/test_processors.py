@@ -11,7 +11,7 @@ import torch
 from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
-ROUNDED = ("model/fast/test_int8.py", "test_int8.py", "model/fast/test_int4.py", "model/test_table.py")
+ROUNDED = ("model/fast/test_int8.py", "api/test_int8.py", "model/fast/test_int4.py", "model/test_table.py")
 PRODUCTS = (
     *(*ROUNDED, "generation/test_screening_bounds.py"),
     *("model/fast/test_packing.py", "training/test_probe.py", "machine/test_precision.py"),

@@ -82,7 +82,7 @@ def timed(run: Callable[[], T]) -> tuple[Timed, T]:
 
 
 class Ours(Contestant):
-    """As `clearhead train lm --text FILE` makes one and reads with it, also by tiktoken's core."""
+    """As `clearhead train lm --text FILE` makes one and reads with it."""
 
     def train(self) -> None:
         from clearhead.data.sources import read_texts

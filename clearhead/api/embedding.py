@@ -19,7 +19,7 @@ from clearhead.model.mode import Evaluating
 from clearhead.model.sentences import vectors
 from clearhead.model.transformer import Stack
 from clearhead.text import formats
-from clearhead.text.formats.apart import bounded
+from clearhead.text.formats.bounds import bounded
 from clearhead.text.tokenizers import Tokenizer
 
 AT_ONCE = 64

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.api.reader import Input, Reader
 from clearhead.brief import brief
 from clearhead.config import ClassificationHead, ModelConfig
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 from clearhead.model import Tokens
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
@@ -141,7 +141,7 @@ def head_of(model: Predictor) -> ClassificationHead:
     """The model's classification head. Raises UserError for any other."""
     head = model.config.head
     if not isinstance(head, ClassificationHead):
-        raise UserError(f"classify: expected a classification head, got {head.kind}; try load(…, head=…)")
+        raise refuse("classify", "a classification head", head.kind, "try load(…, head=…)")
     return head
 
 
@@ -182,9 +182,9 @@ class ZeroShot:
         labels, is_list = self.labels, not isinstance(self.labels, str)
         if not labels or not is_list or not all(label.strip() for label in labels) or len({*labels}) < len(labels):
             got = brief([*labels] if is_list else labels)
-            raise UserError(f"labels: expected a list of different labels, got {got}; try ['sport', 'politics']")
+            raise refuse("labels", "a list of different labels", got, "try ['sport', 'politics']")
         if self.template is not None and "{}" not in self.template:
-            raise UserError(f"template: expected {{}} in place of the label, got {self.template!r}; try {TEMPLATE!r}")
+            raise refuse("template", "{} in place of the label", repr(self.template), f"try {TEMPLATE!r}")
 
 
 def entailed(model: Predictor, texts: Sequence[Input], asked: ZeroShot) -> Rows:
@@ -217,10 +217,8 @@ def _relations(head: ClassificationHead) -> tuple[int, int]:
     names = [name.lower() for name in names_in(head)]
     entailment = next((i for i, name in enumerate(names) if name.startswith("entail")), None)
     if entailment is None or len(names) < 2:
-        raise UserError(
-            f"labels: expected a model with a label entailment, got one with {', '.join(names_in(head))};"
-            " try a model of natural language inference, or leave them out"
-        )
+        remedy = "try a model of natural language inference, or leave them out"
+        raise refuse("labels", "a model with a label entailment", f"one with {', '.join(names_in(head))}", remedy)
     opposite = next((i for i, name in enumerate(names) if name.startswith(("contra", "not_entail"))), None)
     return entailment, opposite if opposite is not None else (len(names) - 1 if entailment == 0 else 0)
 

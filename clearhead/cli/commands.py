@@ -61,7 +61,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Learn": {
         "demo": "clearhead.cli.learn:demo",
-        "lab": "clearhead.cli.lab:lab",
+        "lab": "clearhead.cli.learn:lab",
     },
 }
 """`module:function` of each command of this package, by group of the help and by name."""

@@ -66,7 +66,7 @@ def _around(*, opens_alone: bool, explains: bool) -> Iterator[None]:
     """Models open without their tokenizers; how the texts were computed is told in the end."""
     with ExitStack() as blocks:
         if opens_alone:
-            from clearhead.api.tokenizing import without_tokenizers
+            from clearhead.api.loading import without_tokenizers
 
             blocks.enter_context(without_tokenizers())
         if explains:

@@ -16,12 +16,11 @@ from clearhead.errors import UserError
 from clearhead.recipe.contract import LONGEST
 from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.text import formats
-from clearhead.text.formats.apart import bounded
+from clearhead.text.formats.bounds import bounded
 from clearhead.text.formats.byte_pairs import readable, word_around
 from clearhead.text.formats.checked import guarded, json_object
 from clearhead.text.formats.sentence_pieces import Pieces, Sides
 from clearhead.text.formats.special import CONFIG_FILE, cleaned, cleans, content_of
-from clearhead.text.quick_bytes import QuickBytes
 from clearhead.text.schemes import BOS, EOS, PAD, SPACE, UNK, fit, quiet
 
 Role = Literal["pad", "unk", "bos", "eos", "mask"]
@@ -68,8 +67,6 @@ class Tokenizer:
         for part in (library, sides.source.segmenter, sides.target.segmenter) if sides else (library,):
             part.encode_special_tokens = splits
         self.library = library = bounded(library)
-        self.quick = QuickBytes(library)
-        """Makes the ids of many texts quicker where it can, and says where not."""
         self._sides, self._is_kept = sides, is_kept
         self._beside = dict(beside or {})
         self.settings = dict(settings)
@@ -222,10 +219,8 @@ class Tokenizer:
             first, last = [self.need("bos")] if bos else [], [side.last] if eos or marks else []
             return [first + pieces.ids + last for pieces in guarded(lambda: side.encode(texts), TEXT)]
         first, last = [self.need("bos")] if bos else [], [self.need("eos")] if eos else []
-        found = (None if marks else self.quick.encode(texts)) or [None] * len(texts)
-        rest = [text for text, ids in zip(texts, found, strict=True) if ids is None]
-        encodings = guarded(lambda: iter(self.library.encode_batch_fast(rest, add_special_tokens=marks)), TEXT)
-        return [first + (next(encodings).ids if ids is None else ids) + last for ids in found]
+        encodings = guarded(lambda: self.library.encode_batch_fast(list(texts), add_special_tokens=marks), TEXT)
+        return [first + encoding.ids + last for encoding in encodings]
 
     def encode_pair(self, first: str, second: str, *, limit: int | None = None) -> tuple[list[int], list[int]]:
         """The ids of two texts in the tokenizer's template, at most `limit`, and which text each id belongs to: 0 up to

@@ -1,4 +1,4 @@
-"""The package's source as syntax trees, for the architecture tests."""
+"""The source of both packages as syntax trees, for the architecture tests."""
 
 import ast
 from dataclasses import dataclass
@@ -6,7 +6,9 @@ from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = "clearhead"
+PACKAGE, LAB = "clearhead", "clearhead_lab"
+FOLDERS = {PACKAGE: ROOT, LAB: ROOT / "lab"}
+"""Where each distribution's package lies."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Source:
-    """One module of the package."""
+    """One module of a package."""
 
     path: Path
 
@@ -33,7 +35,8 @@ class Source:
     @property
     def module(self) -> str:
         """The dotted name: `clearhead.model.attention`; a package's own name for its `__init__.py`."""
-        parts = self.path.relative_to(ROOT).with_suffix("").parts
+        root = next(folder for name, folder in FOLDERS.items() if self.path.is_relative_to(folder / name))
+        parts = self.path.relative_to(root).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @property
@@ -58,14 +61,16 @@ class Source:
 
 
 def part(module: str) -> str:
-    """`clearhead.model.block` -> `model`."""
+    """`clearhead.model.block` -> `model`; the whole lab is one part."""
+    if module.partition(".")[0] == LAB:
+        return "lab"
     return module.partition(".")[2].partition(".")[0]
 
 
 @cache
 def sources() -> list[Source]:
     """Every module, parsed once for all tests of a process."""
-    return [Source(path) for path in sorted((ROOT / PACKAGE).rglob("*.py"))]
+    return [Source(path) for name, folder in FOLDERS.items() for path in sorted((folder / name).rglob("*.py"))]
 
 
 def _collect(node: ast.AST, found: list[Import], *, function: str | None, for_types_only: bool) -> None:

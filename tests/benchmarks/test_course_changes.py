@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.course_changes import Change, unnoticed
-from course import site, values
-from course.running import run
+from clearhead_lab.course import site, values
+from clearhead_lab.course.running import run
 
 PAGE = """# A title
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from course.commands import SHELLS, lines
+from clearhead_lab.course.commands import SHELLS, lines
 from tests.conftest import ROOT
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CHAPTERS = sorted((ROOT / "course" / "pages").glob("*.md"))
+CHAPTERS = sorted((ROOT / "lab" / "clearhead_lab" / "course" / "pages").glob("*.md"))
 HISTORY = ROOT / "docs" / "log"
 """What was said and done once: it is not mended when the commands change."""
 GUIDES = [path for path in DOCUMENTS if path.parent != HISTORY and path.name != "CONTRIBUTING.md"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from clearhead.cli import main
 from clearhead.cli.train.recipes import recipe_of
-from course.commands import SHELLS, lines
+from clearhead_lab.course.commands import SHELLS, lines
 from tests import processes
 from tests.docs import stand_ins
 from tests.docs.blocks import FENCE, Block, blocks

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from course.commands import complaint
+from clearhead_lab.course.commands import complaint
 from tests.docs.blocks import CHAPTERS, DOCUMENTS, HISTORY, commands, name
 
 PAGES = [path for path in (*DOCUMENTS, *CHAPTERS) if path.parent != HISTORY]
@@ -35,10 +35,10 @@ def test_the_commands_are_found() -> None:
         ("clearhead evaluate RUN --int9", "--int9"),
         ("clearhead evaluate", "RUN|MODEL|requires an argument"),
         ("clearhead lab run order-blindness --seeds many", "many"),
-        ("python -m course check attention", None),
-        ("python -m course chek attention", "chek"),
+        ("python -m clearhead_lab.course check attention", None),
+        ("python -m clearhead_lab.course chek attention", "chek"),
         ("python -m benchmarks.course_changes --n 500", None),
-        ("python +m course check attention", "expected python -m MODULE"),
+        ("python +m clearhead_lab.course check attention", "expected python -m MODULE"),
         ("python -m benchmarks.curse_changes", "no module benchmarks.curse_changes"),
         ("torchrun --nproc-per-node 8 -m clearhead train lm --txet a.txt", "no such option"),
         ("cd x && clearhead plan gpt2 --gpu h300 > plan.txt", "h300"),

@@ -9,11 +9,11 @@ from clearhead.data.corruption import extended_for
 from clearhead.recipe.corruption import Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer
+from tests.api.test_spelling import labelled
 from tests.docs.blocks import GUIDES, name
 from tests.docs.running import TABLES, Folder, items, skipped
 from tests.small_models import TEXTS, model_of, towers
 from tests.test_pipelines_page import MAKERS as PIPELINES
-from tests.test_spelling import labelled
 
 MAKERS = {**PIPELINES, "spans": lambda: model_of("demo", extended_for(Spans(), Tokenizer.train(TEXTS, Words())))}
 ELSEWHERE = {"docs/moving-from-pipelines.md": "tests/test_pipelines_page.py"}

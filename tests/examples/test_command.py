@@ -14,7 +14,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sample, a command that cannot be loaded and an App."""
     folder = install("command", tmp_path_factory.mktemp("site"))
     (folder / "other.py").write_text(
-        "from cyclopts import App\nlab = App(name='lab', help='Claims.', group='Learn')\nlab.command(print, name='hello')"
+        "from cyclopts import App\nlab = App(name='lab', help='Claims.', group='Learn')\nlab.command(print, name='say')"
     )
     about = folder / "other-1.dist-info"
     about.mkdir()
@@ -48,7 +48,7 @@ def test_broken_command_is_one_line_and_stops_no_other(site: Path) -> None:
     code, said = run("-m", "clearhead", "broken", path=site)
     assert (code, said.count("\n")) == (2, 1)
     assert said.startswith("error: clearhead.commands: expected broken at nowhere:x, got No module named 'nowhere'")
-    assert run("-m", "clearhead", "lab", "hello", path=site) == (0, "\n")
+    assert run("-m", "clearhead", "lab", "say", path=site) == (0, "\n")
     assert run("-m", "clearhead", "summary", "gpt2", path=site)[0] == 0
 
 

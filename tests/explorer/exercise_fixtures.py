@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from clearhead.lab.exercises.pages import parts_by_name
-from clearhead.lab.exercises.sets import SETS
-from tests.lab.learners import learners, slipped, undecided
+from clearhead_lab.exercises.pages import parts_by_name
+from clearhead_lab.exercises.sets import SETS
+from lab.tests.exercises.learners import learners, slipped, undecided
 
 UNDECIDED = 20
 """One of so many learners makes the edits of two ways: the page must judge it as Python does."""

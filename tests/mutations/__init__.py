@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-PRODUCT, PAGE = "clearhead", "ui/"
+PRODUCT, PAGE, LAB = "clearhead", "ui/", "lab/"
 LIST = Path(__file__).with_name("defects.toml")
 
 
@@ -14,21 +14,26 @@ class Defect:
 
     name: str
     file: str
-    """Below clearhead/, or of the page, which begins with ui/."""
+    """Below clearhead/, or of the page or the lab, which begin with ui/ and lab/."""
     before: str
     """A text that stands once in the file."""
     after: str
     tests: tuple[str, ...]
-    """Below tests/: those of the file and its area."""
+    """Below tests/, or lab/tests/...: those of the file and its area."""
 
     def path(self, root: Path) -> Path:
         """The file in the tree that begins at `root`."""
-        return root / self.file if self.is_of_page else root / PRODUCT / self.file
+        return root / ("" if self.file.startswith((PAGE, LAB)) else PRODUCT) / self.file
 
     @property
     def is_of_page(self) -> bool:
         """Whether its language is TypeScript."""
         return self.file.startswith(PAGE)
+
+    @property
+    def test_paths(self) -> list[str]:
+        """Those of `tests`, from the root of the tree."""
+        return [name if name.startswith(LAB) else f"tests/{name}" for name in self.tests]
 
     def applied(self, source: str) -> str:
         """The source with the defect. Raises ValueError unless `before` stands in it once."""

@@ -53,7 +53,7 @@ def copied(root: Path) -> Path:
 def told(number: int, defect: Defect, root: Path, *, whole: bool) -> bool:
     """Whether a test finds the defect; prints a line about it."""
     began = time.monotonic()
-    caught = caught_by(defect, root, [f"tests/{name}" for name in defect.tests])
+    caught = caught_by(defect, root, defect.test_paths)
     if caught is None and whole:
         caught = caught_by(defect, root, [])
     print(
@@ -89,14 +89,14 @@ def first_failure(root: Path, tests: Sequence[str]) -> str | None:
     done = processes.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-rfE", "--tb=no", *LISTS, *tests],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root), "CLEARHEAD_SHARED_DATA": shared},
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'lab'}", "CLEARHEAD_SHARED_DATA": shared},
         capture_output=True,
         text=True,
         timeout=LIMIT,
     )
     if done.returncode == 0:
         return None
-    named = re.search(r"^(?:FAILED|ERROR) (tests/\S+?(?:\[.*?\])?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    named = re.search(r"^(?:FAILED|ERROR) ((?:lab/)?tests/\S+?(?:\[.*?\])?)(?: - .*)?$", done.stdout, re.MULTILINE)
     if named is None:
         raise RuntimeError(f"pytest ended with {done.returncode} and names no test\n{done.stdout}{done.stderr}")
     return named[1]

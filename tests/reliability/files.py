@@ -31,9 +31,9 @@ from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import ByteBPE, Words
 from clearhead.text.tokenizers import Tokenizer
 from tests import processes
+from tests.api.test_load_fuzz import anything, changed, fuzz_indexes, fuzz_weights, with_bytes, with_header
 from tests.hostile import FIRST, config_outcome, document_of, make, put, watched
 from tests.reliability import Counted
-from tests.test_load_fuzz import anything, changed, fuzz_indexes, fuzz_weights, with_bytes, with_header
 
 ROOT = Path(__file__).resolve().parents[2]
 N = 10_000

@@ -22,9 +22,9 @@ from clearhead.tasks.question_answering import with_pairs
 from clearhead.tasks.registry import TASKS, find
 from clearhead.text.special_tokens import with_mask
 from clearhead.text.tokenizers import Tokenizer
+from tests.api.test_modes import CALLS
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of, stack
 from tests.reliability import Counted
-from tests.test_modes import CALLS
 
 DROPPING = {"dropout": 0.4}
 WORDS = ("one two three four five two", "two two", "five", "three one four one five", "eins zwei", "four three two one")

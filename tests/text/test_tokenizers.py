@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
-from clearhead.text.formats import apart
+from clearhead.text import worker
+from clearhead.text.formats import bounds
 from clearhead.text.merges import BytePairModel, Merge
 from clearhead.text.schemes import LONGEST_WORD
 from clearhead.text.tokenizers import Tokenizer
@@ -260,7 +261,7 @@ def test_a_panic_of_the_library_is_one_line_and_shows_nothing_else(
     "rules", [replaced({"Regex": "."}, "a" * 1000, 3), replaced({"String": "a"}, "aa", 40)], ids=["regex", "doublings"]
 )
 def test_rules_that_multiply_a_text_end_no_process(rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "MEMORY", 1 << 28)
+    monkeypatch.setattr(worker, "MEMORY", 1 << 28)
     document = json.loads(Tokenizer.train(["a a"], Words()).to_files()["tokenizer.json"])
     tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps({**document, **rules}).encode()}, where="t")
     for _ in range(2):
@@ -273,7 +274,7 @@ def test_rules_that_multiply_a_text_end_no_process(rules: dict[str, Any], monkey
 
 
 def test_a_text_that_takes_all_its_time_does_not_hold_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(worker, "SECONDS", 1)
     rules = replaced({"Regex": " +$"}, "", 1)
     document = {**json.loads(Tokenizer.train(["a a"], Words()).to_files()["tokenizer.json"]), **rules}
     tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps(document).encode()}, where="t")
@@ -310,7 +311,7 @@ def test_what_works_apart_gives_what_the_library_gives() -> None:
     rules = split(r"▁?[a-z]+(?= ?)|x*y|[\s\S]")
     document = {**json.loads(files["tokenizer.json"]), **rules}
     tokenizer = Tokenizer.from_files({"tokenizer.json": json.dumps(document).encode()}, where="t")
-    assert isinstance(tokenizer.library, apart.TokenizerApart)
+    assert isinstance(tokenizer.library, bounds.TokenizerApart)
     text, library = "the dog sees", tokenizer.library.library
     expected = library.encode(text)
     found = tokenizer.library.encode(text)

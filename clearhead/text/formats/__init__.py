@@ -14,8 +14,7 @@ import tokenizers
 
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson
-from clearhead.text.formats.apart import check
-from clearhead.text.formats.bounds import unbounded
+from clearhead.text.formats.bounds import check, unbounded
 from clearhead.text.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
 from clearhead.text.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
 from clearhead.text.formats.classes import TokenizerClass, Vocabulary, check_settings, class_of, from_json, from_pieces

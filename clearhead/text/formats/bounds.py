@@ -2,21 +2,23 @@
 
 The library runs a file's rules as they stand: three replacements that follow each other make a terabyte of a line,
 and a regular expression may backtrack for hours. What is not known to be harmless runs in a process of its own
-(`apart.py`).
+(`worker.py`).
 """
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import dropwhile
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import tokenizers
 
+from clearhead.errors import refuse
 from clearhead.text.formats.checked import json_object
 from clearhead.text.schemes import patterns
+from clearhead.text.worker import Exceeded, Failed, Worker
 
 MOST_GROWTH = 100
 """Characters that the rules may make of one: SentencePiece's own make 33, and bytes are two characters each."""
@@ -169,3 +171,82 @@ def _is_searched_once(items: list[tuple[str, str]], later: list[list[tuple[str, 
         if first[1][:1] == "+" and all(times[:1] in _OPTIONAL for _, times in rest[:-1]):
             return True
     return not runs
+
+
+# --- tokenizers whose rules have no known bound ---
+
+
+class Encoding(NamedTuple):
+    """What the library's encoding of a text says."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    type_ids: list[int]
+    word_ids: list[int | None]
+
+
+def bounded(library: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizer itself where its rules are known to be harmless, else one that works apart."""
+    if isinstance(library, TokenizerApart):
+        return library
+    longest = max(map(len, library.get_vocab(with_added_tokens=True)), default=0)
+    if longest <= LONGEST_PIECE and not unbounded(parts_of(library)):
+        return library
+    return cast("tokenizers.Tokenizer", TokenizerApart(library))
+
+
+def check(document: str) -> None:
+    """Raises UserError if a tokenizer.json cannot even be opened within the limits."""
+    _ask(Worker(document), [], "open")
+
+
+class TokenizerApart:
+    """A tokenizer that asks a worker for all that depends on a text, and the library for the rest."""
+
+    def __init__(self, library: tokenizers.Tokenizer) -> None:
+        self.__dict__.update(library=library, worker=Worker(library.to_str()))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["library"], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.library, name, value)
+        if name != "encode_special_tokens":  # A rule, which the worker must know.
+            self.__dict__["worker"] = Worker(self.library.to_str())
+
+    def encode(self, sequence: Any, pair: str | None = None, **options: bool) -> Encoding:
+        """As the library."""
+        texts = [sequence if pair is None else [sequence, pair]]
+        return self.encode_batch(texts, **options)[0]
+
+    def encode_batch(self, texts: Sequence[Any], **options: bool) -> list[Encoding]:
+        """As the library."""
+        found = _ask(self.worker, list(texts), "encode", self.library.encode_special_tokens, options)
+        return [
+            Encoding(ids, tokens, [(start, end) for start, end in offsets], types, words)
+            for ids, tokens, offsets, types, words in found
+        ]
+
+    encode_batch_fast = encode_batch
+
+    def decode(self, ids: Sequence[int], **options: bool) -> str:
+        """As the library."""
+        return self.decode_batch([ids], **options)[0]
+
+    def decode_batch(self, batch: Sequence[Sequence[int]], **options: bool) -> list[str]:
+        """As the library."""
+        return _ask(self.worker, [list(ids) for ids in batch], "decode", options)
+
+
+def _ask(worker: Worker, texts: list[Any], what: str, *options: object) -> Any:
+    """The answer of a worker about texts. Raises UserError beyond its limits, and for the library's errors."""
+    try:
+        return worker.ask(what, *([texts, *options] if what != "open" else []))
+    except Exceeded as error:
+        expected = f"rules that need at most {error.memory >> 20} MB and {error.seconds} s for a text of"
+        raise refuse(
+            "tokenizer", f"{expected} {error.n_characters} characters", "more", "try another tokenizer"
+        ) from None
+    except Failed as error:
+        raise refuse("tokenizer", "rules that can read the text", error, "try another") from None

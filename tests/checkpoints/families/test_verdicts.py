@@ -12,8 +12,8 @@ from clearhead.checkpoints.families import FAMILIES
 from clearhead.checkpoints.families.mechanisms import MECHANISMS, signs
 from clearhead.checkpoints.families.verdicts import BUT_FOR_A_HEAD, DOES_NOT_OPEN, OPENS, verdict
 from clearhead.errors import UserError
+from tests.api.test_load_fuzz import changed
 from tests.checkpoints.families import hub
-from tests.test_load_fuzz import changed
 
 NOWHERE: dict[str, Any] = {"model_type": "nowhere"}
 

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clearhead.lab.exercises.grading import graded
-from clearhead.lab.exercises.pages import html_of
-from clearhead.lab.exercises.sets import SETS
+from clearhead_lab.exercises.grading import graded
+from clearhead_lab.exercises.pages import html_of
+from clearhead_lab.exercises.sets import SETS
 from tests.explorer.browser.test_accessibility import axe
 from tests.explorer.browser.test_live_page import violations
 from tests.explorer.conftest import ChromiumPage

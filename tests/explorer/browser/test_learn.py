@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clearhead.cli.lab_run import walk_command
 from clearhead.explorer.session import Session
-from clearhead.lab.walks import chains
+from clearhead_lab.commands import walk_command
+from clearhead_lab.walks import chains
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment, said

@@ -1,0 +1,220 @@
+"""The four small models of the course, each trained in seconds: `translator`, `writer`, `filler`, `seer`.
+
+They train in float64, so that another processor's rounding does not change a printed digit.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from clearhead import config as c
+from clearhead.api import Model
+from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
+from clearhead.model import Tokens, Transformer
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import Words
+from clearhead.text.special_tokens import with_mask
+from clearhead.text.tokenizers import Tokenizer
+from clearhead_lab.course.corpus import pairs
+
+PAIRS = pairs(1600)
+"""The sentences that the models learn from."""
+_SEEN = frozenset(PAIRS)
+UNSEEN = [pair for pair in pairs(1900) if pair not in _SEEN]
+"""Sentences that no model has seen."""
+IGNORED = -100
+SIDE, PATCH = 16, 4
+KINDS = ("rows", "columns", "checks", "dot")
+Batch = tuple[list[Tokens], Tensor]
+"""What each stack reads, and the right answer at each place; IGNORED where none is asked."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A small model, what it learns from, and how long."""
+
+    config: c.ModelConfig
+    tokenizer: Tokenizer | None
+    batches: Callable[[random.Random, Tokenizer | None], Iterator[Batch]]
+    lr: float
+    steps: int = 300
+
+
+def stack(vocab_size: int, **changes: object) -> c.StackConfig:
+    """Two blocks of two heads, 32 wide."""
+    small = {"input": c.TokenInput(vocab_size=vocab_size), "d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 64}
+    return c.StackConfig.model_validate({**small, **changes})
+
+
+def lesson(name: str) -> Lesson:
+    """How a model is made. Raises KeyError for a name that is none of LESSONS."""
+    return LESSONS[name]()
+
+
+def trained(name: str, *, seed: int = 0, steps: int | None = None) -> Model:
+    """The model, trained from nothing."""
+    made = lesson(name)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = Transformer(made.config)
+            learn(network, made.batches(random.Random(seed), made.tokenizer), lr=made.lr, steps=steps or made.steps)
+    finally:
+        torch.set_default_dtype(before)
+    images = None
+    if made.tokenizer is None:
+        images = ImageProcessor(ImageConfig(size=PixelSize(height=SIDE, width=SIDE)))
+    return Model(network.float().eval(), made.tokenizer, GenerationConfig(max_new_tokens=16), images=images)
+
+
+def learn(network: Transformer, batches: Iterator[Batch], *, lr: float, steps: int) -> list[float]:
+    """Trains by AdamW with a rate that rises and falls. Returns the loss of each step in nats."""
+    optimizer = torch.optim.AdamW(network.parameters(), lr=lr, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps)
+    losses: list[float] = []
+    network.train()
+    for (inputs, wanted), _ in zip(batches, range(steps), strict=False):
+        loss = cross_entropy(network(*inputs).flatten(0, -2), wanted.flatten(), ignore_index=IGNORED)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    network.eval()
+    return losses
+
+
+def ready(folder: Path, names: Sequence[str] = ()) -> Path:
+    """Trains and saves the models that the folder does not have yet. Returns the folder."""
+    for name in names or LESSONS:
+        if not (folder / name).is_dir():
+            trained(name).save(folder / name)
+            if name == "seer":
+                Image.fromarray(picture(2, np.random.default_rng(3))).save(folder / "seer.png")
+    return folder
+
+
+# --- what they learn from -----------------------------------------------------------------------------------------
+
+
+def _rows(rows: Sequence[Sequence[int]], *, fill: int) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+
+
+def _chosen(draw: random.Random, n: int = 48) -> Iterator[list[int]]:
+    while True:
+        yield draw.sample(range(len(PAIRS)), n)
+
+
+def _translations(draw: random.Random, words: Tokenizer | None) -> Iterator[Batch]:
+    """English sentences; for each, the Spanish one a word at a time."""
+    assert words is not None
+    eos, bos, pad = words.need("eos"), words.need("bos"), words.need("pad")
+    sources, targets = (words.encode_batch([pair[i] for pair in PAIRS]) for i in (0, 1))
+    for chosen in _chosen(draw):
+        read = _rows([[*sources[i], eos] for i in chosen], fill=pad)
+        written = _rows([[bos, *targets[i]] for i in chosen], fill=pad)
+        said = _rows([[*targets[i], eos] for i in chosen], fill=IGNORED)
+        yield [Tokens(read, valid=read != pad), Tokens(written, valid=written != pad)], said
+
+
+def _sentences(draw: random.Random, words: Tokenizer | None) -> Iterator[Batch]:
+    """English sentences; at each word, the next."""
+    assert words is not None
+    eos, bos, pad = words.need("eos"), words.need("bos"), words.need("pad")
+    texts = words.encode_batch([source for source, _ in PAIRS])
+    for chosen in _chosen(draw):
+        read = _rows([[bos, *texts[i]] for i in chosen], fill=pad)
+        yield [Tokens(read, valid=read != pad)], _rows([[*texts[i], eos] for i in chosen], fill=IGNORED)
+
+
+def _gaps(draw: random.Random, words: Tokenizer | None) -> Iterator[Batch]:
+    """English sentences with a quarter of their words masked; at each mask, the word."""
+    assert words is not None
+    eos, bos, pad = words.need("eos"), words.need("bos"), words.need("pad")
+    mask = words.need("mask")
+    texts = words.encode_batch([source for source, _ in PAIRS])
+    for chosen in _chosen(draw):
+        whole = _rows([[bos, *texts[i], eos] for i in chosen], fill=pad)
+        hidden = (torch.rand(whole.shape) < 0.25) & (whole != pad) & (whole != bos) & (whole != eos)
+        read = whole.masked_fill(hidden, mask)
+        yield [Tokens(read, valid=whole != pad)], whole.masked_fill(~hidden, IGNORED)
+
+
+def _pictures(draw: random.Random, _: Tokenizer | None) -> Iterator[Batch]:
+    """Pictures of stripes, checks and dots; which it is."""
+    rng = np.random.default_rng(draw.randrange(1000))
+    while True:
+        kinds = rng.integers(4, size=32)
+        pixels = np.stack([picture(int(kind), rng) for kind in kinds]) / 127.5 - 1
+        yield [Tokens(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())], torch.from_numpy(kinds)
+
+
+def picture(kind: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Rows, columns, checks or a dot in two colours, 16 x 16."""
+    y, x = np.mgrid[0:SIDE, 0:SIDE] + rng.integers(4)
+    cy, cx = rng.integers(4, SIDE - 4, size=2)
+    figure = (y // 2 % 2, x // 2 % 2, (x // 4 + y // 4) % 2, np.hypot(y - cy, x - cx) < 4)[kind]
+    ground, ink = rng.integers(0, 90, size=3), rng.integers(160, 256, size=3)
+    return np.where(figure[..., None], ink, ground).astype(np.uint8)
+
+
+# --- the models ---------------------------------------------------------------------------------------------------
+
+
+def _words(sides: Sequence[int]) -> Tokenizer:
+    return Tokenizer.train([pair[i] for pair in PAIRS for i in sides], Words())
+
+
+def _translator() -> Lesson:
+    words = _words((0, 1))
+    both = stack(words.vocab_size)
+    config = c.ModelConfig(encoder=both, decoder=both, share_embeddings=True, init=c.Init(std=0.3))
+    return Lesson(config, words, _translations, lr=0.01)
+
+
+def _writer() -> Lesson:
+    words = _words((0,)).templated("{begin} $A", "{begin} $A $B:1")
+    learned = stack(words.vocab_size, positions=c.Learned(max_length=16), activation="gelu_tanh")
+    return Lesson(c.ModelConfig(decoder=learned, init=c.Init(std=0.1)), words, _sentences, lr=0.02, steps=200)
+
+
+def _filler() -> Lesson:
+    words = with_mask(_words((0,)))
+    reads = c.TokenInput(vocab_size=words.vocab_size, n_types=2, norm=True)
+    learned = c.Learned(max_length=16)
+    both_ways = stack(words.vocab_size, input=reads, norm_place="post", positions=learned, activation="gelu")
+    config = c.ModelConfig(
+        encoder=both_ways,
+        head=c.LanguageHead(transform=True, bias=True),
+        init=c.Init(std=0.15, depth_scaled=False),
+    )
+    return Lesson(config, words, _gaps, lr=0.01)
+
+
+def _seer() -> Lesson:
+    length = (SIDE // PATCH) ** 2 + 1
+    reads = c.PatchInput(image_size=SIDE, patch_size=PATCH)
+    sees = stack(1, input=reads, positions=c.Learned(max_length=length), activation="gelu", d_model=16, d_ff=24)
+    config = c.ModelConfig(
+        encoder=sees,
+        head=c.ClassificationHead(n_labels=len(KINDS), labels=KINDS),
+        init=c.Init(std=0.1, depth_scaled=False),
+    )
+    return Lesson(config, None, _pictures, lr=0.02, steps=200)
+
+
+LESSONS: dict[str, Callable[[], Lesson]] = {
+    "translator": _translator, "writer": _writer, "filler": _filler, "seer": _seer,
+}  # fmt: skip

@@ -1,0 +1,123 @@
+"""The site: the pages that were run, guides, glossary and reference in one folder, and Zensical over it."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from clearhead.errors import UserError
+from clearhead_lab.course import around, beside, figures, glossary, reference, values
+from clearhead_lab.course.models import ready
+from clearhead_lab.course.page import PAGES, names
+from clearhead_lab.course.running import Ran, fixed, run
+from clearhead_lab.examples.records import records
+from clearhead_lab.examples.telling import page as errata_page
+from clearhead_lab.examples.verdicts import judged
+
+ROOT = Path(__file__).resolve().parents[3]
+WORK = ROOT / "build" / "course"
+"""Where models, Markdown and figures lie; mkdocs.yml names `docs` and `site` in it."""
+GUIDES = ("*.md", "*.svg", "*.png")
+
+
+def ran(chosen: Sequence[str] = (), *, models: Path) -> list[Ran]:
+    """The pages of these names, by default all, each run. Raises UserError for a name that no page has."""
+    known = names()
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"course: expected a page, got {name!r}; there are {', '.join(known)}")
+    return [run(name, source(name), models, values.read(name)) for name in chosen or known]
+
+
+def source(name: str) -> str:
+    """The text of a page."""
+    return (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+
+def accept(chosen: Sequence[str], *, models: Path) -> list[str]:
+    """Writes what the blocks print, and the numbers, into the sources. Returns what is still wrong.
+
+    The values of a page without problems become those that later builds compare with.
+    """
+    found: list[str] = []
+    for name in chosen or names():
+        one = run(name, source(name), models)
+        if one.fixes:
+            (PAGES / f"{name}.md").write_text(fixed(source(name), one), encoding="utf-8")
+            one = run(name, source(name), models)
+        if not one.problems:
+            values.write(name, one.values)
+        found += one.problems
+    return found
+
+
+def stage(pages: Sequence[Ran], folder: Path, *, models: Path) -> None:
+    """Writes the Markdown of the whole site, its figures and its styles into a new folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    known = glossary.terms(glossary.SOURCE.read_text(encoding="utf-8"))
+    for one in pages:
+        at = "index.md" if one.name == "index" else f"course/{one.name}.md"
+        text = figures.in_turn(one.markdown) + around.places(one.name, one.figures)
+        text += _errata() if one.name == "errata" else ""
+        write(
+            folder / at,
+            glossary.linked(text, known, "guides/glossary.md" if one.name == "index" else "../guides/glossary.md"),
+        )
+    shown = [figure for one in pages for figure in one.figures]
+    for model in dict.fromkeys(figure.model for figure in shown):
+        figures.write(model, [figure for figure in shown if figure.model == model], models, folder / "figures")
+    write(folder / "course" / "exercises.md", around.exercises_page())
+    write(folder / "course" / "walks.md", around.walks_page())
+    around.write(folder)
+    for pattern in GUIDES:
+        for file in sorted((ROOT / "docs").rglob(pattern)):
+            to = folder / "guides" / file.relative_to(ROOT / "docs")
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, to)
+    write(folder / "guides" / "glossary.md", glossary.anchored(glossary.SOURCE.read_text(encoding="utf-8")))
+    for part, text in reference.pages():
+        write(folder / "reference" / f"{part}.md", text)
+    shutil.copytree(Path(__file__).parent / "assets", folder / "assets")
+    beside.write_shared(folder / "assets")
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _errata() -> str:
+    """The tables of the records that do not reproduce."""
+    tables = errata_page(list(judged(list(records().values()))))
+    return "\n" + tables[tables.index("## Document") :]
+
+
+def problems(pages: Sequence[Ran]) -> list[str]:
+    """Everything that is wrong with these pages."""
+    known = glossary.terms(glossary.SOURCE.read_text(encoding="utf-8"))
+    found = [problem for one in pages for problem in one.problems]
+    strange = [(one.name, term) for one in pages for term in glossary.unknown(one.markdown, known)]
+    return found + [f"{name}.md: no term {term!r} in the glossary" for name, term in strange]
+
+
+def build() -> Path:
+    """Builds the site. Raises UserError with every problem of the pages, and if Zensical fails or is missing."""
+    models = ready(WORK / "models")
+    pages = ran(models=models)
+    if found := problems(pages):
+        raise UserError("\n".join(["course: some pages are not as they are written", *found]))
+    stage(pages, WORK / "docs", models=models)
+    shutil.rmtree(WORK / "site", ignore_errors=True)
+    done = subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT, check=False)
+    if done.returncode:
+        raise UserError(
+            f"course: zensical failed with exit code {done.returncode}; try pip install 'clearhead-lab[site]'"
+        )
+    return WORK / "site"
+
+
+def packed(site: Path) -> Path:
+    """The site as one zip file, which works from a USB stick."""
+    return Path(shutil.make_archive(str(site.parent / "the-transformer-seen-through"), "zip", site.parent, site.name))

@@ -1,0 +1,101 @@
+"""Records as lines of text, and the page of those that do not reproduce."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import fill
+
+from clearhead_lab.examples.records import numbers
+from clearhead_lab.examples.verdicts import Judged, tally
+
+SHOWN = 4
+"""Numbers of a matrix that a line shows."""
+WIDTH = 110
+"""Characters of a line."""
+MARKS = {"reproduces": "✓", "rounding": "≈", "wrong": "✗", "nothing printed": "·", "cannot be checked": "?"}
+
+
+def number(value: float) -> str:
+    """A number with at least four digits."""
+    if float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def row(values: Sequence[float], *, n: str = "") -> str:
+    """The first numbers, and how many there are."""
+    shown = ", ".join(map(number, values[:SHOWN]))
+    more = ", …" if len(values) > SHOWN else ""
+    n = n or (f"{len(values)} numbers" if more else "")
+    return f"{shown}{more} ({n})" if n else shown
+
+
+def both(one: Judged) -> tuple[str, str]:
+    """The printed and the right value; for a matrix, the first numbers that differ."""
+    printed = one.record.printed
+    theirs = list(numbers(printed)) if isinstance(printed, list) else []
+    if isinstance(one.ours, str) or not theirs or len(theirs) != len(one.ours):
+        left = row(theirs) if theirs else str(printed or "nothing")
+        return left, one.ours if isinstance(one.ours, str) else row(one.ours)
+    unit = 10.0 ** -(one.record.decimals or 0)
+    wrong = [i for i, (a, b) in enumerate(zip(theirs, one.ours, strict=True)) if abs(a - b) > 0.5 * unit]
+    if one.verdict != "wrong" or len(wrong) == len(theirs):
+        return row(theirs), row(one.ours)
+    n = f"{len(wrong)} of {len(theirs)} numbers"
+    return row([theirs[i] for i in wrong], n=n), row([one.ours[i] for i in wrong], n=n)
+
+
+def lines(results: Iterable[Judged]) -> Iterable[str]:
+    """Each record as a line or two: verdict, title, and where it is wrong the right value and the cause."""
+    document = ""
+    for one in results:
+        if one.record.document != document:
+            document = one.record.document
+            yield f"\nDocument {document}"
+        yield f"  {MARKS[one.verdict]} {one.record.id:<10} {one.record.title}  [{one.record.section}]"
+        printed, ours = both(one)
+        if one.verdict == "wrong":
+            yield _below("printed: ", printed)
+            yield _below("here:    ", ours)
+            yield _below("", one.record.cause)
+        elif one.record.lost:
+            yield _below("", f"the document does not give {one.record.lost}; here {ours}")
+        elif one.record.printed is None:
+            yield _below("answer: ", ours)
+
+
+def _below(name: str, text: str) -> str:
+    """A text under the title of its record, in lines that a terminal shows whole."""
+    begin = " " * 15 + name
+    return fill(text, WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
+
+
+def page(results: Sequence[Judged]) -> str:
+    """docs/errata.md: every record that does not reproduce, with the right value, the cause and the test."""
+    wrong = [one for one in results if one.verdict == "wrong"]
+    parts = [HEADER.format(tally=tally(results), wrong=len(wrong), roots=sum(not w.record.follows for w in wrong))]
+    for document in dict.fromkeys(one.record.document for one in wrong):
+        parts.append(TABLE.format(document=document))
+        parts += [_table_row(one) for one in wrong if one.record.document == document]
+    return "\n".join(parts) + "\n"
+
+
+def _table_row(one: Judged) -> str:
+    printed, right = both(one)
+    follows = f" (follows from {', '.join(one.record.follows)})" if one.record.follows else ""
+    test = f"`{one.test.partition('::')[2]}`"
+    cells = (one.record.id, one.record.section, one.record.title, printed, right, one.record.cause + follows, test)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+HEADER = """# Errata of the source documents
+
+{tally}.
+
+`clearhead lab examples --errata > docs/errata.md` writes this page. The engine's own parts compute each right value,
+and `lab/tests/examples/test_worked_examples.py` asserts it. Of the {wrong} entries, {roots} have a cause of their own.
+The others repeat the error of an earlier one. A matrix shows its first wrong numbers. The five documents have the
+numbers 000 to 004."""
+TABLE = """
+## Document {document}
+
+| id | section | what | printed | right | cause | test |
+|---|---|---|---|---|---|---|"""

@@ -1,0 +1,130 @@
+"""`clearhead lab exercises` and `clearhead lab grade`."""
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clearhead.checkpoints.weights.documents import shown
+from clearhead.cli.options import tell
+from clearhead.errors import UserError
+
+if TYPE_CHECKING:
+    from clearhead_lab.exercises.grading import Grade, Graded
+
+HARDEST = 10
+"""Exercises that a class's table lists."""
+
+
+def exercises_command(folder: Path) -> None:
+    """Writes a page for each set of exercises, and prints their paths."""
+    from clearhead.explorer.static_files import check_built
+    from clearhead_lab.exercises.pages import write_pages
+
+    check_built()
+    n = 0
+    for path, given in write_pages(folder):
+        print(path, flush=True)
+        n += len(given.exercises)
+    tell(f"{n} exercises. Open a page in a browser; it needs no network. `clearhead lab grade FILE` grades its export.")
+
+
+def grade_command(paths: Sequence[Path], *, table: Path | None) -> None:
+    """Prints the judgement of every exercise of a file, or a row for each of several files.
+
+    Raises UserError in the end if a file, or a set of it, cannot be graded, and if a file says otherwise.
+    """
+    from clearhead_lab.exercises.grading import files_of, graded
+
+    if not paths:
+        raise UserError("lab grade: expected a file of answers or a folder of them, got none; name one")
+    found = [graded(path) for path in files_of(paths)]
+    if len(found) == 1:
+        _print_one(found[0])
+    else:
+        _print_class(found)
+    if table is not None:
+        _write_csv(found, table)
+    _check(found)
+
+
+def _print_one(one: "Graded") -> None:
+    for given, several in groupby(one.grades, key=lambda grade: grade.given):
+        print(given.title)
+        for grade in several:
+            sign = "✓" if grade.is_right else "·" if grade.judgement is None else "✗"
+            what = "no answer" if grade.judgement is None else f"{grade.judgement}: {grade.says}".removesuffix(": ")
+            print(f"  {sign} {grade.of.title:<36} {what}")
+    if one.grades:
+        print(f"\n{sum(grade.is_right for grade in one.grades)} of {len(one.grades)} right.")
+
+
+def _print_class(found: Sequence["Graded"]) -> None:
+    from clearhead_lab.exercises.sets import SETS
+
+    given = {grade.given.name for one in found for grade in one.grades}
+    names = [name for name in SETS if name in given]
+    rows = [["file", *names, "right", ""], *(_row(one, names) for one in found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    for row in rows:
+        numbers = (cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=True))
+        print("  ".join([row[0].ljust(widths[0]), *numbers, row[-1]]).rstrip())
+    missed = Counter((grade.given.name, grade.exercise) for one in found for grade in one.grades if _is_wrong(grade))
+    if missed:
+        print("\nMost often not right:")
+    for (of, exercise), n in missed.most_common(HARDEST):
+        said = Counter(
+            grade.judgement for one in found for grade in one.grades if grade.exercise == exercise and _is_wrong(grade)
+        )
+        print(f"  {n} × {of}/{exercise}: " + ", ".join(f"{name} {times}" for name, times in said.most_common()))
+
+
+def _row(one: "Graded", names: Sequence[str]) -> list[str]:
+    """A file's name, right answers of each set, their sum, and a remark."""
+    cells: list[str] = []
+    for name in names:
+        own = [grade for grade in one.grades if grade.given.name == name]
+        cells.append(f"{sum(grade.is_right for grade in own)}/{len(own)}" if own else "–")
+    told = sum(grade.is_told_otherwise for grade in one.grades)
+    remarks = [f"not graded: {len(one.problems)}"] if one.problems else []
+    remarks += [f"judgements edited: {told}"] if told else []
+    right = str(sum(grade.is_right for grade in one.grades)) if one.grades else "–"
+    return [str(one.path), *cells, right, ", ".join(remarks)]
+
+
+def _is_wrong(grade: "Grade") -> bool:
+    return grade.judgement is not None and not grade.is_right
+
+
+def _write_csv(found: Sequence["Graded"], path: Path) -> None:
+    """A row for each exercise of each file."""
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["file", "set", "exercise", "judgement", "the file says"])
+            rows.writerows(
+                [one.path, grade.given.name, grade.exercise, grade.judgement or "", grade.claimed or ""]
+                for one in found
+                for grade in one.grades
+            )
+    except OSError as error:
+        raise UserError(f"{path}: expected to write the table, got {error.strerror}; name another file") from None
+
+
+def _check(found: Sequence["Graded"]) -> None:
+    """Prints all problems but the last, and raises UserError for the last."""
+    problems = [problem for one in found for problem in one.problems]
+    problems += [_otherwise(one.path, grade) for one in found for grade in one.grades if grade.is_told_otherwise]
+    for problem in problems[:-1]:
+        tell(problem)
+    if problems:
+        raise UserError(problems[-1])
+
+
+def _otherwise(path: Path, grade: "Grade") -> str:
+    return (
+        f"{path}:sets.{grade.given.name}.judged.{grade.exercise}: expected {grade.judgement}, which its answer is"
+        f" judged, got {shown((grade.claimed or '')[:40])!r}; export the file again from the page"
+    )

@@ -1,0 +1,131 @@
+"""The built site in a browser, from its folder without a server: figures, axe, a phone, and what it asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.course_pages import opened as read
+from benchmarks.course_pages import served
+from clearhead_lab.course import site
+from clearhead_lab.course.page import names
+from tests.conftest import ROOT
+from tests.explorer.conftest import ChromiumPage, _missing, chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.slow
+AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+HEAVIEST = 1_500_000
+__all__ = ["chromium"]
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """The site as `python -m clearhead_lab.course build` makes it. Run `npm ci` in ui/ and the extra site before."""
+    pytest.importorskip("zensical")
+    return site.build()
+
+
+@pytest.fixture
+def opened(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[ChromiumPage]:
+    """A page without a network; `param` is its width and whether it is dark."""
+    asked: Any = getattr(request, "param", (1440, "light"))
+    width, scheme = asked
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+    context.set_default_timeout(30_000)
+    yield ChromiumPage(context.new_page())
+    context.close()
+
+
+def at(built: Path, name: str) -> Path:
+    return built / "index.html" if name == "index" else built / "course" / f"{name}.html"
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_page_asks_for_nothing_outside_its_folder(built: Path, opened: ChromiumPage, name: str) -> None:
+    page = opened.open(at(built, name))
+    for frame in page.locator("iframe").all():
+        frame.scroll_into_view_if_needed()
+        frame.content_frame.locator(".clearhead main[aria-busy=false]").wait_for()
+        assert frame.content_frame.locator(".clearhead [role=alert]").count() == 0
+    own = (built.as_uri(), "about:", "data:", "blob:")
+    assert [url for url in opened.requests if not url.startswith(own)] == []
+    assert [one for one in opened.complaints if "search.json" not in one and "file://" not in one] == []
+    files = {url.partition("#")[0] for url in opened.requests if url.startswith(built.as_uri())}
+    assert sum(Path(url.removeprefix("file://")).stat().st_size for url in files) <= HEAVIEST, files
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_a_page_loads_over_http(built: Path, chromium: Browser, name: str) -> None:
+    with served(built) as server:
+        one = read(chromium, server, name)
+    assert one.outside == 0
+    assert one.bytes <= HEAVIEST, server.sent
+
+
+@pytest.mark.parametrize("opened", [(1440, "light"), (1440, "dark")], indirect=True, ids=str)
+@pytest.mark.parametrize("name", names())
+def test_axe_finds_nothing(built: Path, opened: ChromiumPage, name: str) -> None:
+    if not AXE.is_file():
+        _missing("ui/node_modules/axe-core (npm ci --ignore-scripts, in ui/)")
+    page = opened.open(at(built, name))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: Any = page.evaluate("axe.run({exclude: ['iframe']}, {resultTypes: ['violations'], iframes: false})")
+    assert [
+        f"{rule['id']}: {node['target']} {node['html'][:120]}" for rule in found["violations"] for node in rule["nodes"]
+    ] == []
+
+
+@pytest.mark.parametrize("opened", [(390, "light")], indirect=True, ids=str)
+@pytest.mark.parametrize("name", names())
+def test_a_phone_does_not_scroll_sideways(built: Path, opened: ChromiumPage, name: str) -> None:
+    page = opened.open(at(built, name))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for frame in page.locator("iframe").all():
+        frame.scroll_into_view_if_needed()
+        frame.content_frame.locator(".clearhead main[aria-busy=false]").wait_for()
+        assert frame.content_frame.locator("html").evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_the_reader_changes_the_number_of_the_sentence(built: Path, opened: ChromiumPage) -> None:
+    """The first figure of the chapter on attention: the head off, and another answer stands beside the first."""
+    page = opened.open(at(built, "attention"))
+    began = time.monotonic()
+    figure = page.locator("iframe").first.content_frame
+    figure.locator(".clearhead main[aria-busy=false]").wait_for()
+    print(f"the first figure is there after {time.monotonic() - began:.1f} s")
+    figure.locator(".change").get_by_role("button", name="off", exact=True).click()
+    figure.locator(".answer td.b").first.wait_for()
+
+
+def test_slides_turn_by_arrow_keys(built: Path, opened: ChromiumPage) -> None:
+    page = opened.open(at(built, "attention"))
+    page.get_by_role("button", name="Show as slides").click()
+    assert page.locator("article h1").is_visible()
+    page.keyboard.press("ArrowRight")
+    assert not page.locator("article h1").is_visible()
+    assert page.locator("article h2:visible").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator("article h1").is_visible()
+
+
+def test_the_search_works_from_a_disk(built: Path, opened: ChromiumPage) -> None:
+    page = opened.open(at(built, "index"))
+    assert not any(url.endswith("search.js") for url in opened.requests)
+    page.locator(".md-search__button").click()
+    page.keyboard.type("residual", delay=80)
+    page.locator("mark").first.wait_for()
+
+
+def test_a_chapter_leads_to_its_stop_of_the_walk_and_back(built: Path, opened: ChromiumPage) -> None:
+    page = opened.open(at(built, "attention"))
+    page.get_by_role("link", name="This step of the walk").click()
+    page.locator(".walk .sentence").wait_for()
+    link = page.locator(".walk .more a").get_attribute("href")
+    assert link == "../course/attention.html"

@@ -1,0 +1,258 @@
+"""Each check says so in a world where what it checks is false: other parts, or networks that learn otherwise.
+
+A check that passes in the world as it is and in every other one, because both of its sides are at their limit, or alike
+by their form, or computed from each other, is found here. Nothing is trained: what training would give is drawn.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib import import_module
+from itertools import cycle, islice
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from clearhead import config as c
+from clearhead.model.attention import Attention
+from clearhead_lab.experiment import CONTROL, Figures, Result
+from clearhead_lab.experiments import experiment, experiments
+
+Parts = dict[str, Any]
+World = Callable[[Any], Parts]
+"""What stands in an experiment's module instead of its own parts."""
+SHARES = (0.0, 0.2, 0.55, 0.86, 0.96, 1.0)
+VERDICTS = {"claim": "does not hold", "limit": "holds with limits", "control": "undecided"}
+SLOW = ("attention-importance", "quadratic-cost", "addition", "contextual-words", "saturation")
+MOST = 150
+"""Draws after which a check that says the same in all of them can say nothing else."""
+
+
+def drawn(random: Random) -> Parts:
+    """What training and reading a network give, at random: each figure anew, and none from another."""
+
+    def share(*_: Any, **__: Any) -> float:
+        return random.choice(SHARES)
+
+    def loss(*_: Any, **__: Any) -> torch.Tensor:
+        return torch.tensor(10 ** random.uniform(-2, 1))
+
+    @torch.no_grad()
+    def learn(network: torch.nn.Module, *_: Any, **__: Any) -> list[float]:
+        gain, shift = random.choice((0.0, 1.0, 8.0)), random.choice((-3.0, 0.0, 3.0))
+        for name, p in network.named_parameters():
+            p.mul_(gain).add_(shift * gain if name.endswith("bias") else 0.0)
+        return [9.0] * random.choice((1, 20)) + [loss().item()] * 20
+
+    def table(a: Any, classes: Any, b: Any, **_: Any) -> Any:
+        return torch.tensor(random.choices(classes.tolist(), k=b.shape[0])).numpy()
+
+    def known(network: Any, pairs: torch.Tensor, _: Any, removed: torch.Tensor) -> torch.Tensor:
+        return torch.rand(len(removed), len(pairs)) < share()
+
+    def ranks(*_: Any) -> float:
+        return random.uniform(-1, 1)
+
+    return {
+        **dict.fromkeys(("accuracy", "readable", "mean_over_classes"), share),
+        "final": lambda _: random.choice((loss().item(), 1.0)) * 1.3863,
+        "mean_loss": loss,
+        "learn": learn,
+        "predicted": table,
+        "known": known,
+        "rank_correlation": ranks,
+        "interval": lambda _: (ranks(), 1.0),
+        "gradients": lambda *_: (10 ** random.uniform(-9, 0), 1.0),
+        "process_time": lambda: random.uniform(0, 1),
+        "looking": lambda _: {"decoder.blocks.0.attn.z[h=0]": share()},
+    }
+
+
+# --- worlds of other parts -------------------------------------------------------------------------------------------
+
+
+class Apart:
+    """An attention whose fused kernel gives something else."""
+
+    def __init__(self, config: c.StackConfig) -> None:
+        self.real, self.kernel = Attention(config), "explicit"
+
+    def __call__(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return self.real(x, *rest) + (self.kernel == "fused")
+
+
+class Elsewhere:
+    """A rotation whose angle also depends on the place."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def rotation(self, at: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: x * at.flatten()[:, None].float()
+
+
+def by_place(positions: list[int], width: int) -> torch.Tensor:
+    """Another random vector for each position."""
+    return torch.stack([torch.randn(width, generator=torch.Generator().manual_seed(p + 500)) for p in positions])
+
+
+def nearer(positions: list[int], width: int) -> torch.Tensor:
+    """Vectors whose product with that of position p + k falls with k."""
+    at = torch.tensor(positions, dtype=torch.float64)
+    return torch.stack([at.sub(5000).mul(i / 9e4).cos() for i in range(1, 1 + width)], 1)
+
+
+def scaled(factor: float) -> World:
+    return lambda m: {"scores_of": lambda q, k, **how: factor * m["scores_of"](q, k, **how)}
+
+
+def exchanged(one: str, other: str) -> World:
+    return lambda m: {one: m[other], other: m[one]}
+
+
+def changed(part: str, **fixed: Any) -> World:
+    """A part that is called with other arguments."""
+    return lambda m: {part: lambda *given, **named: m[part](*given, **(named | fixed))}
+
+
+def inverted(m: Any) -> Parts:
+    return {"through": lambda blocks, x, *, residual, **how: m["through"](blocks, x, residual=not residual, **how)}
+
+
+def fading(_: Any) -> Parts:
+    """Blocks that add nothing, and pass a third of the gradient."""
+
+    def through(blocks: Any, x: torch.Tensor, **_: object) -> Iterator[torch.Tensor]:
+        for _ in blocks.last_stack.blocks:
+            x = x / 3 + x.detach() * 2 / 3
+            yield x
+
+    return {"through": through}
+
+
+def still(_: Any) -> Parts:
+    """Blocks that add nothing."""
+    return {"through": lambda blocks, x, **_: iter([x * 1.0 for _ in blocks.last_stack.blocks])}
+
+
+def widths(*wide: int) -> World:
+    """The kinds of vectors in other widths."""
+    return lambda m: {"KINDS": {kind: (n, 16, 16) for kind, n in zip(m["KINDS"], wide, strict=True)}}
+
+
+def all_one(m: Any) -> Parts:
+    """Words and positions without a vector: each place has the same."""
+
+    def build(*given: Any, **named: Any) -> Any:
+        network = m["published"](*given, **named)
+        network.last_stack.table.weight.data.zero_()
+        return network
+
+    return {"published": build}
+
+
+def answers(network: Any, inputs: list[torch.Tensor], _: Any) -> torch.Tensor:
+    """Logits that say what followed the last symbol before."""
+    text = inputs[0]
+    at = (text[:, :-1] == text[:, -1:]).int().argmax(1, keepdim=True) + 1
+    said = torch.nn.functional.one_hot(text.gather(1, at), network.last_stack.table.weight.shape[0])
+    return said.expand(-1, text.shape[1], -1).float()
+
+
+def one_expert(m: Any) -> Parts:
+    """A mixture of a single expert."""
+    return {"with_experts": lambda network, _: m["with_experts"](network, 1)}
+
+
+WORLDS: dict[str, tuple[World, ...]] = {
+    "addition": (all_one,),
+    "add-or-join": (widths(32, 64, 32), widths(64, 32, 64), widths(32, 44, 64)),
+    "attention-importance": (
+        lambda _: {
+            "taken_away": lambda _, tokens: torch.arange(tokens.ids.shape[1] - 1.0),
+            "attended": lambda _, tokens: torch.arange(tokens.ids.shape[1] - 1.0),
+            "evenly": lambda one, tokens: -one(tokens),
+        },
+    ),
+    "causal-mask": (exchanged("decoder", "encoder"), changed("Chain", followers=16)),
+    "compression": (lambda _: {"rounded_to": lambda *_: None},),
+    "heads": (changed("decoder", d_head=8),),
+    "induction": (lambda _: {"without": answers},),
+    "linear-attention": (
+        lambda _: {"make_linear": lambda attention: attention},
+        lambda m: {"Attention": lambda config: m["make_linear"](m["Attention"](config))},
+    ),
+    "lora": (lambda m: {"AdapterConfig": lambda rank, alpha: m["AdapterConfig"](rank=8 * rank, alpha=alpha)},),
+    "mixture-of-experts": (one_expert,),
+    "modalities": (lambda m: {"encoder": lambda n, **how: m["encoder"](n, **(how | {"d_ff": 8 * n}))},),
+    "norm-padding": (lambda m: {"NORMS": dict(zip(m["NORMS"], reversed(m["NORMS"].values()), strict=True))},),
+    "norm-training": (
+        lambda m: {"with_batch_norm": lambda network: network},
+        lambda m: {"decoder": lambda *a, **how: m["with_batch_norm"](m["decoder"](*a, **how))},
+    ),
+    "order-blindness": (
+        lambda m: {"KINDS": {name: (build, c.Sinusoidal()) for name, (build, _) in m["KINDS"].items()}},
+    ),
+    "position-shift": (
+        lambda _: {"encoding": by_place, "RotaryEncoding": Elsewhere},
+        lambda _: {"encoding": nearer, "rotary_products": lambda *_: torch.zeros(3)},
+    ),
+    "quadratic-cost": (
+        lambda _: {"reckoned": lambda n, **_: (n, n)},
+        lambda _: {"reckoned": lambda n, **_: (n * n, n * n)},
+        lambda _: {"Attention": Apart},
+    ),
+    "residual-ablation": (inverted, still, fading),
+    "saturation": (scaled(0.01), scaled(100.0)),
+    "weight-tying": (
+        lambda m: {"decoder": lambda *a, head, **how: m["decoder"](*a, head=c.LanguageHead(tied=not head.tied), **how)},
+    ),
+}
+"""Worlds of other parts, beside those that are drawn."""
+
+
+def worlds(name: str) -> Iterator[Figures]:
+    """What an experiment measures in each of its worlds, and in none twice."""
+    one, random = experiment(name), Random(0)
+    module: Any = import_module(one.measure.__module__)
+    real = vars(module).copy()
+    for seed, world in enumerate(islice(cycle(((lambda _: {}), *WORLDS.get(name, ()))), MOST)):
+        torch.manual_seed(seed)
+        with ExitStack() as stack:
+            for part, fake in (drawn(random) | world(real)).items():
+                if part in real:
+                    stack.enter_context(patch.object(module, part, fake))
+            yield Figures(list(one.measure(seed, True)))
+
+
+def judged(name: str, values: dict[str, float]) -> tuple[str, str]:
+    """The verdict of these values of the checks, and what is said of them."""
+    one = experiment(name)
+    checks = [replace(check, figure=lambda _, value=values[check.what]: value) for check in one.checks]
+    result = Result(replace(one, checks=checks), {0: Figures([])}, quick=True, wanted=1)
+    return result.verdict, result.finding
+
+
+@pytest.mark.usefixtures("data_folder")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in experiments()]
+)
+def test_every_check_can_fail_and_pass(name: str) -> None:
+    """And each that fails alone changes the verdict of a world where all others pass."""
+    one = experiment(name)
+    found: dict[bool, dict[str, float]] = {True: {}, False: {}}
+    for figures in worlds(name):
+        for check in one.checks:
+            value = check.figure(figures)
+            found[check.passes(value)][check.what] = value
+        if len(found[True]) == len(found[False]) == len(one.checks):
+            break
+    for passes, values in found.items():
+        assert {check.what for check in one.checks} - values.keys() == set(), f"never {passes}"
+    assert judged(name, found[True]) == ("holds", one.claim)
+    for check in one.checks:
+        says = CONTROL if check.role == "control" else check.otherwise
+        assert judged(name, found[True] | {check.what: found[False][check.what]}) == (VERDICTS[check.role], says)
+        assert says

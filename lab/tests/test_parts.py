@@ -1,0 +1,109 @@
+"""What the experiments measure with: baselines, intervals, tasks and importance."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from clearhead import config as c
+from clearhead.model import Tokens
+from clearhead_lab.baselines import AdditiveAttention, Cell, Recurrent, Translator
+from clearhead_lab.classifiers import counts, interval, mean_over_classes, predicted, resampled
+from clearhead_lab.experiments.attention_importance import by_gradient, margin, rank_correlation, taken_away
+from clearhead_lab.experiments.distance import SYMBOLS, gradients
+from clearhead_lab.experiments.induction import IGNORED, repeated, shots
+from clearhead_lab.learning import encoder
+
+# --- baselines -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", get_args(Cell))
+def test_recurrent_reads_the_first_symbol_through_every_step(cell: Cell) -> None:
+    first, last = gradients(Recurrent(cell, SYMBOLS, 8), length=6)
+    assert 0 < first < last
+
+
+@pytest.mark.parametrize("attention", [False, True])
+def test_loss_is_that_of_the_logits(attention: bool) -> None:
+    network = Translator(5, 8, attention=attention)
+    tokens, labels = torch.randint(0, 5, (3, 4)), torch.tensor([0, 1, 4])
+    expected = -network(tokens).log_softmax(1)[range(3), labels].sum()
+    torch.testing.assert_close(network(tokens, labels=labels), expected)
+
+
+def test_additive_attention_is_its_formula() -> None:
+    attention, query, states = AdditiveAttention(4), torch.randn(1, 4), torch.randn(1, 3, 4)
+    w, u, v = attention.query.weight, attention.key, attention.score.weight[0]
+    scores = torch.stack([v @ (w @ query[0] + u(state)).tanh() for state in states[0]])
+    torch.testing.assert_close(attention(query, states)[0], scores.softmax(0) @ states[0])
+
+
+# --- classifiers -----------------------------------------------------------------------------------------------------
+
+
+def test_constant_answer_is_right_for_half_of_two_classes_however_frequent() -> None:
+    classes = np.array([0] * 18 + [1] * 6)
+    constant, right = classes == 0, classes >= 0
+    assert mean_over_classes(constant, classes) == 0.5
+    assert interval(resampled(constant, classes)) == (0.5, 0.5)
+    assert interval(resampled(right, classes) - resampled(constant, classes)) == (0.5, 0.5)
+
+
+def test_interval_has_the_width_of_the_binomial() -> None:
+    classes, right = np.zeros(100, dtype=np.int64), np.arange(100) < 80
+    low, high = interval(resampled(right, classes))
+    assert high - low == pytest.approx(2 * 1.96 * 0.04, rel=0.15)
+
+
+def test_words_tell_classes_apart() -> None:
+    seen = ["money lent", "money kept", "lent money", "river steep", "river wide", "steep river"]
+    train, test = counts(seen, ["the money", "a river"], tf_idf=True)
+    assert predicted(train, np.array([0, 0, 0, 1, 1, 1]), test).tolist() == [0, 1]
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def test_repetitions_follow_from_the_text() -> None:
+    tokens, labels = repeated(8)
+    for row, wanted in zip(tokens.tolist(), labels.tolist(), strict=True):
+        known = [i for i, label in enumerate(wanted) if label != IGNORED]
+        assert known
+        for i in known:
+            before = max(j for j in range(i) if row[j] == row[i])
+            assert wanted[i] == row[before + 1]
+
+
+def test_shots_hold_the_answer_once() -> None:
+    tokens, labels = shots(8)
+    for row, wanted in zip(tokens.tolist(), labels[:, -1].tolist(), strict=True):
+        asked = row.index(row[-1])
+        assert asked % 2 == 0
+        assert row[asked + 1] == wanted
+        assert row.count(wanted) == 1
+
+
+# --- importance ------------------------------------------------------------------------------------------------------
+
+
+def test_taking_a_word_away_is_reading_the_rest() -> None:
+    one = encoder(9, head=c.ClassificationHead(n_labels=2), d_model=16, positions=c.NoPositions())
+    ids = [0, 3, 5, 4]
+    effects = taken_away(one, Tokens.pad([ids]))
+    for i, effect in enumerate(effects, start=1):
+        rest = margin(one(Tokens.pad([ids[:i] + ids[i + 1 :]]))) - margin(one(Tokens.pad([ids])))
+        torch.testing.assert_close(effect, rest.abs()[0])
+
+
+def test_gradient_belongs_to_the_words() -> None:
+    one = encoder(9, head=c.ClassificationHead(n_labels=2, pool="last"), d_model=16, window=1)
+    found = by_gradient(one, Tokens.pad([[0, 3, 5, 4]]))
+    assert found[:2].tolist() == [0, 0]  # A window of one reads no other position.
+    assert found[2] > 0
+
+
+def test_rank_correlation() -> None:
+    a = torch.tensor([0.1, 0.9, 0.4])
+    assert rank_correlation(a, a.exp()) == pytest.approx(1)
+    assert rank_correlation(a, -a) == pytest.approx(-1)
