@@ -13,13 +13,12 @@ from tests.small_models import model_of
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sample, a command that cannot be loaded and an App."""
     folder = install("command", tmp_path_factory.mktemp("site"))
-    (folder / "other.py").write_text(
-        "from cyclopts import App\nlab = App(name='lab', help='Claims.', group='Learn')\nlab.command(print, name='say')"
-    )
+    code = ("from cyclopts import App", "claims = App(name='claims', help='Claims.', group='Learn')")
+    (folder / "other.py").write_text("\n".join((*code, "claims.command(print, name='say')")))
     about = folder / "other-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[clearhead.commands]\nbroken = nowhere:x\nlab = other:lab\n")
+    (about / "entry_points.txt").write_text("[clearhead.commands]\nbroken = nowhere:x\nclaims = other:claims\n")
     return folder
 
 
@@ -48,7 +47,7 @@ def test_broken_command_is_one_line_and_stops_no_other(site: Path) -> None:
     code, said = run("-m", "clearhead", "broken", path=site)
     assert (code, said.count("\n")) == (2, 1)
     assert said.startswith("error: clearhead.commands: expected broken at nowhere:x, got No module named 'nowhere'")
-    assert run("-m", "clearhead", "lab", "say", path=site) == (0, "\n")
+    assert run("-m", "clearhead", "claims", "say", path=site) == (0, "\n")
     assert run("-m", "clearhead", "summary", "gpt2", path=site)[0] == 0
 
 
