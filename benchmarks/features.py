@@ -98,7 +98,7 @@ def stories(model: str, out: Path, *, n: int = 2240, length: int = 250) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     loaded = load(model, dtype="float32")
-    start = loaded.reader.marks().before
+    start = loaded.reader.special_tokens().before
     began, count = time.process_time(), 0
     with out.open("w", encoding="utf-8") as file:
         for i in range(0, n, AT_ONCE):

@@ -37,7 +37,7 @@ def _loaded(name: str, device: str, int8: bool, int4: bool) -> Model:
 
 @dataclass(frozen=True)
 class Batched(ABC):
-    """What the classes share: the model's folder or name, and the column of the texts."""
+    """Base of the classes: the model's folder or name, and the column of the texts."""
 
     model: str
     text: str = "text"
@@ -99,14 +99,14 @@ class Classify(Batched):
         return {"label": best, "score": [_score(row) for row in found]}
 
     def own(self, model: Model, batch: object) -> list[dict[str, Any]]:
-        """What the model says by its own labels."""
+        """The predictions with the model's own labels."""
         texts = texts_in(batch, self.text)
         if self.text_pair is None:
             return [*model.predict(texts)]
         return [*model.predict([*zip(texts, texts_in(batch, self.text_pair), strict=True)])]
 
     def entailed(self, model: Model, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """What the texts entail."""
+        """The predictions with the labels that the texts entail."""
         known = [text for text in texts if text.strip()]
         given = {} if self.template is None else {"template": self.template}
         found = iter(model.classify(known, labels=self.labels, several=self.several, **given) if known else ())
@@ -137,7 +137,7 @@ class Tag(Batched):
 
 @dataclass(frozen=True)
 class Translate(Batched):
-    """Adds `translation`. `settings` are those of the search, such as {"beams": 1}. That of a blank text is blank."""
+    """Adds `translation`. `settings` change the search, such as {"beams": 1}. A blank text has a blank translation."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -193,7 +193,7 @@ def _problem(head: object) -> str:
 
 
 def _row(found: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """What is said of one text, from its labels with their scores."""
+    """The prediction of one text, from its labels with their scores."""
     chosen = [label for label, score in found if score > 0.5]
     return {"label": found[0][0], "labels": chosen, "probabilities": dict(found)}
 
@@ -231,7 +231,7 @@ def _kind(batch: object) -> Literal["dict", "pandas", "arrow"]:
     """The kind of a batch. Raises UserError for any other."""
     if isinstance(batch, Mapping):
         return "dict"
-    # What nobody has imported, nobody has made a batch of.
+    # Without its import there is no batch of that library.
     if (pandas := sys.modules.get("pandas")) is not None and isinstance(batch, pandas.DataFrame):
         return "pandas"
     if (arrow := sys.modules.get("pyarrow")) is not None and isinstance(batch, arrow.Table):

@@ -96,7 +96,7 @@ def pasted(path: object) -> str:
 
 
 def is_memory(error: BaseException) -> bool:
-    """Whether an error, or one that caused it, says that memory ran out.
+    """True if an error, or one that caused it, says that memory ran out.
 
     The cause counts because readers blame their file for any failure. The text of a UserError does not count,
     because it may quote a file.

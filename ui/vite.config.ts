@@ -2,11 +2,13 @@ import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { build, defineConfig, type Plugin, type Rolldown } from "vite";
 
-/** texts.json: every language, and with it the walks that every page has. The module has the little that the page says before it has read it. */
+/** texts.json: every language, with the texts that stand in the folder of a place, and the walks that every page has. The
+ *  module has the little that the page says before it has read it. */
 function texts(): Plugin {
   const folder = new URL("src/i18n/", import.meta.url);
-  const read = (name: string): Record<string, string> => JSON.parse(readFileSync(new URL(name, folder), "utf8"));
+  const read = <T = Record<string, string>>(name: string): T => JSON.parse(readFileSync(new URL(name, folder), "utf8"));
   const walks = JSON.stringify(readdirSync(new URL("../walks/", folder)).map((name) => read(`../walks/${name}`)));
+  const places = readdirSync(new URL("../views/", folder), { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith("texts.json"));
   return {
     name: "texts",
     generateBundle() {
@@ -14,6 +16,9 @@ function texts(): Plugin {
       for (const name of readdirSync(folder).filter((file) => file.endsWith(".json"))) {
         const language = name.split(".")[0]!;
         languages[language] = { ...languages[language], ...read(name), "walk.all": walks };
+      }
+      for (const name of places) {
+        for (const [language, own] of Object.entries(read<typeof languages>(`../views/${name}`))) Object.assign(languages[language]!, own);
       }
       this.emitFile({ type: "asset", fileName: "texts.json", source: JSON.stringify(languages) });
     },

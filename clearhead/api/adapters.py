@@ -181,7 +181,7 @@ MATRICES = (nn.Linear, GroupedLinear)
 
 
 def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, base: str) -> None:
-    """Puts the adapters on the network, in place. Raises UserError for those of another model."""
+    """Puts the adapters on the network, in place. Raises UserError for adapters of another model."""
     rules = rules_of(network, family, base)
     names = [name for name, one in network.named_modules() if isinstance(one, (*MATRICES, nn.Embedding))]
     known = {pair.theirs: pair for pair in mapping.pairs(rules, [f"{name}.weight" for name in names])}
@@ -292,7 +292,7 @@ def _add(saved: SavedAdapter, module: str, pair: Pair, tables: Mapping[str, nn.M
 
 
 def _put(network: Transformer, saved: SavedAdapter, module: str, pair: Pair, linears: Mapping[str, nn.Module]) -> None:
-    """Puts the adapters of one of their matrices on those of our matrices that it contains."""
+    """Puts the adapter of one of PEFT's matrices on our matrices that it contains."""
     parts = {part: saved.tensors.get(f"{module}.{part}") for part in PARTS.values()}
     down, up = parts["down"], parts["up"]
     sizes = [(one.in_features, one.out_features) for one in linears.values() if isinstance(one, MATRICES)]
@@ -341,7 +341,7 @@ def _runs_of(network: Transformer, name: str, linear: nn.Module) -> list[str]:
 
 
 def _is_blocks(saved: SavedAdapter, module: str, ups: Sequence[Tensor]) -> bool:
-    """Whether the rows of each part read only a part of the columns of their own."""
+    """True if the rows of each part read only a part of the columns of their own."""
     n = len(ups)
     is_patterned = module in (saved.document.get("rank_pattern") or {})
     if not is_patterned or ups[0].shape[1] % n or not any(up.any() for up in ups):

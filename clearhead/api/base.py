@@ -1,4 +1,4 @@
-"""What belongs to a network when it is used: tokenizer, processors, settings of generation, and where it comes from."""
+"""`ModelBase`: a network with its tokenizer, processors and settings, which the functions of this package take."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -67,7 +67,7 @@ class ModelBase:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether the model came with a tokenizer."""
+        """True if the model came with a tokenizer."""
         return self.reader.tokenizer is not None
 
     @property
@@ -87,7 +87,7 @@ class ModelBase:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether the model reads one text and writes another."""
+        """True if the model reads one text and writes another."""
         return len(self.config.stacks) == 2
 
     def around(self, network: Transformer, about: Mapping[str, JsonValue] | None = None) -> Self:
@@ -106,7 +106,7 @@ class ModelBase:
         )
 
     def inputs(self, text: Input, other: str | None = None) -> list[Tokens]:
-        """What the network reads of an input, one for each stack, on its device."""
+        """The tokens of an input for each stack, on the network's device."""
         return [self.here(tokens) for tokens in self.reader.inputs(text, other, self.generation)]
 
     def here(self, tokens: Tokens) -> Tokens:

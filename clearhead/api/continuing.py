@@ -42,7 +42,7 @@ def continued(
     stop: Sequence[str],
     draft: ModelBase | str | None = None,
 ) -> Following[str]:
-    """The pieces after these ids, up to the first of the stop strings, of one hypothesis."""
+    """Generates the pieces after these ids, up to the first of the stop strings."""
     if model.network.decoder is None or model.network.encoder is not None:
         raise UserError(f"generate: expected a decoder-only model, got one with an encoder; {remedy(model)}")
     if "" in stop:
@@ -58,7 +58,7 @@ def continued(
 
 
 def remedy(model: ModelBase) -> str:
-    """What to try in place of a method that this model does not have."""
+    """The remedy if a model does not have a method: the one to try instead."""
     if model.network.decoder is None:
         return "try embed or logits"
     if model.reader.reads_sounds:
@@ -67,7 +67,10 @@ def remedy(model: ModelBase) -> str:
 
 
 def draft_of(model: ModelBase, draft: ModelBase | str | None) -> Draft | None:
-    """What guesses the tokens of `model`. Raises UserError unless it is "lookup" or a model of the same vocabulary."""
+    """The draft that guesses the tokens of `model`.
+
+    Raises UserError unless it is "lookup" or a model of the same vocabulary.
+    """
     if draft is None or draft == "lookup":
         return draft
     if isinstance(draft, str):

@@ -13,7 +13,7 @@ from clearhead.api.base import ModelBase
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
 from clearhead.config import VectorHead
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
 from clearhead.model.sentences import vectors
@@ -37,15 +37,16 @@ class SentenceReader:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text after the prompt, cut to the longest length, with special tokens."""
-        marks, limit = self._reader.marks(), self.sentences.max_length
+        special, limit = self._reader.special_tokens(), self.sentences.max_length
         encoded = self._reader.words.encode_batch([self.prompt + text for text in texts])
         if limit is not None:
-            room = limit - len(marks)
+            room = limit - len(special)
             if room < 0:
-                raise UserError(f"max_seq_length: expected room for {len(marks)} marks, got {limit}; try a larger one")
+                expected = f"room for {len(special)} special tokens"
+                raise refuse("max_seq_length", expected, limit, "try a larger one")
             left = self.sentences.cuts_left
             encoded = [ids[max(len(ids) - room, 0) :] if left else ids[:room] for ids in encoded]
-        return [self._reader.fitting(self._reader.known(marks.around(ids))) for ids in encoded]
+        return [self._reader.fitting(self._reader.known(special.around(ids))) for ids in encoded]
 
     def prompt_length(self) -> int:
         """The number of cells of each row that hold the prompt, with its special tokens except one at its end."""

@@ -284,7 +284,7 @@ def _of_circuit_tracer(folder: Path, network: Transformer, layer: int | None, st
 
 
 def _jumps(tensors: Mapping[str, Tensor], activation: str | None) -> bool:
-    """Whether thresholds decide which features are active: if the config names no other way."""
+    """True if thresholds decide which features are active: if the config names no other way."""
     return activation is None and "activation_function.threshold" in tensors
 
 

@@ -52,7 +52,10 @@ PROGRESS = {
 
 
 def model_folder(folder: Path) -> Path:
-    """The checkpoint of a folder: itself, or the best one, otherwise the newest, of a run, which it may only name."""
+    """The checkpoint of a folder: itself, or the best checkpoint of a run, otherwise its newest.
+
+    Raises UserError if there is none.
+    """
     if not folder.exists():
         raise UserError(f"{folder}: expected a folder with a model, found nothing; {nearest(str(folder))}")
     if (folder / CONFIG).exists() and (folder / MANIFEST).exists():

@@ -49,7 +49,7 @@ from clearhead.storage import checkpoints
 from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
 from clearhead.text import formats
-from clearhead.text.special_tokens import source_marks
+from clearhead.text.special_tokens import source_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 _log = logging.getLogger("clearhead")
@@ -72,14 +72,13 @@ def load(
     tokenizer: OwnTokenizer = "own",
 ) -> Model:
     """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
-    or another library wrote, or from a GGUF file. A folder of PEFT with an adapter is loaded with the model that it is
-    of, which it names;
-    `base` names another place of that model.
+    or another library wrote, or from a GGUF file. A folder of PEFT with an adapter is loaded with the model that it
+    names; `base` names another place of that model.
 
     Weights are mapped into memory, in their stored type unless `dtype` names another. `head` puts a new head with
     random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only, and
     `int4` to four, which is smaller, less accurate, and quickest for one text on a CPU.
-    `compile` generates a text in compiled steps, of which the first takes long (docs/inference.md).
+    `compile` generates a text in compiled steps; the first step takes long (docs/inference.md).
     `tokenizer` replaces that of the folder, whose files are then not read; None opens the network alone.
 
     Raises UserError for a model that is missing, damaged or not supported, for a device that this machine does not
@@ -194,7 +193,7 @@ def _own(folder: Path, dtype: torch.dtype | None, head: Head | None, tokenizer: 
     beside = {"images": images_of(folder, config), "sounds": sounds_of(folder, config), "sentences": pooled}
     recipe, contract = saved.json.get(RECIPE), Contract()
     if head is None and recipe is not None:
-        n_marks = len(source_marks(found)) if found is not None and len(config.stacks) == 2 else 0
+        n_marks = len(source_tokens(found)) if found is not None and len(config.stacks) == 2 else 0
         contract = Contract.of_recipe(recipe, n_marks, where=folder / RECIPE)
     elif head is None:
         contract = Contract.read(saved.json.get(CONTRACT, {}), folder / CONTRACT)

@@ -45,14 +45,14 @@ class Model(ModelBase):
     def logits(self, text: Input, target: str | None = None) -> Tensor:
         """Logits for one input: t v, or v if the head classifies the whole input.
 
-        An encoder-decoder takes source and target, and returns logits for the target's positions, of which the first
+        An encoder-decoder takes source and target, and returns logits for the target's positions. The first position
         is the start token. An encoder takes a second text, such as a passage after a question.
         """
         with Evaluating(self.network), torch.inference_mode():
             return self.network(*self.inputs(text, target))[0]
 
     def predict(self, inputs: Sequence[predicting.Row]) -> list[JsonObject]:
-        """What the model says of each input, by the task that it was trained for: {"label": …, "probabilities": …}.
+        """Predicts each input with the task that the model was trained for: {"label": …, "probabilities": …}.
 
         An input is a text, or a pair of texts if the task reads pairs. The values of a blank text are empty. Raises
         UserError, which names the number of the input, for one of another kind, and for a model that no task knows.
@@ -108,7 +108,7 @@ class Model(ModelBase):
         times: bool = False,
         **settings: object,
     ) -> list[str]:
-        """What each sound says: a WAV file, or an array of samples. `settings` as in `translate`.
+        """Transcribes each sound: a WAV file, or an array of samples. `settings` as in `translate`.
 
         Without `language`, such as "de", the model hears it. The task "translate" writes English. With `times`, windows
         of long sounds move by the times that the model writes (docs/sound.md).

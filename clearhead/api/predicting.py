@@ -56,7 +56,7 @@ def task_of(model: Predictor, *, verb: str | None = None, name: str = "predict")
 
 
 def reads_pairs(model: Predictor, task: type[RecipeTask[Any]]) -> bool | None:
-    """Whether every input is a pair of texts; None if it may be one or two."""
+    """True if every input is a pair of texts; None if it may be one or two."""
     return False if task.pair is None else model.contract.pairs
 
 
@@ -101,7 +101,7 @@ def _names(task: type[RecipeTask[Any]]) -> str:
 
 
 def predictions(model: Predictor, task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
-    """What the model says of each line, in order; nothing for a blank line."""
+    """Predicts each line, in order. A blank line has an empty prediction."""
     known = [line for line in lines if line.strip()]
     said = iter(task.predicted(model, known) if known else ())
     for line in lines:
@@ -111,7 +111,7 @@ def predictions(model: Predictor, task: type[RecipeTask[Any]], lines: Sequence[s
 def numbered(
     model: Predictor, task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1
 ) -> Iterator[Prediction]:
-    """What the model says of each input, in order.
+    """Predicts each input, in order.
 
     Raises UserError, which names the number of the input beginning with `first`, for one that it cannot answer.
     """
@@ -166,7 +166,7 @@ class ZeroShot:
     template: str | None = None
     """The sentence about a label, with {} in its place; by default that of the model's kind."""
     several: bool = False
-    """Whether each label is judged alone, because several may hold."""
+    """True if each label is judged alone, because several may hold."""
 
     def sentences(self, usual: str) -> list[str]:
         """The template, or the usual one, with each label in its place."""
@@ -213,7 +213,7 @@ def entailments(model: Predictor, texts: Sequence[str], asked: ZeroShot) -> Iter
 
 
 def _relations(head: ClassificationHead) -> tuple[int, int]:
-    """The numbers of entailment and of contradiction among the labels, of which the model may have no neutral one."""
+    """The indices of entailment and contradiction among the labels. A neutral label is optional."""
     names = [name.lower() for name in names_in(head)]
     entailment = next((i for i, name in enumerate(names) if name.startswith("entail")), None)
     if entailment is None or len(names) < 2:

@@ -22,7 +22,14 @@ from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.speech import SpeechTokens
 from clearhead.text.languages import prefix_of
-from clearhead.text.special_tokens import Marks, source_marks, start_again, start_token, target_marks, template_marks
+from clearhead.text.special_tokens import (
+    SpecialTokens,
+    source_tokens,
+    start_again,
+    start_token,
+    target_tokens,
+    template_tokens,
+)
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -76,17 +83,17 @@ class Reader:
 
     @property
     def processor(self) -> "ImageProcessor | SoundProcessor | WaveProcessor | None":
-        """What makes numbers of images or sounds, if the model reads them."""
+        """The image or sound processor; None for a model of texts."""
         return self.sounds or self.images
 
     @property
     def reads_images(self) -> bool:
-        """Whether the input is an image."""
+        """True if the input is an image."""
         return isinstance(self.config.first.input, PatchInput)
 
     @property
     def reads_sounds(self) -> bool:
-        """Whether the input is a sound."""
+        """True if the input is a sound."""
         return isinstance(self.config.first.input, FrameInput | WaveInput)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -96,15 +103,15 @@ class Reader:
         """
         if self.reads_sounds:
             raise UserError("text: expected a sound, which this model reads, got a text; try clearhead transcribe")
-        marks, limit = self.marks(), self.longest
-        room = None if limit is None else max(limit - len(marks), 0)
+        special, limit = self.special_tokens(), self.longest
+        room = None if limit is None else max(limit - len(special), 0)
         prefix = prefix_of(self.words) if len(self.config.stacks) == 2 else ""
         encoded = self.words.encode_batch([prefix + text for text in texts] if prefix else texts)
-        return [self.fitting(self.known(marks.around(ids[:room]))) for ids in encoded]
+        return [self.fitting(self.known(special.around(ids[:room]))) for ids in encoded]
 
     @property
     def longest(self) -> int | None:
-        """Most tokens of a text: as in training, and for a classifier no more than its positions."""
+        """The most tokens of a text: as in training, and for a classifier no more than its positions."""
         stacks = self.config.stacks.values() if isinstance(self.config.head, ClassificationHead) else ()
         limits = [self.max_length, *(stack.max_length for stack in stacks)]
         return min((limit for limit in limits if limit is not None), default=None)
@@ -121,9 +128,9 @@ class Reader:
             ids = [*ids[: limit - 1], ids[-1]]
         return ids + [self.fill(None)] * (limit - len(ids)) if head.fills and limit is not None else ids
 
-    def marks(self) -> Marks:
+    def special_tokens(self) -> SpecialTokens:
         """The special tokens around a text of the first stack."""
-        return source_marks(self.words) if len(self.config.stacks) == 2 else template_marks(self.words)
+        return source_tokens(self.words) if len(self.config.stacks) == 2 else template_tokens(self.words)
 
     def inputs(self, text: Input, other: str | None, generation: GenerationConfig) -> list[Tokens]:
         """An input for each stack: a source and a target with its start token, one or two texts, or an image.
@@ -147,7 +154,7 @@ class Reader:
         if other is None:
             return [_row(self.until_padding(self.ids([text])[0], generation.pad_id))]
         if has_decoder:
-            before = target_marks(self.words, generation).before
+            before = target_tokens(self.words, generation).before
             target = [start_token(self.words, generation), *before, *self.words.encode(other, target=True)]
             return [_row(self.ids([text])[0]), _row(self.known(target, stack=self.config.decoder))]
         both = Inputs.of([(text, other)], self.words, self.longest or NO_LIMIT)
@@ -217,7 +224,7 @@ class Reader:
 
 
 def _together(rows: Sequence[Tokens], *, fill: int) -> Tokens:
-    """One batch of batches of one."""
+    """Joins batches of one row."""
     if len(rows) == 1:
         return rows[0]
     if rows[0].ids.is_floating_point() and rows[0].ids.ndim == 3:

@@ -44,7 +44,7 @@ class Sentences:
     max_length: int | None = None
     """Most tokens of a text, including special ones; None for as many as the network reads."""
     cuts_left: bool = False
-    """Whether the beginning of a text that is too long is cut off, instead of its end."""
+    """True if the beginning of a text that is too long is cut off, instead of its end."""
     lowercase: bool = False
     width: int | None = None
     """The numbers of a vector that are kept, the first ones; None for all."""
@@ -74,7 +74,7 @@ class Sentences:
 
     @property
     def pooling(self) -> Mode:
-        """How it makes one vector of the states, where it does nothing else.
+        """The pooling of an encoder that does nothing else with the states.
 
         Raises UserError if it has other steps, a prompt, or changes texts: such an encoder cannot be trained here.
         """
@@ -118,7 +118,7 @@ SENTENCE_CLASSES = f"{modules.LIBRARY}models."
 
 
 class OwnSettings(Config):
-    """How a run makes one vector of a text."""
+    """The settings with which a run makes one vector of a text."""
 
     pooling: Mode
     max_length: PositiveInt | None
@@ -211,7 +211,7 @@ ONLY: dict[str, tuple[JsonValue, ...]] = {
 """The supported values of settings of texts."""
 WITHOUT_EFFECT = ("unpad_inputs", "backend")
 STATES = {"method": "forward", "method_output_name": "last_hidden_state"}
-"""What a modality_config says of texts whose states are pooled."""
+"""The modality_config of texts whose states are pooled."""
 REFERENCE = "sentence-transformers 6.2.0"
 """The library whose source tells which settings it reads."""
 OF_WHOLE = (

@@ -68,7 +68,7 @@ class TwoTowerModel:
         return [list(zip(asked.labels, row, strict=True)) for row in shares.tolist()]
 
     def judges_alone(self, asked: ZeroShot) -> bool:
-        """Whether each label has a probability of its own. Raises UserError if it cannot have one."""
+        """True if each label has a probability of its own. Raises UserError if it cannot have one."""
         if asked.several and not self.kind.has_bias:
             raise UserError(
                 f"several: expected a model that judges each pair by itself, got {self.kind.model_type}; leave it out"
@@ -127,7 +127,7 @@ class TwoTowerModel:
 
 
 def holds_towers(name: str | Path, *, revision: str | None = None) -> bool:
-    """Whether a name or folder is that of a model of two towers."""
+    """True if a name or folder is that of a model of two towers."""
     try:
         path = locate(name, revision=revision) / CONFIG
         return path.is_file() and towers_of(read_json(path, limit=CONFIG_LIMIT)) is not None
@@ -194,7 +194,7 @@ PARTS = {"text_config": ("text_",), "vision_config": ("vision_", "visual_")}
 def _tower(
     folder: Path, family: Family, document: Mapping[str, Any], theirs: dict[str, Tensor], dtype: torch.dtype, where: str
 ) -> Model:
-    """One tower as a model of its own."""
+    """Opens one tower as a model of its own."""
     config, head = family.read(document, where=where, tensors=theirs)
     config = sized(folder, config)
     rules = family.table(config, head)

@@ -42,7 +42,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What a model wrote of a sound."""
+    """The text that a model wrote for a sound."""
 
     __repr__ = brief
 
@@ -51,7 +51,7 @@ class Transcript:
     """The code of the language that was spoken; None for a model of one language."""
     seconds: float
     windows: tuple[Hypothesis, ...]
-    """What was written of each window."""
+    """The hypothesis for each window."""
     segments: tuple[Segment, ...] = ()
     """The parts between two times, if the model writes times."""
 
@@ -168,7 +168,7 @@ def words(tokens: Sequence[int], speech: SpeechTokens) -> list[int]:
 def moving(
     model: ModelBase, samples: NDArray[np.float32], prompt: Sequence[int], config: GenerationConfig
 ) -> Iterator[tuple[Hypothesis, list[Segment]]]:
-    """What is written of each window, and its parts. A window begins where the last whole part of the one before ends.
+    """Yields the hypothesis and the segments of each window. A window begins where the last whole segment ends.
 
     As the reference library does for long sounds.
     """
@@ -232,7 +232,7 @@ WINDOW_SECONDS, OVERLAP_SECONDS = 60.0, 5.0
 
 
 def decodes_ctc(model: ModelBase) -> bool:
-    """Whether the labels of the moments of a sound spell a text."""
+    """True if the labels of the moments of a sound spell a text."""
     reads, head = model.config.first.input, model.config.head
     return isinstance(reads, WaveInput) and isinstance(head, TaggingHead) and head.blank is not None
 

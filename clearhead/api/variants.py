@@ -43,7 +43,7 @@ def over_the_same_weights(network: Transformer, config: ModelConfig) -> Transfor
 
 
 def _encodes(tensor: str, stack: str) -> bool:
-    """Whether a tensor belongs to the positions of this stack."""
+    """True if a tensor belongs to the positions of this stack."""
     return tensor.startswith(f"{stack}.positions.") or (tensor.startswith(f"{stack}.") and OF_LAYERS in tensor)
 
 

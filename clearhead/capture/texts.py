@@ -96,7 +96,7 @@ class Encoder:
 
     def _alone(self, known: Sequence[tuple[int, str]]) -> list[Encoded]:
         reads, limit, found = self.model.reader, self.limits[0], list[Encoded]()
-        marks, pad = reads.marks(), self.model.generation.pad_id
+        marks, pad = reads.special_tokens(), self.model.generation.pad_id
         for (row, _), own in zip(known, reads.words.encode_batch([text for _, text in known]), strict=True):
             ids = marks.around(own[: max(limit - len(marks), 1)])
             ids = reads.until_padding(reads.fitting(reads.known(ids)), pad)

@@ -31,7 +31,7 @@ from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.text.languages import untagged, with_tags
 from clearhead.text.schemes import joins_at_spaces
-from clearhead.text.special_tokens import Marks, document_marks
+from clearhead.text.special_tokens import SpecialTokens, document_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 ON_DISK_FROM = 64 * 2**20
@@ -204,16 +204,16 @@ def encoded_text(
     *,
     held_out: HeldOut,
     extended: Callable[[Tokenizer], Tokenizer] = lambda trained: trained,
-    marks: Marks | None = None,
+    marks: SpecialTokens | None = None,
 ) -> Encoded[EncodedText]:
     """Encodes text: one training text is running text, several are documents. Validation is read the same way.
 
     Trains a tokenizer unless one is given, to which `extended` adds what the task needs, and takes from the cache what
-    it has. `marks` are those around documents (default: `document_marks`).
+    it has. `marks` are those around documents (default: `document_tokens`).
     """
     corpus, splits = Corpus.of(recipe.data), once(lambda: text_splits(recipe.data, held_out))
     ids = tokenizer or extended(corpus.tokenizer(recipe.tokenizer, lambda: _to_train(splits()[0], recipe.tokenizer)))
-    marks = document_marks(ids, recipe.generation) if marks is None else marks
+    marks = document_tokens(ids, recipe.generation) if marks is None else marks
 
     def make(shelf: Shelf) -> Facts:
         running = splits()[0].n_documents == 1

@@ -8,7 +8,7 @@ from clearhead.brief import brief
 from clearhead.data.sequences import Sequences, Shelf, Writer
 from clearhead.data.sources import Pairs
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.text.special_tokens import Marks, document_marks
+from clearhead.text.special_tokens import SpecialTokens, document_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 PIECE = 1 << 16
@@ -62,7 +62,7 @@ class EncodedText:
         *,
         running: bool,
         generation: GenerationConfig,
-        marks: Marks | None = None,
+        marks: SpecialTokens | None = None,
     ) -> Self:
         """Encodes documents, each given in pieces, into memory. `marks` replace those that usually surround each."""
         shelf = Shelf()
@@ -70,7 +70,7 @@ class EncodedText:
             documents,
             tokenizer,
             shelf.writer("text", tokenizer.vocab_size),
-            marks=None if running else document_marks(tokenizer, generation) if marks is None else marks,
+            marks=None if running else document_tokens(tokenizer, generation) if marks is None else marks,
         )
         return cls(shelf.in_memory()["text"], running, seen.n_bytes, seen.beginning)
 
@@ -101,11 +101,11 @@ class Passage:
 
 
 def encode_text(
-    documents: Iterable[Iterable[str]], tokenizer: Tokenizer, writer: Writer, *, marks: Marks | None
+    documents: Iterable[Iterable[str]], tokenizer: Tokenizer, writer: Writer, *, marks: SpecialTokens | None
 ) -> Seen:
     """Writes the ids of documents with their marks. Without marks, joins them with line ends into one text."""
     seen, joins = Seen(), joins_at_spaces(tokenizer)
-    texts, around = ([running(documents)], Marks()) if marks is None else (documents, marks)
+    texts, around = ([running(documents)], SpecialTokens()) if marks is None else (documents, marks)
     for block in _blocks(_parts(texts)):
         for part in block:
             seen.note(part)

@@ -8,7 +8,7 @@ from clearhead.brief import brief
 from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
 from clearhead.errors import UserError
-from clearhead.text.special_tokens import template_marks
+from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 NO_LIMIT = 1 << 30
@@ -54,7 +54,7 @@ class Inputs:
             ]
             ids, types = (list(side) for side in zip(*cut, strict=True))
             return cls(ids, types, [len(ids) for ids, _ in pairs])
-        marks, nothing = template_marks(tokenizer), [tokenizer.unk_id or 0]
+        marks, nothing = template_tokens(tokenizer), [tokenizer.unk_id or 0]
         bare = tokenizer.encode_batch([text for (text,) in texts])
         ids = [marks.around(ids[: max(limit - len(marks), 0)]) or nothing for ids in bare]
         return cls(ids, None, [len(ids) + len(marks) for ids in bare])

@@ -14,7 +14,7 @@ from clearhead.data.tables import text_of
 from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import Column, HeldOut, HubDataset, Source, Table, share_of
-from clearhead.text.special_tokens import template_marks
+from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 
@@ -105,7 +105,7 @@ class Groups:
 
 def encoded(texts: Sequence[str], tokenizer: Tokenizer, limit: int) -> tuple[list[list[int]], list[int]]:
     """The ids of each text between its marks, cut to a length, and its tokens before cutting."""
-    marks, nothing = template_marks(tokenizer), [tokenizer.unk_id or 0]
+    marks, nothing = template_tokens(tokenizer), [tokenizer.unk_id or 0]
     bare = tokenizer.encode_batch(texts)
     ids = [marks.around(one[: max(limit - len(marks), 0)]) or nothing for one in bare]
     return ids, [len(one) + len(marks) for one in bare]

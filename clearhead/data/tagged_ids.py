@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.text.special_tokens import Marks, template_marks
+from clearhead.text.special_tokens import SpecialTokens, template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 Words = Sequence[str]
@@ -43,7 +43,7 @@ class WordIds:
 
         Each part has at most `limit` ids. A sentence of more is split between words.
         """
-        marks, parts, n_pieces, n_cut = template_marks(tokenizer), list[Part](), 0, 0
+        marks, parts, n_pieces, n_cut = template_tokens(tokenizer), list[Part](), 0, 0
         room = max(1, limit - len(marks))
         for i, words in enumerate(sentences):
             pieces = pieces_of(words, tokenizer)
@@ -69,7 +69,7 @@ class WordIds:
         return len({part.sentence for part in self.parts if part.start})
 
 
-def _parts(sentence: int, pieces: Sequence["Pieces"], marks: Marks, room: int) -> Iterator[Part]:
+def _parts(sentence: int, pieces: Sequence["Pieces"], marks: SpecialTokens, room: int) -> Iterator[Part]:
     start, ids, cells = 0, list[int](), list[int]()
     for i, piece in enumerate(pieces):
         if len(ids) + len(piece.ids) > room:

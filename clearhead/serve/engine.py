@@ -10,7 +10,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from clearhead.errors import is_memory
+from clearhead.errors import UserError, is_memory
 from clearhead.generation import Draft
 from clearhead.model import Tokens, Transformer
 from clearhead.model.fast.packing import packed
@@ -260,10 +260,12 @@ class Engine(Worker[Prompt, Update]):
             self.rows.pop()
 
     def reason(self, error: Exception) -> Failed:
-        """The message of an internal error. Frees what can be computed again if memory has run out."""
+        """The message of an error. Frees what can be computed again if memory has run out."""
         if is_memory(error):
             self.prefixes.clear()
             _log.warning("Out of memory: try fewer --slots, a lower --max-length or a smaller --prefix-cache")
             return Failed(503, "out of memory; try again in a moment, or a shorter prompt")
+        if isinstance(error, UserError):  # A tokenizer that takes too much for the tokens that were written.
+            return Failed(400, str(error))
         _log.error("The server could not write", exc_info=error)
         return Failed(500, INTERNAL)

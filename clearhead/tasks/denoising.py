@@ -29,7 +29,7 @@ from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
-from clearhead.text.special_tokens import Marks
+from clearhead.text.special_tokens import SpecialTokens
 from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 2
@@ -126,7 +126,7 @@ class Denoising(HeadTask[DenoisingRecipe]):
 
     def sizes(self, pieces: Pieces) -> np.ndarray:
         """n 2: the most tokens of each pair's sides, with marks."""
-        return pieces.sizes + np.array([len(self.pairs.source_marks), len(self.pairs.target_marks)])
+        return pieces.sizes + np.array([len(self.pairs.source_tokens), len(self.pairs.target_tokens)])
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.pairs.batch(*self.train.pairs(examples))
@@ -170,7 +170,7 @@ class Denoising(HeadTask[DenoisingRecipe]):
             tokenizer,
             held_out=data.held_out,
             extended=lambda trained: extended_for(data.corruption, trained),
-            marks=Marks(),
+            marks=SpecialTokens(),
         )
         task = cls(
             found.tokenizer,

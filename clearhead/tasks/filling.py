@@ -7,7 +7,7 @@ import torch
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
-from clearhead.text.special_tokens import template_marks
+from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 N_BEST = 5
@@ -21,7 +21,7 @@ def fill(
     A text of more than `limit` tokens is read in pieces, as in training and evaluation. Raises UserError for a text
     without the tokenizer's mask token.
     """
-    mask, marks = tokenizer.need("mask"), template_marks(tokenizer)
+    mask, marks = tokenizer.need("mask"), template_tokens(tokenizer)
     room = max(limit - len(marks), 1)
     found: list[list[list[tuple[str, float]]]] = []
     with Evaluating(network), torch.inference_mode():

@@ -26,7 +26,7 @@ from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, r
 from clearhead.tasks.reading import read_as
 from clearhead.tasks.resampling import ScoredRows
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
-from clearhead.text.special_tokens import template_marks
+from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 EVALUATION_TOKENS = 8192
@@ -94,7 +94,7 @@ class LanguageModel(HeadTask[LanguageRecipe]):
 
     def evaluate(self, network: Transformer) -> Evaluation:
         ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]
-        prompt = [*template_marks(self.tokenizer).before, *ids]
+        prompt = [*template_tokens(self.tokenizer).before, *ids]
         written = continued(network, self.tokenizer, prompt, self.generation)
         sample = Sample(self.tokenizer.decode(prompt), written, "")
         scores = self.measure(network)

@@ -33,7 +33,7 @@ from clearhead.tasks.masked_rows import MaskedRows
 from clearhead.tasks.metrics import Score, perplexity
 from clearhead.tasks.reading import bare_text
 from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
-from clearhead.text.special_tokens import Marks, special_ids, template_marks, with_mask
+from clearhead.text.special_tokens import SpecialTokens, special_ids, template_tokens, with_mask
 from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 2
@@ -85,7 +85,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         """Texts without marks. `seed` decides the masks; those of `valid` are always the same."""
         self.tokenizer, self.length = tokenizer, length
         masking = Masking.of(tokenizer, share=masked, whole_words=whole_words)
-        marks = template_marks(tokenizer)
+        marks = template_tokens(tokenizer)
         self.use = f'fill {{}} "A text with {tokenizer.library.id_to_token(masking.mask_id)} in it."'
         self.train = MaskedRows(train, length, marks=marks, masking=masking, seed=seed)
         self.valid = MaskedRows(valid, length, marks=marks, masking=masking, seed="validation")
@@ -151,7 +151,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
     @classmethod
     def prepared(cls, recipe: MaskedRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
-        found = encoded_text(recipe, tokenizer, held_out=data.held_out, extended=with_mask, marks=Marks())
+        found = encoded_text(recipe, tokenizer, held_out=data.held_out, extended=with_mask, marks=SpecialTokens())
         task = cls(
             found.tokenizer,
             found.train.ids,

@@ -12,7 +12,7 @@ from clearhead.model.loss import IGNORED
 from clearhead.randomness import key
 from clearhead.tasks.reading import side_by_side
 from clearhead.tasks.task import Batch
-from clearhead.text.special_tokens import Marks
+from clearhead.text.special_tokens import SpecialTokens
 
 
 class MaskedRows:
@@ -21,7 +21,9 @@ class MaskedRows:
     Example epoch * n_rows + row is a row in an epoch, so its masks depend on its number and a seed alone.
     """
 
-    def __init__(self, texts: Sequences, length: int, *, marks: Marks, masking: Masking, seed: int | str) -> None:
+    def __init__(
+        self, texts: Sequences, length: int, *, marks: SpecialTokens, masking: Masking, seed: int | str
+    ) -> None:
         self.texts, self.marks, self.masking, self.seed = texts, marks, masking, seed
         self.rows = pack_documents(texts.lengths, length, seed=0, epoch=0, marks=len(marks))
 

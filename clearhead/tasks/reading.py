@@ -16,7 +16,7 @@ from clearhead.model import Tokens
 from clearhead.randomness import key
 from clearhead.recipe.data import Data, HeldOut, Source
 from clearhead.tasks.task import Batch, Trained
-from clearhead.text.special_tokens import Marks, template_marks
+from clearhead.text.special_tokens import SpecialTokens, template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 IGNORED = -1
@@ -137,7 +137,7 @@ def side_by_side(rows: Sequence[Sequence[np.ndarray]]) -> Tokens:
 def read_as(text: EncodedText, length: int, tokenizer: Tokenizer, *, name: str) -> Reading:
     """Running text or documents, as the text is. An error names the split that is too short by `name`."""
     if text.is_running:
-        return RunningText(text.ids, length, name=name, begin=template_marks(tokenizer).before)
+        return RunningText(text.ids, length, name=name, begin=template_tokens(tokenizer).before)
     return Documents(text.ids, length)
 
 
@@ -150,4 +150,6 @@ def bare_text(model: Trained, source: Source | None, data: Data, held_out: HeldO
     else:
         train, documents = text_splits(data, held_out)
         running = train.n_documents == 1
-    return EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation, marks=Marks()).ids
+    return EncodedText.of(
+        documents, model.tokenizer, running=running, generation=model.generation, marks=SpecialTokens()
+    ).ids

@@ -22,7 +22,7 @@ from clearhead.tasks.head_task import HeadTask
 from clearhead.tasks.measuring import total_loss
 from clearhead.tasks.metrics import Score, chrf, of_each, perplexity
 from clearhead.tasks.task import Batch, Evaluation, Prediction, R, Sample, Trained
-from clearhead.text.special_tokens import source_marks, start_token, target_marks
+from clearhead.text.special_tokens import source_tokens, start_token, target_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 N_SAMPLES = 4
@@ -35,17 +35,17 @@ class SequenceToSequence:
     def __init__(self, tokenizer: Tokenizer, *, max_tokens: int, packed: bool, generation: GenerationConfig) -> None:
         self.tokenizer, self.max_tokens, self.packed, self.generation = tokenizer, max_tokens, packed, generation
         self.start = start_token(tokenizer, generation)
-        self.source_marks, self.target_marks = source_marks(tokenizer), target_marks(tokenizer, generation)
+        self.source_tokens, self.target_tokens = source_tokens(tokenizer), target_tokens(tokenizer, generation)
 
     def lengths(self, source: Ids, target: Ids) -> np.ndarray:
         """n 2: the tokens of each pair's sides, with marks."""
-        sides = lengths_of(source) + len(self.source_marks), lengths_of(target) + len(self.target_marks)
+        sides = lengths_of(source) + len(self.source_tokens), lengths_of(target) + len(self.target_tokens)
         return np.stack(sides, axis=1)
 
     def batch(self, source: Ids, target: Ids) -> Batch:
         """Source with its marks; start + written -> written, which is the target with its marks: bos x -> x eos."""
-        written = [self.target_marks.around(ids) for ids in target]
-        read = [self.source_marks.around(ids) for ids in source]
+        written = [self.target_tokens.around(ids) for ids in target]
+        read = [self.source_tokens.around(ids) for ids in source]
         inputs = Tokens.pad(read, fill=self.pad, packed=self.packed)
         outputs = Tokens.pad([[self.start, *ids[:-1]] for ids in written], fill=self.pad, packed=self.packed)
         return Batch((inputs, outputs), torch.tensor([token for ids in written for token in ids]))
@@ -74,10 +74,10 @@ class SequenceToSequence:
         """The best output for each source, as text."""
         hypotheses = complete(
             network,
-            source=[self.source_marks.around(ids) for ids in source],
+            source=[self.source_tokens.around(ids) for ids in source],
             config=generation,
             bos_id=self.start,
-            eos_id=self.target_marks.after[-1],
+            eos_id=self.target_tokens.after[-1],
             pad_id=self.pad,
             scored=False,
         )
@@ -141,7 +141,7 @@ class PairTask(HeadTask[R]):
 def pairs_read(model: Trained, text: Pairs) -> EncodedPairs:
     """Pairs whose sources the model reads as in training."""
     pairs, limit = EncodedPairs.of(text, model.tokenizer), model.contract.max_length
-    room = None if limit is None else max(limit - len(source_marks(model.tokenizer)), 0)
+    room = None if limit is None else max(limit - len(source_tokens(model.tokenizer)), 0)
     return replace(pairs, source=[ids[:room] for ids in pairs.source])
 
 

@@ -25,7 +25,7 @@ class Detokenizer:
         """The text in whole characters, and the text with an unfinished one."""
         self.shown = 0
         self.end: int | None = None
-        """Where a stop string begins."""
+        """The index at which a stop string begins."""
 
     def add(self, tokens: Sequence[int]) -> bool:
         """Adds tokens; returns whether the text has reached a stop string."""

@@ -39,7 +39,7 @@ def language(name: str, known: dict[str, str], option: str) -> str:
 
 
 def reading(tokenizer: Tokenizer, token: str, known: dict[str, str]) -> Tokenizer:
-    """A copy of a tokenizer that marks each text with this language."""
+    """A copy of a tokenizer that puts the token of this language around each text."""
     library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
     parts = json_object(library.to_str().encode(), MODEL_FILE)
     others = {*known.values()}
@@ -51,10 +51,10 @@ def reading(tokenizer: Tokenizer, token: str, known: dict[str, str]) -> Tokenize
             return [changed(part) for part in value]
         return token if isinstance(value, str) and value in others else value
 
-    marks = changed(parts["post_processor"])
-    if isinstance(marks, dict) and isinstance(named := marks.get("special_tokens"), dict):
+    processor = changed(parts["post_processor"])
+    if isinstance(processor, dict) and isinstance(named := processor.get("special_tokens"), dict):
         named |= {token: {"id": token, "ids": [library.token_to_id(token)], "tokens": [token]}}
-    parts["post_processor"] = marks
+    parts["post_processor"] = processor
     return tokenizer.changed(tokenizers.Tokenizer.from_str(json.dumps(parts)), src_lang=token)
 
 
@@ -76,7 +76,7 @@ def with_prefix(tokenizer: Tokenizer, prefix: str) -> Tokenizer:
 
 
 def prefix_of(tokenizer: Tokenizer) -> str:
-    """What the model of a tokenizer expects before a source."""
+    """The prefix that the model of a tokenizer expects before a source."""
     found = tokenizer.settings.get("source_prefix")
     return found if isinstance(found, str) else ""
 
@@ -93,7 +93,7 @@ def tags_of(recipe: Recipe) -> dict[str, str]:
 
 
 def known_tags(tokenizer: Tokenizer, recipe: Recipe | None) -> dict[str, str]:
-    """The tag of each language of a model: those of its recipe, else of its tokenizer's vocabulary."""
+    """{language: tag} of a model, from its recipe if it has one, otherwise from its tokenizer's vocabulary."""
     if recipe is not None:
         return tags_of(recipe)
     found = map(FORMS.fullmatch, tokenizer.library.get_vocab(with_added_tokens=True))

@@ -1,4 +1,4 @@
-"""How each kind of tokenizer normalises, splits, models and rejoins text. Imports no torch.
+"""Trains tokenizers: each kind normalises, splits, models and rejoins text in its own way. Imports no torch.
 
 Kinds other than bytes write a space as SPACE at the front of the next piece, and add one in front of the text.
 So a word is the same piece at the start of a line as inside it, and decoding restores every space.
@@ -56,7 +56,7 @@ def fit(config: TokenizerConfig, texts: Iterator[str]) -> tokenizers.Tokenizer:
 
 
 def joins_at_spaces(config: TokenizerConfig) -> bool:
-    """Whether the start of a text is read as if a space preceded it."""
+    """True if the start of a text is read as if a space preceded it."""
     return isinstance(config, BPE | Unigram | Words)
 
 
@@ -208,14 +208,14 @@ def _pattern(space: str, *, split_digits: bool, mark_run: bool) -> str:
 
 @cache
 def patterns() -> frozenset[str]:
-    """All that split a text here."""
+    """The regular expressions that split a text in tokenizers trained here."""
     spaced = (_pattern(SPACE, split_digits=split, mark_run=False) for split in (False, True))
     words = (_word_pattern(split_digits=split) for split in (False, True))
     return frozenset((*byte_patterns(), *spaced, *words))
 
 
 def byte_patterns() -> tuple[str, str]:
-    """What splits a text for bytes: without and with every digit by itself."""
+    """The regular expressions of byte-level tokenizers: with numbers as words, and with each digit as a word."""
     without, with_digits = (_pattern(" ", split_digits=split, mark_run=True) for split in (False, True))
     return without, with_digits
 

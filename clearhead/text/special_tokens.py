@@ -1,4 +1,4 @@
-"""Special tokens: those around a text that a network reads or writes, and those of a vocabulary. Imports no torch."""
+"""Special tokens of a vocabulary, and around the texts that a network reads or writes. Imports no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ PROBE = "a 1 é я ا 中"
 
 
 @dataclass(frozen=True)
-class Marks:
+class SpecialTokens:
     """Tokens before and after a text's own."""
 
     before: tuple[int, ...] = ()
@@ -30,27 +30,30 @@ class Marks:
         return [*self.before, *ids, *self.after]
 
 
-def template_marks(tokenizer: Tokenizer, *, target: bool = False) -> Marks:
-    """The marks that the tokenizer's own template puts around any text. Empty if it has no template."""
-    if not tokenizer.has_marks:
-        return Marks()
+def template_tokens(tokenizer: Tokenizer, *, target: bool = False) -> SpecialTokens:
+    """The special tokens that the tokenizer's own template puts around any text. Empty if it has no template."""
+    if not tokenizer.has_template:
+        return SpecialTokens()
     bare = tokenizer.encode(PROBE, target=target)
-    marked = tokenizer.encode(PROBE, marks=True, target=target)
+    marked = tokenizer.encode(PROBE, special_tokens=True, target=target)
     at = next((i for i in range(len(marked)) if bare and marked[i : i + len(bare)] == bare), None)
     if at is None:
         raise UserError("tokenizer: expected a template around a text, got one without; try its own tokenizer.json")
-    return Marks(tuple(marked[:at]), tuple(marked[at + len(bare) :]))
+    return SpecialTokens(tuple(marked[:at]), tuple(marked[at + len(bare) :]))
 
 
-def source_marks(tokenizer: Tokenizer) -> Marks:
-    """The marks of an encoder's input: the template's if there is one, otherwise the end token."""
-    return template_marks(tokenizer) if tokenizer.has_marks else Marks(after=(tokenizer.need("eos"),))
+def source_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """The special tokens around an encoder's input: the template's, or an end token without a template."""
+    return template_tokens(tokenizer) if tokenizer.has_template else SpecialTokens(after=(tokenizer.need("eos"),))
 
 
-def target_marks(tokenizer: Tokenizer, generation: GenerationConfig) -> Marks:
-    """The marks of a decoder's output after its start token: the template's or the forced first token, and an end."""
-    own, first = template_marks(tokenizer, target=True), generation.forced_first_id
-    return Marks(own.before if first is None else (first,), _ended(own.after, tokenizer, generation))
+def target_tokens(tokenizer: Tokenizer, generation: GenerationConfig) -> SpecialTokens:
+    """The special tokens of a decoder's output after its start token.
+
+    The first is the forced one or the template's. The last ends the text.
+    """
+    own, first = template_tokens(tokenizer, target=True), generation.forced_first_id
+    return SpecialTokens(own.before if first is None else (first,), _ended(own.after, tokenizer, generation))
 
 
 def start_token(tokenizer: Tokenizer, generation: GenerationConfig) -> int:
@@ -72,12 +75,15 @@ def start_again(tokenizer: Tokenizer, generation: GenerationConfig, texts: Seque
     return start_token(tokenizer, generation)
 
 
-def document_marks(tokenizer: Tokenizer, generation: GenerationConfig) -> Marks:
-    """The marks of a language model's document: the template's or the begin token if there is one, and an end."""
-    own, begin = template_marks(tokenizer), tokenizer.bos_id
-    if not tokenizer.has_marks and begin is not None:
-        own = Marks(before=(begin,))
-    return Marks(own.before, _ended(own.after, tokenizer, generation))
+def document_tokens(tokenizer: Tokenizer, generation: GenerationConfig) -> SpecialTokens:
+    """The special tokens around a language model's document.
+
+    The first is the template's or the begin token, if the tokenizer has one. The last ends the text.
+    """
+    own, begin = template_tokens(tokenizer), tokenizer.bos_id
+    if not tokenizer.has_template and begin is not None:
+        own = SpecialTokens(before=(begin,))
+    return SpecialTokens(own.before, _ended(own.after, tokenizer, generation))
 
 
 def _ended(after: tuple[int, ...], tokenizer: Tokenizer, generation: GenerationConfig) -> tuple[int, ...]:
@@ -93,7 +99,7 @@ MASK = "<mask>"
 
 
 def special_ids(tokenizer: Tokenizer) -> set[int]:
-    """The ids that are no part of a text, such as those of padding and of the ends of a text."""
+    """The ids of tokens that are no part of a text, such as padding."""
     library = tokenizer.library
     added = {i for i, token in library.get_added_tokens_decoder().items() if token.special}
     named = {library.token_to_id(token) for token in tokenizer.special_tokens.values()}

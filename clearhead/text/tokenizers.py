@@ -26,7 +26,7 @@ from clearhead.text.schemes import BOS, EOS, PAD, SPACE, UNK, fit, quiet
 Role = Literal["pad", "unk", "bos", "eos", "mask"]
 
 # The keys of tokenizer_config.json that name a role's token. A classifier's tokenizer names no first and last
-# token, but still marks the ends of a text.
+# token, but puts tokens around a text all the same.
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("pad_token",),
     "unk": ("unk_token",),
@@ -124,7 +124,7 @@ class Tokenizer:
 
     @classmethod
     def find(cls, folder: Path) -> Self | None:
-        """As `load`, but returns None if the folder has no tokenizer. A malformed one is still an error."""
+        """Reads a folder's tokenizer, or returns None if it has none. Raises UserError for a malformed one."""
         files = formats.read_folder(folder)
         return cls.from_files(files, where=str(folder)) if formats.is_there(files) else None
 
@@ -147,7 +147,7 @@ class Tokenizer:
 
     def ending(self) -> Self:
         """A tokenizer whose template ends a text with the end token, as an encoder-decoder's source needs."""
-        return self if self.has_marks else self.templated("$A {end}", "$A $B {end}")
+        return self if self.has_template else self.templated("$A {end}", "$A $B {end}")
 
     def templated(self, single: str, pair: str) -> Self:
         """A tokenizer with these templates for one text and for two; {begin} and {end} are its first and last token."""
@@ -195,31 +195,39 @@ class Tokenizer:
     # --- text to ids and back ---
 
     @property
-    def has_marks(self) -> bool:
-        """Whether the tokenizer has a template of its own that puts marks around a text."""
+    def has_template(self) -> bool:
+        """True if the tokenizer has a template of its own that puts special tokens around a text."""
         return self._sides is not None or self.library.num_special_tokens_to_add(is_pair=False) > 0
 
     def encode(
-        self, text: str, *, bos: bool = False, eos: bool = False, marks: bool = False, target: bool = False
+        self, text: str, *, bos: bool = False, eos: bool = False, special_tokens: bool = False, target: bool = False
     ) -> list[int]:
-        return self.encode_batch([text], bos=bos, eos=eos, marks=marks, target=target)[0]
+        return self.encode_batch([text], bos=bos, eos=eos, special_tokens=special_tokens, target=target)[0]
 
     def encode_batch(
-        self, texts: Sequence[str], *, bos: bool = False, eos: bool = False, marks: bool = False, target: bool = False
+        self,
+        texts: Sequence[str],
+        *,
+        bos: bool = False,
+        eos: bool = False,
+        special_tokens: bool = False,
+        target: bool = False,
     ) -> list[list[int]]:
         """The ids of each text, with special tokens at its ends on request.
 
-        `marks` adds those of the tokenizer's own template, such as [CLS] and [SEP]. `target` reads the texts as
-        the target language if the tokenizer distinguishes the two.
+        `special_tokens` adds those of the tokenizer's own template, such as [CLS] and [SEP]. `target` reads the
+        texts as the target language if the tokenizer distinguishes the two.
         """
-        if marks and (bos or eos):
-            raise UserError("tokenizer: expected marks, or bos and eos, got both; try marks alone")
+        if special_tokens and (bos or eos):
+            raise UserError("tokenizer: expected special_tokens, or bos and eos, got both; try special_tokens alone")
         if self._sides is not None:
             side = self._sides.target if target else self._sides.source
-            first, last = [self.need("bos")] if bos else [], [side.last] if eos or marks else []
+            first, last = [self.need("bos")] if bos else [], [side.last] if eos or special_tokens else []
             return [first + pieces.ids + last for pieces in guarded(lambda: side.encode(texts), TEXT)]
         first, last = [self.need("bos")] if bos else [], [self.need("eos")] if eos else []
-        encodings = guarded(lambda: self.library.encode_batch_fast(list(texts), add_special_tokens=marks), TEXT)
+        encodings = guarded(
+            lambda: self.library.encode_batch_fast(list(texts), add_special_tokens=special_tokens), TEXT
+        )
         return [first + encoding.ids + last for encoding in encodings]
 
     def encode_pair(self, first: str, second: str, *, limit: int | None = None) -> tuple[list[int], list[int]]:
@@ -252,7 +260,7 @@ class Tokenizer:
 
     @cached_property
     def _cleans(self) -> bool:
-        """Whether decoding drops spaces before punctuation. A model with merges needs a second field for it."""
+        """True if decoding drops spaces before punctuation. A model with merges needs a second field for it."""
         model = self._parts["model"]
         assert isinstance(model, dict)
         return cleans(self.settings, merges="merges" in model)

@@ -35,7 +35,7 @@ class Exceeded(Exception):
 
 
 class Failed(Exception):
-    """What a worker raised, in one line."""
+    """An error raised in the worker, in one line."""
 
 
 class Worker:

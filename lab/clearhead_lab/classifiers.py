@@ -1,10 +1,13 @@
-"""Linear classifiers of given vectors, by scikit-learn, and how sure their accuracy is."""
+"""Classifiers of scikit-learn with intervals of their accuracy, and linear probes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 Classes: TypeAlias = NDArray[np.int64]
 Matrix: TypeAlias = Any
@@ -68,3 +71,18 @@ def interval(samples: NDArray[np.float64]) -> tuple[float, float]:
     """The interval that contains 95% of the samples."""
     low, high = np.percentile(samples, [2.5, 97.5])
     return float(low), float(high)
+
+
+RIDGE = 1e-3
+
+
+def readable(vectors: Tensor, labels: Tensor, *, n_fitted: int) -> float:
+    """The accuracy on new vectors of a linear classifier   (Alain and Bengio 2016, linear probes)
+
+    Ridge regression to one-hot labels, n, is fitted to the first `n_fitted` vectors, n d, and judged on the others.
+    """
+    x = F.pad(vectors.double(), (0, 1), value=1.0)
+    fitted, wanted = x[:n_fitted], F.one_hot(labels[:n_fitted]).double()
+    penalty = RIDGE * n_fitted * torch.eye(x.shape[1], dtype=x.dtype)
+    weight = torch.linalg.solve(fitted.mT @ fitted + penalty, fitted.mT @ wanted)
+    return ((x[n_fitted:] @ weight).argmax(-1) == labels[n_fitted:]).double().mean().item()

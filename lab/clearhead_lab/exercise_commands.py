@@ -18,29 +18,38 @@ HARDEST = 10
 """Exercises that a class's table lists."""
 
 
-def exercises_command(folder: Path) -> None:
-    """Writes a page for each set of exercises, and prints their paths."""
+def exercises(*, out: Path = Path("exercises")) -> None:
+    """Write the exercises as HTML pages, one for each set. They work without a server and without a network.
+
+    Args:
+        out: Folder for the pages.
+    """
     from clearhead.explorer.static_files import check_built
     from clearhead_lab.exercises.pages import write_pages
 
     check_built()
     n = 0
-    for path, given in write_pages(folder):
+    for path, given in write_pages(out):
         print(path, flush=True)
         n += len(given.exercises)
     tell(f"{n} exercises. Open a page in a browser; it needs no network. `clearhead lab grade FILE` grades its export.")
 
 
-def grade_command(paths: Sequence[Path], *, table: Path | None) -> None:
-    """Prints the judgement of every exercise of a file, or a row for each of several files.
+def grade(*files: Path, table: Path | None = None) -> None:
+    """Grade the answers that pages of exercises exported.
 
-    Raises UserError in the end if a file, or a set of it, cannot be graded, and if a file says otherwise.
+    Runs every model with the learner's edits and judges the values, whatever the file says of itself. Of one file it
+    prints every exercise, with what was wrong; of several a row each, and the exercises that were most often not right.
+
+    Args:
+        files: Files from "Export answers" of a page, or folders of such files.
+        table: CSV file to write: a row for each exercise of each file.
     """
     from clearhead_lab.exercises.grading import files_of, graded
 
-    if not paths:
+    if not files:
         raise UserError("lab grade: expected a file of answers or a folder of them, got none; name one")
-    found = [graded(path) for path in files_of(paths)]
+    found = [graded(path) for path in files_of(files)]
     if len(found) == 1:
         _print_one(found[0])
     else:

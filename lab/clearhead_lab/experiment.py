@@ -77,7 +77,7 @@ class Check:
     """What a failure means, in a sentence for a reader who does not know the experiment."""
 
     def passes(self, value: float) -> bool:
-        """Whether a value is in the range; NaN never is."""
+        """True if a value is in the range; NaN never is."""
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 
@@ -110,7 +110,7 @@ class Experiment:
     name: str
     claim: str
     source: str
-    """Where the documents state it, and papers."""
+    """The documents that state the claim, and papers."""
     measure: Callable[[int, bool], Iterator[Row]]
     """(seed, quick) -> rows, each as soon as it is measured."""
     checks: Sequence[Check]
@@ -204,7 +204,7 @@ class Result:
 
     @property
     def stable(self) -> bool:
-        """Whether every seed alone has the same verdict."""
+        """True if every seed alone has the same verdict."""
         return len(set(self.verdicts)) <= 1
 
     @property

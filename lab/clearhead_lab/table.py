@@ -6,7 +6,7 @@ from pathlib import Path
 from clearhead.errors import UserError, reason
 from clearhead_lab.experiment import Experiment, Result
 from clearhead_lab.reporting import by_seed, measured
-from clearhead_lab.results import FILE, judged
+from clearhead_lab.running import FILE, judged
 
 BEGIN, END = "<!-- lab table: begin -->", "<!-- lab table: end -->"
 """The lines of a page between which the table stands."""
@@ -45,7 +45,7 @@ def lines(experiments: Mapping[str, Experiment], results: Mapping[str, Result]) 
 
 
 def _agreement(results: Mapping[str, Result]) -> str:
-    """How many verdicts are the same on every seed, of the experiments with several seeds."""
+    """The number of verdicts that are the same on every seed, among experiments with several seeds."""
     several = [one for one in results.values() if len(one.seeds) > 1]
     if not several:
         return "One seed does not say whether a verdict is stable."
@@ -63,7 +63,7 @@ def _cells(result: Result | None) -> tuple[str, ...]:
 
 
 def _stable(result: Result) -> str:
-    """Whether the seeds agree, and on which checks they do not."""
+    """The agreement of the seeds, and the checks on which they disagree."""
     n = len(result.seeds)
     if n == 1:
         return "unknown"

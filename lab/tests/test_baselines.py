@@ -6,13 +6,19 @@ import torch
 from clearhead import config as c
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.trace import trace
-from clearhead_lab.batch_norm import BatchNorm, with_batch_norm
+from clearhead_lab.classifiers import readable
 from clearhead_lab.experiments import add_or_join, ffn_memory, linear_attention, mixture_of_experts, norm_training
-from clearhead_lab.experts import Experts, mixtures, with_experts
 from clearhead_lab.learning import IGNORED, decoder, encoder, learn, stack
-from clearhead_lab.linear_attention import attend_linearly, with_linear_attention
-from clearhead_lab.probing import readable
-from clearhead_lab.written import N_CHARACTERS, Written, library, manual
+from clearhead_lab.replacements import (
+    BatchNorm,
+    Experts,
+    attend_linearly,
+    mixtures,
+    with_batch_norm,
+    with_experts,
+    with_linear_attention,
+)
+from clearhead_lab.texts import N_CHARACTERS, Written, library, manual
 
 
 def test_linear_attention_is_a_weighted_mean_of_the_values() -> None:

@@ -6,12 +6,10 @@ import pytest
 
 from clearhead.cli import main
 from clearhead.errors import UserError
-from clearhead_lab.datasets import VARIABLE, data_in, datasets
+from clearhead_lab.datasets import FIRST, UNKNOWN, VARIABLE, Reviews, Uses, Words, data_in, datasets
 from clearhead_lab.experiment import Experiment, Plot, Row
 from clearhead_lab.experiments import experiments
-from clearhead_lab.reviews import FIRST, UNKNOWN, Reviews, Words
 from clearhead_lab.running import check_needs
-from clearhead_lab.senses import Uses
 
 
 @pytest.fixture

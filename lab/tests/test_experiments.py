@@ -14,11 +14,9 @@ from clearhead_lab import classifiers
 from clearhead_lab.datasets import VARIABLE
 from clearhead_lab.experiment import Check, Experiment, Figures, Plot, Result, Role, Row
 from clearhead_lab.experiments import experiment, experiments
-from clearhead_lab.figures import points
 from clearhead_lab.learning import learn
-from clearhead_lab.reporting import report
-from clearhead_lab.results import FILE
-from clearhead_lab.running import check_needs, run
+from clearhead_lab.reporting import points, report
+from clearhead_lab.running import FILE, check_needs, run
 
 LONG = ("ffn-memory", "contextual-words", "extrapolation", "addition", "lora", "distance")
 """Experiments that take a second or more even in small."""

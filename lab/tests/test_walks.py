@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.session import Session
-from clearhead_lab.commands import walk_command
+from clearhead_lab.app import walk
 from clearhead_lab.examples.records import numbers, records
 from clearhead_lab.examples.verdicts import compare
 from clearhead_lab.experiments import experiments
@@ -57,8 +57,8 @@ def test_the_walks_of_a_chain(name: str) -> None:
     chain = chains()[name]
     documents = chain.documents()
     session = Session(chain.model(), name=name, text=chain.text, walks=documents)
-    for walk in documents:
-        check_walk(session, walk)
+    for document in documents:
+        check_walk(session, document)
 
 
 def check_walk(session: Session, walk: dict[str, Any]) -> None:
@@ -99,14 +99,14 @@ def test_every_chain_of_the_documents_is_found() -> None:
 
 
 def test_a_chain_that_is_no_network_says_what_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
-    walk_command("variance", export=None, port=0, browser=False)
+    walk("variance")
     assert "`clearhead lab run saturation`" in capsys.readouterr().out
     with pytest.raises(UserError, match="lab walk: expected the name of a chain, got 'aple'; try apple"):
         find("aple")
 
 
 def test_the_list_names_every_chain(capsys: pytest.CaptureFixture[str]) -> None:
-    walk_command(None, export=None, port=0, browser=False)
+    walk()
     said = capsys.readouterr().out
     assert all(name in said for name in (*chains(), *(story.name for story in STORIES)))
 
@@ -114,7 +114,7 @@ def test_the_list_names_every_chain(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.skipif(not (static_files.STATIC / "explorer.js").is_file(), reason="needs the built page")
 def test_a_walk_as_a_file_begins_in_learn(tmp_path: Path) -> None:
     path = tmp_path / "apple.html"
-    walk_command("apple", export=path, port=0, browser=False)
+    walk("apple", export=path)
     assert 'data-state="#v=1&amp;s=I+love+apple+phones&amp;mode=learn&amp;walk=apple"' in path.read_text()
 
 

@@ -21,7 +21,7 @@ def test_the_difference_of_the_means() -> None:
     means = []
     for texts in (POSITIVE, NEGATIVE):
         own = [model.trace(text)[0][AT][0] for text in texts]
-        n_alike = len(model.reader.ids(["one two"])[0]) - len(model.reader.marks().after)
+        n_alike = len(model.reader.ids(["one two"])[0]) - len(model.reader.special_tokens().after)
         means.append(torch.stack([rows[n_alike:].mean(0) for rows in own]).mean(0))
     assert torch.allclose(found.vector, means[0] - means[1], atol=1e-4)
 

@@ -142,11 +142,11 @@ def test_a_long_text_is_filled_in_pieces_as_evaluation_reads_it() -> None:
     (said,) = model.predict([" ".join(words)])
     masks: Any = said["masks"]
     ids = model.tokenizer.encode(" ".join(words))
-    room = 64 - len(model.reader.marks())
+    room = 64 - len(model.reader.special_tokens())
     mask = model.tokenizer.need("mask")
     expected = []
     for at in range(0, len(ids), room):
-        piece = model.reader.marks().around(ids[at : at + room])
+        piece = model.reader.special_tokens().around(ids[at : at + room])
         with torch.inference_mode():
             rows = model.network(torch.tensor([piece]))[0].softmax(-1)
         expected += [rows[i].max().item() for i, token in enumerate(piece) if token == mask]

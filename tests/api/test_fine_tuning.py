@@ -26,7 +26,7 @@ from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Documents, RunningText
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
-from clearhead.text.special_tokens import source_marks
+from clearhead.text.special_tokens import source_tokens
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Evaluated
 from clearhead.training.run import Run
@@ -639,10 +639,10 @@ def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
 def test_one_rule_of_marks(tmp_path: Path):
     """What an encoder reads in training is what it reads in use, also for a tokenizer of ours."""
     tokenizer = Tokenizer.train(PAIRS.source, Words())
-    assert source_marks(tokenizer).around(tokenizer.encode("one two")) == tokenizer.encode("one two", eos=True)
+    assert source_tokens(tokenizer).around(tokenizer.encode("one two")) == tokenizer.encode("one two", eos=True)
     for name, make in SEQ2SEQ.items():
         model = load(make(tmp_path / name))
-        marks = source_marks(model.tokenizer)
+        marks = source_tokens(model.tokenizer)
         bare = model.tokenizer.encode_batch(PAIRS.source)
         assert [marks.around(ids) for ids in bare] == model.reader.ids(PAIRS.source)
         assert isinstance(model.reader.batch(PAIRS.source[:2], pad_id=None), Tokens)

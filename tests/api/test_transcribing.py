@@ -132,7 +132,7 @@ def test_the_reference_opens_the_folder_and_writes_the_same(folder: Path) -> Non
             expected = [text.strip() for text in words.batch_decode(there, skip_special_tokens=True)]
             assert ours.transcribe(SOUNDS, "de", task, beams=beams) == expected
     marked = words("ab c").input_ids
-    assert marked == ours.tokenizer.encode("ab c", marks=True)
+    assert marked == ours.tokenizer.encode("ab c", special_tokens=True)
     assert marked[0] == START
     assert marked[-1] == END
 

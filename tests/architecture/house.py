@@ -1,4 +1,4 @@
-"""`python -m tests.architecture.house [--write]`: the size and shape of the house, and the limits that it keeps to.
+"""`python -m tests.architecture.house [--write | --draw]`: the size and shape of the house, and its limits.
 
 Tokens are Python's own, without comments, docstrings and line ends: long lines hide lines, not tokens.
 """
@@ -78,6 +78,41 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     return {frozenset(m for m in reached[n] if n in reached[m]) for n in graph if n in reached[n]}
 
 
+BASE = ("brief", "errors", "extensions", "randomness", "json_text", "progress", "__main__", "")
+"""What every room may import is left out of the drawing."""
+
+
+def room(module: str) -> str:
+    """`clearhead.model.block` -> `model`; the lab is one room."""
+    parts = module.split(".")
+    return ".".join(parts[1:2]) if parts[0] == PACKAGE else "lab"
+
+
+def rooms() -> dict[str, set[str]]:
+    """The rooms that each room imports, without those that it reaches through another."""
+    graph: dict[str, set[str]] = {}
+    for module, names in edges(with_types=False).items():
+        graph.setdefault(room(module), set()).update(map(room, names))
+    graph = {name: own - {name, *BASE} for name, own in graph.items() if name not in BASE}
+    return {name: {to for to in own if not any(to in below(graph, by) for by in own)} for name, own in graph.items()}
+
+
+def below(graph: dict[str, set[str]], name: str) -> set[str]:
+    """All that a room reaches."""
+    found, todo = set[str](), [name]
+    while todo:
+        new = graph[todo.pop()] - found
+        found |= new
+        todo += new
+    return found
+
+
+def drawing() -> str:
+    """The rooms and what they stand on, in Mermaid's language."""
+    arrows = sorted(f"  {name} --> {to}" for name, own in rooms().items() for to in own)
+    return "\n".join(["flowchart TD", *arrows])
+
+
 def shape() -> dict[str, int]:
     """The largest folder, the largest circles of imports, and the modules that one other module imports."""
     graph = edges(with_types=True)
@@ -104,6 +139,9 @@ def main() -> None:
         for title, table in tables.items():
             lines += ["", f"[{title}]", *(f'"{name}" = {number}' for name, number in table.items())]
         LIMITS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if "--draw" in sys.argv:
+        print(drawing())
+        return
     for name, number in {**sizes, "product": sum(sizes.values()) - sizes["tests"], **figures}.items():
         print(f"{number:9,}  {name}")
 

@@ -55,7 +55,7 @@ def test_windows_of_running_text(folder: Path) -> None:
     found = _windows(model, " ".join(TEXTS * 40))
     ids = model.tokenizer.encode(" ".join(TEXTS * 40))
     (first, *_), *_ = found.inputs
-    n_before = len(model.reader.marks().before)
+    n_before = len(model.reader.special_tokens().before)
     assert first.ids[0, n_before:].tolist() == ids[: first.grid[1] - n_before]
     assert found.labels is not None
     own = found.labels[0][: first.grid[1]].tolist()

@@ -13,7 +13,7 @@ from clearhead.data.encoded import continued, encode_text, joins_at_spaces, piec
 from clearhead.data.sequences import Sequences, Shelf
 from clearhead.recipe.tokenizers import TokenizerConfig, Words
 from clearhead.text.schemes import joins_at_spaces as kind_joins_at_spaces
-from clearhead.text.special_tokens import Marks
+from clearhead.text.special_tokens import SpecialTokens
 from clearhead.text.tokenizers import Tokenizer
 
 WORDS = "It is a truth universally acknowledged, that 2 men (or more) must\nbe in  want of Größe: e.g. 10,000 a-b. "
@@ -38,7 +38,9 @@ def chunks(text: str, sizes: list[int]) -> Iterator[str]:
     yield text[at:]
 
 
-def encoded(documents: list[list[str]], tokenizer: Tokenizer, marks: Marks | None) -> tuple[Sequences, module.Seen]:
+def encoded(
+    documents: list[list[str]], tokenizer: Tokenizer, marks: SpecialTokens | None
+) -> tuple[Sequences, module.Seen]:
     shelf = Shelf()
     seen = encode_text(documents, tokenizer, shelf.writer("x", tokenizer.vocab_size), marks=marks)
     return shelf.in_memory()["x"], seen
@@ -71,7 +73,7 @@ def test_documents_long_and_short_have_their_marks() -> None:
     texts = ["a b", TEXT, "c", "", "d " * 99]
     tokenizer = Tokenizer.train(texts, Words())
     for read in ([[text] for text in texts], [list(chunks(text, [3, 9, 27])) for text in texts]):
-        found, seen = encoded(read, tokenizer, Marks((2,), (3, 1)))
+        found, seen = encoded(read, tokenizer, SpecialTokens((2,), (3, 1)))
         assert found == [[2, *tokenizer.encode(text), 3, 1] for text in texts]
         assert (seen.n_documents, seen.beginning) == (5, "a b")
         assert encoded(read, tokenizer, None)[0] == [tokenizer.encode("\n".join(texts))]

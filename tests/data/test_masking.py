@@ -24,15 +24,15 @@ def masking_of(config: TokenizerConfig, *, share: float = 0.15, whole_words: boo
 @pytest.mark.parametrize("config", KINDS, ids=lambda config: config.kind)
 def test_a_mask_in_a_text_is_one_token_and_the_rest_stays(config: TokenizerConfig):
     tokenizer = tokenizer_of(config)
-    bare = tokenizer.encode("the cat play", marks=True)
-    cat = tokenizer.encode("the cat", marks=True)[len(tokenizer.encode("the", marks=True)) - 1 : -1]
-    found = tokenizer.encode("the <mask> play", marks=True)
+    bare = tokenizer.encode("the cat play", special_tokens=True)
+    cat = tokenizer.encode("the cat", special_tokens=True)[len(tokenizer.encode("the", special_tokens=True)) - 1 : -1]
+    found = tokenizer.encode("the <mask> play", special_tokens=True)
     assert found.count(tokenizer.need("mask")) == 1
     if config.kind != "characters":
         whole = " ".join(map(str, bare)).replace(" ".join(map(str, cat)), str(tokenizer.mask_id))
         assert " ".join(map(str, found)) == whole
     again = Tokenizer.from_files(tokenizer.to_files())
-    assert again.encode("the <mask> play", marks=True) == found
+    assert again.encode("the <mask> play", special_tokens=True) == found
     assert again.mask_id == tokenizer.mask_id == tokenizer.vocab_size - 1
 
 

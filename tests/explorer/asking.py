@@ -4,10 +4,11 @@ import json
 from functools import cache
 from typing import Any
 
+from pydantic import TypeAdapter
 from safetensors.torch import load
 from torch import Tensor
 
-from clearhead.explorer.session import Session
+from clearhead.explorer.session import HANDLERS, Session
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
 GENERATE = {"max_new_tokens": 5, "beams": 1, "temperature": 0, "top_k": None, "top_p": None, "seed": 0}
@@ -19,10 +20,19 @@ def from_pixels(pixels: Tensor, largest: Tensor) -> Tensor:
 
 
 def ask(session: Session, what: str, **fields: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The JSON part and the tensors of a reply."""
+    """The JSON part and the tensors of a reply. The JSON has the form that the protocol states."""
     content = session.answer({"ask": what, **fields})
     length = int.from_bytes(content[:8], "little")
-    return json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["reply"]), load(content)
+    reply = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["reply"])
+    assert reply.keys() <= HANDLERS[what].reply.__annotations__.keys()
+    form_of(what).validate_python(reply)
+    return reply, load(content)
+
+
+@cache
+def form_of(what: str) -> TypeAdapter[Any]:
+    """The JSON part of the reply to a question."""
+    return TypeAdapter(HANDLERS[what].reply)
 
 
 @cache

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from typing_extensions import TypedDict
 
 import clearhead
 from clearhead import config as c
@@ -13,9 +14,11 @@ from clearhead.analysis.ablation import effects
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer import trace_file
+from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import Asked, Reply
+from clearhead.explorer.places import Handler
 from clearhead.explorer.recording.manifest import RecomputeCheck
-from clearhead.explorer.session import HANDLERS, Handler, Session
+from clearhead.explorer.session import HANDLERS, Session
 from clearhead.model import Transformer
 from clearhead.trace import Edit, zero
 from tests.explorer.asking import ask, from_pixels, last, session_of, start
@@ -256,9 +259,17 @@ def test_labels_and_what_is_asked_are_told() -> None:
         session.answer({"ask": "run", "run": {"text": "one", "txt": 1}})
 
 
+class Greeting(TypedDict):
+    said: str
+
+
+def greet(opened: Opened, question: Asked) -> Reply[Greeting]:
+    return Reply({"said": opened.name})
+
+
 def test_another_question_can_be_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(model_of(CONFIGS["encoder_states"]), name="more", text="one two")
-    monkeypatch.setitem(HANDLERS, "hello", Handler(Asked, lambda opened, _: Reply({"said": opened.name})))
+    monkeypatch.setitem(HANDLERS, "hello", Handler(greet))
     assert ask(session, "hello")[0] == {"said": "more"}
     assert ask(session, "about")[0]["answers"][-1] == "hello"
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from clearhead.api import Model
+from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.serve import prefill as prefill_module
 from clearhead.serve.engine import Engine
@@ -332,7 +333,10 @@ def test_a_full_queue(model: Model, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("where", ["read", "step"])
-@pytest.mark.parametrize(("error", "status"), [(ZeroDivisionError("a bug"), 500), (MemoryError(), 503)])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ZeroDivisionError("a bug"), 500), (MemoryError(), 503), (UserError("tokenizer: too much"), 400)],
+)
 def test_a_failure_is_told_and_the_engine_lives(
     model: Model, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception, status: int
 ):

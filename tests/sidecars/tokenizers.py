@@ -334,7 +334,7 @@ def _reference(folder: Path) -> Any:
 def _difference(case: Case, ours: Tokenizer, theirs: Any) -> str | None:
     for marks in (True, False):
         expected = theirs(LINES, add_special_tokens=marks)["input_ids"]
-        for text, here, there in zip(LINES, ours.encode_batch(LINES, marks=marks), expected, strict=True):
+        for text, here, there in zip(LINES, ours.encode_batch(LINES, special_tokens=marks), expected, strict=True):
             if here != there:
                 return f"{case.name}: {text!r} (marks={marks}): expected {there}, got {here}"
     ids = theirs(LINES, add_special_tokens=False)["input_ids"]

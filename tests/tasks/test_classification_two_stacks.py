@@ -109,7 +109,7 @@ def test_a_new_head_has_the_layers_of_the_reference_library(
     model = Model(network, tokenizer, base.generation)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(model.save(tmp_path / "new")).eval()
     text = "the cat and the plum"
-    ids = torch.tensor([tokenizer.encode(text, marks=True)])
+    ids = torch.tensor([tokenizer.encode(text, special_tokens=True)])
     torch.testing.assert_close(theirs(ids).logits[0], model.logits(text), atol=1e-5, rtol=1e-5)
     again = load(tmp_path / "new")
     assert suitable(again.config, where="x") is Classification

@@ -17,7 +17,7 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.denoising import Denoising
 from clearhead.tasks.registry import suitable, validate
-from clearhead.text.special_tokens import Marks
+from clearhead.text.special_tokens import SpecialTokens
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, encoder_decoder_loss, require_equal_updates, small_encoder_decoder
@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("corruption", [Spans(), Infilling()], ids=lambda 
 
 def task_of(corruption: Corruption, *, seed: int = 0) -> Denoising:
     tokenizer = extended_for(corruption, Tokenizer.train(LINES, Words()))
-    own: Any = {"running": False, "generation": GENERATION, "marks": Marks()}
+    own: Any = {"running": False, "generation": GENERATION, "marks": SpecialTokens()}
     both = [EncodedText.of([[line] for line in lines], tokenizer, **own).ids for lines in (LINES, LINES[:4])]
     rest: Any = {"length": 10, "max_tokens": 120, "generation": GENERATION}
     return Denoising(tokenizer, *both, corruption=corruption, seed=seed, **rest)

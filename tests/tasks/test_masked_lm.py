@@ -21,7 +21,7 @@ from clearhead.runs import resume, start
 from clearhead.tasks.masked_lm import MaskedLanguageModel
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
-from clearhead.text.special_tokens import Marks, with_mask
+from clearhead.text.special_tokens import SpecialTokens, with_mask
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, require_equal_updates
@@ -33,7 +33,7 @@ LINES = number_pairs(40).source
 
 def texts_of(lines: list[str], tokenizer: Tokenizer) -> Sequences:
     pieces = [[line] for line in lines]
-    return EncodedText.of(pieces, tokenizer, running=False, generation=GENERATION, marks=Marks()).ids
+    return EncodedText.of(pieces, tokenizer, running=False, generation=GENERATION, marks=SpecialTokens()).ids
 
 
 def task_of(*, length: int = 12, **settings: Any) -> MaskedLanguageModel:
@@ -170,7 +170,7 @@ def test_from_a_text_to_words_in_place_of_masks(capsys: pytest.CaptureFixture[st
     main(["predict", "run", "one <mask> three", "--json"])
     (place,) = json.loads(capsys.readouterr().out)["masks"]
     assert len(place) == 5
-    ids = model.tokenizer.encode("one <mask> three", marks=True)
+    ids = model.tokenizer.encode("one <mask> three", special_tokens=True)
     shares = model.logits("one <mask> three")[ids.index(model.tokenizer.need("mask"))].softmax(-1)
     assert place[0]["probability"] == pytest.approx(shares.max().item(), rel=1e-5)
     assert model.tokenizer.encode(place[0]["token"]) == [int(shares.argmax())]

@@ -52,4 +52,4 @@ def test_ids_are_the_reference_s(kind: str, settings: dict[str, Any], tmp_path: 
     getattr(transformers, kind)(vocab=vocabulary, **settings).save_pretrained(tmp_path)
     theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
     for text in TEXTS:
-        assert ours.encode(text, marks=True) == theirs(text)["input_ids"], text
+        assert ours.encode(text, special_tokens=True) == theirs(text)["input_ids"], text

@@ -65,7 +65,7 @@ def check(folder: Path, auto: Any, tmp_path: Path, *, pairs: bool = True) -> Tok
     assert Tokenizer.load(tmp_path / "saved").to_files() == ours.to_files()
     for place in (folder, tmp_path / "saved"):
         theirs = auto.from_pretrained(str(place))
-        assert ours.encode_batch(ODD, marks=True) == theirs(ODD)["input_ids"], place
+        assert ours.encode_batch(ODD, special_tokens=True) == theirs(ODD)["input_ids"], place
         assert ours.encode_batch(ODD) == theirs(ODD, add_special_tokens=False)["input_ids"]
         ids = ours.encode_batch(TEXTS)
         assert ours.decode_batch(ids) == theirs.batch_decode(
@@ -105,7 +105,7 @@ END = "<|endoftext|>"
 def test_byte_pairs_without_marks(auto: Any, tmp_path: Path) -> None:
     files = byte_pairs([END]) | {"tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"}}
     ours = check(write(tmp_path / "there", files), auto, tmp_path, pairs=False)
-    assert not ours.has_marks
+    assert not ours.has_template
     with pytest.raises(UserError, match="expected a template for two texts, got none; try"):
         ours.encode_pair("a", "b")
 
@@ -116,7 +116,7 @@ def test_byte_pairs_with_marks(kind: str, prefix: bool, auto: Any, tmp_path: Pat
     settings = {"tokenizer_class": kind, "add_prefix_space": prefix, "model_max_length": 77}
     files = byte_pairs(["<s>", "<pad>", "</s>", "<unk>", "<mask>"]) | {"tokenizer_config.json": settings}
     ours = check(write(tmp_path / "there", files), auto, tmp_path)
-    assert ours.encode("", marks=True) == [0, 2]
+    assert ours.encode("", special_tokens=True) == [0, 2]
     assert json.loads(ours.to_files()["tokenizer_config.json"])["model_max_length"] == 77
 
 
@@ -126,10 +126,12 @@ def test_byte_pairs_of_ended_words(auto: Any, tmp_path: Path) -> None:
     folder = write(tmp_path / "there", files)
     ours = Tokenizer.load(folder)
     theirs = auto.from_pretrained(str(folder))
-    assert ours.encode_batch(ODD, marks=True) == theirs(ODD)["input_ids"]
+    assert ours.encode_batch(ODD, special_tokens=True) == theirs(ODD)["input_ids"]
     assert ours.decode(ours.encode("a man, 1999")) == theirs.decode(ours.encode("a man, 1999"))
     ours.save(tmp_path / "saved")
-    assert auto.from_pretrained(str(tmp_path / "saved"))(ODD)["input_ids"] == ours.encode_batch(ODD, marks=True)
+    assert auto.from_pretrained(str(tmp_path / "saved"))(ODD)["input_ids"] == ours.encode_batch(
+        ODD, special_tokens=True
+    )
 
 
 def test_byte_pairs_of_single_digits(auto: Any, tmp_path: Path) -> None:
@@ -211,7 +213,7 @@ def test_sentence_pieces_that_end_a_text(auto: Any, tmp_path: Path) -> None:
     pieces_model(folder, "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     write(folder, {"tokenizer_config.json": {"tokenizer_class": "T5Tokenizer"}})
     ours = check(folder, auto, tmp_path)
-    assert ours.encode("", marks=True) == [1]
+    assert ours.encode("", special_tokens=True) == [1]
     assert ours.encode("<extra_id_0>") == [ours.vocab_size - 1]
 
 
@@ -220,7 +222,7 @@ def test_shifted_sentence_pieces(auto: Any, tmp_path: Path) -> None:
     pieces_model(folder, "sentencepiece.bpe.model")
     write(folder, {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer"}})
     ours = check(folder, auto, tmp_path)
-    assert ours.encode("", marks=True) == [0, 2]
+    assert ours.encode("", special_tokens=True) == [0, 2]
 
 
 @pytest.mark.parametrize("settings", [{}, {"add_bos_token": False}, {"add_eos_token": True}, {"legacy": False}])
@@ -230,7 +232,7 @@ def test_merged_sentence_pieces(settings: dict[str, object], auto: Any, tmp_path
     pieces_model(folder, "tokenizer.model", model_type="bpe", vocab_size=420, byte_fallback=True, **options)
     ours = Tokenizer.load(write(folder, {"tokenizer_config.json": settings}))
     bos, eos = settings.get("add_bos_token", True), settings.get("add_eos_token", False)
-    assert ours.encode("", marks=True) == [1] * bool(bos) + [2] * bool(eos)
+    assert ours.encode("", special_tokens=True) == [1] * bool(bos) + [2] * bool(eos)
     model = pytest.importorskip("sentencepiece").SentencePieceProcessor(str(folder / "tokenizer.model"))
     plain = [
         text for text in ODD if "s>" not in text and not (text.startswith(" ") and settings.get("legacy") is False)
@@ -238,7 +240,9 @@ def test_merged_sentence_pieces(settings: dict[str, object], auto: Any, tmp_path
     assert ours.encode_batch(plain) == model.encode(plain)
     assert ours.decode_batch(ours.encode_batch(plain)) == plain
     ours.save(tmp_path / "saved")
-    assert auto.from_pretrained(str(tmp_path / "saved"))(ODD)["input_ids"] == ours.encode_batch(ODD, marks=True)
+    assert auto.from_pretrained(str(tmp_path / "saved"))(ODD)["input_ids"] == ours.encode_batch(
+        ODD, special_tokens=True
+    )
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -269,9 +273,9 @@ def test_two_sides(separate: bool, auto: Any, tmp_path: Path) -> None:
     ours = Tokenizer.load(folder)
     theirs = auto.from_pretrained(str(folder))
     texts = [*ODD, ">>fra<< A man", ">>none<< A man", "A >>fra<< man"]
-    assert ours.encode_batch(texts, marks=True) == theirs(texts)["input_ids"]
-    assert ours.encode_batch(texts, marks=True, target=True) == theirs(text_target=texts)["input_ids"]
-    outputs = ours.encode_batch(texts, marks=True, target=True)
+    assert ours.encode_batch(texts, special_tokens=True) == theirs(texts)["input_ids"]
+    assert ours.encode_batch(texts, special_tokens=True, target=True) == theirs(text_target=texts)["input_ids"]
+    outputs = ours.encode_batch(texts, special_tokens=True, target=True)
     assert ours.decode_batch(outputs) == theirs.batch_decode(outputs, skip_special_tokens=True)
     assert (ours.vocab_size, ours.eos_id, ours.unk_id) == (len(ids[1]), 0, 1)
     assert ours.to_files() == {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -301,8 +305,8 @@ def test_trained_here(config: TokenizerConfig, auto: Any, tmp_path: Path) -> Non
     ours.save(tmp_path)
     theirs = auto.from_pretrained(str(tmp_path))
     assert ours.encode_batch(ODD) == theirs(ODD)["input_ids"]
-    assert not ours.has_marks
-    assert ours.encode_batch(TEXTS, marks=True) == ours.encode_batch(TEXTS)
+    assert not ours.has_template
+    assert ours.encode_batch(TEXTS, special_tokens=True) == ours.encode_batch(TEXTS)
 
 
 def test_ranks_and_chat_template(auto: Any, tmp_path: Path) -> None:
@@ -395,7 +399,7 @@ def test_a_model_cut_anywhere_is_one_line(tmp_path: Path) -> None:
 
 def test_marks_and_ends_at_once_are_one_line(tmp_path: Path) -> None:
     ours = Tokenizer.load(write(tmp_path, {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\na\n"}))
-    assert ours.encode("a", marks=True) == ours.encode("a", bos=True, eos=True) == [1, 3, 2]
+    assert ours.encode("a", special_tokens=True) == ours.encode("a", bos=True, eos=True) == [1, 3, 2]
     assert ours.encode_pair("a", "a a") == ([1, 3, 2, 3, 3, 2], [0, 0, 0, 1, 1, 1])
-    with pytest.raises(UserError, match="expected marks, or bos and eos, got both; try"):
-        ours.encode("a", marks=True, eos=True)
+    with pytest.raises(UserError, match="expected special_tokens, or bos and eos, got both; try"):
+        ours.encode("a", special_tokens=True, eos=True)

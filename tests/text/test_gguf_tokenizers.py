@@ -28,8 +28,8 @@ def opened(metadata: dict[str, Any]) -> Tokenizer:
 
 def check(ours: Tokenizer, theirs: Tokenizer, texts: list[str]) -> None:
     for marks in (False, True):
-        ids = ours.encode_batch(texts, marks=marks)
-        assert ids == theirs.encode_batch(texts, marks=marks)
+        ids = ours.encode_batch(texts, special_tokens=marks)
+        assert ids == theirs.encode_batch(texts, special_tokens=marks)
     assert ours.decode_batch(ids) == theirs.decode_batch(ids)
 
 
@@ -85,10 +85,10 @@ def test_as_the_format_keeps_a_sentencepiece_file(shared_data: Path, lines: list
     }
     ours = opened(metadata)
     for text in [*TEXTS, *lines]:
-        assert ours.encode(text, marks=True) == [1, *model.encode(text)], text
+        assert ours.encode(text, special_tokens=True) == [1, *model.encode(text)], text
     assert ours.chat_template == "{{ messages }}"
     silent = opened(metadata | {f"{PREFIX}add_bos_token": False, f"{PREFIX}add_eos_token": True})
-    assert silent.encode("a b", marks=True) == [*model.encode("a b"), 2]
+    assert silent.encode("a b", special_tokens=True) == [*model.encode("a b"), 2]
 
 
 @pytest.mark.parametrize("split", [split.names[0] for split in table().splits])
@@ -130,7 +130,7 @@ def test_special_tokens(few: dict[str, Any]) -> None:
     kinds = [*metadata[f"{PREFIX}token_type"], 3, 4, 5]
     more = {f"{PREFIX}tokens": tokens, f"{PREFIX}token_type": kinds, f"{PREFIX}bos_token_id": n}
     ours = opened(metadata | more | {f"{PREFIX}add_bos_token": True})
-    assert ours.encode("a<|im_start|>b<think>", marks=True) == [n, a, n, b, n + 1]
+    assert ours.encode("a<|im_start|>b<think>", special_tokens=True) == [n, a, n, b, n + 1]
     assert ours.decode([a, n, n + 1, b]) == "a<think>b"
     assert ours.bos_id == n
 

@@ -57,14 +57,14 @@ def test_ids_are_the_reference_s(kind: str, settings: dict[str, str], tmp_path: 
     theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
     for text in TEXTS:
         expected = theirs(text)["input_ids"]
-        assert ours.encode(text, marks=True) == expected, text
+        assert ours.encode(text, special_tokens=True) == expected, text
     theirs.src_lang = "de_DE" if "MBart" in kind else "deu_Latn"
     known = languages(ours)
     assert known["de" if "MBart" in kind else "deu"] == theirs.src_lang
     other = reading(ours, theirs.src_lang, known)
-    assert other.encode(TEXTS[0], marks=True) == theirs(TEXTS[0])["input_ids"]
+    assert other.encode(TEXTS[0], special_tokens=True) == theirs(TEXTS[0])["input_ids"]
     other.save(tmp_path / "other")
-    assert Tokenizer.load(tmp_path / "other").encode(TEXTS[0], marks=True) == theirs(TEXTS[0])["input_ids"]
+    assert Tokenizer.load(tmp_path / "other").encode(TEXTS[0], special_tokens=True) == theirs(TEXTS[0])["input_ids"]
 
 
 def test_a_language_that_is_not_there(tmp_path: Path) -> None:

@@ -77,10 +77,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("folder", ["mbart", "mbart50", "gemma", "m2m_100"], indirect=True)
 def test_ids_are_those_of_the_reference(folder: Path, tmp_path: Path) -> None:
     theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), Tokenizer.load(folder)
-    assert [ours.encode(text, marks=True) for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
+    assert [ours.encode(text, special_tokens=True) for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
     ours.save(tmp_path / "again")
     again = Tokenizer.load(tmp_path / "again")
-    assert [again.encode(text, marks=True) for text in TEXTS] == [ours.encode(text, marks=True) for text in TEXTS]
+    assert [again.encode(text, special_tokens=True) for text in TEXTS] == [
+        ours.encode(text, special_tokens=True) for text in TEXTS
+    ]
 
 
 @pytest.mark.parametrize("folder", ["nllb", "xglm"], indirect=True)
@@ -94,9 +96,9 @@ def test_ids_are_those_of_sentencepiece_one_further(folder: Path) -> None:
     if known:  # The languages follow the pieces, and the mask comes last.
         assert ours.library.token_to_id("ace_Arab") == len(pieces) + 1
         assert ours.library.token_to_id("<mask>") == ours.vocab_size - 1 == len(pieces) + 1 + 202
-        assert ours.encode("", marks=True) == [ours.library.token_to_id("fra_Latn"), 2]
+        assert ours.encode("", special_tokens=True) == [ours.library.token_to_id("fra_Latn"), 2]
     else:
-        assert ours.encode("", marks=True) == [2]
+        assert ours.encode("", special_tokens=True) == [2]
         assert ours.library.token_to_id("<madeupword6>") == ours.vocab_size - 1
 
 

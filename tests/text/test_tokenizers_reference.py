@@ -91,7 +91,7 @@ def check_against(reference: Any, ours: Tokenizer, lines: Sequence[str]) -> None
     reference.no_truncation()
     reference.no_padding()
     marked = reference.encode_batch_fast(lines, add_special_tokens=True)
-    assert ours.encode_batch(lines, marks=True) == [encoding.ids for encoding in marked]
+    assert ours.encode_batch(lines, special_tokens=True) == [encoding.ids for encoding in marked]
     plain = reference.encode_batch(lines, add_special_tokens=False)
     assert ours.encode_batch(lines) == [encoding.ids for encoding in plain]
     for text, encoding in zip(lines, plain, strict=True):

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { KEYS } from "../src/parts/keys";
+import { PLACES } from "../src/state/places";
 
 const source = new URL("../src/", import.meta.url);
 const read = (path: string): string => readFileSync(new URL(path, source), "utf8");
@@ -8,7 +9,9 @@ const files = readdirSync(source, { recursive: true, encoding: "utf8" });
 
 function catalogue(language: string): Record<string, string> {
   const own = files.filter((path) => path.endsWith(".json") && path.startsWith(`i18n/${language}.`));
-  return Object.fromEntries(own.flatMap((path) => Object.entries(JSON.parse(read(path)) as Record<string, string>)));
+  const ofPlaces = files.filter((path) => /^views\/.*texts\.json$/.test(path)).map((path) => JSON.parse(read(path))[language]);
+  const all = [...own.map((path) => JSON.parse(read(path))), ...ofPlaces] as Record<string, string>[];
+  return Object.fromEntries(all.flatMap((texts) => Object.entries(texts)));
 }
 const en = catalogue("en");
 const languages = ["de", "es", "fr", "ja", "zh"];
@@ -23,8 +26,7 @@ const walks = files.filter((path) => path.startsWith("walks/")).map(read).join("
 const positions = "sinusoidal learned rotary relative alibi none";
 const heads = "language classification tagging span none vector";
 const kinds = "previous same next first uniform other";
-const views = "tokens image embedding position attention heads output norm ffn residual logits generation lens "
-  + "vector circuits examples features geometry scale patching steering difference training";
+const views = PLACES.map(({ name }) => name).join(" ");
 const steps = [...code.matchAll(/\bstep\(([^[]+), \[/g)].flatMap((call) => call[1]!.match(/\w+(?=")/g) ?? []).join(" ");
 const followers: Record<string, string> = {
   "answer.": heads,

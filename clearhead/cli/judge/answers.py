@@ -59,7 +59,9 @@ def _ids(model: Model, folder: Path, _: Any) -> Answer:
     theirs: Any = transformers.AutoTokenizer.from_pretrained(str(network_folder(folder)), local_files_only=True)
     for marks in (True, False):
         expected = theirs(list(TEXTS), add_special_tokens=marks)["input_ids"]
-        for text, here, there in zip(TEXTS, model.tokenizer.encode_batch(TEXTS, marks=marks), expected, strict=True):
+        for text, here, there in zip(
+            TEXTS, model.tokenizer.encode_batch(TEXTS, special_tokens=marks), expected, strict=True
+        ):
             if here != there:
                 return Answer(what, False, f"{text!r} has {shown(str(here))}, there {shown(str(there))}")
     return Answer(what, True)

@@ -137,7 +137,7 @@ def _of_run(model: Model, name: str) -> TextBatches:
 
 def _windows(model: Model, text: str) -> TextBatches:
     """Windows of running text, each after the marks with which the tokenizer begins a text."""
-    before = model.reader.marks().before
+    before = model.reader.special_tokens().before
     ids = model.reader.known(model.tokenizer.encode(text))
     limit = min(LENGTH, model.config.output.max_length or LENGTH)
     size = min(limit - len(before), max(1, len(ids) // 8))

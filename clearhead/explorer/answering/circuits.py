@@ -8,12 +8,15 @@ from typing import Annotated
 import torch
 from pydantic import Field, JsonValue
 from torch import Tensor
+from typing_extensions import TypedDict
 
-from clearhead.analysis.circuits import Circuits, Edge, Edges, curve, patched_edges, with_a_place
+from clearhead.analysis.circuits import Circuits, Edges, curve, patched_edges, with_a_place
+from clearhead.analysis.circuits import Edge as ScoredEdge
 from clearhead.analysis.features import Features
 from clearhead.api.circuits import Explained, circuits_of
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import Words
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass, picture_of
 from clearhead.explorer.answering.questions import AddressText, Natural, OfRun, Reply, RunRequest, SmallCount, Whole
@@ -35,25 +38,87 @@ class CircuitsQuestion(OfRun):
     """Whether the model's features are parts by themselves."""
 
 
-class EdgesQuestion(CircuitsQuestion):
-    """Asks for the edges with the largest scores."""
+class ScoredEdgesQuestion(CircuitsQuestion):
+    """Asks about scored edges: `steps` of integrated gradients, 0: at the run itself."""
 
     steps: Annotated[int, Field(ge=0, le=50)] = 0
+
+
+class EdgesQuestion(ScoredEdgesQuestion):
+    """Asks for the edges with the largest scores."""
+
     most: Annotated[int, Field(ge=1, le=5000)] = 400
 
 
-class FaithfulnessQuestion(EdgesQuestion):
+class FaithfulnessQuestion(ScoredEdgesQuestion):
     """Asks for the number with all but a share of the edges corrupt."""
 
     share: Annotated[float, Field(ge=0, le=1)]
 
 
-class EdgeQuestion(EdgesQuestion):
+class EdgeQuestion(ScoredEdgesQuestion):
     """Asks how an edge's score comes about, and for what patching that edge measures."""
 
     writer: AddressText
     reader: AddressText
     terms: SmallCount = FEW
+
+
+class CircuitsReply(TypedDict):
+    """logit[answer] - logit[minus] at a position; without logits, how far the vector lies along its shift."""
+
+    clean: float
+    corrupt: float
+    answer: int | None
+    minus: int | None
+    position: int | None
+    nodes: dict[str, list[float]]
+    """By the address of what a part writes: about what the number loses if it is corrupt, by position."""
+    words: Words
+
+
+class Edge(TypedDict):
+    """An edge of the graph: `writer` such as `encoder.blocks.0.attn.heads[h=2]`, `reader` such as `….attn.q[h=0]`."""
+
+    writer: str
+    reader: str
+    score: float
+
+
+class EdgesReply(TypedDict):
+    """The edges with the largest scores, largest first, and how many there are."""
+
+    edges: list[Edge]
+    total: int
+
+
+class FaithfulnessReply(TypedDict):
+    """The number with all but this share of the edges corrupt."""
+
+    share: float
+    n_edges: int
+    metric: float
+    faithfulness: float | None
+
+
+class EdgeTerm(TypedDict):
+    """One product of an edge's score."""
+
+    t: int
+    d: int
+    change: float
+    gradient: float
+    product: float
+
+
+class EdgeReply(TypedDict):
+    """How the score of an edge comes about, and the effect that patching it measures."""
+
+    score: float
+    exact: float
+    positions: list[float]
+    terms: list[EdgeTerm]
+    n_terms: int
 
 
 @dataclass
@@ -78,7 +143,7 @@ class Studies(LRUCache[Studied]):
         super().__init__(2)
 
 
-def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
+def circuits(opened: Opened, question: CircuitsQuestion) -> Reply[CircuitsReply]:
     """Each node's score by position, the number on both runs, and what the number is."""
     studied = _studied(opened, question)
     clean, corrupt = studied.circuits.ends
@@ -89,19 +154,19 @@ def circuits(opened: Opened, question: CircuitsQuestion) -> Reply:
     return Reply({"clean": clean, "corrupt": corrupt, "nodes": shares, "words": words, **asdict(studied.explained)})
 
 
-def edges(opened: Opened, question: EdgesQuestion) -> Reply:
+def edges(opened: Opened, question: EdgesQuestion) -> Reply[EdgesReply]:
     """The edges with the largest scores, largest first, and how many there are."""
     found = _studied(opened, question).scored(question.steps)
     return Reply({"edges": found.json(found.top(question.most)), "total": int(found.exists.sum())})
 
 
-def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply:
+def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply[FaithfulnessReply]:
     """One point of the faithfulness curve."""
     studied = _studied(opened, question)
     return Reply(asdict(next(curve(studied.circuits, studied.scored(question.steps), (question.share,)))))
 
 
-def edge(opened: Opened, question: EdgeQuestion) -> Reply:
+def edge(opened: Opened, question: EdgeQuestion) -> Reply[EdgeReply]:
     """The score as a sum over positions and components, its largest terms, and the effect that patching measures."""
     studied = _studied(opened, question)
     change, gradient = studied.circuits.terms(question.writer, question.reader, steps=question.steps)
@@ -110,7 +175,9 @@ def edge(opened: Opened, question: EdgeQuestion) -> Reply:
 
 
 @torch.no_grad()
-def every_edge(opened: Opened, question: EdgesQuestion, *, terms: int) -> Iterator[tuple[Edge, dict[str, JsonValue]]]:
+def every_edge(
+    opened: Opened, question: EdgesQuestion, *, terms: int
+) -> Iterator[tuple[ScoredEdge, dict[str, JsonValue]]]:
     """What `edge` answers about each of the edges with the largest scores, with one pass for all of them."""
     studied = _studied(opened, question)
     found, strongest = studied.circuits, studied.scored(question.steps).top(question.most)

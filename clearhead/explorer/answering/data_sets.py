@@ -5,11 +5,12 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from clearhead.api import Model
 from clearhead.capture import Difference, Example, Examples, difference, drawn
@@ -18,6 +19,7 @@ from clearhead.capture.texts import Text
 from clearhead.data.sources import rows_of
 from clearhead.data.tables import read_rows
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import Interval
 from clearhead.explorer.answering.moments import Moments
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import COMPARED, AddressText, Asked, Reply, RunRequest, SmallCount, Step
@@ -51,6 +53,127 @@ class ExamplesQuestion(Asked):
     top: SmallCount = 12
 
 
+class ExampleRow(TypedDict):
+    """A text, with the tokens of the stack that the address names, and the strength of each."""
+
+    text: str
+    target: str | None
+    value: float
+    position: int
+    key: int | None
+    """The token that a weight is on."""
+    tokens: list[str]
+    values: list[float]
+
+
+# `from` is a keyword.
+ExamplesReply = TypedDict(
+    "ExamplesReply",
+    {
+        "measure": Literal["value", "norm", "towards", "weight"],
+        "read": int,
+        "of": int,
+        "done": bool,
+        "from": Literal["given", "valid", "train", "samples"],
+        "rows": list[ExampleRow],
+    },
+)
+"""The strongest texts among those `read`. `measure` is what the strength of a token is: a number, the norm of a vector,
+its length along the direction, or the largest weight on a token that is neither the first nor a special one. `from`:
+the given texts, the run's data, or its last samples."""
+
+
+class ChangedTensor(TypedDict):
+    """A parameter that differs (clearhead/capture/difference.py)."""
+
+    name: str
+    shape: list[int]
+    norm: float
+    relative: float
+    singular: list[float]
+    rank: int | None
+    effective_rank: float | None
+
+
+class UnitChange(TypedDict):
+    """A head or neuron whose own weights stand out (clearhead/analysis/unit_changes.py)."""
+
+    site: str
+    score: float
+    relative: float
+    tensor: str
+
+
+class ChangedEffect(TypedDict):
+    """What removing a part does in each model."""
+
+    first: float
+    second: float
+    interval: Interval
+
+
+class PartChange(TypedDict):
+    """How the values of a head or a neuron changed."""
+
+    site: str
+    own: float
+    interval: Interval
+    moved: float
+    total: float
+    before: float
+    effect: ChangedEffect | None
+
+
+class Estimate(TypedDict):
+    """A mean and its interval."""
+
+    value: float
+    interval: Interval
+
+
+class ChangedScore(TypedDict):
+    """A score of both models, and the p value of the difference."""
+
+    first: float
+    second: float
+    difference: float
+    interval: Interval
+    p: float
+
+
+class ChangedText(TypedDict):
+    """A text whose answer changed."""
+
+    text: str | list[str]
+    position: int | None
+    first: str
+    second: str
+    kl: float
+
+
+class ChangedAnswers(TypedDict):
+    """How the answers changed."""
+
+    changed: Estimate
+    kl: Estimate
+    scores: dict[str, ChangedScore]
+    n_changed_texts: int
+    texts: list[ChangedText]
+
+
+class DifferenceReply(TypedDict):
+    """The largest changes first."""
+
+    tensors: list[ChangedTensor]
+    differing: int
+    n_tensors: int
+    units: list[UnitChange]
+    n_texts: int
+    heads: list[PartChange]
+    neurons: list[PartChange]
+    answers: ChangedAnswers | None
+
+
 @dataclass
 class Scan:
     """A data set that is being looked through for one part."""
@@ -82,7 +205,7 @@ class DataSet:
         return self._texts, self._name
 
 
-def examples(opened: Opened, question: ExamplesQuestion) -> Reply:
+def examples(opened: Opened, question: ExamplesQuestion) -> Reply[ExamplesReply]:
     """The strongest texts so far, each with the strength of its tokens."""
     data = opened.kept(DataSet, lambda: DataSet(opened))
     texts, name = data.texts()
@@ -198,7 +321,7 @@ def differs(opened: Opened) -> bool:
     return opened.compared is not None or len(opened.passes.moments.steps()) > 1
 
 
-def compare(opened: Opened, question: DifferenceQuestion) -> Reply:
+def compare(opened: Opened, question: DifferenceQuestion) -> Reply[DifferenceReply]:
     """The largest changes."""
     first, second = _models(opened, question)
     kept = opened.kept(Kept, lambda: Kept(8))

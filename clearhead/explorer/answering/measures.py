@@ -19,6 +19,18 @@ from clearhead.analysis.shares import Shares
 from clearhead.analysis.sweep import PARTS, PatchingSweep
 from clearhead.config import StackName
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import (
+    AttributionReply,
+    DirectionReply,
+    EffectsReply,
+    FeaturesReply,
+    LensReply,
+    NeighboursReply,
+    OVReply,
+    PatchingReply,
+    QKReply,
+    StatisticsReply,
+)
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.questions import (
@@ -50,7 +62,7 @@ class EffectsQuestion(OfRun):
     """The logit whose fall is measured, in place of the divergence of the answer."""
 
 
-def effects(opened: Opened, question: EffectsQuestion) -> Reply:
+def effects(opened: Opened, question: EffectsQuestion) -> Reply[EffectsReply]:
     """KL(plain || without), in nats, for each part; how much the logit falls; or 1 - cosine of the model's vectors."""
     found = opened.passes.get(question.run)
     metric = None if question.logit is None else LogitDifference(question.logit, position=question.position)
@@ -73,7 +85,7 @@ class StatisticsQuestion(OfRun):
     at: Annotated[list[AddressText], Field(max_length=4096)] = Field(default_factory=list[str])
 
 
-def statistics(opened: Opened, question: StatisticsQuestion) -> Reply:
+def statistics(opened: Opened, question: StatisticsQuestion) -> Reply[StatisticsReply]:
     """What each head does, and the value-weighted norms that were asked for."""
     found = opened.passes.get(question.run)
     refuse_long(found.recording, "statistics")
@@ -94,7 +106,7 @@ class LensQuestion(OfRun):
     k: SmallCount = 5
 
 
-def lens(opened: Opened, question: LensQuestion) -> Reply:
+def lens(opened: Opened, question: LensQuestion) -> Reply[LensReply]:
     """The `k` likeliest answers after each block."""
     found = opened.passes.get(question.run)
     seen = logit_lens(found.model.network, found, k=question.k)
@@ -110,7 +122,7 @@ class AttributionQuestion(OfRun):
     minus: Natural | None = None
 
 
-def attribution(opened: Opened, question: AttributionQuestion) -> Reply:
+def attribution(opened: Opened, question: AttributionQuestion) -> Reply[AttributionReply]:
     """What each part adds to the logit, and the logit."""
     found = opened.passes.get(question.run)
     one = attribute(
@@ -145,7 +157,7 @@ class NeighboursQuestion(OfRun):
     k: SmallCount = 10
 
 
-def neighbours(opened: Opened, question: NeighboursQuestion) -> Reply:
+def neighbours(opened: Opened, question: NeighboursQuestion) -> Reply[NeighboursReply]:
     """The tokens whose vectors have the largest cosines with the vector."""
     found = opened.passes.get(question.run)
     table = token_table(found.model.network, question.stack)
@@ -162,7 +174,7 @@ class QKQuestion(OfRun):
     k: SmallCount = 12
 
 
-def qk(opened: Opened, question: QKQuestion) -> Reply:
+def qk(opened: Opened, question: QKQuestion) -> Reply[QKReply]:
     """The `k` largest pairs of a score, the sum of the others, and the terms that are no pair."""
     found = split_score(_shares(opened.passes.get(question.run)), question.at)
     pairs = [{"query": query, "key": key, "value": value} for query, key, value in found.top(question.k)]
@@ -179,7 +191,7 @@ class OVQuestion(OfRun):
     minus: Natural | None = None
 
 
-def ov(opened: Opened, question: OVQuestion) -> Reply:
+def ov(opened: Opened, question: OVQuestion) -> Reply[OVReply]:
     """What each part that wrote to the key position adds to the logit through this head, and their sum."""
     shares = _shares(opened.passes.get(question.run))
     found = split_value(shares, question.at, question.logit, minus=question.minus)
@@ -203,7 +215,7 @@ class PatchingQuestion(Asked):
     at: Annotated[list[AddressText], Field(max_length=64)] = Field(default_factory=list[str])
 
 
-def patching(opened: Opened, question: PatchingQuestion) -> Reply:
+def patching(opened: Opened, question: PatchingQuestion) -> Reply[PatchingReply]:
     """The alignment, both differences of logits, the addresses of all rows, and a tensor for each address asked for."""
     clean, corrupt = (opened.passes.get(run) for run in (question.clean, question.corrupt))
     if clean.edit or corrupt.edit or clean.model is not corrupt.model:
@@ -234,7 +246,7 @@ class DirectionQuestion(OfRun):
     of: TextSets
 
 
-def direction(opened: Opened, question: DirectionQuestion) -> Reply:
+def direction(opened: Opened, question: DirectionQuestion) -> Reply[DirectionReply]:
     """The lengths of the direction and, as a mean over positions, of the run's values at the address."""
     found = opened.passes.get(question.run)
     values = found.recording.value(question.at)
@@ -257,7 +269,7 @@ class FeaturesQuestion(OfRun):
     also: Annotated[list[Natural], Field(max_length=64)] = Field(default_factory=list[int])
 
 
-def features(opened: Opened, question: FeaturesQuestion) -> Reply:
+def features(opened: Opened, question: FeaturesQuestion) -> Reply[FeaturesReply]:
     """The features with their activations, strongest first, each with words and the parts of logits."""
     found = opened.passes.get(question.run)
     several = [one for one in opened.model.network.attached if isinstance(one, Features)]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 import torch
 from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -105,6 +105,7 @@ class OfRun(Asked):
 
 
 Q = TypeVar("Q", bound=Asked)
+T = TypeVar("T")
 
 
 def checked(kind: type[Q], question: Mapping[str, JsonValue]) -> Q:
@@ -129,8 +130,8 @@ REPLY_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Reply:
-    """The answer to a question."""
+class Reply(Generic[T]):
+    """The answer to a question: JSON, which `T` describes, and tensors."""
 
     __repr__ = brief
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
+from clearhead.explorer.answering.answers import GenerateReply
 from clearhead.explorer.answering.edits import placed
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import EditedGeneration, text_of
@@ -104,7 +105,7 @@ class GenerateQuestion(OfRun):
     settings: GenerateSettings
 
 
-def generate(opened: Opened, question: GenerateQuestion) -> Reply:
+def generate(opened: Opened, question: GenerateQuestion) -> Reply[GenerateReply]:
     """The tree of all tokens written, and the likeliest tokens of each step of the best path."""
     run, passes = question.run, opened.passes
     model = passes.model_of(run)

@@ -12,8 +12,10 @@ from clearhead.api.sentences import Sentences
 from clearhead.api.variants import changed, position_kinds
 from clearhead.config import ClassificationHead, ModelConfig, NoHead, PatchInput, TaggingHead, VectorHead
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import CheckReply, RunReply, ShapesReply, TextsReply
 from clearhead.explorer.answering.opened import Opened, mask_of, stated
 from clearhead.explorer.answering.questions import Addresses, Asked, OfRun, Reply, Step, check_size
+from clearhead.explorer.places import places
 from clearhead.explorer.recording.recording import pixels_of, recompute, to_half
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.assign import merged
@@ -97,6 +99,7 @@ def worded(texts: Texts, config: ModelConfig) -> dict[str, str]:
     own = {key: text for key, text in texts.items() if "@" not in key}
     if "@image" in kinds:
         own = _in_patches(own)
+    own |= {f"view.{name}": place.title for name, place in places().items()}
     return own | {key.removesuffix(kind): text for kind in kinds for key, text in texts.items() if key.endswith(kind)}
 
 
@@ -118,7 +121,7 @@ def _in_patches(texts: Texts) -> dict[str, str]:
     return {key: text if APART.match(key) else pattern.sub(said, text) for key, text in texts.items()}
 
 
-def about(opened: Opened) -> dict[str, Any]:
+def description(opened: Opened) -> dict[str, Any]:
     """Everything that a page needs to know first, except for the questions that its host answers."""
     model, passes, config = opened.model, opened.passes, opened.model.config
     one = "image" if model.reader.reads_images else next(iter(config.stacks))
@@ -149,6 +152,7 @@ def about(opened: Opened) -> dict[str, Any]:
             if isinstance(one, Features)
         ],
         "changes": {"scale": changed(config, scale=False) != config, "positions": position_kinds(config)},
+        "places": [{"name": name, "title": place.title} for name, place in places().items()],
     }
 
 
@@ -168,7 +172,7 @@ class TextsQuestion(Asked):
     language: Annotated[str, Field(max_length=20)]
 
 
-def texts(opened: Opened, question: TextsQuestion) -> Reply:
+def texts(opened: Opened, question: TextsQuestion) -> Reply[TextsReply]:
     """The texts by their keys."""
     known = catalogues()
     if question.language not in known:
@@ -176,7 +180,7 @@ def texts(opened: Opened, question: TextsQuestion) -> Reply:
     return Reply({"texts": worded(known[question.language], opened.model.config)})
 
 
-def run(opened: Opened, question: OfRun) -> Reply:
+def run(opened: Opened, question: OfRun) -> Reply[RunReply]:
     """A pass at a glance: tokens, shapes, attention as pixels, the likeliest answers."""
     found = opened.passes.get(question.run)
     recording, manifest = found.recording, found.recording.manifest
@@ -206,7 +210,7 @@ class ValuesQuestion(OfRun):
     dtype: Literal["float32", "float16"] = "float32"
 
 
-def values(opened: Opened, question: ValuesQuestion) -> Reply:
+def values(opened: Opened, question: ValuesQuestion) -> Reply[ShapesReply]:
     """The numbers; closed cells are NaN."""
     recording = opened.passes.get(question.run).recording
     tensors: dict[str, Tensor] = {}
@@ -225,7 +229,7 @@ class WeightsQuestion(Asked):
     step: Step | None = None
 
 
-def weights(opened: Opened, question: WeightsQuestion) -> Reply:
+def weights(opened: Opened, question: WeightsQuestion) -> Reply[ShapesReply]:
     """The parameters as float32."""
     model = opened.passes.checkpoint(question.step)
     known = op_weights(merged(model.network)) | vector_weights(model.sentences)
@@ -244,11 +248,11 @@ def weights(opened: Opened, question: WeightsQuestion) -> Reply:
     return _shaped(tensors)
 
 
-def check(opened: Opened, question: OfRun) -> Reply:
+def check(opened: Opened, question: OfRun) -> Reply[CheckReply]:
     """How far every op, evaluated again, is from its recorded value."""
     found = opened.passes.get(question.run)
     return Reply({"check": recompute(found.recording, found.model.network).model_dump(mode="json")})
 
 
-def _shaped(tensors: Mapping[str, Tensor]) -> Reply:
+def _shaped(tensors: Mapping[str, Tensor]) -> Reply[ShapesReply]:
     return Reply({"shapes": {at: list(value.shape) for at, value in tensors.items()}}, tensors)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import TokenizeReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import Asked, Reply
 from clearhead.explorer.recording.manifest import Token
@@ -33,7 +34,7 @@ class TokenizeQuestion(Asked):
     target: bool = False
 
 
-def tokenize(opened: Opened, question: TokenizeQuestion) -> Reply:
+def tokenize(opened: Opened, question: TokenizeQuestion) -> Reply[TokenizeReply]:
     """The words of the text, each with its tokens and merges."""
     return Reply(tokenized(opened.model.tokenizer, question.text, target=question.target))
 

@@ -30,10 +30,10 @@ from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.questions import Change, OfRun, Reply, RunRequest
 from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateSettings, generate
-from clearhead.explorer.answering.values import about, plan_of, vector_weights, worded
+from clearhead.explorer.answering.values import description, plan_of, vector_weights, worded
 from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.words import tokenized
-from clearhead.explorer.export.held import held_circuit, held_features
+from clearhead.explorer.export.held import held_answers, held_circuit
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.static_files import catalogues, static_file
 from clearhead.model.assign import merged
@@ -55,7 +55,7 @@ class Contents:
     """The parts of a file by name. `document` describes the others."""
 
     document: dict[str, Any]
-    parts: dict[str, Reply] = field(default_factory=dict[str, Reply])
+    parts: dict[str, Reply[Any]] = field(default_factory=dict[str, Reply[Any]])
 
 
 def contents(
@@ -99,8 +99,8 @@ def contents(
         said["languages"] = [*spoken]
     if opened.matrices:
         said["dtype"] = f"int{next(iter(opened.matrices.values())).bits}"
-    made = Contents({"about": about(opened) | said, "command": _command(opened.name), "tokenized": cut})
-    made.parts.update({"texts": Reply(spoken)} if spoken else {})
+    made = Contents({"about": description(opened) | said, "command": _command(opened.name), "tokenized": cut})
+    made.parts.update({"texts": Reply[Any](spoken)} if spoken else {})
     if live:
         _live(made, opened, [*runs, *more])
     else:
@@ -188,14 +188,14 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
         inputs.append({"run": stated(run), "weights": part, "reply": {**said, "facts": {}, "words": {}}})
         if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
             pixels[f"pixels.{i}"] = image
-    made.parts.update({"pixels": Reply({}, pixels)} if pixels else {})
-    made.parts.update({"webgpu": Reply({"script": static_file("webgpu.js").decode()})} if opened.matrices else {})
+    made.parts.update({"pixels": Reply[Any]({}, pixels)} if pixels else {})
+    made.parts.update({"webgpu": Reply[Any]({"script": static_file("webgpu.js").decode()})} if opened.matrices else {})
     config = opened.model.config
     held = {"plans": _plans(config, opened.model.sentences), "words": _words(opened), "writing": _writing(opened.model)}
     made.document["live"] = {"inputs": inputs, "is_large": bool(opened.matrices), **held}
 
 
-def _weights(part: str, model: Model, matrices: Mapping[str, RoundedMatrix]) -> dict[str, Reply]:
+def _weights(part: str, model: Model, matrices: Mapping[str, RoundedMatrix]) -> dict[str, Reply[Any]]:
     """Every parameter once, rounded matrices in parts of their own, and the names of those that are shared."""
     first: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
@@ -212,9 +212,9 @@ def _weights(part: str, model: Model, matrices: Mapping[str, RoundedMatrix]) -> 
         if not parts or sum(tensor.nbytes for tensor in [*parts[-1].values(), *pair.values()]) > PART_BYTES:
             parts.append({})
         parts[-1].update(pair)
-    named = {f"{part}-{i}": Reply({}, one) for i, one in enumerate(parts)}
+    named = {f"{part}-{i}": Reply[Any]({}, one) for i, one in enumerate(parts)}
     facts = {name: {"bits": matrix.bits, "width": matrix.width} for name, matrix in matrices.items()}
-    return {part: Reply({"same": same, "rounded": facts, "parts": list(named)}, tensors), **named}
+    return {part: Reply[Any]({"same": same, "rounded": facts, "parts": list(named)}, tensors), **named}
 
 
 def _plans(config: ModelConfig, sentences: Sentences) -> list[dict[str, Any]]:
@@ -288,7 +288,7 @@ def _held(
     """The features of each text, and the circuit of the first run against each other that can be compared with it."""
     texts, more = ([_settled(opened, _plain(run)) for run in some] for some in (runs, others))
     is_small = sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
-    found = [held_features(opened, run) for run in _distinct([*texts, *more])]
+    found = [held_answers(opened, run) for run in _distinct([*texts, *more])]
     for other in _distinct(texts)[1:]:
         is_asked = corrupt is not None and (other.text, other.image) == (corrupt.text, corrupt.image)
         found.append(held_circuit(opened, texts[0], other, is_small=is_small, is_asked=is_asked))

@@ -21,6 +21,7 @@ from clearhead.explorer.answering.measures import FeaturesQuestion, features
 from clearhead.explorer.answering.opened import Opened, stated
 from clearhead.explorer.answering.passes import LOCK, Pass
 from clearhead.explorer.answering.questions import Reply, RunRequest
+from clearhead.explorer.places import places
 
 DIGITS = 7
 """Digits of a number: those of float32."""
@@ -33,7 +34,7 @@ class Answers:
     """Answers about one run, or one against another: their entry in the file's document, and their part."""
 
     told: dict[str, Any]
-    reply: Reply
+    reply: Reply[Any]
 
     @classmethod
     def of(cls, run: RunRequest, answers: Iterable[Held], *, corrupt: RunRequest | None = None) -> "Answers":
@@ -46,8 +47,8 @@ class Answers:
         return cls(told, Reply({_key(ask, asked): _short(said) for ask, asked, said in given}))
 
 
-def held_features(opened: Opened, run: RunRequest) -> Answers | None:
-    """The features that are active at each position of a run; None for a model without any."""
+def held_answers(opened: Opened, run: RunRequest) -> Answers | None:
+    """The features that are active at each position of a run, and the answers of other packages' places."""
     several = [one for one in opened.model.network.attached if isinstance(one, Features)]
     found: list[Held] = []
     for one in several:
@@ -56,6 +57,9 @@ def held_features(opened: Opened, run: RunRequest) -> Answers | None:
             for position in range(n):
                 asked = {"at": one.address, "position": position}
                 found.append(("features", asked, features(opened, FeaturesQuestion(run=run, **asked)).json))
+    for name, place in places().items():
+        with LOCK:
+            found.append((name, {}, place.answer(opened, place.question.model_validate({"run": run})).json))
     return Answers.of(run, found) if found else None
 
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlencode
 
 import numpy as np
@@ -20,10 +20,12 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.config.adapter import Bits
 from clearhead.errors import UserError
+from clearhead.explorer.answering.answers import ExportReply
 from clearhead.explorer.answering.opened import UNNAMED, Opened
 from clearhead.explorer.answering.passes import LOCK, Pass
 from clearhead.explorer.answering.questions import EditRequest, OfRun, Reply, RunRequest, checked
 from clearhead.explorer.export.contents import Contents, contents, is_live
+from clearhead.explorer.places import places
 from clearhead.explorer.static_files import static_file
 from clearhead.model.fast.rounding import RoundedMatrix, rounded
 from clearhead.model.linear import refuse_rounded
@@ -79,7 +81,7 @@ PAGE = """<!doctype html>
 <body>
 <div id="app"><p>Opening. If nothing else appears, the file is not whole, or JavaScript is off.</p></div>
 <style>{style}</style>
-<script type="module">{script}</script>
+{scripts}
 {parts}
 </body>
 </html>
@@ -97,7 +99,7 @@ class ExportQuestion(OfRun):
     """The fragment that the page begins with."""
 
 
-def export(opened: Opened, question: ExportQuestion) -> Reply:
+def export(opened: Opened, question: ExportQuestion) -> Reply[ExportReply]:
     """The file as tensor `html`, uint8. Raises UserError for a run that cannot be computed or is too large."""
     html = html_of(opened, question.run, question.other, question.stops, state=question.state)
     return Reply(
@@ -194,7 +196,11 @@ def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str,
 def page(title: str, inside: Contents, state: str) -> bytes:
     """The HTML of the explorer, which begins in a state."""
     computes = any(reply.json.get("rounded") for reply in inside.parts.values())
-    return document(title, parts_of(inside, dense if computes else sparse), state, computes=computes)
+    scripts = [
+        f"{place.source()}\n(globalThis.clearheadPlaces ??= {{}})[{name!r}] = {{ draw }};"
+        for name, place in places().items()
+    ]
+    return document(title, parts_of(inside, dense if computes else sparse), state, computes=computes, scripts=scripts)
 
 
 def parts_of(inside: Contents, form: Callable[[bytes], str] = sparse) -> dict[str, str]:
@@ -204,25 +210,30 @@ def parts_of(inside: Contents, form: Callable[[bytes], str] = sparse) -> dict[st
     return {"data": form(packed(Reply({"format": FORMAT, "parts": sizes, **inside.document}))), **parts}
 
 
-def document(title: str, parts: Mapping[str, str], state: str = "", *, computes: bool = False) -> bytes:
-    """A page with these parts. Its policy loads nothing and allows this one script.
+def document(
+    title: str, parts: Mapping[str, str], state: str = "", *, computes: bool = False, scripts: Sequence[str] = ()
+) -> bytes:
+    """A page with these parts. Its policy loads nothing and allows the page's script and these `scripts` of places.
 
     A page that `computes` may compile WebAssembly and work in the background. It is UTF-16, with a mark at its start
     that says so, because its parts are dense.
     """
-    script, style = inline(static_file("explorer.js"), "script"), inline(static_file("explorer.css"), "style")
+    style = inline(static_file("explorer.css"), "style")
+    modules = [inline(text, "script") for text in (static_file("explorer.js"), *map(str.encode, scripts))]
     wasm, worker = (" 'wasm-unsafe-eval'", ["worker-src blob:"]) if computes else ("", [])
+    hashes = " ".join(map(digest, modules))
     policy = [
-        "default-src 'none'", f"script-src {digest(script)}{wasm}", *worker, f"style-src {digest(style)}",
+        "default-src 'none'", f"script-src {hashes}{wasm}", *worker, f"style-src {digest(style)}",
         "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
     ]  # fmt: skip
+    elements = "\n".join(f'<script type="module">{text}</script>' for text in modules)
     html = PAGE.format(
-        policy="; ".join(policy), title=escape(title), style=style, script=script, parts=blocks(parts, state)
+        policy="; ".join(policy), title=escape(title), style=style, scripts=elements, parts=blocks(parts, state)
     )
     return html.encode("utf-16" if computes else "utf-8")
 
 
-def packed(reply: Reply) -> bytes:
+def packed(reply: Reply[Any]) -> bytes:
     """Compresses with gzip, reproducibly. Large parts, of weights, are compressed without a search for repeats."""
     content = reply.encode(limited=False)
     strategy = zlib.Z_HUFFMAN_ONLY if len(content) > LARGE else zlib.Z_DEFAULT_STRATEGY

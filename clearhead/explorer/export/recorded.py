@@ -38,21 +38,21 @@ MIXED = re.compile(r".*\.(?:attn|cross)\.z")
 class Answered:
     """One pass: its replies by name, and its entry in the file's document."""
 
-    parts: dict[str, Reply]
+    parts: dict[str, Reply[Any]]
     told: dict[str, Any]
 
 
-def answered(found: Pass, replies: Mapping[str, Reply], *, is_plain: bool, measure: bool) -> Answered:
+def answered(found: Pass, replies: Mapping[str, Reply[Any]], *, is_plain: bool, measure: bool) -> Answered:
     """Keeps `replies` and values; with `measure` each head's effect, and for a plain pass the answers without it."""
     values, follow = _kept(found)
     run = replies["run"]
     facts = {a: fact for a, fact in run.json["facts"].items() if a in values or a in follow or a == "head.logits"}
     notes = [*run.json["notes"], *_rounding(found, values)]
-    parts = {"run": Reply({**run.json, "facts": facts, "notes": notes}, run.tensors)}
+    parts = {"run": Reply[Any]({**run.json, "facts": facts, "notes": notes}, run.tensors)}
     by_block: dict[str, dict[str, Tensor]] = {}
     for address, value in values.items():
         by_block.setdefault(_block(address), {})[address] = value
-    parts |= {f"values-{block}": Reply({}, tensors) for block, tensors in by_block.items()}
+    parts |= {f"values-{block}": Reply[Any]({}, tensors) for block, tensors in by_block.items()}
     parts |= {"lens": replies["lens"]} if "lens" in replies else {}
     tables = {name for op in found.recording.manifest.ops if op.op == POSITIONS for name in op.weights}
     if tables:
@@ -81,7 +81,7 @@ def splits_likeliest(network: Transformer) -> bool:
     return isinstance(head, c.LanguageHead) and not head.transform and head.soft_cap is None
 
 
-def _split(found: Pass) -> Reply:
+def _split(found: Pass) -> Reply[Any]:
     """What each part adds to the likeliest tokens of every position: `shares`, part t k, and `ids`, t k."""
     assert found.recording.output is not None
     ids = found.recording.output.ids[:, :SPLIT]
@@ -159,7 +159,7 @@ def _block(address: str) -> str:
 # --- heads ------------------------------------------------------------------------------------------------------
 
 
-def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply]:
+def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply[Any]]:
     """KL(plain || without), in nats, of each head; and the answers without it, as log probabilities."""
     network, tensors = found.model.network, found.recording.tensors
     sites = [f"{a}[h={h}]" for a, value in tensors.items() if MIXED.fullmatch(a) for h in range(len(value))]
@@ -185,7 +185,7 @@ def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply]
     return effects, _answers_without(found, order, rows, ids)
 
 
-def _answers_without(found: Pass, sites: list[str], rows: list[Tensor], ids: list[Tensor]) -> Reply:
+def _answers_without(found: Pass, sites: list[str], rows: list[Tensor], ids: list[Tensor]) -> Reply[Any]:
     """One row a site: `ids` and `values`, n t k, of a language head; of another `logits`, n and its own axes."""
     if not sites:
         return Reply({"sites": []})

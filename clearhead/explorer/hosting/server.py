@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from clearhead.errors import OutOfMemory, UserError
+from clearhead.explorer.places import places
 from clearhead.explorer.static_files import FILES, static_file
 from clearhead.explorer.turns import LEFT
 from clearhead.machine.device import keep_freed_memory
@@ -152,6 +153,18 @@ async def shell(_: Request) -> Response:
     return HTMLResponse(SHELL)
 
 
+async def place(request: Request) -> Response:
+    """The script of a place of another package."""
+    known = places()
+    name: str = request.path_params["name"]
+    if name not in known:
+        raise HTTPException(404)
+    try:
+        return Response(known[name].source(), media_type="text/javascript")
+    except UserError as error:
+        return failure(500, str(error))
+
+
 async def static(request: Request) -> Response:
     """One of the page's files."""
     name: str = request.path_params["name"]
@@ -169,6 +182,7 @@ def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
         routes=[
             Route("/", shell),
             Route("/static/{name}", static),
+            Route("/place/{name}.js", place),
             Route("/ask", desk.ask, methods=["POST"]),
         ],
         exception_handlers={HTTPException: refused},

@@ -1,7 +1,7 @@
 """Opens other libraries' tokenizer files as one `tokenizers.Tokenizer`. Imports no torch, runs no code.
 
 tokenizer.json is complete. Older files hold only the pieces. From these follows how a text is split and which
-marks surround it, as in the programs that wrote them.
+special tokens surround it, as in the programs that wrote them.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from clearhead.text.formats.bounds import check, unbounded
 from clearhead.text.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
 from clearhead.text.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
 from clearhead.text.formats.classes import TokenizerClass, Vocabulary, check_settings, class_of, from_json, from_pieces
-from clearhead.text.formats.rebuilt import added_by, build, mark
+from clearhead.text.formats.rebuilt import build, set_template, tokens_of_class
 from clearhead.text.formats.sentence_pieces import (
     IDS,
     SHIFTED_FILE,
@@ -74,7 +74,7 @@ class OpenedTokenizer:
     """tokenizer_config.json, with the special tokens named."""
     sides: Sides | None = None
     is_kept: bool = False
-    """Whether its files are written back byte for byte, because tokenizer.json has no such tokenizer."""
+    """True if its files are written back byte for byte, because tokenizer.json has no such tokenizer."""
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
@@ -105,13 +105,13 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def _spells(files: Mapping[str, bytes], folder: Path) -> bool:
-    """Whether the folder's class reads a list of letters."""
+    """True if the folder's class reads a list of letters."""
     kind = _class(files, settings_of(files, str(folder)), str(folder))
     return kind is not None and kind.splitting == LETTERS
 
 
 def is_there(files: Mapping[str, bytes]) -> bool:
-    """Whether `read_folder` found a tokenizer."""
+    """True if `read_folder` found a tokenizer."""
     return not files.keys() <= {*BESIDE, MODEL_CONFIG}
 
 
@@ -151,7 +151,7 @@ def _class(files: Mapping[str, bytes], settings: Mapping[str, object], where: st
 def _opened(
     files: Mapping[str, bytes], name: str, kind: TokenizerClass | None, settings: dict[str, object], where: str
 ) -> tokenizers.Tokenizer:
-    """The library's tokenizer with every token that the files name, and the marks around a text."""
+    """The library's tokenizer with every token that the files name, and its template."""
     if name == MODEL_FILE:
         document = files[MODEL_FILE].decode("utf-8")
         with suppress(NotJson):  # The library's own words say what is wrong.
@@ -178,8 +178,8 @@ def _opened(
         present = list[tuple[int, tokenizers.AddedToken]]()
         found = _vocabulary(files, name, kind, settings, where)
     library = build(found, kind, settings, where)
-    honour(library, files, settings, where, by_class=added_by(kind, found, settings, where), present=present)
-    mark(library, found, kind, settings, where)
+    honour(library, files, settings, where, by_class=tokens_of_class(kind, found, settings, where), present=present)
+    set_template(library, found, kind, settings, where)
     return library
 
 

@@ -1,4 +1,4 @@
-"""Which tokenizers may need far more memory or time than their texts have characters. Imports no torch.
+"""Finds tokenizers that may need far more memory or time than their texts have characters. Imports no torch.
 
 The library runs a file's rules as they stand: three replacements that follow each other make a terabyte of a line,
 and a regular expression may backtrack for hours. What is not known to be harmless runs in a process of its own
@@ -47,7 +47,7 @@ _OPTIONAL, _LONG = ("?", "*"), ("*", "+", "{")
 
 
 def unbounded(parts: Mapping[str, Any]) -> bool:
-    """Whether the rules of a tokenizer.json, or those of `parts_of`, are not known to be harmless."""
+    """True if the rules (a tokenizer.json, or `parts_of`) are not known to be harmless."""
     try:
         normalizing, splitting, ending, decoding = (list(_flat(parts.get(name))) for name in PARTS)
         grows = max(prod(map(_growth, [*normalizing, *splitting])), prod(map(_growth, decoding))) > MOST_GROWTH
@@ -80,7 +80,7 @@ def _flat(part: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _growth(step: Mapping[str, Any]) -> float:
-    """How many characters a step makes of one at most; infinite if its time or memory is not known."""
+    """The most characters that a step makes of one; infinite if its time or memory is unknown."""
     match step:
         case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if old:
             return max(1.0, len(new) / len(old))
@@ -105,7 +105,7 @@ def _growth(step: Mapping[str, Any]) -> float:
 
 
 def _repeats(steps: list[Mapping[str, Any]]) -> bool:
-    """Whether a template may write a text many times."""
+    """True if a template may write a text many times."""
     n_templates = 0
     for step in steps:
         if step["type"] == "TemplateProcessing":
@@ -119,7 +119,7 @@ def _repeats(steps: list[Mapping[str, Any]]) -> bool:
 
 
 def _is_plain(model: Mapping[str, Any]) -> bool:
-    """Whether a model takes about as long as its words are."""
+    """True if a model takes about as long as its words are."""
     prefixes = (model.get("continuing_subword_prefix"), model.get("end_of_word_suffix"))
     return (model.get("max_input_chars_per_word") or 0) <= LONGEST_WORD and all(
         len(prefix or "") <= LONGEST for prefix in prefixes
@@ -128,7 +128,7 @@ def _is_plain(model: Mapping[str, Any]) -> bool:
 
 @cache
 def is_linear(pattern: str) -> bool:
-    """Whether a regular expression reads each character of any text a few times at most.
+    """True if a regular expression reads each character of any text a few times at most.
 
     Nothing that repeats is repeated. An alternative that may fail after a run of characters has only one such run, and
     a later alternative takes the same run whole, or the run must not follow a character of its own kind: no run is
@@ -141,7 +141,7 @@ def is_linear(pattern: str) -> bool:
 
 
 def _alternatives(pattern: str) -> list[list[tuple[str, str]]] | None:
-    """What each alternative reads, one after another, and how often; None if that is not simple."""
+    """The parts of each alternative with their quantifiers; None if the expression is not simple."""
     found: list[list[tuple[str, str]]] = [[]]
     at = 0
     while at < len(pattern) <= LONGEST_PATTERN:
@@ -157,7 +157,7 @@ def _alternatives(pattern: str) -> list[list[tuple[str, str]]] | None:
 
 
 def _is_searched_once(items: list[tuple[str, str]], later: list[list[tuple[str, str]]]) -> bool:
-    """Whether one alternative, with those after it, takes a run that it has read."""
+    """True if one alternative, with those after it, takes a run that it has read."""
     if prod((1 + (atom[0] == "(") * atom.count("|")) * (1 + (times[:1] == "?")) for atom, times in items) > MOST_WAYS:
         return False
     needed = max((i for i, (_, times) in enumerate(items) if times[:1] not in _OPTIONAL), default=0)
@@ -177,7 +177,7 @@ def _is_searched_once(items: list[tuple[str, str]], later: list[list[tuple[str, 
 
 
 class Encoding(NamedTuple):
-    """What the library's encoding of a text says."""
+    """The fields of the library's encoding of a text."""
 
     ids: list[int]
     tokens: list[str]
@@ -187,7 +187,7 @@ class Encoding(NamedTuple):
 
 
 def bounded(library: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The tokenizer itself where its rules are known to be harmless, else one that works apart."""
+    """The tokenizer itself if its rules are known to be harmless, otherwise one that runs in a worker."""
     if isinstance(library, TokenizerApart):
         return library
     longest = max(map(len, library.get_vocab(with_added_tokens=True)), default=0)
@@ -216,12 +216,12 @@ class TokenizerApart:
             self.__dict__["worker"] = Worker(self.library.to_str())
 
     def encode(self, sequence: Any, pair: str | None = None, **options: bool) -> Encoding:
-        """As the library."""
+        """See `tokenizers.Tokenizer`."""
         texts = [sequence if pair is None else [sequence, pair]]
         return self.encode_batch(texts, **options)[0]
 
     def encode_batch(self, texts: Sequence[Any], **options: bool) -> list[Encoding]:
-        """As the library."""
+        """See `tokenizers.Tokenizer`."""
         found = _ask(self.worker, list(texts), "encode", self.library.encode_special_tokens, options)
         return [
             Encoding(ids, tokens, [(start, end) for start, end in offsets], types, words)
@@ -231,11 +231,11 @@ class TokenizerApart:
     encode_batch_fast = encode_batch
 
     def decode(self, ids: Sequence[int], **options: bool) -> str:
-        """As the library."""
+        """See `tokenizers.Tokenizer`."""
         return self.decode_batch([ids], **options)[0]
 
     def decode_batch(self, batch: Sequence[Sequence[int]], **options: bool) -> list[str]:
-        """As the library."""
+        """See `tokenizers.Tokenizer`."""
         return _ask(self.worker, [list(ids) for ids in batch], "decode", options)
 
 

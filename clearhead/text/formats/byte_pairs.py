@@ -16,7 +16,7 @@ from tokenizers.processors import RobertaProcessing as PairProcessing
 from clearhead.errors import UserError
 from clearhead.text.formats.checked import MAX_ID, MAX_PIECE_BYTES, flag, lines, vocabulary
 from clearhead.text.formats.sentence_pieces import all_splits
-from clearhead.text.formats.special import content_of, mark_ends
+from clearhead.text.formats.special import content_of, set_end_template
 
 
 def _byte_values() -> dict[str, int]:
@@ -137,7 +137,7 @@ def _mark(library: tokenizers.Tokenizer, ids: Mapping[str, int], settings: dict[
         library.post_processor = PairProcessing((last, ids[last]), (first, ids[first]), True, prefix)
     elif flag(settings, "add_bos_token", False):
         bos = content_of(settings.get("bos_token"))
-        mark_ends(library, bos if bos in ids else None, None)
+        set_end_template(library, bos if bos in ids else None, None)
 
 
 def _ended_words(
@@ -203,7 +203,7 @@ def open_ranks(content: bytes, settings: dict[str, object], where: str) -> token
 
 
 def is_ranks(content: bytes) -> bool:
-    """Whether a file starts as tiktoken's files do."""
+    """True if a file starts as tiktoken's files do."""
     return re.match(rb"[A-Za-z0-9+/]{1,1024}={0,2} \d{1,8}\r?\n", content) is not None
 
 

@@ -100,7 +100,7 @@ def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
 
 
 def failure(error: BaseException) -> str:
-    """What a library raised, in one line. A panic of the library derives from BaseException, not from Exception."""
+    """The error of a library, in one line. A panic derives from BaseException, not from Exception."""
     kind = type(error).__name__ if isinstance(error, Exception) else "a failure of the library"
     return f"{kind}: {reason(error)}"
 

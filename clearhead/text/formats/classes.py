@@ -154,9 +154,9 @@ class Vocabulary:
     charsmap: bytes = b""
     """SentencePiece's table of characters."""
     is_json: bool = False
-    """Whether the vocabulary comes from tokenizer.json."""
-    marks: Any = None
-    """The post-processor of tokenizer.json, which puts marks around a text."""
+    """True if the vocabulary comes from tokenizer.json."""
+    post_processor: Any = None
+    """That of tokenizer.json, which puts special tokens around a text."""
     controls: tuple[AddedToken, ...] = ()
     """The control and user-defined pieces of a SentencePiece file."""
     exact: PieceModel | None = None

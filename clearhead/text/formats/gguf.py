@@ -28,7 +28,7 @@ from clearhead.text.formats.byte_pairs import (
 )
 from clearhead.text.formats.checked import AGAIN, guarded, json_object
 from clearhead.text.formats.sentence_pieces import open_model
-from clearhead.text.formats.special import CLEANS, content_of, mark_ends, name_customary
+from clearhead.text.formats.special import CLEANS, content_of, name_customary, set_end_template
 from clearhead.text.formats.wire import PieceKind, from_rows
 from clearhead.text.schemes import SPACE
 
@@ -37,7 +37,7 @@ WHOLE = "tokenizer.huggingface.json"
 """The key of a whole tokenizer.json."""
 TEMPLATE = "tokenizer.chat_template"
 DEFAULT = "default"
-"""The name of no particular way to split."""
+"""The name that stands for any way to split."""
 ROLES = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -191,7 +191,7 @@ def _merged(metadata: Mapping[str, Any], settings: dict[str, object], where: str
     ends = {"bos": split.begins, "eos": False}
     names = [content_of(settings.get(f"{end}_token")) for end in ends]
     asked = [settings.get(f"add_{end}_token", default) for end, default in ends.items()]
-    mark_ends(library, *(name if wanted else None for name, wanted in zip(names, asked, strict=True)))
+    set_end_template(library, *(name if wanted else None for name, wanted in zip(names, asked, strict=True)))
     return library
 
 
@@ -277,7 +277,7 @@ def to_metadata(library: tokenizers.Tokenizer, settings: Mapping[str, object], *
 
 
 def needs_whole(metadata: Mapping[str, Any]) -> bool:
-    """Whether only the whole tokenizer.json in these metadata splits texts like the tokenizer."""
+    """True if only the whole tokenizer.json in these metadata splits texts like the tokenizer."""
     return WHOLE in metadata
 
 
@@ -329,14 +329,14 @@ def _kind(number: int, token: str, there: bool, added: Mapping[int, AddedToken],
 
 
 def _splits_so(parts: Mapping[str, Any], split: Split) -> bool:
-    """Whether a tokenizer.json splits texts in this way."""
+    """True if a tokenizer.json splits texts in this way."""
     made = json_object(build({}, [], split).to_str().encode(), "tokenizer.json")
     ours, theirs = (_steps(one) for one in (parts, made))
     return ours == theirs
 
 
 def _steps(parts: Mapping[str, Any]) -> tuple[Any, ...]:
-    """How a tokenizer.json normalises and splits a text, and whether it keeps words that are pieces whole."""
+    """The normalizer and the splitter of a tokenizer.json, and whether words that are pieces stay whole."""
     return _plain(parts.get("normalizer")), _plain(parts["pre_tokenizer"]), bool(parts["model"].get("ignore_merges"))
 
 
@@ -351,7 +351,7 @@ def _plain(step: Any) -> Any:
 
 
 def _agrees(library: tokenizers.Tokenizer, metadata: Mapping[str, Any]) -> bool:
-    """Whether the tokenizer that the metadata describe splits texts like this one."""
+    """True if the tokenizer that the metadata describe splits texts like this one."""
     opened = open_metadata(metadata, "gguf")
     assert opened is not None
     ids = islice(library.get_vocab(with_added_tokens=False).values(), N_PIECES)

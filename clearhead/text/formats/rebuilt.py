@@ -21,7 +21,7 @@ from clearhead.text.formats.splitting import LETTERS, SPLITTING, longer_tokens
 
 
 def build(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> tokenizers.Tokenizer:
-    """Builds model, normaliser, splitter and decoder. `mark` adds the marks once all tokens exist."""
+    """Builds model, normaliser, splitter and decoder. `set_template` adds the template once all tokens exist."""
     if vocabulary.exact is not None:
         return build_pieces(vocabulary.exact, {})
     library = tokenizers.Tokenizer(_model(vocabulary, kind, settings, where))
@@ -81,14 +81,14 @@ def token_of(kind: TokenizerClass | None, settings: Settings, role: str) -> str 
     return content_of(settings.get(role, kind.tokens.get(role) if kind else None))
 
 
-# --- special tokens, and the marks ---
+# --- special tokens and the template ---
 
 ENDS = ("bos", "eos")
 LANGUAGE, OLDER_MARKS = "src_lang", "legacy_behaviour"
 """The setting with the language of the texts, and the one for an older place of its mark."""
 
 
-def added_by(kind: TokenizerClass, vocabulary: Vocabulary, settings: Settings, where: str) -> ByClass:
+def tokens_of_class(kind: TokenizerClass, vocabulary: Vocabulary, settings: Settings, where: str) -> ByClass:
     """The special tokens that the class itself adds."""
     listed = settings.get(OLDER_EXTRA)
     given = vocabulary.controls or (*(listed if isinstance(listed, list) else ()),)
@@ -113,10 +113,10 @@ def _role(name: str, kind: TokenizerClass, settings: Settings) -> str | None:
     return name if role == name else token_of(kind, settings, role)
 
 
-def mark(
+def set_template(
     library: tokenizers.Tokenizer, vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str
 ) -> None:
-    """Installs the class's marks around a text."""
+    """Sets the class's special tokens around a text."""
     roles = {role: token_of(kind, settings, role) for role in (*kind.tokens, "bos_token", "eos_token")}
     roles[LANGUAGE] = language(kind, content_of(settings.get(LANGUAGE)) or kind.language)
     if kind.language and flag(settings, OLDER_MARKS, False):
@@ -133,8 +133,8 @@ def mark(
         )
         template(library, single, pair)
     elif vocabulary.is_json and kind.single != "asked":
-        if vocabulary.marks is not None:
-            library.post_processor = vocabulary.marks
+        if vocabulary.post_processor is not None:
+            library.post_processor = vocabulary.post_processor
     else:
         # Beside a tokenizer.json the library drops these settings.
         asked = [not vocabulary.is_json and flag(settings, f"add_{end}_token", False) for end in ENDS]

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from clearhead.errors import UserError
 from clearhead.text.formats.checked import flag, vocabulary
-from clearhead.text.formats.special import content_of, mark_ends, template
+from clearhead.text.formats.special import content_of, set_end_template, template
 from clearhead.text.formats.wire import MERGING, UNIGRAM, Piece, PieceKind, PieceModel, parse
 from clearhead.text.schemes import SPACE
 
@@ -26,7 +26,7 @@ ROLES = {"unk_token": "unk_id", "bos_token": "bos_id", "eos_token": "eos_id", "p
 
 
 def open_model(model: PieceModel, name: str, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
-    """The library's tokenizer with the marks that the model's own program puts around a text.
+    """The library's tokenizer with the special tokens that the model's own program puts around a text.
 
     By default, a model with a begin token starts a text with it, and one without ends a text with its end token.
     Names the special tokens in `settings`.
@@ -52,7 +52,7 @@ def open_model(model: PieceModel, name: str, settings: dict[str, object], where:
         bos, eos = (content_of(settings.get(role)) for role in ("bos_token", "eos_token"))
         starts = flag(settings, "add_bos_token", model.bos_id >= 0) and bos is not None
         ends = flag(settings, "add_eos_token", model.bos_id < 0) and eos is not None
-        mark_ends(library, bos if starts else None, eos if ends else None)
+        set_end_template(library, bos if starts else None, eos if ends else None)
     return library
 
 
@@ -89,7 +89,7 @@ def build(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.Token
 
 
 def build_segmenter(model: PieceModel) -> tokenizers.Tokenizer:
-    """As `build`, but only to find pieces. The name of a control piece in a text stays text."""
+    """A tokenizer that only finds pieces. The name of a control piece in a text stays text."""
     hidden = (PieceKind.CONTROL, PieceKind.UNKNOWN)
     pieces = tuple(replace(p, kind=PieceKind.UNUSED) if p.kind in hidden else p for p in model.pieces)
     library = _pipeline(replace(model, pieces=pieces), {})
@@ -169,7 +169,7 @@ def all_splits(pieces: Sequence[str], order: Mapping[str, tuple[float, int]]) ->
 
 
 SOURCE, TARGET, IDS, TARGET_IDS = "source.spm", "target.spm", "vocab.json", "target_vocab.json"
-MARKS = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
+SPECIAL = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
 CODE = (">>", "<<")
 
 
@@ -221,7 +221,7 @@ def open_sides(
     files: Mapping[str, bytes], settings: dict[str, object], where: str
 ) -> tuple[tokenizers.Tokenizer, Sides]:
     """A tokenizer of the target's pieces for decoding, and both sides. Names the special tokens in `settings`."""
-    for role, name in MARKS.items():
+    for role, name in SPECIAL.items():
         settings.setdefault(role, name)
     separate = settings.get("separate_vocabs") is True
     if separate and TARGET_IDS not in files:
@@ -230,7 +230,7 @@ def open_sides(
     target_ids = vocabulary(files[TARGET_IDS], f"{where}/{TARGET_IDS}") if separate else source_ids
     source = _side(files, SOURCE, source_ids, settings, where)
     target = _side(files, TARGET, target_ids, settings, where)
-    names = tokenizers.Tokenizer(models.WordLevel(dict(target_ids), unk_token=_mark(settings, "unk_token")))
+    names = tokenizers.Tokenizer(models.WordLevel(dict(target_ids), unk_token=_special_token(settings, "unk_token")))
     names.add_special_tokens(_present(settings, target_ids))
     names.decoder = decoders.Sequence(
         [decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Replace(Regex("^ +|(?<! ) +$"), "")]
@@ -243,18 +243,18 @@ def _side(
 ) -> Side:
     segmenter = build_segmenter(parse(files[name], f"{where}/{name}"))
     segmenter.add_special_tokens(_present(settings, ids))
-    marks = [ids.get(_mark(settings, role)) for role in ("unk_token", "eos_token")]
-    if marks[0] is None or marks[1] is None:
+    unknown, last = (ids.get(_special_token(settings, role)) for role in ("unk_token", "eos_token"))
+    if unknown is None or last is None:
         raise UserError(
             f"{where}/{IDS}: expected <unk> and </s> among the pieces, got neither or one; try its own {IDS}"
         )
-    return Side(segmenter, ids, unknown=marks[0], last=marks[1])
+    return Side(segmenter, ids, unknown=unknown, last=last)
 
 
-def _mark(settings: Mapping[str, object], role: str) -> str:
-    return content_of(settings.get(role)) or MARKS[role]
+def _special_token(settings: Mapping[str, object], role: str) -> str:
+    return content_of(settings.get(role)) or SPECIAL[role]
 
 
 def _present(settings: Mapping[str, object], ids: Mapping[str, int]) -> list[AddedToken]:
-    marks = [_mark(settings, role) for role in MARKS]
-    return [AddedToken(mark, normalized=False, special=True) for mark in marks if mark in ids]
+    tokens = [_special_token(settings, role) for role in SPECIAL]
+    return [AddedToken(token, normalized=False, special=True) for token in tokens if token in ids]

@@ -62,7 +62,7 @@ def content_of(value: object) -> str | None:
 
 
 def cleans(settings: Mapping[str, object], *, merges: bool) -> bool:
-    """Whether decoding cleans up. A model with merges needs a second field for it."""
+    """True if decoding cleans up. A model with merges needs a second field for it."""
     return flag(settings, CLEANS, False) and (not merges or flag(settings, CLEANS_MERGES, False))
 
 
@@ -99,7 +99,7 @@ class ByClass:
     lstrip: Sequence[str] = ()
     """Roles whose token absorbs the space before it."""
     plain: bool = False
-    """Whether special tokens lose the properties that files give them."""
+    """True if special tokens lose the properties that files give them."""
 
 
 def honour(
@@ -215,14 +215,14 @@ def _token(value: object, *, special: bool) -> AddedToken:
 
 
 def template(library: tokenizers.Tokenizer, single: str, pair: str) -> None:
-    """Sets the marks around one text and around a pair: "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"."""
+    """Sets the special tokens around one text and around a pair: "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"."""
     names = {part.removesuffix(":0").removesuffix(":1") for part in f"{single} {pair}".split()} - {"$A", "$B"}
-    marks = [(name, number) for name in sorted(names) if (number := library.token_to_id(name)) is not None]
-    library.post_processor = TemplateProcessing(single=single.split(), pair=pair.split(), special_tokens=marks)
+    special = [(name, number) for name in sorted(names) if (number := library.token_to_id(name)) is not None]
+    library.post_processor = TemplateProcessing(single=single.split(), pair=pair.split(), special_tokens=special)
 
 
-def mark_ends(library: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:
-    """Sets the template <s> $A </s> with the given marks. A second text gets marks of its own."""
+def set_end_template(library: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:
+    """Sets the template <s> $A </s> with the given tokens. A second text gets its own."""
     before, after = f"{bos} " if bos else "", f" {eos}" if eos else ""
     if not bos and not eos:
         return

@@ -176,8 +176,8 @@ def composed_spaces(_: Vocabulary, settings: Settings) -> Pipeline:
     spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
     steps = [*_lowercase(settings, False), spaces, normalizers.NFC(), normalizers.Strip(left=False, right=True)]
     scheme = "always" if _prefix(settings, "add_prefix_space" not in settings) else "first"
-    marks = [pre_tokenizers.Punctuation(behavior="isolated")] if flag(settings, "split_by_punct", False) else []
-    splits = pre_tokenizers.Sequence([*marks, pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme)])
+    punctuation = [pre_tokenizers.Punctuation(behavior="isolated")] if flag(settings, "split_by_punct", False) else []
+    splits = pre_tokenizers.Sequence([*punctuation, pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme)])
     return normalizers.Sequence(steps), splits, decoders.Metaspace(SPACE, prepend_scheme=scheme)
 
 

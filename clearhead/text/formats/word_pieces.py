@@ -14,7 +14,7 @@ from clearhead.errors import UserError
 from clearhead.text.formats.checked import flag, lines
 from clearhead.text.formats.special import content_of, template
 
-MARKS = {
+SPECIAL = {
     "unk_token": "[UNK]",
     "pad_token": "[PAD]",
     "cls_token": "[CLS]",
@@ -51,7 +51,7 @@ def open_list(content: bytes, added: dict[str, int], settings: dict[str, object]
     ids = numbers(content, where)
     for token, number in added.items():
         ids.setdefault(token, number)
-    for role, name in MARKS.items():
+    for role, name in SPECIAL.items():
         if settings.get(role) is None and name in ids:
             settings[role] = name
     unknown, first, last = (content_of(settings.get(role)) for role in ("unk_token", "cls_token", "sep_token"))

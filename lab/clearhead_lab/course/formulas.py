@@ -36,11 +36,11 @@ SPACE: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """Functions that a formula may use besides the names of the page. They work along the last axis."""
 TOLERANCE = 1e-4
-"""Of values in float32, relative to the largest."""
+"""The tolerance of values in float32, relative to the largest."""
 
 
 def holds(line: str, space: dict[str, Any]) -> bool:
-    """Whether both sides of the equation are equal. Raises what its evaluation raises."""
+    """True if both sides of the equation are equal. Raises what its evaluation raises."""
     return equal(*sides(line, space))
 
 
@@ -51,7 +51,7 @@ def sides(line: str, space: dict[str, Any]) -> tuple[Tensor, Tensor]:
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    """Whether the sides of an equation are, up to the rounding of float32."""
+    """True if the sides of an equation are equal up to the rounding of float32."""
     return a.shape == b.shape and bool((a - b).abs().max() <= TOLERANCE * max(1.0, float(a.abs().max())))
 
 

@@ -55,7 +55,7 @@ def stack(vocab_size: int, **changes: object) -> c.StackConfig:
 
 
 def lesson(name: str) -> Lesson:
-    """How a model is made. Raises KeyError for a name that is none of LESSONS."""
+    """The recipe of a model. Raises KeyError unless LESSONS has the name."""
     return LESSONS[name]()
 
 

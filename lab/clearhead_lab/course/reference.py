@@ -77,7 +77,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 @cache
 def addresses() -> dict[str, str]:
-    """Where each public name stands: `api.md#clearhead.api.model.Model`, by every way of naming it that is unique."""
+    """The link to each public name, such as `api.md#clearhead.api.model.Model`, by every unique way of naming it."""
     found: list[tuple[str, str]] = []
     for one in modules():
         for node in one.public:

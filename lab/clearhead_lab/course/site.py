@@ -17,7 +17,7 @@ from clearhead_lab.examples.verdicts import judged
 
 ROOT = Path(__file__).resolve().parents[3]
 WORK = ROOT / "build" / "course"
-"""Where models, Markdown and figures lie; mkdocs.yml names `docs` and `site` in it."""
+"""The folder of models, Markdown and figures. mkdocs.yml names `docs` and `site` in it."""
 GUIDES = ("*.md", "*.svg", "*.png")
 
 

@@ -81,7 +81,7 @@ def variables(space: Mapping[str, object]) -> Values:
 
 
 def same(a: JsonValue, b: JsonValue) -> bool:
-    """Whether two summaries are of the same value, up to rounding."""
+    """True if two summaries are of the same value, up to rounding."""
     if isinstance(a, list) and isinstance(b, list):
         (n, *sizes), (m, *others) = ([float(str(x)) for x in one] for one in (a, b))
         scale = max(sizes[0], others[0])

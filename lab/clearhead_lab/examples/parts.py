@@ -25,7 +25,7 @@ Part = TypeVar("Part", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Statement:
-    """Whether a statement holds, and what was found."""
+    """The truth of a statement, and the evidence."""
 
     holds: bool
     found: str

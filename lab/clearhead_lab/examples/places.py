@@ -13,7 +13,7 @@ from clearhead.model.positions import RotaryEncoding
 from clearhead.trace import trace
 from clearhead_lab.examples.parts import Compute, Statement, encoding, f64, frequency, stack
 from clearhead_lab.examples.records import Inputs
-from clearhead_lab.naive import normalised
+from clearhead_lab.replacements import normalised
 
 
 def period(dim: int, d: int) -> float:

@@ -36,7 +36,7 @@ class Record:
     lost: str = ""
     """What the document does not give, so that the numbers cannot be checked."""
     cause: str = ""
-    """Why the printed numbers are wrong."""
+    """The reason why the printed numbers are wrong."""
     follows: tuple[str, ...] = ()
     """Records whose error this one repeats."""
 

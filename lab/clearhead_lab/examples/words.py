@@ -204,7 +204,7 @@ def _s4_29(_: Inputs) -> Any:
 
 
 def bottleneck(_: Inputs) -> Statement:
-    """Whether the hidden layer is narrower than the model."""
+    """True if the hidden layer is narrower than the model."""
     config = preset("transformer-base").output
     told = f"the hidden layer is {config.d_ff} wide, the model {config.d_model}"
     return Statement(config.d_ff < config.d_model, told)
@@ -281,7 +281,7 @@ def _activated(x: Tensor, activation: str) -> float:
 
 
 def _s1_37(i: Inputs) -> Statement:
-    """Whether a unit follows one row of the d x d_ff matrix W_1, or one column."""
+    """The statement that a unit follows one row of the d x d_ff matrix W_1, not one column."""
     x, w = torch.randn(i["d"], dtype=torch.float64), torch.randn(i["d"], i["d_ff"], dtype=torch.float64)
 
     def moved(changed: Tensor) -> int:

@@ -68,7 +68,7 @@ class Grade:
 
     @property
     def is_told_otherwise(self) -> bool:
-        """Whether the file says something else of the answer than the judge does."""
+        """True if the file claims another judgement than the judge's."""
         return self.claimed is not None and self.claimed != self.judgement
 
     @property

@@ -95,7 +95,7 @@ def judges(given: ExerciseSet) -> dict[str, Judge]:
 
 
 def _is_inside(one: Exercise, answer: Answer) -> bool:
-    """Whether the answer is of the kind that the exercise asks for, with allowed edits only."""
+    """True if the answer is of the kind that the exercise asks for, with allowed edits only."""
     if one.kind != "edits":
         is_number, is_choice = answer.number is not None, answer.choice is not None
         wanted = (one.kind == "number", one.kind == "choice")

@@ -67,7 +67,7 @@ Condition = Annotated[Term, AfterValidator(expand)]
 
 
 class Runs(Protocol):
-    """Where the numbers come from: runs of the model on each input, with and without the learner's edits."""
+    """The source of the numbers: runs of the model on each input, with and without the learner's edits."""
 
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:
@@ -88,7 +88,7 @@ class Runs(Protocol):
 
 
 def holds(term: Term, runs: Runs, on: str) -> bool:
-    """Whether a condition holds for the input `on`."""
+    """True if a condition holds for the input `on`."""
     name, *rest = term
     match name:
         case "and":
@@ -134,7 +134,7 @@ def _input(given: Sequence[str], on: str) -> str:
 
 
 def _compared(term: Term, runs: Runs, on: str) -> Tensor:
-    """Whether the relation holds, for each pair of numbers of both sides: a tensor of bools."""
+    """True if the relation holds, for each pair of numbers of both sides: a tensor of bools."""
     relation, left, right, *rest = term
     a, b = number(left, runs, on), number(right, runs, on)
     slack = SLACK * b.abs().clamp(min=1.0)

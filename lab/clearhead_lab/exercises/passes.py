@@ -106,7 +106,7 @@ class Rows:
 
     def __init__(self, lists: Sequence[Sequence[EditRequest]], axes: Mapping[str, str]) -> None:
         self.n, self.failed = len(lists), dict[int, UserError]()
-        """Why a list cannot be made, by its number."""
+        """The error of each list that does not fit the model, by its number."""
         self._by_path: dict[str, list[tuple[int, Callable[[Tensor], Tensor]]]] = {}
         for i, edits in enumerate(lists):
             try:

@@ -24,7 +24,7 @@ MODELS: dict[str, dict[str, Callable[[], Model]]] = {
     "repeating": {"induction": n.induction},
     "translating": {"translator": n.translator},
 }  # fmt: skip
-"""How each model of a set is made, by the names that its exercises use; the sets stand in the order of the course."""
+"""The builder of each model of a set, by the names in its exercises. The sets stand in the order of the course."""
 
 
 def read_set(name: str, makers: Mapping[str, Callable[[], Model]]) -> ExerciseSet:

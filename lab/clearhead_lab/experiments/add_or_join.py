@@ -10,7 +10,7 @@ from clearhead.model import Transformer
 from clearhead.model.positions import SinusoidalEncoding
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, copying, learn, published, size, steps_to
-from clearhead_lab.naive import fix_positions
+from clearhead_lab.replacements import fix_positions
 
 SYMBOLS, LENGTH, BACK = 16, 32, 3
 LEARNED = 1.0

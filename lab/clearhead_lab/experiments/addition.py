@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 
 from clearhead.model import Layout, Tokens, Transformer
+from clearhead_lab.classifiers import readable
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import copying, learn, published
-from clearhead_lab.probing import readable
 
 WORDS, LENGTH, BACK = 200, 64, 3
 TRAINED = 64
@@ -16,7 +16,7 @@ TRAINED = 64
 
 @torch.no_grad()
 def told(made: Transformer) -> dict[str, float]:
-    """How often the sum tells the word, by a linear map and by the nearest vector of the table, and the position."""
+    """The share of sums that tell the word, by a linear map and by the nearest vector, and the position."""
     stack, given = made.last_stack, Tokens(torch.randint(0, WORDS, (300, LENGTH)))
     layout = Layout.of(given)
     sums = stack.embed(given, layout, stack.positions.embedding(layout.positions)).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Whether attention weights say which words a prediction depends on: against taking each word away."""
+"""Compares attention weights with the effect of taking each word away."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,9 +9,9 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import trace
+from clearhead_lab.datasets import LONGEST, Reviews, Words, batches
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, encoder, learn
-from clearhead_lab.reviews import LONGEST, Reviews, Words, batches
 
 SHORTEST = 6
 """Words of a sentence of which several can be compared."""

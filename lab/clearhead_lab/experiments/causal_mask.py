@@ -15,7 +15,7 @@ WORDS, LENGTH, FOLLOWERS = 16, 16, 4
 
 @torch.no_grad()
 def measure_one(network: Transformer, chain: Chain) -> dict[str, float]:
-    """How far future words change earlier logits, and how often the next word is one that can follow."""
+    """The largest change of earlier logits by future words, and the share of next words that can follow."""
     tokens = chain.text(256, LENGTH)
     other = tokens.clone()
     other[:, LENGTH // 2 :] = torch.randint(0, WORDS, (256, LENGTH // 2))

@@ -15,7 +15,7 @@ from clearhead.model import Transformer
 from clearhead.model.fast.grouped import GroupedLinear, rounded_to
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import decoder, learn, mean_loss
-from clearhead_lab.written import N_CHARACTERS, manual
+from clearhead_lab.texts import N_CHARACTERS, manual
 
 LENGTH, BATCH = 64, 16
 BITS: tuple[Bits, ...] = (8, 4)

@@ -19,9 +19,8 @@ from clearhead_lab.classifiers import (
     resampled,
     standardised,
 )
-from clearhead_lab.datasets import datasets
+from clearhead_lab.datasets import Uses, datasets
 from clearhead_lab.experiment import Row
-from clearhead_lab.senses import Uses
 
 WORDS = ("bank", "apple")
 BATCH = 32

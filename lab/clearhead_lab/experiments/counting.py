@@ -9,7 +9,7 @@ from clearhead import config as c
 from clearhead.model.positions import SinusoidalEncoding
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, copying, final, learn, published, steps_to
-from clearhead_lab.naive import counted, fix_positions, normalised
+from clearhead_lab.replacements import counted, fix_positions, normalised
 
 SYMBOLS, BACK, WIDTH = 16, 1, 64
 SHORT, LONG, CELLS = 32, 64, 1024

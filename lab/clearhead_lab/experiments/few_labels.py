@@ -10,10 +10,9 @@ from clearhead import config as c
 from clearhead.api import load
 from clearhead.model import Tokens, Transformer
 from clearhead_lab.classifiers import predicted, standardised
-from clearhead_lab.datasets import datasets
+from clearhead_lab.datasets import LONGEST, MASK, Reviews, Words, batches, datasets
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, accuracy, encoder, learn
-from clearhead_lab.reviews import LONGEST, MASK, Reviews, Words, batches
 
 FEW, MANY = 64, 256
 RANDOM, SMALL, LARGE = "random weights", "pretrained, small", "pretrained on much text"

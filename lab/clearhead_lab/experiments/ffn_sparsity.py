@@ -1,4 +1,4 @@
-"""How many units of the feed-forward are active, and whether others are for another word."""
+"""Counts the active units of the feed-forward, and compares those of different words."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -11,7 +11,7 @@ from clearhead.model import Transformer
 from clearhead.trace import trace
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import decoder, learn
-from clearhead_lab.written import N_CHARACTERS, manual
+from clearhead_lab.texts import N_CHARACTERS, manual
 
 LENGTH = 64
 ACTIVATIONS: tuple[Literal["relu", "gelu"], ...] = ("relu", "gelu")

@@ -13,7 +13,7 @@ from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, accuracy, encoder, learn, stack
-from clearhead_lab.linear_attention import make_linear, with_linear_attention
+from clearhead_lab.replacements import make_linear, with_linear_attention
 
 KEYS, VALUES, WIDTH, HEADS, HEAD_WIDTH = 32, 8, 32, 2, 8
 FEW, MANY = 8, 32

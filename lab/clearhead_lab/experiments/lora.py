@@ -11,7 +11,7 @@ from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import decoder, learn, mean_loss
-from clearhead_lab.written import N_CHARACTERS, Written, library, manual
+from clearhead_lab.texts import N_CHARACTERS, Written, library, manual
 
 LENGTH, BATCH = 64, 16
 RATES = {"all weights": 3e-3, "LoRA": 1e-2}

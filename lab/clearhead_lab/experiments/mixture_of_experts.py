@@ -9,8 +9,8 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.experiment import Row
-from clearhead_lab.experts import mixtures, with_experts
 from clearhead_lab.learning import IGNORED, decoder, learn, mean_loss, size
+from clearhead_lab.replacements import mixtures, with_experts
 from clearhead_lab.texts import Chain
 
 LANGUAGES, WORDS, FOLLOWERS, LENGTH = 8, 64, 4, 24

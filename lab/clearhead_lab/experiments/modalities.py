@@ -11,10 +11,9 @@ from clearhead.brief import brief
 from clearhead.data.image_sets import idx
 from clearhead.model import Tokens, Transformer
 from clearhead_lab.classifiers import counts, predicted, standardised
-from clearhead_lab.datasets import datasets
+from clearhead_lab.datasets import LONGEST, Reviews, Words, batches, datasets
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, encoder, learn, size
-from clearhead_lab.reviews import LONGEST, Reviews, Words, batches
 
 WIDTH, DIGITS, CLASSES = 64, 8, 10
 PIXELS, PATCH = 28, 7
@@ -36,7 +35,7 @@ class Modality:
 
 
 def words(n: int) -> Modality:
-    """Whether a sentence of a review is favourable; the linear classifier reads TF-IDF."""
+    """Classifies sentences of reviews as favourable or not; the linear classifier reads TF-IDF."""
     train, test = Reviews.read("train"), Reviews.read("test").some(n)
     vocabulary, positions = Words.of(train.texts), c.Learned(max_length=LONGEST + 1)
     head = c.ClassificationHead(n_labels=2, pool="mean")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from clearhead.model.norm import LayerNorm
-from clearhead_lab.batch_norm import BatchNorm
 from clearhead_lab.experiment import Row
+from clearhead_lab.replacements import BatchNorm
 
 WIDTH, LENGTH = 32, 64
 
@@ -27,7 +27,7 @@ NORMS = {"BatchNorm": batch_norm, "LayerNorm": layer_norm}
 
 @torch.no_grad()
 def measure(_: int, quick: bool) -> Iterator[Row]:
-    """How far real positions move when others become padding, and what a batch of one vector keeps."""
+    """The change of real positions when others become padding, and what is left of a batch of one vector."""
     x = torch.randn(4 if quick else 32, LENGTH, WIDTH)
     for mean in (0.0, 3.0):
         for share in (0.0, 0.25, 0.5, 0.75):

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Transformer
-from clearhead_lab.batch_norm import with_batch_norm
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import IGNORED, decoder, learn, mean_loss
-from clearhead_lab.written import N_CHARACTERS, manual
+from clearhead_lab.replacements import with_batch_norm
+from clearhead_lab.texts import N_CHARACTERS, manual
 
 PAD, LENGTH = N_CHARACTERS, 64
 WHOLE, PADDED, SMALL = "16 texts", "16 texts with padding", "1 text"

@@ -20,7 +20,7 @@ KINDS = (
     (False, False, True),
     (False, False, False),
 )
-"""Whether there are residual connections, norms and feed-forwards."""
+"""The parts of each network: residual connections, norms, feed-forwards."""
 
 
 def network(depth: int) -> Transformer:

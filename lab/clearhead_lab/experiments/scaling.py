@@ -9,7 +9,7 @@ import torch
 from clearhead import config as c
 from clearhead_lab.experiment import Figures, Row
 from clearhead_lab.learning import decoder, learn, mean_loss, size
-from clearhead_lab.written import N_CHARACTERS, manual
+from clearhead_lab.texts import N_CHARACTERS, manual
 
 LENGTH, BATCH, WIDTH_OF_HEAD = 64, 16, 8
 
@@ -45,7 +45,7 @@ def line(f: Figures) -> tuple[Sequence[float], Sequence[float], float, float]:
 
 
 def error(f: Figures) -> float:
-    """How far the line misses the largest network's loss, over what that gains on the next smaller one."""
+    """The line's error at the largest network, over that network's gain on the next smaller one."""
     x, y, start, slope = line(f)
     gain = math.exp(y[-2]) - math.exp(y[-1])
     return abs(math.exp(start + slope * x[-1]) - math.exp(y[-1])) / max(gain, 1e-3)

@@ -144,7 +144,7 @@ def printed(record: str, at: str | None = None, *, rows: Sequence[str] | None = 
 
 
 def cause(record: Record) -> str:
-    """Why a record is wrong or cannot be checked."""
+    """The reason why a record is wrong or cannot be checked."""
     if record.lost:
         return f"The document does not give {record.lost}."
     follows = f" This follows from {', '.join(record.follows)}." if record.follows else ""

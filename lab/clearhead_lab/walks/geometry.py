@@ -10,7 +10,7 @@ MONEY, BANK = range(2)
 BANK_Y = (-22 + 1100**0.5) / 14
 """The root of 7 y² + 22 y = 22: with the vector (1, y), "bank" has the score 32 with itself."""
 MONEY_Y = 10 / (5 * (2 + BANK_Y) + 1 + 2 * BANK_Y)
-"""With the vector (0, y), "money" has the score 10 with "bank"."""
+"""The vector (0, y) for which "money" has the score 10 with "bank"."""
 
 
 def model() -> Model:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clearhead.errors import UserError
-from clearhead_lab.exercise_commands import grade_command
+from clearhead_lab.exercise_commands import grade
 from clearhead_lab.exercises.exercise import FORMAT
 from clearhead_lab.exercises.grading import LIMIT, graded
 from clearhead_lab.exercises.sets import SETS
@@ -121,7 +121,7 @@ def test_sets_beside_one_that_cannot_be_graded_are_graded(
 ) -> None:
     state["sets"] = {"dancing": state["sets"]["looking"], **state["sets"]}
     with pytest.raises(UserError, match=r"a\.json:sets: expected some of positions, .*, got 'dancing'"):
-        grade_command([_written(tmp_path / "a.json", state)], table=None)
+        grade(_written(tmp_path / "a.json", state))
     said = capsys.readouterr().out
     assert "  ✓ Look one token back" in said
     assert "  ✗ One share of an average              without-itself: A word reads itself too" in said
@@ -140,7 +140,7 @@ def test_a_class_is_a_table(state: dict[str, Any], tmp_path: Path, capsys: pytes
     with pytest.raises(
         UserError, match=r"cem\.json:sets.looking.judged.share: expected without-itself, .* got 'right'"
     ):
-        grade_command([folder], table=tmp_path / "table.csv")
+        grade(folder, table=tmp_path / "table.csv")
     said = capsys.readouterr()
     rows = [line.split() for line in said.out.splitlines()]
     assert rows[0] == ["file", "looking", "right"]
@@ -155,4 +155,4 @@ def test_a_class_is_a_table(state: dict[str, Any], tmp_path: Path, capsys: pytes
     assert {row["judgement"] for row in table} == {"right", "without-itself", ""}
     (folder / "sub").mkdir()
     with pytest.raises(UserError, match=r"sub: expected a folder of exported answers, found no \.json file"):
-        grade_command([folder / "sub"], table=None)
+        grade(folder / "sub")

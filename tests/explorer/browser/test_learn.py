@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.explorer.session import Session
-from clearhead_lab.commands import walk_command
+from clearhead_lab.app import walk
 from clearhead_lab.walks import chains
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees
@@ -121,7 +121,7 @@ def test_a_stop_on_a_phone_and_away_from_it(open_page: Open) -> None:
 def test_a_chain_of_the_documents_in_a_file(open_file: OpenFile, axe: str, tmp_path: Path) -> None:
     """It opens at its walk without a network; what is printed stands beside what the page computes."""
     path = tmp_path / "apple.html"
-    walk_command("apple", export=path, port=0, browser=False)
+    walk("apple", export=path)
     chain = chains()["apple"]
     session = Session(chain.model(), name="apple", text=chain.text, walks=chain.documents())
     opened: OpenedFile = open_file(session, path)

@@ -1,6 +1,6 @@
 /** Where a value lives: `decoder.blocks.3.attn.weights[h=2,t=0]`, with indices on axes where given. */
 
-import type { Numbers, Tensor } from "./protocol";
+import type { Numbers, Tensor } from "./host";
 import { size, strides } from "./tensor";
 
 export type Index = [axis: string, at: number];

@@ -1,345 +1,686 @@
-/** What a page may ask of its host, and what it gets: the same in every host.
+/** Generated from clearhead/explorer by `python -m tools.protocol`: the questions of a page, and the replies.
  *
  * A question is JSON: `ask` names a row of `Questions`, the other fields are its arguments. A reply is one safetensors
- * file whose `__metadata__.reply` holds the JSON part. HTTP sends it as the body, a notebook as the buffer of a message;
- * in an exported file the engine in the page makes it. The Python side is clearhead/explorer/session.py.
+ * file whose `__metadata__.reply` holds the JSON part. core/host.ts says who answers.
  */
 
-/** One forward pass: everything that decides its numbers. Equal requests have equal values. */
-export interface RunRequest {
-  text: string;
-  /** Of an encoder-decoder: what the decoder reads after its start token. null: what the model writes itself, with
-   *  these edits. Of an encoder: a second text, or null. */
-  target: string | null;
-  /** The tokens that the decoder reads instead of the target's: a model may write tokens that spell no text. */
-  written?: number[];
-  /** A data URL of a PNG or JPEG, or `example:3`: the input of a model that reads images. */
-  image?: string | null;
-  /** A checkpoint of the run; -1: the model that this one is compared with; null: the model that was opened. */
-  step?: number | null;
-  edits: Edit[];
-  /** Another config over the same weights: what is absent stays as it was trained. */
-  change?: Change;
+/** Every question by its name, with its arguments and its reply. */
+export interface Questions {
+  /** Part of a question. No value is converted: the number 1 is neither the text "1" nor true. */
+  about(asked: object): About;
+  /** Asks about one forward pass. */
+  run(asked: OfRun): RunReply;
+  /** Asks for recorded numbers, whole or in part. */
+  values(asked: ValuesQuestion): ShapesReply;
+  /** Asks for parameters, whole or one row. */
+  weights(asked: WeightsQuestion): ShapesReply;
+  /** Asks why a head looks there: for the largest pairs of the score at `at`. */
+  qk(asked: QKQuestion): QKReply;
+  /** Asks what the cell `at` of attention weights adds to a logit. */
+  ov(asked: OVQuestion): OVReply;
+  /** Asks how much of the clean run's answer each state at the addresses `at` restores in the corrupt run. */
+  patching(asked: PatchingQuestion): PatchingReply;
+  /** Asks about one forward pass. */
+  check(asked: OfRun): CheckReply;
+  /** Asks for the page's texts in a language. */
+  texts(asked: TextsQuestion): TextsReply;
+  /** Asks how a text is cut. */
+  tokenize(asked: TokenizeQuestion): TokenizeReply;
+  /** Asks how much the answer changes without each part. */
+  effects(asked: EffectsQuestion): EffectsReply;
+  /** Asks what each head does; `at` asks for the value-weighted norms of these weights. */
+  statistics(asked: StatisticsQuestion): StatisticsReply;
+  /** Asks what the network would say after each block. */
+  lens(asked: LensQuestion): LensReply;
+  /** Asks what each part adds to a logit. */
+  attribution(asked: AttributionQuestion): AttributionReply;
+  /** Asks for the score of every node: about how much the number falls if it sees the corrupt run. */
+  circuits(asked: CircuitsQuestion): CircuitsReply;
+  /** Asks for the edges with the largest scores. */
+  edges(asked: EdgesQuestion): EdgesReply;
+  /** Asks for the number with all but a share of the edges corrupt. */
+  faithfulness(asked: FaithfulnessQuestion): FaithfulnessReply;
+  /** Asks how an edge's score comes about, and for what patching that edge measures. */
+  edge(asked: EdgeQuestion): EdgeReply;
+  /** Asks what changed from one model to another: with texts, also in heads, neurons and answers. */
+  difference(asked: DifferenceQuestion): DifferenceReply;
+  /** Asks for the texts that excite a part most. Asked again, it looks at more of them. */
+  examples(asked: ExamplesQuestion): ExamplesReply;
+  /** Asks for the rows of the token table that are nearest to a vector. */
+  neighbours(asked: NeighboursQuestion): NeighboursReply;
+  /** Asks for the most active features of a position. `also` are shown even if they are not active. */
+  features(asked: FeaturesQuestion): FeaturesReply;
+  /** Asks for the difference of the means of two sets of texts at an address. */
+  direction(asked: DirectionQuestion): DirectionReply;
+  /** Asks for the model's continuation of the run's text, or for the target that it writes. */
+  generate(asked: GenerateQuestion): GenerateReply;
+  /** Asks for the page as one file, which begins with `run` and, if it is given, `other` beside it. */
+  export(asked: ExportQuestion): ExportReply;
 }
-
-export interface Change {
-  /** false: scores are not divided by sqrt(d_k). */
-  scale?: boolean;
-  /** The position encoding of every stack. */
-  positions?: string;
-}
-
-/** Replaces a value: `at` is an address with indices, such as `encoder.blocks.1.attn.z[h=2]`. */
-export interface Edit {
-  at: string;
-  /** mean: the mean over the positions (axis t, or s); close: -inf, as a mask does; patch: from another run. */
-  do: "zero" | "mean" | "set" | "scale" | "close" | "patch" | "add";
-  /** set: a number for every cell, or a row of them; scale: the factor; add: how many times the direction of `of`. */
-  value?: number | number[];
-  /** patch: the run whose value at this address is taken. */
-  from?: RunRequest;
-  /** add: two sets of texts, whose direction is the difference of their means. */
-  of?: TextSets;
-}
-
-export interface TextSets { positive: string[]; negative: string[] }
 
 export type StackName = "encoder" | "decoder";
 
-export interface Token { id: number; text: string; span: [number, number] | null; type: number }
-export interface Fact { shape: number[]; axes: string; by_hand?: boolean; closed?: boolean }
-export interface Mask { causal: boolean; window: number | null }
-
-/** out = op(inputs, weights): clearhead/model/ops.py. Absent fields are empty. */
-export interface Op {
-  out: string;
-  op: string;
-  inputs?: string[];
-  weights?: string[];
-  by?: Record<string, number>;
-  how?: string;
-  numbers?: number[];
-}
-
-/** A stack of the config (clearhead/config), as far as a page reads it. */
-export interface StackConfig {
-  d_model: number; n_layers: number; n_heads: number; n_kv_heads: number | null; d_head: number | null; d_ff: number;
-  norm: "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch"; activation: string; gated: boolean;
-  positions: { kind: string } & Record<string, unknown>;
-  input: { kind: string; vocab_size?: number; patch_size?: number; image_size?: number; class_token?: boolean; n_registers?: number; convolutions?: { width: number; step: number; channels: number }[] } & Record<string, unknown>;
-  attn_scale: number | null;
-  [field: string]: unknown;
-}
-export interface ModelConfig {
-  encoder: StackConfig | null; decoder: StackConfig | null; head: { kind: string; labels?: string[] | null } & Record<string, unknown>;
-  share_embeddings?: boolean; [field: string]: unknown;
-}
-
-/** How the values of a network come about: of its config, or of a changed one. */
-export interface Plan { config: ModelConfig; ops: Op[]; masks: Record<string, Mask> }
-
-export interface Check { recompute_max_abs: number; recompute_max_relative: number; rows_sum_max_error: number }
-
-/** One checkpoint of a training run. */
-export interface Moment { step: number; loss: number | null; score: number | null }
-
-// --- questions and replies ----------------------------------------------------------------------------------------
-
-/** Every question by its name, with its arguments and its reply. `host.ask` takes its types from here. */
-export interface Questions {
-  about(asked: object): About;
-  /** `later`: after all other questions. */
-  run(asked: { run: RunRequest; later?: boolean }): RunReply;
-  /** A tensor for each address, named as it was asked. Cells that an edit closed (masked) are NaN. */
-  values(asked: { run: RunRequest; at: string[]; dtype: "float32" | "float16" }): ShapesReply;
-  /** Parameters, whole (`encoder.blocks.0.attn.q.bias`) or one row of them (`encoder.blocks.0.attn.q.weight[i=3]`). */
-  weights(asked: { step: number | null; at: string[] }): ShapesReply;
-  check(asked: { run: RunRequest }): { check: Check };
-  /** Why a head looks there: a score (at `….scores[h=,t=,s=]`) as a sum, its k largest pairs first. */
-  qk(asked: { run: RunRequest; at: string; k: number }): QKReply;
-  /** What one cell of attention (`….weights[h=,t=,s=]`) adds to a logit directly, by who wrote to its key position. */
-  ov(asked: { run: RunRequest; at: string; logit: number; minus?: number }): OVReply;
-  /** How much of the clean run's answer each clean state restores in the corrupt run: a tensor for each address in `at`,
-   *  0 for the corrupt answer, 1 for the clean one, NaN where no position is aligned. `position` is of the clean run. */
-  patching(asked: { clean: RunRequest; corrupt: RunRequest; answer: number; minus?: number; position: number; at: string[] }): PatchingReply;
-  /** How a text is cut into tokens. */
-  tokenize(asked: { text: string; target: boolean }): TokenizeReply;
-  /** KL(plain || without), in nats, for each address; at one position, or the mean over all. How much the `logit` falls
-   *  without it; of a model without logits 1 - cosine of its vectors. */
-  effects(asked: { run: RunRequest; at: string[]; position?: number; logit?: number }): { effects: Record<string, number> };
-  /** The facts of each head, by the address of its weights with [h=…]. For each A in `at` a tensor `A.norms` (h t s): the
-   *  value-weighted norms ||w v W_O||. */
-  statistics(asked: { run: RunRequest; at: string[] }): { heads: Record<string, HeadFacts> };
-  /** Tensors `ids`, `probabilities` (l t k), `lse` (l t). */
-  lens(asked: { run: RunRequest; k: number }): LensReply;
-  /** What each part adds to a logit, or to its difference from another. */
-  attribution(asked: { run: RunRequest; position: number; logit: number; minus?: number }): AttributionReply;
-  /** Which nodes make a number of the answer, between a run and a corrupt one of as many tokens. */
-  circuits(asked: CircuitsAsked): CircuitsReply;
-  /** The edges with the largest scores, largest first; `steps` of integrated gradients, 0: at the run itself. */
-  edges(asked: EdgesAsked & { most: number }): { edges: Edge[]; total: number };
-  /** The number with all but this share of the edges corrupt. */
-  faithfulness(asked: EdgesAsked & { share: number }): FaithfulnessReply;
-  /** How the score of an edge comes about, and what patching it measures. */
-  edge(asked: EdgesAsked & { writer: string; reader: string; terms: number }): EdgeReply;
-  /** The texts of the data set that excite a part most. Asked again, the host looks at more texts: until `done`. */
-  examples(asked: { at: string; towards?: { run: RunRequest; at: string }; top: number }): ExamplesReply;
-  /** What changed from one checkpoint to another; -1: to the model that this one is compared with. Over
-   *  `texts` of the data (0: none) also in heads, neurons and answers. */
-  difference(asked: { step: number | null; other: number; texts: number }): DifferenceReply;
-  /** The nearest rows of the token table by cosine: of a token, or of the vector at an address. */
-  neighbours(asked: { run: RunRequest; stack: StackName; of: { id: number } | { at: string }; k: number }): NeighboursReply;
-  /** The features that are most active at a position, and those in `also`. */
-  features(asked: { run: RunRequest; at: string; position: number; k: number; also: number[] }): FeaturesReply;
-  /** How long the direction of two sets of texts is, and on average the run's states at the address. */
-  direction(asked: { run: RunRequest; at: string; of: TextSets }): { length: number; states: number };
-  /** How the model goes on from the run's text (an encoder-decoder: writes its target). */
-  generate(asked: { run: RunRequest; settings: GenerateSettings }): GenerateReply;
-  /** Every text of the page in another language, by key. */
-  texts(asked: { language: string }): { texts: Record<string, string> };
-  /** A tensor `html` (uint8). */
-  export(asked: { run: RunRequest; other?: RunRequest; stops?: RunRequest[]; state?: string }): { bytes: number; live: boolean };
-}
-
-export type Ask = keyof Questions;
-export type Asked<A extends Ask> = Parameters<Questions[A]>[0];
-export type Answered<A extends Ask> = Reply<ReturnType<Questions[A]>>;
-
-/** Features that are attached to the model: their address, and the Python arguments that load them. */
-export interface AttachedFeatures { address: string; writes: string; n: number; source: string }
-export interface FeaturesReply { active: { feature: number; value: number; words: string[] }[]; count: number }
-
+/** The model, and everything else that a page needs to know first. */
 export interface About {
-  name: string;
-  kind: "encoder-decoder" | "decoder" | "encoder" | "image";
-  family: string | null;
-  parameters: number;
+  name: string; kind: "encoder-decoder" | "decoder" | "encoder" | "image"; family: string | null; parameters: number;
   /** Of the weights, and so of every number of a pass. */
   dtype: string;
   /** The largest number of tokens of each stack; null: no limit. */
   limits: Partial<Record<StackName, number | null>>;
-  has_tokenizer: boolean;
-  labels: string[] | null;
-  /** The token that stands for a hidden one, of an encoder that fills it in. */
-  mask?: string | null;
-  step: number | null;
-  plan: Plan;
+  has_tokenizer: boolean; labels: string[] | null;
+  /** The mask token of an encoder that predicts masked tokens. */
+  mask: string | null;
+  step: number | null; plan: Plan;
   /** The run's checkpoints, oldest first. */
   history: Moment[];
-  /** At most 400 of the logged training losses, evenly spaced, for the curve. */
-  losses: [step: number, loss: number][];
+  /** At most 400 of the logged training losses, evenly spaced: step and loss. */
+  losses: [number, number][];
   /** The name of the model that this one is compared with. */
-  compared?: string | null;
-  /** Of the repository that `name` is, if it is not its main one. */
-  revision?: string | null;
+  compared: string | null;
+  /** The revision of the repository `name`, unless it is the main one. */
+  revision: string | null;
   /** In an exported file: the text against which it holds circuits. */
   corrupt?: string;
   /** The run that the page opens with. */
   start: RunRequest;
   examples: RunRequest[];
-  /** Questions this host answers. */
-  answers: Ask[];
+  /** The questions that this host answers. */
+  answers: string[];
   /** Languages of the page's texts, English first: see `texts`. */
   languages: string[];
-  features?: AttachedFeatures[];
-  /** Changes that this model can take: `positions` lists kinds, its own first. */
-  changes: { scale: boolean; positions: string[] };
+  features: AttachedFeatures[]; changes: Changes;
+  /** The places of other packages. */
+  places: PlaceAbout[];
 }
 
-/** Tensors: for each `….weights` address A with h t s: `A.u8` (uint8) and `A.max` (h t:
- *  float32, what 255 stands for); of a language head `output.ids`, `output.values` (t k, k <= 20) and `output.lse` (t);
- *  of another head `output.logits`. */
+/** How the values of a network are computed: of its config, or of a changed one. */
+export interface Plan {
+  config: ModelConfig; ops: Op[]; masks: Record<string, Mask>;
+}
+
+/** A whole network: encoder, decoder or both, and a head. */
+export interface ModelConfig {
+  encoder: StackConfig | null; decoder: StackConfig | null;
+  head: { kind: "language" | "classification" | "tagging" | "span" | "vector" | "none"; tied?: boolean; bias?: boolean; transform?: boolean; transform_bias?: boolean; transform_alone?: boolean; scale?: number | null; soft_cap?: number | null; n_labels?: number; labels?: string[]; pool?: "first" | "last" | "mean" | "first_and_mean" | "attention"; patches_only?: boolean; distilled?: boolean; pooler?: boolean; pooler_activation?: "tanh" | "relu" | "gelu"; pools_last?: boolean; dropout?: number; problem_type?: "single_label_classification" | "multi_label_classification" | "regression" | null; transform_norm?: boolean; blank?: number | null; norm?: boolean; width?: number | null; fills?: boolean };
+  share_embeddings: boolean; init: Init;
+}
+
+/** A stack of equal blocks: attention, (cross-attention,) feed-forward, each in a residual with its norm. */
+export interface StackConfig {
+  input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: "relu" | "gelu" | "gelu_tanh" | "quick_gelu" | "silu" | "squared_relu"; feature_norm?: boolean; position_width?: number; position_groups?: number };
+  d_model: number; n_layers: number; n_heads: number; d_ff: number;
+  positions: { kind: "sinusoidal" | "learned" | "rotary" | "relative" | "alibi" | "disentangled" | "learned_grid" | "rotary_grid" | "none" | "together"; layout?: "interleaved" | "concatenated"; base?: number; offset?: number; max_length?: number; fraction?: number; frequencies?: number[] | null; scaling?: { kind: "linear" | "wavelength" | "yarn" | "long" | "dynamic"; factor?: number; low_factor?: number; high_factor?: number; original_length?: number; beta_fast?: number; beta_slow?: number; attention_factor?: number | null; truncate?: boolean; divisors?: number[]; longer?: number[] | null } | null; trained_length?: number | null; n_buckets?: number | null; max_distance?: number; each_layer?: boolean; content_to_position?: boolean; position_to_content?: boolean; shared?: boolean; norm?: boolean; side?: number; first?: number; antialias?: boolean; added?: { kind: "sinusoidal" | "learned"; layout?: "interleaved" | "concatenated"; base?: number; offset: number; max_length?: number }; scored?: { kind: "relative" | "alibi" | "disentangled"; n_buckets?: number | null; max_distance?: number; each_layer?: boolean; content_to_position?: boolean; position_to_content?: boolean; shared?: boolean; norm?: boolean } };
+  n_groups: number | null; n_kv_heads: number | null; d_head: number | null; latent: Latent | null;
+  window: number | null; window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null;
+  soft_cap: number | null; sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads";
+  rotary_layers: number[] | null; norm: "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
+  norm_gain: "weight" | "one_plus_weight"; norm_eps: number; first_norm: boolean;
+  parallel: "one_norm" | "two_norms" | null; final_norm: boolean | null; branch_scale: number | null;
+  layer_scale: number | null; activation: "relu" | "gelu" | "gelu_tanh" | "quick_gelu" | "silu" | "squared_relu";
+  gated: boolean; clamp: Clamp | null; experts: Experts | null; bias: boolean; qkv_bias: boolean | null;
+  key_bias: boolean | null; out_bias: boolean | null; ffn_bias: boolean | null; down_bias: boolean | null;
+  norm_bias: boolean | null; dropout: number; embed_dropout: number | null; attn_dropout: number; ffn_dropout: number;
+}
+
+/** One of the convolutions over time that a sound runs through. */
+export interface Convolution {
+  width: number; step: number; channels: number;
+}
+
+/** One short vector for each position, of which all heads make keys and values (DeepSeek-AI 2024, 2.1). A head's key is a part that all heads share, which rotary positions turn, and then a part of its own. */
+export interface Latent {
+  rank: number; query_rank: number | null; d_shared: number; d_value: number; bias: boolean; norm_eps: number;
+}
+
+/** Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout. */
+export interface Rotary {
+  kind: "rotary"; base: number; fraction: number; frequencies: number[] | null;
+  scaling: { kind: "linear" | "wavelength" | "yarn" | "long" | "dynamic"; factor?: number; low_factor?: number; high_factor?: number; original_length?: number; beta_fast?: number; beta_slow?: number; attention_factor?: number | null; truncate?: boolean; divisors?: number[]; longer?: number[] | null } | null;
+  trained_length: number | null;
+}
+
+/** A gate with limits: down((u + 1) g sigmoid(alpha g)), g = min(gate(x), limit), u = up(x) within +-limit. */
+export interface Clamp {
+  alpha: number; limit: number;
+}
+
+/** Several feed-forward parts, of which a router chooses a few for each position (Shazeer et al. 2017). */
+export interface Experts {
+  n: number; n_chosen: number; d_ff: number | null; scores: "softmax" | "sigmoid"; normalised: boolean;
+  scale: number | null; router_bias: boolean; correction: boolean; n_groups: number | null;
+  n_groups_chosen: number | null; group_best: number; shared: number | null; shared_gate: boolean;
+  layers: number[] | null; balance: number;
+}
+
+/** How a new network's weights are drawn. */
+export interface Init {
+  std: number; matrices: "normal" | "xavier"; depth_scaled: boolean;
+}
+
+/** out = op(inputs, weights): one step. An untapped value has an address too, but is not stored. */
+export interface Op {
+  out: string; op: string; inputs?: string[]; weights?: string[]; by?: Record<string, number>; how?: string;
+  numbers?: number[];
+}
+
+/** The open cells: all, with `causal` only keys up to the query, with `window` only keys closer than that. */
+export interface Mask {
+  causal: boolean; window: number | null;
+}
+
+/** One checkpoint of a training run. */
+export interface Moment {
+  step: number; loss: number | null; score: number | null;
+}
+
+/** Everything that decides the numbers of a forward pass. */
+export interface RunRequest {
+  text: string; target: string | null;
+  /** Tokens that the decoder reads instead of the target's: those that a model wrote may not spell a text. */
+  written?: number[];
+  image?: string | null;
+  /** A checkpoint, or COMPARED; None: the model that was opened. */
+  step?: number | null;
+  edits: Edit[]; change?: Change;
+}
+
+/** Replaces a value. */
+export interface Edit {
+  at: string; do: "zero" | "mean" | "set" | "scale" | "close" | "patch" | "add"; value?: number | number[];
+  from?: RunRequest;
+  /** add: the sets of texts, the difference of whose means is added, `value` times. */
+  of?: TextSets;
+}
+
+/** Two sets of texts; of an encoder-decoder each with a tab and a target behind it. */
+export interface TextSets {
+  positive: string[]; negative: string[];
+}
+
+/** Another config over the same weights. An absent field stays as it was trained. */
+export interface Change {
+  /** False leaves out the division of the scores by sqrt(d_k). */
+  scale?: boolean;
+  /** The kind of positions of every stack. */
+  positions?: string;
+}
+
+/** Features that are attached to the model: their address, and the Python arguments that load them. */
+export interface AttachedFeatures {
+  address: string; writes: string; n: number; source: string;
+}
+
+/** The changes that the model can take: `positions` lists kinds, its own first. */
+export interface Changes {
+  scale: boolean; positions: string[];
+}
+
+/** A place of another package: its name in links, and its title in the list. */
+export interface PlaceAbout {
+  name: string; title: string;
+}
+
+/** Asks about one forward pass. */
+export interface OfRun {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+}
+
+/** A pass at a glance. Tensors: for each `….weights` address A with h t s: `A.u8` (uint8) and `A.max` (h t: float32, what 255 stands for); of a language head `output.ids`, `output.values` (t k, k <= 20) and `output.lse` (t); of another `output.logits`. */
 export interface RunReply {
-  tokens: Partial<Record<StackName, Token[]>>;
-  facts: Record<string, Fact>;
+  tokens: Partial<Record<StackName, Token[]>>; facts: Record<string, Fact>;
   /** The target that the decoder read, if any: `request.target`, or what the model wrote. */
   target: string | null;
   /** Present where the request changes the config. */
   plan?: Plan;
   /** Texts of the ids in `output.ids`. */
   words: Record<string, string>;
-  /** Of image models: [rows, columns] of patches; the class token comes first. */
+  /** Rows and columns of an image's patches; the class token comes first. */
   grid?: [number, number];
   /** Notes for the reader, for example words that have no tokens. */
   notes: string[];
 }
 
-/** All terms, `rest` of the `left` other pairs and `others` among them, add up to the score. */
-export interface QKReply {
-  pairs: { query: string; key: string; value: number }[]; rest: number; left: number; others: Record<string, number>; score: number;
+/** One position of what a stack reads. */
+export interface Token {
+  id: number; text: string; span: [number, number] | null; type: number;
 }
 
-export interface OVReply { shares: Record<string, number>; contribution: number }
+/** A stored tensor: its lengths and the letters of its axes (docs/glossary.md). */
+export interface Fact {
+  shape: number[]; axes: string; by_hand?: boolean; closed?: boolean;
+}
 
-/** The smallest difference of two runs, in logits, of which parts are shares: as clearhead/analysis/metrics.py has it. */
-export const LEAST = 0.1;
+/** Asks for recorded numbers, whole or in part. */
+export interface ValuesQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  at: string[]; dtype: "float32" | "float16";
+}
 
+/** The shape of each tensor of the reply, which is named as it was asked. Closed cells are NaN. */
+export interface ShapesReply {
+  shapes: Record<string, number[]>;
+}
+
+/** Asks for parameters, whole or one row. */
+export interface WeightsQuestion {
+  at: string[]; step?: number | null;
+}
+
+/** Asks why a head looks there: for the largest pairs of the score at `at`. */
+export interface QKQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  at: string; k: number;
+}
+
+/** All terms, `rest` of the `left` other pairs and `others` among them, add up to the score. */
+export interface QKReply {
+  pairs: ScoredPair[]; rest: number; left: number; others: Record<string, number>; score: number;
+}
+
+/** One term of an attention score. */
+export interface ScoredPair {
+  query: string; key: string; value: number;
+}
+
+/** Asks what the cell `at` of attention weights adds to a logit. */
+export interface OVQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  at: string; logit: number; minus?: number;
+}
+
+/** What each writer adds to the logit through one cell of attention, and their sum. */
+export interface OVReply {
+  shares: Record<string, number>; contribution: number;
+}
+
+/** Asks how much of the clean run's answer each state at the addresses `at` restores in the corrupt run. */
+export interface PatchingQuestion {
+  clean: RunRequest; corrupt: RunRequest; answer: number; minus?: number; position: number; at: string[];
+}
+
+/** A tensor for each address in `at`: 0 for the corrupt answer, 1 for the clean one, NaN at unaligned positions. */
 export interface PatchingReply {
-  /** The aligned positions of each stack. */
-  alignment: Partial<Record<StackName, [clean: number, corrupt: number][]>>;
-  position: [clean: number, corrupt: number];
-  /** The logit of the answer, minus that of the other, in each run. */
+  /** The aligned positions of each stack, clean and corrupt. */
+  alignment: Partial<Record<StackName, [number, number][]>>;
+  position: [number, number];
+  /** The logit of the answer, minus that of the other, in the clean run. */
   clean: number;
   corrupt: number;
   /** The addresses of the rows of each part, the last block first. */
   sites: Record<"resid" | "attn" | "ffn" | "heads", string[]>;
 }
 
-/** The shape of each tensor. */
-export interface ShapesReply { shapes: Record<string, number[]> }
-
-export interface TokenizeReply {
-  words: {
-    text: string;
-    span: [number, number];
-    /** The pieces before any merge, then every merge in order: which pieces are left after it. */
-    start: string[];
-    merges: { left: string; right: string; rank: number; pieces: string[] }[];
-    tokens: Token[];
-  }[];
-  unknown: string[];
+/** How far every op, evaluated again, is from its recorded value. */
+export interface CheckReply {
+  check: Check;
 }
 
+/** The largest differences after evaluating every op again. */
+export interface Check {
+  recompute_max_abs: number; recompute_max_relative: number; rows_sum_max_error: number;
+}
+
+/** Asks for the page's texts in a language. */
+export interface TextsQuestion {
+  language: string;
+}
+
+/** Every text of the page in another language, by key. */
+export interface TextsReply {
+  texts: Record<string, string>;
+}
+
+/** Asks how a text is cut. */
+export interface TokenizeQuestion {
+  /** Shorter than what a pass reads: the reply holds every merge of every word. */
+  text: string;
+  target?: boolean;
+}
+
+/** How a text is cut into tokens. */
+export interface TokenizeReply {
+  words: TokenizedWord[]; unknown: string[];
+}
+
+/** A word: its pieces before any merge, every merge in order, and its tokens. */
+export interface TokenizedWord {
+  text: string; span: [number, number]; start: string[]; merges: Merge[]; tokens: Token[];
+}
+
+/** One merge of byte-pair encoding, and the pieces that are left after it. */
+export interface Merge {
+  left: string; right: string; rank: number; pieces: string[];
+}
+
+/** Asks how much the answer changes without each part. */
+export interface EffectsQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  at: string[]; position?: number;
+  /** The logit whose fall is measured, in place of the divergence of the answer. */
+  logit?: number;
+}
+
+/** KL(plain || without) in nats, the fall of the logit, or 1 - cosine of the vectors, by address. */
+export interface EffectsReply {
+  effects: Record<string, number>;
+}
+
+/** Asks what each head does; `at` asks for the value-weighted norms of these weights. */
+export interface StatisticsQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  at: string[];
+}
+
+/** The facts of each head, by the address of its weights with [h=…]. For each A in `at` a tensor `A.norms` (h t s): the value-weighted norms ||w v W_O||. */
+export interface StatisticsReply {
+  heads: Record<string, HeadFacts>;
+}
+
+/** What a head does (clearhead/analysis/heads.py). */
 export interface HeadFacts {
   kind: string; entropy: number; relative_entropy: number; previous: number; same: number; next: number; first: number;
   offset: number; offset_share: number; distance: number;
 }
 
-export interface LensReply { addresses: string[]; words: Record<string, string> }
+/** Asks what the network would say after each block. */
+export interface LensQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  k: number;
+}
 
-export interface AttributionReply { shares: Record<string, number>; logit: number }
+/** Tensors `ids`, `probabilities` (l t k), `lse` (l t). */
+export interface LensReply {
+  addresses: string[]; words: Record<string, string>;
+}
 
-export interface CircuitsAsked { run: RunRequest; corrupt: RunRequest; answer?: number; minus?: number; position?: number; features?: boolean }
-export interface EdgesAsked extends CircuitsAsked { steps: number }
-/** The number: logit[answer] - logit[minus] at a position; without logits, how far the vector lies along its shift. */
+/** Asks what each part adds to a logit. */
+export interface AttributionQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  position: number; logit: number; minus?: number;
+}
+
+/** What each part adds to a logit, or to its difference from another. */
+export interface AttributionReply {
+  shares: Record<string, number>; logit: number;
+}
+
+/** Asks for the score of every node: about how much the number falls if it sees the corrupt run. */
+export interface CircuitsQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  corrupt: RunRequest; answer?: number; minus?: number; position?: number;
+  /** Whether the model's features are parts by themselves. */
+  features?: boolean;
+}
+
+/** logit[answer] - logit[minus] at a position; without logits, how far the vector lies along its shift. */
 export interface CircuitsReply {
   clean: number; corrupt: number; answer: number | null; minus: number | null; position: number | null;
   /** By the address of what a part writes: about what the number loses if it is corrupt, by position. */
   nodes: Record<string, number[]>;
   words: Record<string, string>;
 }
-/** Of the graph: `writer` such as `encoder.blocks.0.attn.heads[h=2]`, `reader` such as `….attn.q[h=0]`. */
-export interface Edge { writer: string; reader: string; score: number }
-export interface FaithfulnessReply { share: number; n_edges: number; metric: number; faithfulness: number | null }
+
+/** Asks for the edges with the largest scores. */
+export interface EdgesQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  corrupt: RunRequest; answer?: number; minus?: number; position?: number;
+  /** Whether the model's features are parts by themselves. */
+  features?: boolean;
+  steps: number; most: number;
+}
+
+/** The edges with the largest scores, largest first, and how many there are. */
+export interface EdgesReply {
+  edges: Edge[]; total: number;
+}
+
+/** An edge of the graph: `writer` such as `encoder.blocks.0.attn.heads[h=2]`, `reader` such as `….attn.q[h=0]`. */
+export interface Edge {
+  writer: string; reader: string; score: number;
+}
+
+/** Asks for the number with all but a share of the edges corrupt. */
+export interface FaithfulnessQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  corrupt: RunRequest; answer?: number; minus?: number; position?: number;
+  /** Whether the model's features are parts by themselves. */
+  features?: boolean;
+  steps: number; share: number;
+}
+
+/** The number with all but this share of the edges corrupt. */
+export interface FaithfulnessReply {
+  share: number; n_edges: number; metric: number; faithfulness: number | null;
+}
+
+/** Asks how an edge's score comes about, and for what patching that edge measures. */
+export interface EdgeQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  corrupt: RunRequest; answer?: number; minus?: number; position?: number;
+  /** Whether the model's features are parts by themselves. */
+  features?: boolean;
+  steps: number; writer: string; reader: string; terms: number;
+}
+
+/** How the score of an edge comes about, and the effect that patching it measures. */
 export interface EdgeReply {
-  score: number; exact: number; positions: number[];
-  terms: { t: number; d: number; change: number; gradient: number; product: number }[];
-  n_terms: number;
+  score: number; exact: number; positions: number[]; terms: EdgeTerm[]; n_terms: number;
 }
 
-type Interval = [low: number, high: number];
-/** The largest first: see clearhead/analysis/difference.py and clearhead/capture/. */
+/** One product of an edge's score. */
+export interface EdgeTerm {
+  t: number; d: number; change: number; gradient: number; product: number;
+}
+
+/** Asks what changed from one model to another: with texts, also in heads, neurons and answers. */
+export interface DifferenceQuestion {
+  /** The checkpoint of the first; None: the model that was opened. */
+  step?: number | null;
+  /** The checkpoint of the second. */
+  other: number;
+  texts: number;
+}
+
+/** The largest changes first. */
 export interface DifferenceReply {
-  tensors: { name: string; shape: number[]; norm: number; relative: number; singular: number[]; rank: number | null; effective_rank: number | null }[];
-  differing: number;
-  n_tensors: number;
-  n_texts: number;
-  heads: PartChange[];
-  neurons: PartChange[];
-  answers: {
-    changed: { value: number; interval: Interval };
-    kl: { value: number; interval: Interval };
-    scores: Record<string, { first: number; second: number; difference: number; interval: Interval; p: number }>;
-    n_changed_texts: number;
-    texts: { text: string | string[]; position: number | null; first: string; second: string; kl: number }[];
-  } | null;
+  tensors: ChangedTensor[]; differing: number; n_tensors: number; units: UnitChange[]; n_texts: number;
+  heads: PartChange[]; neurons: PartChange[]; answers: ChangedAnswers | null;
 }
+
+/** A parameter that differs (clearhead/capture/difference.py). */
+export interface ChangedTensor {
+  name: string; shape: number[]; norm: number; relative: number; singular: number[]; rank: number | null;
+  effective_rank: number | null;
+}
+
+/** A head or neuron whose own weights stand out (clearhead/analysis/unit_changes.py). */
+export interface UnitChange {
+  site: string; score: number; relative: number; tensor: string;
+}
+
+/** How the values of a head or a neuron changed. */
 export interface PartChange {
-  site: string; own: number; interval: Interval; moved: number; total: number; before: number;
-  effect: { first: number; second: number; interval: Interval } | null;
+  site: string; own: number; interval: [number, number]; moved: number; total: number; before: number;
+  effect: ChangedEffect | null;
 }
 
-export interface NeighboursReply { ids: number[]; cosines: number[]; words: Record<string, string> }
+/** What removing a part does in each model. */
+export interface ChangedEffect {
+  first: number; second: number; interval: [number, number];
+}
 
+/** How the answers changed. */
+export interface ChangedAnswers {
+  changed: Estimate; kl: Estimate; scores: Record<string, ChangedScore>; n_changed_texts: number; texts: ChangedText[];
+}
+
+/** A mean and its interval. */
+export interface Estimate {
+  value: number; interval: [number, number];
+}
+
+/** A score of both models, and the p value of the difference. */
+export interface ChangedScore {
+  first: number; second: number; difference: number; interval: [number, number]; p: number;
+}
+
+/** A text whose answer changed. */
+export interface ChangedText {
+  text: string | string[]; position: number | null; first: string; second: string; kl: number;
+}
+
+/** Asks for the texts that excite a part most. Asked again, it looks at more of them. */
+export interface ExamplesQuestion {
+  at: string;
+  /** For a state: the direction along which it is measured. */
+  towards?: Towards;
+  top: number;
+}
+
+/** The vector that a run has at an address, such as `decoder.blocks.1.resid_post[t=3]`. */
+export interface Towards {
+  run: RunRequest; at: string;
+}
+
+/**  */
 export interface ExamplesReply {
-  /** What the strength of a token is: a number, the norm of a vector, its length along the direction, or the largest
-   *  weight on a token that is neither the first nor a special one. */
-  measure: "value" | "norm" | "towards" | "weight";
-  /** Texts that have been looked at, of how many. */
-  read: number;
-  of: number;
-  done: boolean;
-  /** Which texts: those that the host was given, the run's validation or training data, or its last samples. */
-  from: "given" | "valid" | "train" | "samples";
-  rows: ExampleRow[];
-}
-/** The tokens are those of the stack that the address names, with the spaces before them; `key` is the token that a weight is on. */
-export interface ExampleRow {
-  text: string; target: string | null; value: number; position: number; key: number | null; tokens: string[]; values: number[];
+  measure: "value" | "norm" | "towards" | "weight"; read: number; of: number; done: boolean;
+  from: "given" | "valid" | "train" | "samples"; rows: ExampleRow[];
 }
 
-export interface GenerateSettings {
-  max_new_tokens: number; beams: number; temperature: number; top_k: number | null; top_p: number | null; seed: number;
-  length_penalty?: number;
+/** A text, with the tokens of the stack that the address names, and the strength of each. */
+export interface ExampleRow {
+  text: string; target: string | null; value: number; position: number;
+  /** The token that a weight is on. */
+  key: number | null;
+  tokens: string[]; values: number[];
 }
+
+/** Asks for the rows of the token table that are nearest to a vector. */
+export interface NeighboursQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  stack: StackName; of: ById | ByAddress; k: number;
+}
+
+/** A row of the token table. */
+export interface ById {
+  id: number;
+}
+
+/** Any recorded vector as wide as the token table. */
+export interface ByAddress {
+  at: string;
+}
+
+/** The nearest rows of the token table. */
+export interface NeighboursReply {
+  ids: number[]; cosines: number[]; words: Record<string, string>;
+}
+
+/** Asks for the most active features of a position. `also` are shown even if they are not active. */
+export interface FeaturesQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  at: string; position: number; k: number; also: number[];
+}
+
+/** The strongest features of a position, and how many are active there. */
+export interface FeaturesReply {
+  active: ActiveFeature[]; count: number;
+}
+
+/** A feature, its activation, and the words that it makes likelier. */
+export interface ActiveFeature {
+  feature: number; value: number; words: string[];
+}
+
+/** Asks for the difference of the means of two sets of texts at an address. */
+export interface DirectionQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  at: string; of: TextSets;
+}
+
+/** The length of the direction, and the mean length of the run's states at the address. */
+export interface DirectionReply {
+  length: number; states: number;
+}
+
+/** Asks for the model's continuation of the run's text, or for the target that it writes. */
+export interface GenerateQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  settings: GenerateSettings;
+}
+
+/** The settings of generation. */
+export interface GenerateSettings {
+  max_new_tokens: number;
+  /** `beams` times `max_new_tokens` bounds the tree: at most 4,096 nodes. */
+  beams: number;
+  temperature: number; top_k: number | null; top_p: number | null; seed: number; length_penalty?: number;
+}
+
+/** A continuation as a tree; node 0 is the start. */
 export interface GenerateReply {
-  text: string;
-  /** A tree: a node a token written, whether kept or dropped; node 0 is the start. */
-  nodes: { parent: number; id: number; text: string; log_prob: number; score: number; kept: boolean; final: boolean; step: number }[];
+  text: string; nodes: TreeNode[];
   /** Node indices of the answer, first token first. */
   best: number[];
-  /** For each token of the answer, the likeliest at that step: [id, probability] over the whole vocabulary. */
-  steps: { top: [number, number][] }[];
-  words: Record<string, string>;
-  notes: string[];
+  steps: WritingStep[]; words: Record<string, string>; notes: string[];
 }
 
-/** The reply to a question that failed. */
-export interface Failure { error: string }
-
-export type Numbers = Float32Array | Uint8Array | Int32Array;
-export interface Tensor {
-  shape: number[];
-  data: Numbers;
-  /** One row, where all numbers at once are many. */
-  row?(i: number): Numbers;
+/** A token that was written, whether kept or dropped. */
+export interface TreeNode {
+  parent: number; id: number; text: string; log_prob: number; score: number; kept: boolean; final: boolean; step: number;
 }
 
-export interface Reply<T> { json: T; tensors: Map<string, Tensor> }
+/** The likeliest tokens of a step: id and probability over the whole vocabulary. */
+export interface WritingStep {
+  top: [number, number][];
+}
 
-/** Answers questions. Rejects with an Error whose message is one line for the reader. */
-export interface Host {
-  /** Called when the host no longer answers this page. */
-  onlost?: (() => void) | null;
-  ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>>;
+/** Asks for the page as one file, which begins with `run` and, if it is given, `other` beside it. */
+export interface ExportQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  other?: RunRequest;
+  /** The runs of a walk, which the file answers too. */
+  stops: RunRequest[];
+  /** The fragment that the page begins with. */
+  state?: string;
+}
+
+/** A tensor `html` (uint8). */
+export interface ExportReply {
+  bytes: number; live: boolean;
 }

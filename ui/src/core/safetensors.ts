@@ -1,7 +1,7 @@
 /** The safetensors format: a length, a JSON header of that length, and the numbers (little-endian, row by row). */
 
 import { brainToFloats, halvesToFloats } from "./half";
-import type { Numbers, Tensor } from "./protocol";
+import type { Numbers, Tensor } from "./host";
 import { size } from "./tensor";
 
 export interface SafeFile {

@@ -1,6 +1,6 @@
 /** Shapes and the numbers under them, row by row. */
 
-import type { Numbers, Tensor } from "./protocol";
+import type { Numbers, Tensor } from "./host";
 
 /** What the engine computes with. */
 export interface Floats extends Tensor {

@@ -1,6 +1,6 @@
 /** Lengths and angles of vectors. */
 
-import type { Numbers } from "./protocol";
+import type { Numbers } from "./host";
 
 export function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {
   let sum = 0;

@@ -1,6 +1,6 @@
 /** Curves from queries to keys over a line of text: where the words stand, which curves are drawn, and their paths. */
 
-import type { Numbers } from "../core/protocol";
+import type { Numbers } from "../core/host";
 
 export interface Slot { left: number; width: number; middle: number }
 

@@ -2,7 +2,8 @@
  *  those before, as clearhead/generation does with its cache. */
 
 import { parseAddress, type Address } from "../core/address";
-import type { Edit, Op, Plan, Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Edit, Op, Plan } from "../core/protocol";
 import { axisLength, floats, row, toFloats, type Floats } from "../core/tensor";
 import { byPath, edited, noSuch, type Other } from "./edits";
 import { compute, kindOf } from "./ops";

@@ -1,7 +1,8 @@
 /** A value that no host stores, from those that one does, by the one op that makes it. */
 
 import { formatAddress, indexed, type Address } from "../core/address";
-import type { Op, Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Op } from "../core/protocol";
 import { floats, toFloats } from "../core/tensor";
 import type { Context } from "./kind";
 import { compute, needs } from "./ops";

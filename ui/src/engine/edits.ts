@@ -1,7 +1,8 @@
 /** Replaces a value by another, as clearhead/trace.py does. */
 
 import { eachPlace, parseAddress, view, type Address, type View } from "../core/address";
-import type { Edit, RunRequest, Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Edit, RunRequest } from "../core/protocol";
 import { floats, size, toFloats, type Floats } from "../core/tensor";
 import { axesOf } from "./taps";
 

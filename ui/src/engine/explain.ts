@@ -5,7 +5,8 @@
  */
 
 import { formatAddress, parseAddress, type Index } from "../core/address";
-import type { Fact, Op, Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Fact, Op } from "../core/protocol";
 import { strides } from "../core/tensor";
 import { resultOf, type Explanation } from "./forms";
 import { Given, type Cell, type Context, type Need } from "./kind";

@@ -1,6 +1,7 @@
 /** A whole forward pass in the page: every op in order, with the edits. */
 
-import type { Check, Edit, ModelConfig, Op, Plan, StackName, Tensor, Token } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Check, Edit, ModelConfig, Op, Plan, StackName, Token } from "../core/protocol";
 import { floats, largest, toFloats, type Floats } from "../core/tensor";
 import { byPath, edited, noSuch, type Other } from "./edits";
 import { compute } from "./ops";

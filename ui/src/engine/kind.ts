@@ -1,6 +1,7 @@
 /** What a kind of op is: how it computes, which numbers one of its numbers is made of, and how that is explained. */
 
-import type { Mask, Op, Plan, StackName, Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Mask, Op, Plan, StackName } from "../core/protocol";
 import type { Floats } from "../core/tensor";
 import type { Form, Product, Term } from "./forms";
 

@@ -3,7 +3,8 @@
  * The twin of clearhead/model/ops.py and its neighbours. Numbers are kept in float32 and summed in float64.
  */
 
-import type { Op, Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Op } from "../core/protocol";
 import { toFloats, type Floats } from "../core/tensor";
 import { fail, type Cell, type Masks, type Need, type OpKind } from "./kind";
 import { ATTENTION } from "./kinds/attention";

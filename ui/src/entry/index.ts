@@ -3,7 +3,7 @@
 import { mount, unmount } from "svelte";
 import App from "../App.svelte";
 import { messageOf } from "../core/errors";
-import type { Host } from "../core/protocol";
+import type { Host } from "../core/host";
 import Exercises from "../exercises/Exercises.svelte";
 import { open } from "../exercises/opened";
 import { chooseLanguage } from "../i18n/index.svelte";
@@ -14,9 +14,9 @@ import { keepKeys, WidgetHost, type WidgetModel } from "../host/widget";
 import "../theme.css";
 import "../app.css";
 
-/** The page of `clearhead explore`: its state is in the fragment of the URL. */
-export function startPage(target: HTMLElement): void {
-  show(target, new HttpHost(), true);
+/** The page of `clearhead explore`: its state is in the fragment of the URL. `script` loads the script of a place. */
+export function startPage(target: HTMLElement, script: NonNullable<Host["script"]>): void {
+  show(target, new HttpHost(script), true);
 }
 
 /** An exported file: it begins in the state that it was saved in, unless its address says another. */

@@ -1,6 +1,6 @@
 /** What a page of exercises holds: the set, and for each model an exported file's host and the judge's view of it. */
 
-import type { Host } from "../core/protocol";
+import type { Host } from "../core/host";
 import { BakedHost } from "../host/baked";
 import { parameters } from "../host/baked/parameters";
 import { Parts, type Find } from "../host/baked/parts";

@@ -1,6 +1,6 @@
 /** Answers questions from an exported file, without a server or a network. */
 
-import type { Answered, Ask, Asked, Host, Reply } from "../core/protocol";
+import type { Answered, Ask, Asked, Host, PlaceScript, Reply } from "../core/host";
 import { t } from "../i18n/index.svelte";
 import { Background } from "./baked/background";
 import type { Answers, FileDocument } from "./baked/document";
@@ -27,6 +27,12 @@ export class BakedHost implements Host {
     const source = about.answers.includes(ask) && sources.find((one) => one[ask]);
     if (!source) throw new Error(ask === "weights" ? t("file.weights", { command }) : t("file.answer", { ask, command }));
     return source[ask]!(asked, signal);
+  }
+
+  /** The file's own scripts of places stand after this one, and have run once it is opened. */
+  async script(place: string): Promise<PlaceScript> {
+    await this.#opened;
+    return (globalThis as unknown as { clearheadPlaces: Record<string, PlaceScript> }).clearheadPlaces[place]!;
   }
 }
 

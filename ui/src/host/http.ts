@@ -1,6 +1,6 @@
 /** Questions over HTTP, to the server that served the page. */
 
-import type { Answered, Ask, Asked, Failure, Host } from "../core/protocol";
+import type { Answered, Ask, Asked, Failure, Host } from "../core/host";
 import { t } from "../i18n/index.svelte";
 import { readReply } from "./reply";
 
@@ -9,6 +9,9 @@ const UNKNOWN = 401;
 
 export class HttpHost implements Host {
   onlost: (() => void) | null = null;
+
+  /** `script` loads a module of the server, which is not bundled. */
+  constructor(readonly script: NonNullable<Host["script"]>) {}
 
   async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {
     const response = await fetch("/ask", {

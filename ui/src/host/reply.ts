@@ -1,6 +1,6 @@
 /** A reply as every host carries it: one safetensors file with the JSON part in its metadata. */
 
-import type { Reply } from "../core/protocol";
+import type { Reply } from "../core/host";
 import { readSafetensors } from "../core/safetensors";
 
 export function readReply<T>(bytes: ArrayBuffer): Reply<T> {

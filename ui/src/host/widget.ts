@@ -1,6 +1,6 @@
 /** Sends questions as messages of a notebook's widget (anywidget). Synced traits would be saved in the notebook. */
 
-import type { Answered, Ask, Asked, Host } from "../core/protocol";
+import type { Answered, Ask, Asked, Host } from "../core/host";
 import { readReply } from "./reply";
 
 type Listener = (content: AnswerMessage, buffers: DataView[]) => void;

@@ -1,6 +1,7 @@
 /** The catalogue of texts by key, in the language of the page. The host sends it; the first few are built in. */
 
-import type { About, Host } from "../core/protocol";
+import type { Host } from "../core/host";
+import type { About } from "../core/protocol";
 
 type Catalogue = Record<string, string>;
 

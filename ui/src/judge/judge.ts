@@ -4,7 +4,8 @@
  */
 
 import { indexed, parseAddress } from "../core/address";
-import type { Edit, Plan, StackName, Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Edit, Plan, StackName } from "../core/protocol";
 import { forward, numbersOf, rerun, type Pass } from "../engine/forward";
 import { axesOf } from "../engine/taps";
 import type { Answer, Exercise, Option } from "./exercise";

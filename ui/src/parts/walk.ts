@@ -1,7 +1,7 @@
 /** The parts of a stop as text. */
 
 import type { Printed, Stop } from "../core/walk";
-import type { Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
 import { t } from "../i18n/index.svelte";
 import { tokenText } from "./describe";
 import { placeIn } from "../state/walk";

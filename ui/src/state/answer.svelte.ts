@@ -1,6 +1,6 @@
 /** What the model says at one position: probabilities over the whole vocabulary, or over all labels. */
 
-import type { Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
 import type { Explorer } from "./explorer.svelte";
 import type { Run } from "./run";
 

@@ -2,13 +2,14 @@
 
 import { getContext, setContext, untrack } from "svelte";
 import { messageOf } from "../core/errors";
-import type { About, Change, Edit, Host, RunRequest, Tensor } from "../core/protocol";
+import type { Host, Tensor } from "../core/host";
+import type { About, Change, Edit, RunRequest } from "../core/protocol";
 import type { Walk } from "../core/walk";
 import { chooseLanguage, t } from "../i18n/index.svelte";
 import { fieldOf, startOf, walkIn } from "./own";
 import { attentionAt, limit, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
 import { fromFragment, toFragment } from "./permalink";
-import type { PlaceName } from "./places";
+import { addPlaces, type PlaceName } from "./places";
 import type { Told } from "./python";
 import { Run } from "./run";
 import { mostTelling } from "./telling";
@@ -48,6 +49,7 @@ export class Explorer {
     this.host = host;
     this.about = about;
     host.onlost = () => (this.lost = true);
+    if (host.script) addPlaces(about.places.map(({ name }) => name));
     const reads: Reads = { text: about.start.text, target: about.start.target, image: about.start.image ?? null };
     this.page = fromFragment(fragment, reads) ?? this.#first(reads);
   }

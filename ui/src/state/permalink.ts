@@ -8,11 +8,10 @@ import { FORMS, plainPage, type Page, type Reads } from "./page";
 import { PLACES, STEPS } from "./places";
 
 const VERSION = "1";
-const PLAIN = ["view", "step", "form", "stack", "part", "side", "mode"] as const;
+const PLAIN = ["step", "form", "stack", "part", "side", "mode"] as const;
 const COUNTS = ["layer", "head", "query", "key", "stop", "moment", "set", "feature"] as const;
 const NAME = /^[a-z][a-z0-9-]{0,60}$/;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
-  view: PLACES.map((place) => place.name),
   step: STEPS,
   form: FORMS,
   stack: ["encoder", "decoder"],
@@ -25,7 +24,7 @@ export function toFragment(page: Page): string {
   const plain = plainPage(page.reads);
   const fields = new URLSearchParams({ v: VERSION, s: page.reads.text });
   if (page.reads.target !== null) fields.set("t", page.reads.target);
-  for (const name of [...PLAIN, ...COUNTS]) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
+  for (const name of ["view", ...PLAIN, ...COUNTS] as const) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
   if (page.walk) fields.set("walk", page.walk);
   if (page.present) fields.set("present", "1");
   const { dim, position, other, edits, change, temperature, heads } = page;
@@ -41,6 +40,8 @@ export function fromFragment(fragment: string, start: Reads): Page | null {
   const fields = new URLSearchParams(fragment.replace(/^#/, ""));
   if (fields.get("v") !== VERSION) return null;
   const page = plainPage({ ...start, text: fields.get("s") ?? start.text, target: fields.get("t") ?? null });
+  const view = PLACES.find(({ name }) => name === fields.get("view"));
+  if (view) page.view = view.name;
   for (const name of PLAIN) {
     const value = fields.get(name);
     if (value !== null && ALLOWED[name].includes(value)) Object.assign(page, { [name]: value });

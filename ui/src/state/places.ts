@@ -3,7 +3,8 @@
  * A new place is a row here, its component (see views/index.ts), and its name in the catalogues: `view.NAME`.
  */
 
-import type { About, Ask } from "../core/protocol";
+import type { Ask } from "../core/host";
+import type { About } from "../core/protocol";
 
 interface PlaceRow {
   name: string;
@@ -65,8 +66,13 @@ export type PlaceName = (typeof ROWS)[number]["name"];
 export type Step = Extract<(typeof ROWS)[number], { name: "attention" }>["steps"][number];
 export type Place = PlaceRow & { name: PlaceName; steps?: readonly Step[] };
 
-export const PLACES: readonly Place[] = ROWS;
+export const PLACES: Place[] = [...ROWS];
 export const STEPS: readonly Step[] = PLACES.flatMap((place) => place.steps ?? []);
+
+/** Adds the places of other packages, each of which asks the question of its name. */
+export function addPlaces(names: readonly string[]): void {
+  for (const name of names as PlaceName[]) if (!placeOf(name)) PLACES.push({ name, list: "whole", asks: name as Ask });
+}
 
 export function placeOf(name: PlaceName): Place {
   return PLACES.find((place) => place.name === name)!;

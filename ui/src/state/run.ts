@@ -1,7 +1,8 @@
 /** One forward pass as the page holds it: the host's reply, and the values, which are fetched when first needed. */
 
 import { formatAddress, parseAddress, type Address } from "../core/address";
-import type { Check, Host, Op, Plan, RunReply, RunRequest, Tensor, Token } from "../core/protocol";
+import type { Host, Tensor } from "../core/host";
+import type { Check, Op, Plan, RunReply, RunRequest, Token } from "../core/protocol";
 import { derive, type Source } from "../engine/derive";
 import { NO_PIXELS, numbersOf } from "../engine/forward";
 

@@ -1,7 +1,8 @@
 /** What a stop of a walk is on a model and an input: its place, its names and its numbers. */
 
 import { headWidth } from "../core/config";
-import type { About, Edit, RunRequest, StackName, Tensor, Token } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { About, Edit, RunRequest, StackName, Token } from "../core/protocol";
 import { length } from "../core/vectors";
 import type { Reading, Stop, StopPlace, Walk, When } from "../core/walk";
 import { num, percent } from "../draw/format";
@@ -48,8 +49,7 @@ function holds(when: When, about: About, stack: StackName): boolean {
   const one = (list: string[] | undefined, value: string): boolean => !list || list.includes(value);
   const both = (wanted: boolean | undefined, is: boolean): boolean => wanted === undefined || wanted === is;
   // Some models have two encodings: one that is added to the embedding, and one of scores.
-  const { added } = own.positions as Partial<Record<string, { kind: string }>>;
-  const positions = added?.kind ?? own.positions.kind;
+  const positions = own.positions.added?.kind ?? own.positions.kind;
   return one(when.kinds, about.kind) && one(when.positions, positions) && one(when.heads, config.head.kind)
     && one(when.norms, own.norm_place) && both(when.tokenizer, about.has_tokenizer) && both(when.causal, masks[`${stack}.attn`]?.causal ?? false)
     && both(when.scaled, own.attn_scale === null && !own.soft_cap) && both(when.deep, own.n_layers > 1)

@@ -1,7 +1,7 @@
 /** The reader's way along a walk: which stop, where it looks, and what it says. */
 
 import { tick, untrack } from "svelte";
-import type { Tensor } from "../core/protocol";
+import type { Tensor } from "../core/host";
 import type { Question, Reading, Right, Stop, Walk } from "../core/walk";
 import { t } from "../i18n/index.svelte";
 import { answerOf } from "./answer.svelte";

@@ -1,6 +1,7 @@
 /** The head's logits at the chosen position, and the names of what it chooses from. */
 
-import type { Tensor, Token } from "../core/protocol";
+import type { Tensor } from "../core/host";
+import type { Token } from "../core/protocol";
 import { answerAt } from "../state/answer.svelte";
 import type { Explorer } from "../state/explorer.svelte";
 import type { Run } from "../state/run";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { readSafetensors } from "../../src/core/safetensors";
-import type { Tensor } from "../../src/core/protocol";
+import type { Tensor } from "../../src/core/host";
 import { random, tensorsOf } from "../engine/fixtures";
 
 /** A file of a header and that many bytes of numbers. */

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { formatAddress, type Index } from "../../src/core/address";
-import type { Fact, Tensor } from "../../src/core/protocol";
+import type { Tensor } from "../../src/core/host";
+import type { Fact } from "../../src/core/protocol";
 import { cell, largest, size } from "../../src/core/tensor";
 import { explained, sources, type Stored } from "../../src/engine/explain";
 import { forward, type Pass } from "../../src/engine/forward";

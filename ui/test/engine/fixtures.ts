@@ -2,7 +2,8 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Edit, Plan, StackName, Tensor, Token } from "../../src/core/protocol";
+import type { Tensor } from "../../src/core/host";
+import type { Edit, Plan, StackName, Token } from "../../src/core/protocol";
 import { readSafetensors } from "../../src/core/safetensors";
 import { largest } from "../../src/core/tensor";
 import type { Other } from "../../src/engine/edits";

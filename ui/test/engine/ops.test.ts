@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Tensor } from "../../src/core/protocol";
+import type { Tensor } from "../../src/core/host";
 import { floats, type Floats } from "../../src/core/tensor";
 import { activation } from "../../src/engine/functions";
 import { bucket } from "../../src/engine/kinds/positions";

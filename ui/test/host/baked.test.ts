@@ -3,7 +3,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { Fact, GenerateSettings, Reply, RunReply, RunRequest, Tensor } from "../../src/core/protocol";
+import type { Reply, Tensor } from "../../src/core/host";
+import type { Fact, GenerateSettings, RunReply, RunRequest } from "../../src/core/protocol";
 import { readSafetensors } from "../../src/core/safetensors";
 import { difference } from "../engine/fixtures";
 import { fileOf, folder, hostOf, names } from "./files";

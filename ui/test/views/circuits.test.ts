@@ -3,8 +3,8 @@ import type { Edge, ModelConfig, StackConfig } from "../../src/core/protocol";
 import { fedBy, layout, onAPath, partOf } from "../../src/views/circuits/circuits";
 
 const stack = (n_kv_heads: number | null): StackConfig => ({ n_layers: 2, n_heads: 4, n_kv_heads, d_model: 8 }) as unknown as StackConfig;
-const BOTH: ModelConfig = { encoder: stack(null), decoder: stack(null), head: { kind: "language" } };
-const GROUPED: ModelConfig = { encoder: null, decoder: stack(2), head: { kind: "language" } };
+const BOTH = { encoder: stack(null), decoder: stack(null), head: { kind: "language" } } as ModelConfig;
+const GROUPED = { encoder: null, decoder: stack(2), head: { kind: "language" } } as ModelConfig;
 const edge = (writer: string, reader: string): Edge => ({ writer, reader, score: 1 });
 
 describe("parts of addresses", () => {

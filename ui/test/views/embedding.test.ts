@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
-import type { Host, Op, RunReply, Tensor } from "../../src/core/protocol";
+import type { Host, Tensor } from "../../src/core/host";
+import type { Op, RunReply } from "../../src/core/protocol";
 import { cosine } from "../../src/core/vectors";
 import { Run } from "../../src/state/run";
 import { embedSteps, strong } from "../../src/views/embedding/embedding";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/core/address";
-import type { Tensor } from "../../src/core/protocol";
+import type { Tensor } from "../../src/core/host";
 import { row } from "../../src/core/tensor";
 import { forward } from "../../src/engine/forward";
 import type { AttentionPlace } from "../../src/state/attention.svelte";

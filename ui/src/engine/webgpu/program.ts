@@ -1,6 +1,7 @@
 /** A decoder's steps on a device: every op of a step in one submission, of whose values only the last one comes back. */
 
-import type { Op, Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
+import type { Op } from "../../core/protocol";
 import type { Floats } from "../../core/tensor";
 import type { Decoding } from "../decoding";
 import type { Packed } from "../rounded/rounded";

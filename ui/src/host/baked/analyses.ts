@@ -1,6 +1,7 @@
 /** Measurements of a pass of the engine, as clearhead/analysis/{ablation,lens,geometry}.py make them. */
 
-import type { Op, StackName, Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
+import type { Op, StackName } from "../../core/protocol";
 import { cosine, dot } from "../../core/vectors";
 import { floats, row, type Floats } from "../../core/tensor";
 import { logSumExp, topIndices } from "../../core/top";

@@ -1,6 +1,7 @@
 /** How much of one logit each part of the network wrote, as clearhead/analysis/attribution.py says it. */
 
-import type { Asked, AttributionReply, Tensor } from "../../core/protocol";
+import type { Asked, Tensor } from "../../core/host";
+import type { AttributionReply } from "../../core/protocol";
 import { row } from "../../core/tensor";
 import { dot } from "../../core/vectors";
 import type { Pass } from "../../engine/forward";

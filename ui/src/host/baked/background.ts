@@ -1,7 +1,7 @@
 /** Answers from a worker that runs the page's own script, so that the page stays quick while a large model computes. */
 
 import { messageOf } from "../../core/errors";
-import type { Answered, Ask, Asked, Host, Reply, Tensor } from "../../core/protocol";
+import type { Answered, Ask, Asked, Host, Reply, Tensor } from "../../core/host";
 import { setLanguage } from "../../i18n/index.svelte";
 import type { Find } from "./parts";
 

@@ -1,8 +1,7 @@
 /** The table of contents of an exported file, as clearhead/explorer/export/contents.py writes it. */
 
-import type {
-  About, Answered, Ask, Asked, Change, Check, GenerateReply, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply,
-} from "../../core/protocol";
+import type { Answered, Ask, Asked } from "../../core/host";
+import type { About, Change, Check, GenerateReply, HeadFacts, Plan, RunReply, RunRequest, TokenizeReply } from "../../core/protocol";
 import type { Settings } from "../../engine/writing/sampling";
 
 export interface FileDocument {

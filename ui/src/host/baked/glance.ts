@@ -1,6 +1,7 @@
 /** The reply to `run` from a pass of the engine, as clearhead/explorer/answering/values.py makes it. */
 
-import type { Fact, Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
+import type { Fact } from "../../core/protocol";
 import type { Floats } from "../../core/tensor";
 import { logSumExp, topIndices } from "../../core/top";
 import { byPath } from "../../engine/edits";

@@ -1,6 +1,7 @@
 /** What each head of a pass does, measured from its weights on one text, as clearhead/analysis/heads.py does. */
 
-import type { HeadFacts, Op, Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
+import type { HeadFacts, Op } from "../../core/protocol";
 import { floats, row } from "../../core/tensor";
 import { lengths } from "../../core/vectors";
 import type { Pass } from "../../engine/forward";

@@ -1,7 +1,8 @@
 /** Answers from the model, which the file holds: the engine computes every run. */
 
 import { formatAddress, indexed, parseAddress } from "../../core/address";
-import type { About, Answered, Asked, Edit, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
+import type { Answered, Asked, Tensor } from "../../core/host";
+import type { About, Edit, Plan, RunReply, RunRequest } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
 import { num } from "../../draw/format";
 import { canWait, Decoding, type Reader } from "../../engine/decoding";

@@ -1,6 +1,6 @@
 /** The parameters of a model that a file holds, some of them rounded to 8 or 4 bits. */
 
-import type { Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
 import { Memory } from "../../engine/rounded/memory";
 import { Rounded } from "../../engine/rounded/rounded";
 import type { Parts } from "./parts";

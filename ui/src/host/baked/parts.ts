@@ -1,6 +1,6 @@
 /** The parts of an exported file. Each is a reply, gzipped and as text, and is decoded when first needed. */
 
-import type { Reply } from "../../core/protocol";
+import type { Reply } from "../../core/host";
 import { t } from "../../i18n/index.svelte";
 import { readReply } from "../reply";
 import type { FileDocument } from "./document";

@@ -1,7 +1,8 @@
 /** Activation patching by forward passes of the page's engine, as clearhead/analysis/sweep.py does it. */
 
 import { common } from "../../core/align";
-import { LEAST, type Answered, type Asked, type Edit, type StackName } from "../../core/protocol";
+import { LEAST, type Answered, type Asked } from "../../core/host";
+import { type Edit, type StackName } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
 import { num } from "../../draw/format";
 import { rerun, type Options, type Pass } from "../../engine/forward";

@@ -1,7 +1,8 @@
 /** Answers from recorded runs, and from runs without one head, of a model that is too large for the file. */
 
 import { indexed, parseAddress } from "../../core/address";
-import type { About, Answered, Asked, Edit, Fact, GenerateReply, LensReply, Plan, RunReply, RunRequest, Tensor } from "../../core/protocol";
+import type { Answered, Asked, Tensor } from "../../core/host";
+import type { About, Edit, Fact, GenerateReply, LensReply, Plan, RunReply, RunRequest } from "../../core/protocol";
 import { floats, row, size, toFloats, type Floats } from "../../core/tensor";
 import { derive } from "../../engine/derive";
 import { edited } from "../../engine/edits";

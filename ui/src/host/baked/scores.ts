@@ -1,7 +1,8 @@
 /** A score of a head, and the value that the head carries, as sums over earlier parts: the twin of clearhead/analysis/scores.py. */
 
 import { parseAddress } from "../../core/address";
-import type { Asked, OVReply, QKReply } from "../../core/protocol";
+import type { Asked } from "../../core/host";
+import type { OVReply, QKReply } from "../../core/protocol";
 import { axisLength, cell, floats, row, type Floats } from "../../core/tensor";
 import { dot } from "../../core/vectors";
 import { noSuch } from "../../engine/edits";

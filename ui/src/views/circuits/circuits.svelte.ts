@@ -1,14 +1,15 @@
 /** What a host finds of a circuit, one answer after another: nodes, edges, then the faithfulness curve point by point. */
 
 import { messageOf } from "../../core/errors";
-import type { CircuitsAsked, CircuitsReply, Edge, FaithfulnessReply, Host } from "../../core/protocol";
+import type { Host } from "../../core/host";
+import type { CircuitsQuestion, CircuitsReply, Edge, FaithfulnessReply } from "../../core/protocol";
 
 /** Edges that a page draws at most. */
 export const MOST = 300;
 const SHARES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
 export class Search {
-  readonly asked: CircuitsAsked;
+  readonly asked: CircuitsQuestion;
   readonly steps: number;
   graph = $state.raw<CircuitsReply | null>(null);
   edges = $state.raw<Edge[]>([]);
@@ -18,7 +19,7 @@ export class Search {
   busy = $state(true);
   #stopped = new AbortController();
 
-  constructor(host: Host, asked: CircuitsAsked, steps: number) {
+  constructor(host: Host, asked: CircuitsQuestion, steps: number) {
     this.asked = asked;
     this.steps = steps;
     void this.#all(host);

@@ -1,6 +1,7 @@
 /** One position on the way from its id to the input of the first block. */
 
-import type { Op, StackName, Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
+import type { Op, StackName } from "../../core/protocol";
 import { compute } from "../../engine/ops";
 import type { Run } from "../../state/run";
 

@@ -1,6 +1,6 @@
 /** Vectors as points and arrows of a plane. */
 
-import type { Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
 import { plane, type Plane } from "../../core/plane";
 import { row } from "../../core/tensor";
 import { length } from "../../core/vectors";

@@ -1,6 +1,6 @@
 /** The picture that a model reads, from its numbers. */
 
-import type { Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
 
 export interface Picture {
   width: number;

@@ -1,6 +1,7 @@
 /** What positions do to vectors and scores, computed by their ops. */
 
-import type { Op, Tensor } from "../../core/protocol";
+import type { Tensor } from "../../core/host";
+import type { Op } from "../../core/protocol";
 import { floats } from "../../core/tensor";
 import { wave } from "../../engine/kinds/positions";
 import { compute } from "../../engine/ops";

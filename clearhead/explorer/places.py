@@ -1,0 +1,64 @@
+"""`Handler`: the answer to one question of the page. `Place`: a place of the explorer from another package.
+
+    PLACE = Place(norms, title="Lengths of the states", script=Path(__file__).with_name("norms.js"))
+
+stands in the entry points `clearhead.places` of the package. The page lists it beside its own places, asks `norms`
+about the run that it shows, and calls the script's `draw(element, reply, ask)` with the reply.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from clearhead.errors import UserError
+from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.questions import Asked, OfRun, Reply
+from clearhead.extensions import extensions, load_extension
+
+__all__ = ["Handler", "OfRun", "Opened", "Place", "Reply", "places"]
+
+
+@dataclass(frozen=True)
+class Handler:
+    """The function that answers a question, whose annotations name the question and the JSON part of the reply."""
+
+    answer: Callable[[Opened, Any], Reply[Any]]
+    sweeps: bool = False
+    """Whether it waits for all other questions, before it begins and between two pieces of its work."""
+    locks: bool = True
+    """Whether to hold the lock from beginning to end, but for pauses. Otherwise the function takes it."""
+
+    @cached_property
+    def question(self) -> type[Asked]:
+        """The fields of the question."""
+        return get_type_hints(self.answer)["question"]
+
+    @cached_property
+    def reply(self) -> Any:
+        """The type of the JSON part of the reply."""
+        return get_args(get_type_hints(self.answer)["return"])[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place(Handler):
+    """A place of another package. Its question is an `OfRun`, whose other fields have defaults."""
+
+    title: str
+    """The name of the place in the page's list."""
+    script: Path
+    """A JavaScript module that exports `draw(element, reply, ask)`: `reply.json` and `reply.tensors` are the answer,
+    and `ask(fields)` asks again with other fields."""
+
+    def source(self) -> str:
+        """The text of the module. Raises UserError if it cannot be read."""
+        try:
+            return self.script.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{self.script}: expected the script of a place, got {error}") from None
+
+
+def places() -> dict[str, Place]:
+    """The places of other packages by name. Raises UserError for one that cannot be loaded."""
+    return {name: load_extension("places", name, where) for name, where in extensions("places").items()}
