@@ -109,8 +109,8 @@ class Classify(Batched):
         """The predictions with the labels that the texts entail."""
         known = [text for text in texts if text.strip()]
         given = {} if self.template is None else {"template": self.template}
-        found = iter(model.classify(known, labels=self.labels, several=self.several, **given) if known else ())
-        return [_row(next(found)) if text.strip() else {} for text in texts]
+        rows = iter(model.classify(known, labels=self.labels, several=self.several, **given) if known else ())
+        return [_row(next(rows)) if text.strip() else {} for text in texts]
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Tag(Batched):
 
     def columns(self, model: Model, batch: object) -> Columns:
         task = task_of(model, verb="tag", name=self.model)
-        return _by_name([said.values for said in numbered(model, task, texts_in(batch, self.text))])
+        return _by_name([prediction.values for prediction in numbered(model, task, texts_in(batch, self.text))])
 
 
 @dataclass(frozen=True)
@@ -243,20 +243,20 @@ def _kind(batch: object) -> Literal["dict", "pandas", "arrow"]:
 def _with(batch: B, columns: Columns) -> B:
     """The batch with these columns, in place of any of the same names."""
     arrays = {name: _array(values) for name, values in columns.items()}
-    found: Any = batch
+    table: Any = batch
     match _kind(batch):
         case "dict":
-            return cast(B, {**found, **arrays})
+            return cast(B, {**table, **arrays})
         case "pandas":
-            return found.assign(**{name: [*array] for name, array in arrays.items()})
+            return table.assign(**{name: [*array] for name, array in arrays.items()})
         case "arrow":
             import pyarrow as pa
 
             for name, array in arrays.items():
-                found = found.drop_columns([name]) if name in found.column_names else found
+                table = table.drop_columns([name]) if name in table.column_names else table
                 flat = pa.FixedSizeListArray.from_arrays(array.ravel(), array.shape[1]) if array.ndim == 2 else None
-                found = found.append_column(name, pa.array([*array]) if flat is None else flat)
-            return found
+                table = table.append_column(name, pa.array([*array]) if flat is None else flat)
+            return table
 
 
 def _array(values: Sequence[Any] | np.ndarray) -> np.ndarray:
@@ -265,6 +265,6 @@ def _array(values: Sequence[Any] | np.ndarray) -> np.ndarray:
         return values
     if all(isinstance(value, float) for value in values):
         return np.array(values, np.float64)
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects

@@ -4,9 +4,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Refusal:
 
     def __str__(self) -> str:
         got = f", got {self.got}" if self.got else ""
-        return f"{self.field}: expected {self.expected}{got}{self.remedy and f'; {self.remedy}'}"
+        place = f"{self.field}: " if self.field else ""
+        return f"{place}expected {self.expected}{got}{self.remedy and f'; {self.remedy}'}"
 
 
 class UserError(ValueError):
@@ -33,15 +35,22 @@ class UserError(ValueError):
 
     exit_code = 2
 
-    def __init__(self, message: str | Refusal) -> None:
+    def __init__(self, message: str | Refusal, *, field: str = "") -> None:
         self.refusal = message if isinstance(message, Refusal) else None
         """The parts of the message, for code that reads them."""
+        self.field = self.refusal.field if self.refusal else field
+        """Where the value stands, if the code that raised it knows."""
         super().__init__("".join(c if c.isprintable() else " " if c.isspace() else "?" for c in str(message)))
 
 
 def refuse(field: object, expected: str, got: object = "", remedy: str = "") -> UserError:
     """The error to raise for a refused value."""
     return UserError(Refusal(str(field), expected, str(got), remedy))
+
+
+def expectation(mistake: Mapping[str, Any]) -> str:
+    """One of pydantic's errors as "expected ...", or the message of our own validator."""
+    return mistake["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
 
 
 class OutOfMemory(UserError):
@@ -73,12 +82,12 @@ MEMORY_SIGNS = (
 
 def sizes(*n_bytes: float) -> list[str]:
     """Numbers of bytes for people, with enough digits to distinguish unequal ones."""
-    told: list[str] = []
+    texts: list[str] = []
     for digits in range(1, 13):
-        told = [_size(n, digits) for n in n_bytes]
-        if len(set(told)) == len(set(n_bytes)):
+        texts = [_size(n, digits) for n in n_bytes]
+        if len(set(texts)) == len(set(n_bytes)):
             break
-    return told
+    return texts
 
 
 def _size(n_bytes: float, digits: int) -> str:
@@ -131,7 +140,7 @@ def compiling(field: str) -> Iterator[None]:
         known = sys.modules.get("torch._dynamo.exc")  # Its import takes seconds, and what failed has imported it.
         if known is None or not isinstance(error, known.BackendCompilerFailed):
             raise
-        said = reason(error.inner_exception)
+        cause = reason(error.inner_exception)
         raise UserError(
-            f"{field}: expected a machine on which torch.compile works, got {said}; leave it out"
+            f"{field}: expected a machine on which torch.compile works, got {cause}; leave it out"
         ) from error

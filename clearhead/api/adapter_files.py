@@ -33,11 +33,11 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
     rules = rules_of(network, family, base or "model")
     maps = (name for name, module in network.named_modules() if isinstance(module, nn.Linear | LinearMap))
     names = [f"{name}.weight" for name in maps if name.removesuffix(".base") not in ours or name in ours]
-    found = [
+    pairs = [
         (pair, {name.removesuffix(".weight"): ours.get(name.removesuffix(".weight")) for name in pair.ours})
         for pair in mapping.pairs(rules, names)
     ]
-    written = [(pair, parts) for pair, parts in found if any(parts.values())]
+    written = [(pair, parts) for pair, parts in pairs if any(parts.values())]
     tensors: dict[str, Tensor] = {}
     ranks: dict[str, int] = {}
     for pair, parts in written:
@@ -56,7 +56,7 @@ def export(network: Transformer, *, family: str | None, base: str | None) -> Che
         module, _, last = name.rpartition(".")
         tensors[f"{TOP}{module}{WRAPPED if module in adapted else '.'}{last}"] = tensor
     own_only = all(name.rpartition(".")[0] in adapted for name in biases)
-    config = _config(network.config, written, ranks, [pair.theirs for pair, _ in found])
+    config = _config(network.config, written, ranks, [pair.theirs for pair, _ in pairs])
     config["bias"] = ("lora_only" if own_only else "all") if biases else "none"
     whole: list[JsonValue] = [*dict.fromkeys(name.rpartition(".")[0] for name in others if name not in biases)]
     config |= {"base_model_name_or_path": base, "modules_to_save": whole or None}

@@ -88,12 +88,12 @@ class SavedAdapter:
         if not path.is_file():
             raise UserError(f"{path}: expected the adapter's weights, got none; save it again with safetensors")
         try:
-            found = load_file(path)
+            tensors_of_file = load_file(path)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise UserError(f"{path}: expected a whole safetensors file, got {reason(error)}; {AGAIN}") from error
-        check_finite(found, where=str(path), remedy=AGAIN)
+        check_finite(tensors_of_file, where=str(path), remedy=AGAIN)
         kept = read_json(folder / ADAPTER_HEAD, limit=CONFIG_LIMIT) if (folder / ADAPTER_HEAD).is_file() else None
-        tensors = {_our_end(name.removeprefix(TOP)): tensor for name, tensor in found.items()}
+        tensors = {_our_end(name.removeprefix(TOP)): tensor for name, tensor in tensors_of_file.items()}
         under = folder / FILE
         contract = Contract.read(read_json(under, limit=CONFIG_LIMIT), under) if under.is_file() else Contract()
         if document.get(BASE_BITS) != contract.base_bits:
@@ -129,8 +129,8 @@ class SavedAdapter:
     def others(self) -> dict[str, Tensor]:
         """Tensors that replace tensors of the model, such as the tensors of a new head."""
         ends = tuple(f".{part}" for part in (*PARTS.values(), *TABLE.values()))
-        found = {name.replace(WRAPPED, "."): one for name, one in self.tensors.items() if not name.endswith(ends)}
-        return {name: tensor for name, tensor in found.items() if name not in self.below}
+        tensors = {name.replace(WRAPPED, "."): one for name, one in self.tensors.items() if not name.endswith(ends)}
+        return {name: tensor for name, tensor in tensors.items() if name not in self.below}
 
     @property
     def below(self) -> dict[str, Tensor]:
@@ -229,7 +229,7 @@ def _chosen(
 ) -> dict[str, tuple[Pair, dict[str, nn.Module]]]:
     """The matrices and tables with adapters, and our maps that hold their numbers."""
     is_left_out = mapping.names_one_of([rule for rule in rules if rule.note])
-    found: dict[str, tuple[Pair, dict[str, nn.Module]]] = {}
+    chosen: dict[str, tuple[Pair, dict[str, nn.Module]]] = {}
     for module in (*saved.modules, *saved.tables):
         if is_left_out(f"{module}.weight"):
             _log.warning("%s: left out %s, as the model that it is of leaves out its matrix", saved.where, module)
@@ -240,8 +240,8 @@ def _chosen(
         kinds = MATRICES if module in saved.modules else nn.Embedding
         if pair is None or not all(isinstance(one, kinds) for one in maps.values()):
             raise UserError(f"{saved.where}:{shown(module)}: expected a matrix of {expected}")
-        found[module] = pair, maps
-    return found
+        chosen[module] = pair, maps
+    return chosen
 
 
 def _check_below(network: Transformer, saved: SavedAdapter, known: Mapping[str, Pair], base: str) -> None:
@@ -314,7 +314,7 @@ def _put(network: Transformer, saved: SavedAdapter, module: str, pair: Pair, lin
         if not ups[i].any() and not downs[i].any():
             continue
         assert isinstance(linear, MATRICES)
-        made = Adapter(
+        adapter = Adapter(
             linear,
             rank=len(downs[i]),
             alpha=alpha,
@@ -322,14 +322,14 @@ def _put(network: Transformer, saved: SavedAdapter, module: str, pair: Pair, lin
             rslora=is_root,
             dora=is_dora,
         )
-        dtype = made.down.dtype
-        made.down = nn.Parameter(downs[i].to(dtype)) if shared is None or downs[i] is not down else shared
-        shared = made.down
-        made.up = nn.Parameter(ups[i].to(dtype).clone())
+        dtype = adapter.down.dtype
+        adapter.down = nn.Parameter(downs[i].to(dtype)) if shared is None or downs[i] is not down else shared
+        shared = adapter.down
+        adapter.up = nn.Parameter(ups[i].to(dtype).clone())
         if (length := magnitudes[i]) is not None:
-            made.magnitude = nn.Parameter(length.flatten().to(dtype).clone())
+            adapter.magnitude = nn.Parameter(length.flatten().to(dtype).clone())
         for same in _runs_of(network, name, linear):
-            network.set_submodule(same, made.train(linear.training))
+            network.set_submodule(same, adapter.train(linear.training))
 
 
 def _runs_of(network: Transformer, name: str, linear: nn.Module) -> list[str]:
@@ -372,10 +372,10 @@ def rules_of(network: Transformer, family: str | None, base: str) -> list[Rule]:
         else config
         for is_tied in (True, False)
     )
-    found = family_for(config, family) or family_for(tied, family)
-    if found is None:
+    match = family_for(config, family) or family_for(tied, family)
+    if match is None:
         raise UserError(
             f"{base}: expected an architecture that other libraries have, got one of our own; PEFT has no names for it,"
             " so keep the run itself, or merge() and save()"
         )
-    return found[0].table(apart, found[1])
+    return match[0].table(apart, match[1])

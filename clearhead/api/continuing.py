@@ -89,7 +89,7 @@ def _check_same(ours: Tokenizer, other: Tokenizer) -> None:
         return
     n, m = len(mine), len(theirs)
     i = next((i for i in sorted(mine) if mine[i] != theirs.get(i)), n)
-    found = f"token {i} {mine.get(i)!r} as in the model, got {theirs.get(i)!r}"
+    expected = f"token {i} {mine.get(i)!r} as in the model, got {theirs.get(i)!r}"
     if n != m:
-        found += f" ({m:,} tokens, not {n:,})"
-    raise UserError(f"draft: expected {found}; use a draft that was trained with the model's tokenizer")
+        expected += f" ({m:,} tokens, not {n:,})"
+    raise UserError(f"draft: expected {expected}; use a draft that was trained with the model's tokenizer")

@@ -77,13 +77,13 @@ def vectors_of(model: ModelBase, texts: Sequence[Input], reads: SentenceReader) 
     has_vector = isinstance(model.config.head, VectorHead)
     parts = [order[at : at + AT_ONCE] for at in range(0, len(texts), AT_ONCE)] or [[]]
     with Evaluating(model.network), torch.inference_mode():
-        found: list[Tensor] = []
+        vectors: list[Tensor] = []
         for part in parts:
             some = [texts[i] for i in part]
             batch = model.reader.batch(some, pad_id=model.generation.pad_id, encode=reads.ids)
             tokens = model.here(batch)
-            found.append(model.network(tokens) if has_vector else reads.vectors(stack, tokens))
-    return torch.cat(found)[torch.tensor(order, dtype=torch.long).argsort()]
+            vectors.append(model.network(tokens) if has_vector else reads.vectors(stack, tokens))
+    return torch.cat(vectors)[torch.tensor(order, dtype=torch.long).argsort()]
 
 
 def lowercased(tokenizer: Tokenizer) -> Tokenizer:

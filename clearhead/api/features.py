@@ -214,14 +214,14 @@ def _of_sae_lens(folder: Path, network: Transformer, stack: str) -> Features:
         threshold = tensors["log_threshold"].exp()
     if (base == "jumprelu") != (threshold is not None):
         raise UserError(f"{file}: expected a threshold with jumprelu alone, got {', '.join(tensors)}")
-    made = Features(
+    features = Features(
         Site(reads.address, writes.address),
         *(_tensor(tensors, name, file) for name in ("W_enc", "b_enc", "W_dec", "b_dec")),
         threshold=None if threshold is None else threshold.float(),
         k=_k(facts, where) if is_topk else None,
         w_skip=tensors["W_skip"].float().T.contiguous() if "W_skip" in tensors else None,
     )
-    return _after_gain(_folded(made, facts, subtracts=not is_transcoder), reads, writes, where)
+    return _after_gain(_folded(features, facts, subtracts=not is_transcoder), reads, writes, where)
 
 
 def _folded(features: Features, facts: Mapping[str, JsonValue], *, subtracts: bool) -> Features:
@@ -270,7 +270,7 @@ def _of_circuit_tracer(folder: Path, network: Transformer, layer: int | None, st
     threshold = tensors["activation_function.threshold"].float() if _jumps(tensors, activation) else None
     if activation not in (None, "topk", "relu"):
         raise UserError(f"{where}:activation: expected topk or relu, got {activation!r}")
-    made = Features(
+    features = Features(
         Site(reads.address, writes.address),
         _tensor(tensors, "W_enc", file).T.contiguous(),
         _tensor(tensors, "b_enc", file),
@@ -280,7 +280,7 @@ def _of_circuit_tracer(folder: Path, network: Transformer, layer: int | None, st
         k=_k(facts, where) if activation == "topk" else None,
         w_skip=tensors["W_skip"].float().T.contiguous() if "W_skip" in tensors else None,
     )
-    return _after_gain(made, reads, writes, where)
+    return _after_gain(features, reads, writes, where)
 
 
 def _jumps(tensors: Mapping[str, Tensor], activation: str | None) -> bool:
@@ -294,12 +294,12 @@ def _fields(path: Path) -> dict[str, Any]:
     if size > CONFIG_LIMIT:
         raise UserError(f"{path}: expected at most {CONFIG_LIMIT:,} bytes, got {size:,}; try downloading it again")
     try:
-        found = yaml.safe_load(path.read_bytes())
+        fields = yaml.safe_load(path.read_bytes())
     except yaml.YAMLError as error:
         raise UserError(f"{path}: expected YAML, got {reason(error)}; try downloading it again") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: expected a table, got {type(found).__name__}; try downloading it again")
-    return found
+    if not isinstance(fields, dict):
+        raise UserError(f"{path}: expected a table, got {type(fields).__name__}; try downloading it again")
+    return fields
 
 
 # --- both -----------------------------------------------------------------------------------------------------------

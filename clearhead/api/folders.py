@@ -86,14 +86,14 @@ def contract_in(folder: Path, tokenizer: Tokenizer | None) -> Contract:
     path = folder / CONTRACT
     if not path.is_file():
         return Contract()
-    found = Contract.read(read_json(path, limit=CONFIG_LIMIT), path)
-    said = None if tokenizer is None else tokenizer.settings.get(LONGEST, found.max_length)
-    if isinstance(said, int) and found.max_length is not None and said > found.max_length:
+    contract = Contract.read(read_json(path, limit=CONFIG_LIMIT), path)
+    stated = None if tokenizer is None else tokenizer.settings.get(LONGEST, contract.max_length)
+    if isinstance(stated, int) and contract.max_length is not None and stated > contract.max_length:
         _log.warning(
             "%s:max_length: %d tokens, as in training, not the %d of tokenizer_config.json:%s",
-            path, found.max_length, said, LONGEST,
+            path, contract.max_length, stated, LONGEST,
         )  # fmt: skip
-    return found
+    return contract
 
 
 def training_facts(saved: checkpoints.Checkpoint) -> dict[str, JsonValue]:

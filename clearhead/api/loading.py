@@ -1,11 +1,12 @@
 """`load`: opens a model from a folder, a GGUF file or the hub."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -34,7 +35,7 @@ from clearhead.checkpoints.weights.hub import locate
 from clearhead.checkpoints.weights.legacy import BIN
 from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.config import Config, Head
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 from clearhead.machine.device import device_named, hand_back_freed_memory
 from clearhead.model.adapter import adapt
 from clearhead.model.assign import filled, new_head
@@ -95,12 +96,13 @@ def load(
     if head is not None and not isinstance(head, Config):
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     top = locate(name, revision=revision)
+    loader = _Loader(kind, head, place, tokenizer, rounds=bool(rounds))
     if (top / ADAPTER).is_file():
-        model = _adapted(top, base, kind, head, tokenizer)
+        model = loader.adapted(top, base)
     elif base is not None:
         raise UserError(f"base: expected it with the folder of an adapter, got {top}; leave it out")
     else:
-        model = _whole(top, kind, head, place, tokenizer, rounds=bool(rounds))
+        model = loader.whole(top)
         if head is not None:
             _log.warning("%s: a new head (%s), its weights drawn at random: train before use", top, head.kind)
     if rounds and not is_rounded(model.network):
@@ -120,136 +122,117 @@ def _round(network: Transformer, rounded: Callable[[Transformer], object]) -> No
     hand_back_freed_memory()
 
 
-def _whole(
-    top: Path,
-    dtype: torch.dtype | None,
-    head: Head | None,
-    place: torch.device,
-    tokenizer: OwnTokenizer,
-    *,
-    rounds: bool,
-) -> Model:
-    """The model of a folder with all weights, or of a GGUF file."""
-    if (file := gguf_in(top)) is not None:
-        found = read_gguf(file, dtype=dtype, head=head)
-        own = chosen_tokenizer(tokenizer, lambda: gguf_tokenizer(file))
-        return Model(found.network, own, found.generation, family=found.family.model_type)
-    folder = network_folder(top)
+@dataclass(frozen=True)
+class _Loader:
+    """Opens models with these options of `load`."""
 
-    def opened(folder: Path) -> Model:
+    dtype: torch.dtype | None
+    head: Head | None
+    device: torch.device
+    tokenizer: OwnTokenizer
+    rounds: bool
+
+    def whole(self, top: Path) -> Model:
+        """The model of a folder with all weights, or of a GGUF file."""
+        if (file := gguf_in(top)) is not None:
+            pretrained = read_gguf(file, dtype=self.dtype, head=self.head)
+            own = chosen_tokenizer(self.tokenizer, lambda: gguf_tokenizer(file))
+            return Model(pretrained.network, own, pretrained.generation, family=pretrained.family.model_type)
+        folder = network_folder(top)
+        refuse_adapter(folder)
+        if (folder / CONFIG).is_file():
+            return self._checkpoint(folder, top)
+        refuse_other_form(folder)
+        if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
+            raise refuse(folder / CONFIG, "a file beside the weights", "none", "try the complete folder")
+        while True:  # A living run may replace its best checkpoint meanwhile.
+            best = model_folder(folder)
+            try:
+                return self._checkpoint(best, top)
+            except UserError:
+                if best.is_dir():
+                    raise
+
+    def _checkpoint(self, folder: Path, top: Path) -> Model:
         document = read_json(folder / CONFIG, limit=CONFIG_LIMIT)
-        check_load(folder, dtype=dtype, device=place, int8=rounds)
+        check_load(folder, dtype=self.dtype, device=self.device, int8=self.rounds)
         if "clearhead" in document:
-            return _own(folder, dtype, head, tokenizer)
+            return self._own(folder)
         if (towers := towers_of(document)) is not None:
-            kind = towers.model_type
-            raise UserError(
-                f"{folder / CONFIG}: expected a model of one network, got the two of {kind}; try clearhead.load_towers"
-            )
-        model = _pretrained(folder, document, dtype, head, tokenizer)
-        model.sentences = sentences.read(top, document, width=model.config.output.d_model)
-        return model
+            got = f"the two of {towers.model_type}"
+            raise refuse(folder / CONFIG, "a model of one network", got, "try clearhead.load_towers")
+        pretrained = read(folder, document, dtype=self.dtype, head=self.head)
+        tokenizer, config = chosen_tokenizer(self.tokenizer, lambda: Tokenizer.find(folder)), pretrained.network.config
+        return Model(
+            pretrained.network,
+            tokenizer,
+            pretrained.generation,
+            contract=contract_in(folder, tokenizer) if self.head is None else None,
+            images=images_of(folder, config),
+            sounds=sounds_of(folder, config),
+            family=pretrained.family.model_type,
+            sentences=sentences.read(top, document, width=config.output.d_model),
+        )
 
-    refuse_adapter(folder)
-    if (folder / CONFIG).is_file():
-        return opened(folder)
-    refuse_other_form(folder)
-    if any((folder / file).exists() for file in (MODEL, INDEX, BIN)):
-        raise UserError(f"{folder / CONFIG}: expected a file beside the weights, got none; try the complete folder")
-    return _of_run(folder, opened)
+    def _own(self, folder: Path) -> Model:
+        """The model of a checkpoint in our own form."""
+        saved, head = checkpoints.load(folder), self.head
+        for file in (CONFIG, WEIGHTS):
+            if file not in saved.json and file not in saved.tensors:
+                raise refuse(folder / file, "a file of the model", "none", "give a folder that holds one")
+        config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
+        # A new head needs no adapters, which the weights contain.
+        adapter, base = read_adapter(saved.json[CONFIG], where=f"{folder}/{CONFIG}") if head is None else (None, None)
+        file = WEIGHTS if adapter is None else next(name for name in TRAINED if name in saved.tensors)
+        tensors = saved.tensors[file]
+        check_finite(tensors, where=str(folder / file))
+        tensors = tensors if self.dtype is None else converted(tensors, self.dtype, where=folder)
+        config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
+        empty = unallocated(config) if adapter is None else adapt(unallocated(config), adapter)
+        network = filled(empty, tensors, where=f"{folder}/{file}")
+        tokenizer = chosen_tokenizer(
+            self.tokenizer,
+            lambda: Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None,
+        )
+        recipe, contract = saved.json.get(RECIPE), Contract()
+        if head is None and recipe is not None:
+            n_special = len(source_tokens(tokenizer)) if tokenizer is not None and len(config.stacks) == 2 else 0
+            contract = Contract.of_recipe(recipe, n_special, where=folder / RECIPE)
+        elif head is None:
+            contract = Contract.read(saved.json.get(CONTRACT, {}), folder / CONTRACT)
+        return Model(
+            network,
+            tokenizer,
+            generation,
+            images=images_of(folder, config),
+            sounds=sounds_of(folder, config),
+            sentences=sentences.of_run(folder, width=config.output.d_model),
+            contract=contract,
+            about=training_facts(saved),
+            recipe=recipe,
+            base=base,
+        )
 
-
-def _of_run(run: Path, opened: Callable[[Path], Model]) -> Model:
-    """The best checkpoint of a run. Tries again if a living run replaces it meanwhile."""
-    while True:
-        folder = model_folder(run)
+    def adapted(self, folder: Path, base: str | Path | None) -> Model:
+        """The base model of an adapter with the adapter on it, in the wider type of the two."""
+        saved = SavedAdapter.read(folder)
         try:
-            return opened(folder)
-        except UserError:
-            if folder.is_dir():
-                raise
-
-
-def _own(folder: Path, dtype: torch.dtype | None, head: Head | None, tokenizer: OwnTokenizer) -> Model:
-    saved = checkpoints.load(folder)
-    for file in (CONFIG, WEIGHTS):
-        if file not in saved.json and file not in saved.tensors:
-            raise UserError(f"{folder / file}: expected a file of the model, got none; give a folder that holds one")
-    config, generation = read_config(saved.json[CONFIG], where=f"{folder}/{CONFIG}")
-    # A new head needs no adapters, which the weights contain.
-    adapter, base = read_adapter(saved.json[CONFIG], where=f"{folder}/{CONFIG}") if head is None else (None, None)
-    file = WEIGHTS if adapter is None else next(name for name in TRAINED if name in saved.tensors)
-    tensors = saved.tensors[file]
-    check_finite(tensors, where=str(folder / file))
-    tensors = tensors if dtype is None else converted(tensors, dtype, where=folder)
-    config, tensors = (config, tensors) if head is None else new_head(config, tensors, head)
-    empty = unallocated(config) if adapter is None else adapt(unallocated(config), adapter)
-    network = filled(empty, tensors, where=f"{folder}/{file}")
-    found = chosen_tokenizer(
-        tokenizer,
-        lambda: Tokenizer.from_files(saved.raw, where=str(folder)) if formats.is_there(saved.raw) else None,
-    )
-    pooled = sentences.of_run(folder, width=config.output.d_model)
-    beside = {"images": images_of(folder, config), "sounds": sounds_of(folder, config), "sentences": pooled}
-    recipe, contract = saved.json.get(RECIPE), Contract()
-    if head is None and recipe is not None:
-        n_marks = len(source_tokens(found)) if found is not None and len(config.stacks) == 2 else 0
-        contract = Contract.of_recipe(recipe, n_marks, where=folder / RECIPE)
-    elif head is None:
-        contract = Contract.read(saved.json.get(CONTRACT, {}), folder / CONTRACT)
-    given = {"about": training_facts(saved), "recipe": recipe, "base": base, "contract": contract}
-    return Model(network, found, generation, **beside, **given)
-
-
-def _pretrained(
-    folder: Path,
-    document: Mapping[str, Any],
-    dtype: torch.dtype | None,
-    head: Head | None,
-    tokenizer: OwnTokenizer,
-) -> Model:
-    found, own = (
-        read(folder, document, dtype=dtype, head=head),
-        chosen_tokenizer(tokenizer, lambda: Tokenizer.find(folder)),
-    )
-    return Model(
-        found.network,
-        own,
-        found.generation,
-        contract=contract_in(folder, own) if head is None else None,
-        images=images_of(folder, found.network.config),
-        sounds=sounds_of(folder, found.network.config),
-        family=found.family.model_type,
-    )
-
-
-def _adapted(
-    folder: Path, base: str | Path | None, dtype: torch.dtype | None, head: Head | None, tokenizer: OwnTokenizer
-) -> Model:
-    """The model that an adapter is of, with the adapter on it, in the wider type of the two."""
-    saved = SavedAdapter.read(folder)
-    try:
-        place = locate(saved.base if base is None else base, revision=saved.revision if base is None else None)
-    except UserError as error:
-        raise UserError(
-            f"{folder / ADAPTER}: expected the model that it is of; {error}, or load(…, base=FOLDER)"
-        ) from None
-    if (place / ADAPTER).is_file():
-        raise UserError(f"{place}: expected a whole model below {folder}, got an adapter; merge() and save() it first")
-    head = head or saved.head(named_config(str(place)))
-    model = _whole(place, dtype, head, torch.device("cpu"), tokenizer, rounds=False).merge()
-    model.network.eval()
-    if dtype is None:
-        model.network.to(_dtype(saved.contract.base_dtype) or _wider(model.network, saved.dtype))
-    put_on(model.network, saved, model.family, base=str(place))
-    model.base = str(place) if base is not None else saved.base
-    model.put_under(saved.contract)
-    return model
-
-
-def _wider(network: Transformer, other: torch.dtype) -> torch.dtype:
-    """The type that holds the numbers of both."""
-    return torch.promote_types(next(network.parameters()).dtype, other)
+            place = locate(saved.base if base is None else base, revision=saved.revision if base is None else None)
+        except UserError as error:
+            remedy = f"{error}, or load(…, base=FOLDER)"
+            raise refuse(folder / ADAPTER, "the model that it is of", remedy=remedy) from None
+        if (place / ADAPTER).is_file():
+            raise refuse(place, f"a whole model below {folder}", "an adapter", "merge() and save() it first")
+        head = self.head or saved.head(named_config(str(place)))
+        model = replace(self, head=head, device=torch.device("cpu"), rounds=False).whole(place).merge()
+        network = model.network.eval()
+        if self.dtype is None:
+            wider = torch.promote_types(next(network.parameters()).dtype, saved.dtype)
+            network.to(_dtype(saved.contract.base_dtype) or wider)
+        put_on(network, saved, model.family, base=str(place))
+        model.base = str(place) if base is not None else saved.base
+        model.put_under(saved.contract)
+        return model
 
 
 def _dtype(name: torch.dtype | str | None) -> torch.dtype | None:

@@ -58,7 +58,7 @@ class Model(ModelBase):
         UserError, which names the number of the input, for one of another kind, and for a model that no task knows.
         """
         task = predicting.task_of(self)
-        return [said.values for said in predicting.numbered(self, task, listed(inputs, "predict"))]
+        return [prediction.values for prediction in predicting.numbered(self, task, listed(inputs, "predict"))]
 
     def classify(
         self, texts: Sequence[Input], *, labels: Sequence[str] = (), template: str = TEMPLATE, several: bool = False
@@ -70,8 +70,8 @@ class Model(ModelBase):
         whether a text entails the template with the label in place of {}. They sum to 1 unless `several` may hold.
         """
         texts = listed(texts, "classify")
-        found = entailed(self, texts, ZeroShot(labels, template, several)) if labels else classified(self, texts)
-        return [sorted(row, key=lambda pair: -pair[1]) for row in found]
+        rows = entailed(self, texts, ZeroShot(labels, template, several)) if labels else classified(self, texts)
+        return [sorted(row, key=lambda pair: -pair[1]) for row in rows]
 
     def translate(self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object) -> list[str]:
         """The best translation of each text, nothing for a blank one. `settings` change `config`: beams=3.
@@ -81,8 +81,8 @@ class Model(ModelBase):
         Raises UserError for a name that is no field of GenerationConfig.
         """
         known = [text for text in listed(texts, "translate") if text.strip()]
-        found = iter(self._translated(known, config, settings, scored=False))
-        return [self.tokenizer.decode(next(found)[0].tokens) if text.strip() else "" for text in texts]
+        hypotheses = iter(self._translated(known, config, settings, scored=False))
+        return [self.tokenizer.decode(next(hypotheses)[0].tokens) if text.strip() else "" for text in texts]
 
     def hypotheses(
         self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object
@@ -114,8 +114,8 @@ class Model(ModelBase):
         of long sounds move by the times that the model writes (docs/sound.md).
         """
         config = with_times(changed(self.generation, settings), times=times)
-        found = transcripts(self, listed(sounds, "transcribe"), language=language, task=task, config=config)
-        return [one.text for one in found]
+        written = transcripts(self, listed(sounds, "transcribe"), language=language, task=task, config=config)
+        return [one.text for one in written]
 
     def generate(
         self,
@@ -174,8 +174,8 @@ class Model(ModelBase):
         if blank is not None:
             raise UserError(f"embed: input {blank}: expected a text, got a blank one; leave it out")
         reads = SentenceReader(self.reader, self.sentences, self.sentences.prompt(prompt, prompt_name))
-        found = vectors_of(self, texts, reads)
-        return torch.nn.functional.normalize(found, dim=-1) if unit else found
+        vectors = vectors_of(self, texts, reads)
+        return torch.nn.functional.normalize(vectors, dim=-1) if unit else vectors
 
     # --- looking inside ---
 

@@ -103,9 +103,9 @@ def _names(task: type[RecipeTask[Any]]) -> str:
 def predictions(model: Predictor, task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
     """Predicts each line, in order. A blank line has an empty prediction."""
     known = [line for line in lines if line.strip()]
-    said = iter(task.predicted(model, known) if known else ())
+    answers = iter(task.predicted(model, known) if known else ())
     for line in lines:
-        yield next(said) if line.strip() else NOTHING
+        yield next(answers) if line.strip() else NOTHING
 
 
 def numbered(
@@ -117,8 +117,8 @@ def numbered(
     """
     lines, n = lines_of(model, task, rows, first=first), 0
     try:
-        for said in predictions(model, task, lines):
-            yield said
+        for prediction in predictions(model, task, lines):
+            yield prediction
             n += 1
     except UserError:
         # A batch does not say which of its inputs is wrong.
@@ -154,8 +154,8 @@ def classified(model: Predictor, inputs: Sequence[Input]) -> Rows:
     known = [row for row, blank in zip(rows, is_blank, strict=True) if not blank]
     texts = [texts_of(row) for row in known if isinstance(row, str)]
     logits = _of_images(model, known) if pictures else read_logits(model, texts)
-    found = iter([list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()])
-    return [[] if blank else next(found) for blank in is_blank]
+    scored = iter([list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()])
+    return [[] if blank else next(scored) for blank in is_blank]
 
 
 @dataclass(frozen=True)
@@ -197,11 +197,11 @@ def entailed(model: Predictor, texts: Sequence[Input], asked: ZeroShot) -> Rows:
     entailment, contradiction = _relations(head_of(model))
     known = [text for text in map(_text, texts) if text.strip()]
     pairs = [(text, hypothesis) for text in known for hypothesis in asked.sentences(TEMPLATE)]
-    found = read_logits(model, pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
+    logits = read_logits(model, pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
     if asked.several or len(asked.labels) == 1:
-        shares = found[..., [contradiction, entailment]].softmax(-1)[..., 1]
+        shares = logits[..., [contradiction, entailment]].softmax(-1)[..., 1]
     else:
-        shares = found[..., entailment].softmax(-1)
+        shares = logits[..., entailment].softmax(-1)
     rows = iter([list(zip(asked.labels, row, strict=True)) for row in shares.tolist()])
     return [next(rows) if _text(text).strip() else [] for text in texts]
 
@@ -225,12 +225,12 @@ def _relations(head: ClassificationHead) -> tuple[int, int]:
 
 def _of_images(model: Predictor, images: Sequence[Input]) -> Tensor:
     """n v: the logits of images."""
-    found = [torch.empty(0, head_of(model).n_labels)]
+    logits = [torch.empty(0, head_of(model).n_labels)]
     with Evaluating(model.network), torch.inference_mode():
         for at in range(0, len(images), IMAGES):
             batch = model.here(model.reader.batch(images[at : at + IMAGES], pad_id=None))
-            found.append(model.network(batch).float().cpu())
-    return torch.cat(found)
+            logits.append(model.network(batch).float().cpu())
+    return torch.cat(logits)
 
 
 def _text(text: Input) -> str:

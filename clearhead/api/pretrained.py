@@ -140,9 +140,9 @@ def read_tensors(
 
 def _stated(document: Mapping[str, Any]) -> torch.dtype:
     """The type of the weights that a config states, by default half precision."""
-    said = str(document.get("dtype") or document.get("torch_dtype")).removeprefix("torch.")
+    name = str(document.get("dtype") or document.get("torch_dtype")).removeprefix("torch.")
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    return known.get(said, torch.float16)
+    return known.get(name, torch.float16)
 
 
 def named_as_ours(theirs: Mapping[str, Tensor], rules: Sequence[Rule], *, where: str) -> mapping.Loaded:
@@ -189,10 +189,10 @@ def export(
 ) -> Exported | None:
     """Config, generation settings and weights in the form of other libraries; None if none has this architecture."""
     config = network.config
-    found = family_for(config, prefer)
-    if found is None:
+    match = family_for(config, prefer)
+    if match is None:
         return None
-    family, head, document = found
+    family, head, document = match
     tensors = mapping.save(family.table(config, head), model_tensors(network))
     shards, index = safetensors.shards(tensors, limit_bytes=shard_bytes)
     dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
@@ -223,8 +223,8 @@ def read_gguf(path: Path, *, dtype: torch.dtype | None, head: Head | None) -> Pr
 
 def gguf_tokenizer(path: Path) -> Tokenizer | None:
     """The tokenizer of a file; None if it has none."""
-    found = open_metadata(GgufFile.open(path).metadata, where=str(path))
-    return None if found is None else Tokenizer(found.library, found.settings)
+    opened_tokenizer = open_metadata(GgufFile.open(path).metadata, where=str(path))
+    return None if opened_tokenizer is None else Tokenizer(opened_tokenizer.library, opened_tokenizer.settings)
 
 
 def _gguf_dtype(file: GgufFile) -> torch.dtype:
@@ -242,15 +242,15 @@ def _check_gguf_memory(file: GgufFile, dtype: torch.dtype | None) -> None:
 
 def _gguf_tensors(file: GgufFile, rules: Sequence[Rule], target: torch.dtype) -> dict[str, Tensor]:
     """The tensors under the family's names, one after the other, so that only one is in memory twice."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name in file.tensors:
         tensor = file.read(name, target)
         loaded = mapping.load(rules, {name: tensor}, where=str(file.path))
-        made = {ours: _in_type(one, target) for ours, one in loaded.tensors.items()}
-        if not any(one.data_ptr() == tensor.data_ptr() for one in made.values()):
+        renamed = {ours: _in_type(one, target) for ours, one in loaded.tensors.items()}
+        if not any(one.data_ptr() == tensor.data_ptr() for one in renamed.values()):
             file.release(name)
-        found |= made
-    return found
+        tensors |= renamed
+    return tensors
 
 
 def _in_type(tensor: Tensor, target: torch.dtype) -> Tensor:
@@ -308,6 +308,6 @@ def stored(file: Path) -> Iterator[tuple[torch.dtype, int]]:
     """Type and size of each tensor of floating-point numbers, from the header of a file."""
     with safe_open(file, framework="pt") as tensors:
         for name in tensors.keys():  # noqa: SIM118 - no mapping
-            found = tensors.get_slice(name)
-            if found.get_dtype() in TYPES:
-                yield TYPES[found.get_dtype()], torch.Size(found.get_shape()).numel()
+            part = tensors.get_slice(name)
+            if part.get_dtype() in TYPES:
+                yield TYPES[part.get_dtype()], torch.Size(part.get_shape()).numel()

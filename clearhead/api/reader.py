@@ -204,19 +204,19 @@ class Reader:
 
     def fill(self, pad_id: int | None) -> int:
         """The id in padded cells. No real position reads it, so any row of the table works."""
-        found = (self.words.pad_id if pad_id is None else pad_id) or 0
+        number = (self.words.pad_id if pad_id is None else pad_id) or 0
         reads = self.config.first.input
-        return found if isinstance(reads, TokenInput) and found < reads.vocab_size else 0
+        return number if isinstance(reads, TokenInput) and number < reads.vocab_size else 0
 
     def batch(self, inputs: Sequence[Input], *, pad_id: int | None, encode: Encode | None = None) -> Tokens:
         """A batch of inputs of the first stack, padded on the right. `encode` reads texts (default: `ids`)."""
         if self.reads_images:
             return Tokens(torch.from_numpy(self.pictures(list(inputs))))
         if self.reads_sounds:
-            found = self.hearing(list(inputs))
-            if isinstance(found, list):
-                return Tokens.waves([torch.from_numpy(one)[:, None] for one in found])
-            return Tokens(torch.from_numpy(found))
+            features = self.hearing(list(inputs))
+            if isinstance(features, list):
+                return Tokens.waves([torch.from_numpy(one)[:, None] for one in features])
+            return Tokens(torch.from_numpy(features))
         encoded = (encode or self.ids)([text for text in inputs if isinstance(text, str)])
         if len(encoded) < len(inputs) or not encoded or not all(encoded):
             raise UserError("embed: expected texts of at least one token, got an empty one; leave it out")

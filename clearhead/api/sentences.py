@@ -2,26 +2,199 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import JsonValue, PositiveInt, ValidationError
 from torch import Tensor
 
-from clearhead.api.sentence_modules import OLD_MODES, REMEDY, Module, check_widths, only_known, read_module
 from clearhead.checkpoints.families import family_of
 from clearhead.checkpoints.families.shared import SENTENCE_FILES, SENTENCE_SETTINGS
-from clearhead.checkpoints.weights import modules
-from clearhead.checkpoints.weights.documents import MODEL, read_json, short, shown
+from clearhead.checkpoints.weights import modules, safetensors
+from clearhead.checkpoints.weights.documents import AGAIN, MODEL, read_json, short, shown
 from clearhead.checkpoints.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Layout
-from clearhead.model.sentences import First, Mode, Pooling, Step, Unit, vectors
+from clearhead.model.sentences import (
+    ACTIVATIONS,
+    Dense,
+    Dropout,
+    First,
+    Mode,
+    Pooling,
+    Step,
+    Unit,
+    VectorLayerNorm,
+    vectors,
+)
 from clearhead.storage.checkpoints import Checkpoint
+from clearhead.storage.tensors import check_finite
+
+REMEDY = "try model.network"
+OLD_MODES: dict[str, Mode] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""The older switches, in the order in which their results are joined."""
+SENTENCE = "sentence_embedding"
+STREAMS = ("module_input_name", "module_output_name")
+"""The feature that a module reads and writes, which must be the vector."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One entry of modules.json, its config.json and what it does."""
+
+    listed: Listed
+    config: JsonObject
+    step: Step
+
+    def weights(self) -> dict[str, Tensor]:
+        """Its tensors by their names there."""
+        match self.step:
+            case Dense() as step:
+                found = {
+                    "linear.weight": step.weight,
+                    "linear.bias": step.bias,
+                    "residual.weight": step.residual_weight,
+                }
+                return {name: tensor for name, tensor in found.items() if tensor is not None}
+            case VectorLayerNorm() as step:
+                return {"norm.weight": step.weight, "norm.bias": step.bias}
+        return {}
+
+
+def read_module(folder: Path, one: Listed) -> Module:
+    """The module of this entry. Raises UserError that names the file, for one that is not supported."""
+    where = f"{folder / MODULES}:{shown(one.name)}"
+    if one.kind not in KINDS:
+        raise UserError(f"{where}: expected {', '.join(KINDS)}, got {shown(one.type)}; {REMEDY}")
+    if not one.path and one.kind != "Normalize":
+        raise UserError(f"{where}: expected a folder of its own, got none; {REMEDY}")
+    place = folder / one.path
+    path = place / CONFIG
+    # Without its own folder it would read the network's config.json.
+    config = read_json(path) if one.path and path.is_file() else {}
+    return Module(one, config, KINDS[one.kind](config, place))
+
+
+def check_widths(modules: Sequence[Module], width: int, folder: Path) -> None:
+    """Raises UserError unless each module takes vectors of the previous module's width; the first takes `width`."""
+    wide = width
+    for module in modules:
+        match module.step:
+            case Pooling(modes):
+                wide = len(modes) * width
+                continue
+            case Dense(weight) | VectorLayerNorm(weight):
+                needs = weight.shape[-1]
+                if needs != wide:
+                    where = f"{folder / module.listed.path / CONFIG}"
+                    raise UserError(f"{where}: expected vectors of width {wide}, got {needs}; {REMEDY}")
+                wide = weight.shape[0]
+
+
+def _pooling(config: JsonObject, place: Path) -> Step:
+    where = str(place / CONFIG)
+    new = config.get("pooling_mode")
+    if new is None:
+        switched = tuple(mode for name, mode in OLD_MODES.items() if config.get(name))
+        modes: list[Any] = list(switched or ("mean",))
+    else:
+        modes = [*new] if isinstance(new, list) else [new]
+    known = get_args(Mode)
+    if not modes or not all(mode in known for mode in modes):
+        raise UserError(f"{where}:pooling_mode: expected some of {', '.join(known)}, got {short(new)}; {REMEDY}")
+    widths = ("embedding_dimension", "word_embedding_dimension")
+    only_known(config, (*OLD_MODES, *widths, "pooling_mode", "include_prompt"), where)
+    include = config.get("include_prompt", True)
+    if not isinstance(include, bool):
+        raise UserError(f"{where}:include_prompt: expected true or false, got {short(include)}; {REMEDY}")
+    return Pooling(tuple(modes), include)
+
+
+def _dense(config: JsonObject, place: Path) -> Step:
+    where = str(place / CONFIG)
+    function = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    name = function.rpartition(".")[2] if isinstance(function, str) and function.startswith("torch.nn.") else None
+    if name not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise UserError(
+            f"{where}:activation_function: expected one of torch.nn's {known}, got {short(function)}; {REMEDY}"
+        )
+    only_known(config, ("activation_function", "bias", "use_residual", "in_features", "out_features", *STREAMS), where)
+    _in_the_stream(config, where)
+    n_in, n_out = config.get("in_features"), config.get("out_features")
+    residual = bool(config.get("use_residual", False))
+    shapes = {"linear.weight": [n_out, n_in]}
+    shapes |= {"linear.bias": [n_out]} if config.get("bias", True) else {}
+    shapes |= {"residual.weight": [n_out, n_in]} if residual and n_in != n_out else {}
+    tensors = _tensors(place, shapes)
+    return Dense(tensors["linear.weight"], tensors.get("linear.bias"), name, residual, tensors.get("residual.weight"))
+
+
+def _norm(config: JsonObject, place: Path) -> Step:
+    only_known(config, ("dimension",), str(place / CONFIG))
+    tensors = _tensors(place, {f"norm.{name}": [config.get("dimension")] for name in ("weight", "bias")})
+    return VectorLayerNorm(tensors["norm.weight"], tensors["norm.bias"])
+
+
+def _unit(config: JsonObject, place: Path) -> Step:
+    _in_the_stream(config, str(place / CONFIG))
+    return Unit()
+
+
+def _dropout(config: JsonObject, place: Path) -> Step:
+    where = str(place / CONFIG)
+    only_known(config, ("dropout",), where)
+    share = config.get("dropout", 0.2)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(f"{where}:dropout: expected a share from 0 to 1, got {short(share)}; {REMEDY}")
+    return Dropout(share)
+
+
+KINDS: dict[str, Callable[[JsonObject, Path], Step]] = {
+    "Pooling": _pooling,
+    "Dense": _dense,
+    "LayerNorm": _norm,
+    "Normalize": _unit,
+    "Dropout": _dropout,
+}
+
+
+def _in_the_stream(config: JsonObject, where: str) -> None:
+    for name in STREAMS:
+        if config.get(name) not in (None, SENTENCE):
+            raise UserError(f"{where}:{name}: expected {SENTENCE}, got {short(config[name])}; {REMEDY}")
+
+
+def only_known(config: JsonObject, known: tuple[str, ...], where: str) -> None:
+    """Raises UserError for another setting."""
+    for name in config.keys() - {*known}:
+        raise UserError(f"{where}:{shown(name)}: expected no such setting, got {short(config[name])}; {REMEDY}")
+
+
+def _tensors(place: Path, shapes: Mapping[str, list[Any]]) -> dict[str, Tensor]:
+    """The weights of a module. Raises UserError unless they are exactly these, with these shapes."""
+    tensors = safetensors.read(place)
+    check_finite({shown(name): one for name, one in tensors.items()}, where=str(place), remedy=AGAIN)
+    for name in tensors.keys() ^ shapes.keys():
+        got = "another" if name in tensors else "none"
+        raise UserError(f"{place}:{shown(name)}: expected {', '.join(shapes)}, got {got}; try the complete folder")
+    for name, shape in shapes.items():
+        if list(tensors[name].shape) != shape:
+            got = list(tensors[name].shape)
+            raise UserError(f"{place}:{name}: expected the shape {shape} that {CONFIG} says, got {got}; {REMEDY}")
+    return tensors
+
 
 _log = logging.getLogger("clearhead")
 
@@ -83,10 +256,10 @@ class Sentences:
         changes["truncate_dim"] = self.width is not None
         if self.default_prompt is not None:
             changes["default_prompt_name"] = True
-        found = [name for name, is_set in changes.items() if is_set]
-        found += [type(step).__name__ for step in pools[1:] if not isinstance(step, First)]
-        if found or not isinstance(pools[0], Pooling) or len(pools[0].modes) > 1:
-            got = ", ".join(found) or "several poolings"
+        others = [name for name, is_set in changes.items() if is_set]
+        others += [type(step).__name__ for step in pools[1:] if not isinstance(step, First)]
+        if others or not isinstance(pools[0], Pooling) or len(pools[0].modes) > 1:
+            got = ", ".join(others) or "several poolings"
             raise UserError(f"model: expected a sentence encoder that only pools, got {got}; try another model.start")
         return pools[0].modes[0]
 
@@ -155,8 +328,8 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
     Raises UserError that names the file, for a module or a setting that is not supported.
     """
     listed = modules.listed(folder)
-    said = modules.settings(folder)
-    if not listed or said.get("model_type") == modules.CROSS_ENCODER:
+    settings = modules.settings(folder)
+    if not listed or settings.get("model_type") == modules.CROSS_ENCODER:
         if not listed and (folder / POOLING).is_file():
             _log.warning("%s: not read, as there is no %s: embed takes the mean", folder / POOLING, MODULES)
         return Sentences()
@@ -165,25 +338,25 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
     texts = {} if path is None else read_json(path)
     max_length, lowercase = _texts(texts, where=str(path))
     tokenizer = read_json(network / TOKENIZER) if (network / TOKENIZER).is_file() else {}
-    found = tuple(read_module(folder, one) for one in listed[1:])
-    if not found or not isinstance(found[0].step, Pooling):
+    steps = tuple(read_module(folder, one) for one in listed[1:])
+    if not steps or not isinstance(steps[0].step, Pooling):
         got = shown(", ".join(one.kind for one in listed[1:])) or "none"
         raise UserError(f"{folder / MODULES}: expected a Pooling after the {modules.NETWORK}, got {got}; {REMEDY}")
-    check_widths(found, width, folder)
-    prompts, default = _prompts(said, where=f"{folder}/{SETTINGS}")
-    if unread := said.keys() - {*OF_WHOLE}:
-        told = shown(", ".join(sorted(unread)))
-        _log.warning("%s/%s: not read, as %s does not either: %s", folder, SETTINGS, REFERENCE, told)
-    kept = {SETTINGS: said} if said else {}
+    check_widths(steps, width, folder)
+    prompts, default = _prompts(settings, where=f"{folder}/{SETTINGS}")
+    if unread := settings.keys() - {*OF_WHOLE}:
+        names = shown(", ".join(sorted(unread)))
+        _log.warning("%s/%s: not read, as %s does not either: %s", folder, SETTINGS, REFERENCE, names)
+    kept = {SETTINGS: settings} if settings else {}
     return Sentences(
-        found,
+        steps,
         listed[0],
         prompts,
         default,
         max_length=_shortest(tokenizer, document) if max_length is None else max_length,
         cuts_left=tokenizer.get("truncation_side") == "left",
         lowercase=lowercase,
-        width=_width(said, where=f"{folder}/{SETTINGS}"),
+        width=_width(settings, where=f"{folder}/{SETTINGS}"),
         documents=kept | ({path.name: texts} if path else {}),
     )
 
@@ -194,8 +367,8 @@ def _shortest(tokenizer: JsonObject, document: Mapping[str, Any]) -> int | None:
     fields = family.map_of(family.head_of(document, where=CONFIG))
     values = {**document, **fields.values(family.modernize(dict(document)), where=CONFIG)}
     longest = [values.get("max_position_embeddings"), None if "n_embd" not in values else values.get("n_positions")]
-    said = [tokenizer.get("model_max_length", tokenizer.get("max_len")), *longest]
-    return min((int(n) for n in said if isinstance(n, int | float) and n > 0), default=None)
+    lengths = [tokenizer.get("model_max_length", tokenizer.get("max_len")), *longest]
+    return min((int(n) for n in lengths if isinstance(n, int | float) and n > 0), default=None)
 
 
 ONLY: dict[str, tuple[JsonValue, ...]] = {
@@ -226,16 +399,16 @@ OF_WHOLE = (
 """The settings of the whole that it reads. Only the first three change a vector."""
 
 
-def _texts(said: JsonObject, *, where: str) -> tuple[int | None, bool]:
+def _texts(settings: JsonObject, *, where: str) -> tuple[int | None, bool]:
     """max_seq_length and do_lower_case. Raises UserError for an unsupported setting."""
-    only_known(said, (*ONLY, *WITHOUT_EFFECT, "modality_config", "max_seq_length", "do_lower_case"), where)
-    reads = said.get("modality_config", {"text": STATES})
+    only_known(settings, (*ONLY, *WITHOUT_EFFECT, "modality_config", "max_seq_length", "do_lower_case"), where)
+    reads = settings.get("modality_config", {"text": STATES})
     if not isinstance(reads, dict) or reads.get("text") != STATES:
         raise UserError(f"{where}:modality_config: expected {STATES!r} of text, got {short(reads)}; {REMEDY}")
-    for name, value in said.items():
+    for name, value in settings.items():
         if name in ONLY and value not in ONLY[name]:
             raise UserError(f"{where}:{name}: expected {ONLY[name][0]!r}, got {short(value)}; {REMEDY}")
-    length, lowercase = said.get("max_seq_length"), said.get("do_lower_case", False)
+    length, lowercase = settings.get("max_seq_length"), settings.get("do_lower_case", False)
     if length is not None and (type(length) is not int or length < 1):
         raise UserError(f"{where}:max_seq_length: expected a whole number from 1 on, got {short(length)}; {REMEDY}")
     if not isinstance(lowercase, bool):
@@ -243,21 +416,21 @@ def _texts(said: JsonObject, *, where: str) -> tuple[int | None, bool]:
     return length, lowercase
 
 
-def _width(said: JsonObject, *, where: str) -> int | None:
+def _width(settings: JsonObject, *, where: str) -> int | None:
     """truncate_dim."""
-    width = said.get("truncate_dim")
+    width = settings.get("truncate_dim")
     if width is not None and (type(width) is not int or width < 1):
         raise UserError(f"{where}:truncate_dim: expected a whole number from 1 on, got {short(width)}; {REMEDY}")
     return width
 
 
-def _prompts(said: JsonObject, *, where: str) -> tuple[dict[str, str], str | None]:
+def _prompts(settings: JsonObject, *, where: str) -> tuple[dict[str, str], str | None]:
     """The prompts by name, and the name of the default."""
-    found = said.get("prompts", {})
-    if not isinstance(found, dict) or not all(isinstance(text, str | None) for text in found.values()):
-        raise UserError(f"{where}:prompts: expected a table of names and texts, got {short(found)}; {REMEDY}")
-    prompts = PROMPTS | {name: str(text or "") for name, text in found.items()}
-    default = said.get("default_prompt_name")
+    named = settings.get("prompts", {})
+    if not isinstance(named, dict) or not all(isinstance(text, str | None) for text in named.values()):
+        raise UserError(f"{where}:prompts: expected a table of names and texts, got {short(named)}; {REMEDY}")
+    prompts = PROMPTS | {name: str(text or "") for name, text in named.items()}
+    default = settings.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
         known = ", ".join(map(shown, prompts))
         raise UserError(f"{where}:default_prompt_name: expected one of {known}, got {short(default)}; {REMEDY}")

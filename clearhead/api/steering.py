@@ -55,14 +55,14 @@ def _together(model: Model, texts: Sequence[Text]) -> list[Tokens]:
     return model.reader.batch_of([text for text, _ in pairs], others or None, model.generation)
 
 
-def save_direction(found: Direction, path: str | Path) -> Path:
+def save_direction(direction: Direction, path: str | Path) -> Path:
     """Writes a safetensors file with the vector and its address. Raises UserError if it exists or cannot be written."""
     path = Path(path)
     if path.exists():
         raise UserError(f"{path}: expected no file there, got one; try another name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({TENSOR: found.vector.contiguous()}, path, metadata={"format": FORMAT, "at": found.at})
+        save_file({TENSOR: direction.vector.contiguous()}, path, metadata={"format": FORMAT, "at": direction.at})
     except (OSError, safetensors.SafetensorError) as error:
         raise UserError(f"{path}: expected to write it, got {reason(error)}; try another folder") from None
     return path

@@ -150,16 +150,16 @@ def load_towers(
         raise UserError(f"{where}:model_type: expected clip or siglip, got {document.get('model_type')!r}; try load")
     kind.check(document, where=where)
     parts = [*zip(kind.families, kind.towers(document), PARTS.items(), strict=True)]
-    for family, said, (part, _) in parts:
-        family.read(said, where=f"{where}:{part}")  # Before any weight is read.
+    for family, config, (part, _) in parts:
+        family.read(config, where=f"{where}:{part}")  # Before any weight is read.
     if (folder / MANIFEST).exists():
         verify(folder, others=True, remedy=CHANGED)
     theirs = safetensors.read(folder)
     target = dtype or common_dtype((tensor.dtype, tensor.numel()) for tensor in theirs.values())
     opened: list[Model] = []
-    for family, said, (part, prefixes) in parts:
+    for family, config, (part, prefixes) in parts:
         own = {name: theirs.pop(name) for name in [*theirs] if name.startswith(prefixes)}
-        opened.append(_tower(folder, family, said, own, target, where=f"{where}:{part}"))
+        opened.append(_tower(folder, family, config, own, target, where=f"{where}:{part}"))
     text, image = opened
     widths = [vector_width(model.config) for model in opened]
     if widths[0] != widths[1]:

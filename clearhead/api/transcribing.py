@@ -114,17 +114,17 @@ def _each(
         if spoken is None and speech.is_multilingual:
             spoken = heard_language(model, processor.frames(windows[:1]), start, speech)
         prompt = [start, *speech.after_start(spoken, task)]
-        found: list[Hypothesis] = []
+        hypotheses: list[Hypothesis] = []
         segments: list[Segment] = []
         for one, parts in moving(model, samples, prompt, config) if speech.times else ():
-            found.append(one)
+            hypotheses.append(one)
             segments += parts
         for first in range(0, 0 if speech.times else len(windows), AT_ONCE):
-            found += written(model, processor.frames(windows[first : first + AT_ONCE]), prompt, config)
-        tokens = [one.tokens for one in (segments if speech.times else found)]
+            hypotheses += written(model, processor.frames(windows[first : first + AT_ONCE]), prompt, config)
+        tokens = [one.tokens for one in (segments if speech.times else hypotheses)]
         text = "".join(model.tokenizer.decode(words(part, speech)) for part in tokens).strip()
         seconds = len(samples) / processor.config.sampling_rate
-        yield Transcript(text, spoken, seconds, tuple(found), tuple(segments))
+        yield Transcript(text, spoken, seconds, tuple(hypotheses), tuple(segments))
 
 
 def written(

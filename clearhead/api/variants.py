@@ -4,7 +4,7 @@ from pydantic import ValidationError
 
 from clearhead.config import ModelConfig, StackConfig
 from clearhead.config.positions import WITHOUT_WEIGHTS
-from clearhead.errors import UserError
+from clearhead.errors import UserError, expectation
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
 from clearhead.storage.tensors import model_tensors
@@ -22,7 +22,7 @@ def changed(config: ModelConfig, *, scale: bool = True, positions: str | None = 
         new = {name: _stack(stack, scale, positions) for name, stack in config.stacks.items()}
         return ModelConfig.model_validate({**dict(config), **new})
     except ValidationError as error:
-        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        message = expectation(error.errors(include_url=False)[0])
         raise UserError(f"positions: expected some for this network, got {positions}; {message}") from None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError, reason, refuse
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -46,7 +46,7 @@ def load(picture: "Picture", *, n_channels: int, on_white: bool, where: str) -> 
     if isinstance(picture, np.ndarray):
         picture = _from_array(picture, where=where)
     if not isinstance(picture, Image.Image):
-        raise UserError(f"{where}: expected a path, an image or an array, got {type(picture).__name__}")
+        raise refuse(where, "a path, an image or an array", type(picture).__name__)
     with _decoding(where):
         check_size(*picture.size, where=where)
         _check_mode(picture, where=where)
@@ -65,9 +65,9 @@ def about(path: Path) -> tuple[int, int, bool]:
 def check_size(width: int, height: int, *, where: str) -> None:
     """Raises UserError if there are no pixels or too many."""
     if not width or not height:
-        raise UserError(f"{where}: expected at least one pixel, got {width} x {height}")
+        raise refuse(where, "at least one pixel", f"{width} x {height}")
     if width * height > MAX_PIXELS:
-        raise UserError(f"{where}: expected at most {MAX_PIXELS} pixels, got {width} x {height}; try a smaller image")
+        raise refuse(where, f"at most {MAX_PIXELS} pixels", f"{width} x {height}", "try a smaller image")
 
 
 def _require_pillow() -> None:
@@ -93,11 +93,11 @@ def _file(path: Path) -> Iterator["Image"]:
     try:
         about = path.stat()
     except (OSError, ValueError) as error:
-        raise UserError(f"{where}: expected an image file, got {reason(error)}") from None
+        raise refuse(where, "an image file", reason(error)) from None
     if not stat.S_ISREG(about.st_mode):
-        raise UserError(f"{where}: expected an image file, got {'a folder' if path.is_dir() else 'something else'}")
+        raise refuse(where, "an image file", "a folder" if path.is_dir() else "something else")
     if about.st_size > _MAX_BYTES:
-        raise UserError(f"{where}: expected an image of at most {_MAX_BYTES} bytes, got {about.st_size}")
+        raise refuse(where, f"an image of at most {_MAX_BYTES} bytes", about.st_size)
     with _decoding(where), Image.open(path, formats=_FORMATS) as image:
         check_size(*image.size, where=where)
         _check_mode(image, where=where)
@@ -116,16 +116,16 @@ def _decoding(where: str) -> Iterator[None]:
     except UserError:
         raise
     except UnidentifiedImageError:
-        raise UserError(f"{where}: expected a PNG, JPEG or WebP image, got something else") from None
+        raise refuse(where, "a PNG, JPEG or WebP image", "something else") from None
     except Image.DecompressionBombError as error:
-        raise UserError(f"{where}: expected fewer pixels, got: {error}; try a smaller image") from None
+        raise refuse(where, "fewer pixels", error, "try a smaller image") from None
     except Exception as error:  # decoders raise SyntaxError, struct.error, EOFError and more
-        raise UserError(f"{where}: expected a whole image, got {reason(error)}") from None
+        raise refuse(where, "a whole image", reason(error)) from None
 
 
 def _check_mode(image: "Image", *, where: str) -> None:
     if image.mode not in _8_BITS:
-        raise UserError(f"{where}: expected 8 bits a channel, got mode {image.mode}; try converting it first")
+        raise refuse(where, "8 bits a channel", f"mode {image.mode}", "try converting it first")
 
 
 def _from_array(array: NDArray[Any], *, where: str) -> "Image":

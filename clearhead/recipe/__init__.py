@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from clearhead.config import Config, ModelConfig
 from clearhead.config.adapter import AdapterConfig
-from clearhead.errors import UserError
+from clearhead.errors import UserError, expectation
 from clearhead.json_text import NotJson, parse
 from clearhead.recipe.data import Data
 from clearhead.recipe.generation import GenerationConfig
@@ -212,7 +212,7 @@ def explain(error: ValidationError, where: str, *, schema: Schema | None = None,
             given = str(context.get("tag", "none"))
             remedy = nearest(given, tags) if "tag" in context else f"set it to one of {', '.join(tags)}"
             return f"{where}:{'.'.join([*place.path, name])}: expected one of {', '.join(tags)}, got {given}; {remedy}"
-    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+    message = expectation(first)
     given = "" if isinstance(first["input"], Mapping) else f", got {repr(first['input'])[:100]}"
     return f"{where}:{field}: {message}{given}" if field else f"{where}: {message}{given}"
 

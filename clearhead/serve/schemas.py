@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from clearhead.errors import expectation
 from clearhead.web.limits import parsed
 
 T = TypeVar("T")
@@ -292,7 +293,7 @@ def read(kind: type[R], body: bytes | bytearray) -> R:
         raise Wrong(f"{field}: no such field here; leave it out", field, code="unsupported_parameter")
     if first["type"] == "missing":
         raise Wrong(f"{field}: expected a value, got none", field)
-    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+    message = expectation(first)
     given = first["input"]
     got = "got an object" if isinstance(given, Mapping) else f"got {reprlib.repr(given):.60}"
     raise Wrong(f"{field or 'body'}: {message}, {got}", field)

@@ -180,7 +180,7 @@ class Service:
         try:
             given.check(self.model)
         except UserError as error:
-            raise Wrong(str(error), error.refusal.field if error.refusal else None) from None
+            raise Wrong(str(error), error.field or None) from None
         for hypothesis in given.sentences(TEMPLATE):
             self.read(hypothesis, self.marked, "labels")
         return given

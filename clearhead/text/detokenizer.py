@@ -37,8 +37,8 @@ class Detokenizer:
             self.settled = self.text
             self.window, self.n_known = self.window[self.n_known :], len(self.window) - self.n_known
             self.known = self.tokenizer.decode(self.window)
-        found = [at for word in self.stop if (at := self.text.find(word, searched)) >= 0]
-        self.end = min(found, default=None)
+        starts = [at for word in self.stop if (at := self.text.find(word, searched)) >= 0]
+        self.end = min(starts, default=None)
         return self.end is not None
 
     def take(self, *, last: bool = False) -> str:

@@ -22,8 +22,8 @@ NAMES = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_[A-Z][A-Za-z]{1,3})")
 def languages(tokenizer: Tokenizer) -> dict[str, str]:
     """Name -> token: the whole name, and its part before _ if no other language begins with it."""
     added = tokenizer.library.get_added_tokens_decoder().values()
-    found = {token.content: NAMES.fullmatch(token.content) for token in added if token.special}
-    named = {match[1] or match[2]: token for token, match in sorted(found.items()) if match}
+    matches = {token.content: NAMES.fullmatch(token.content) for token in added if token.special}
+    named = {match[1] or match[2]: token for token, match in sorted(matches.items()) if match}
     beginnings = [name.partition("_")[0] for name in named]
     short = {name.partition("_")[0]: token for name, token in named.items()}
     return {name: token for name, token in short.items() if beginnings.count(name) == 1} | named
@@ -77,8 +77,8 @@ def with_prefix(tokenizer: Tokenizer, prefix: str) -> Tokenizer:
 
 def prefix_of(tokenizer: Tokenizer) -> str:
     """The prefix that the model of a tokenizer expects before a source."""
-    found = tokenizer.settings.get("source_prefix")
-    return found if isinstance(found, str) else ""
+    prefix = tokenizer.settings.get("source_prefix")
+    return prefix if isinstance(prefix, str) else ""
 
 
 def untagged(text: str, tags: Sequence[str]) -> str:
@@ -96,8 +96,8 @@ def known_tags(tokenizer: Tokenizer, recipe: Recipe | None) -> dict[str, str]:
     """{language: tag} of a model, from its recipe if it has one, otherwise from its tokenizer's vocabulary."""
     if recipe is not None:
         return tags_of(recipe)
-    found = map(FORMS.fullmatch, tokenizer.library.get_vocab(with_added_tokens=True))
-    return {match[1] or match[2]: f"{match[0]} " for match in sorted(filter(None, found), key=lambda match: match[0])}
+    matches = map(FORMS.fullmatch, tokenizer.library.get_vocab(with_added_tokens=True))
+    return {match[1] or match[2]: f"{match[0]} " for match in sorted(filter(None, matches), key=lambda match: match[0])}
 
 
 def tag_for(language: str | None, tags: Mapping[str, str]) -> str:

@@ -104,7 +104,7 @@ def _byte_level(config: ByteBPE) -> tokenizers.Tokenizer:
     tokenizer = _tokenizer(models.BPE(), config)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            _splitter(byte_patterns()[config.split_digits]),
+            _splitter(_pattern(" ", split_digits=config.split_digits, mark_run=True)),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -209,15 +209,15 @@ def _pattern(space: str, *, split_digits: bool, mark_run: bool) -> str:
 @cache
 def patterns() -> frozenset[str]:
     """The regular expressions that split a text in tokenizers trained here."""
-    spaced = (_pattern(SPACE, split_digits=split, mark_run=False) for split in (False, True))
-    words = (_word_pattern(split_digits=split) for split in (False, True))
-    return frozenset((*byte_patterns(), *spaced, *words))
-
-
-def byte_patterns() -> tuple[str, str]:
-    """The regular expressions of byte-level tokenizers: with numbers as words, and with each digit as a word."""
-    without, with_digits = (_pattern(" ", split_digits=split, mark_run=True) for split in (False, True))
-    return without, with_digits
+    return frozenset(
+        pattern
+        for split in (False, True)
+        for pattern in (
+            _pattern(" ", split_digits=split, mark_run=True),
+            _pattern(SPACE, split_digits=split, mark_run=False),
+            _word_pattern(split_digits=split),
+        )
+    )
 
 
 def _splitter(pattern: str) -> pre_tokenizers.PreTokenizer:

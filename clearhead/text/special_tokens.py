@@ -140,7 +140,7 @@ def continuing(tokenizer: Tokenizer) -> np.ndarray:
     model = tokenizer.library.model
     if isinstance(model, models.WordPiece):
         prefix = model.continuing_subword_prefix
-        found = [name.startswith(prefix) and name != prefix for name in names]
+        continues = [name.startswith(prefix) and name != prefix for name in names]
     else:
-        found = [name[:1].isalnum() or name.startswith("<0x") for name in tokenizer.tokens(range(n))]
-    return np.array([goes_on and i not in special for i, goes_on in enumerate(found)])
+        continues = [name[:1].isalnum() or name.startswith("<0x") for name in tokenizer.tokens(range(n))]
+    return np.array([goes_on and i not in special for i, goes_on in enumerate(continues)])

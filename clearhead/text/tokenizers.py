@@ -140,8 +140,8 @@ class Tokenizer:
         """File names and contents for a checkpoint: tokenizer.json, or both sides' original files, and `LONGEST`."""
         if self._sides is not None or self._is_kept:
             return dict(self._beside)
-        told = self.settings if max_length is None else {**self.settings, LONGEST: max_length}
-        settings = json.dumps(told, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        content = self.settings if max_length is None else {**self.settings, LONGEST: max_length}
+        settings = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         model = self.library.to_str(pretty=True).encode()
         return {formats.MODEL_FILE: model, CONFIG_FILE: settings.encode(), **self._beside}
 
@@ -180,8 +180,8 @@ class Tokenizer:
     def _special(self, role: Role) -> int | None:
         for key in ROLES[role]:
             content = content_of(self.settings.get(key))
-            if content is not None and (found := self.library.token_to_id(content)) is not None:
-                return found
+            if content is not None and (number := self.library.token_to_id(content)) is not None:
+                return number
         return self._unknown_of_model() if role == "unk" else None
 
     def _unknown_of_model(self) -> int | None:
@@ -267,26 +267,26 @@ class Tokenizer:
 
     def need(self, role: Role) -> int:
         """The id of a special token. Raises UserError if this tokenizer has none."""
-        if (found := self._special(role)) is None:
+        if (number := self._special(role)) is None:
             raise UserError(f"tokenizer: expected {role}_token in {CONFIG_FILE}, got none; try naming it there")
-        return found
+        return number
 
     @property
     def special_tokens(self) -> dict[str, str]:
         """The special tokens that have a name, such as bos_token."""
-        found = {name: content_of(value) for name, value in self.settings.items() if name.endswith("_token")}
-        return {name: content for name, content in found.items() if content is not None}
+        named = {name: content_of(value) for name, value in self.settings.items() if name.endswith("_token")}
+        return {name: content for name, content in named.items() if content is not None}
 
     @cached_property
     def chat_template(self) -> str | None:
         """The Jinja template of a conversation, from chat_template.jinja or otherwise tokenizer_config.json."""
         if formats.TEMPLATE_FILE in self._beside:
             return self._beside[formats.TEMPLATE_FILE].decode("utf-8", "replace")
-        found = self.settings.get("chat_template")
-        if isinstance(found, list):  # several templates by name
-            named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
-            found = named.get("default")
-        return found if isinstance(found, str) else None
+        template = self.settings.get("chat_template")
+        if isinstance(template, list):  # several templates by name
+            named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+            template = named.get("default")
+        return template if isinstance(template, str) else None
 
     # --- for people to read ---
 
@@ -299,10 +299,10 @@ class Tokenizer:
 
         Bytes of one character share its offsets. The space put in front of the text has an empty range.
         """
-        _, tokens, found = self._pieces(text)
-        following = [*(start for start, _ in found[1:]), len(text)][: len(found)]
+        _, tokens, offsets = self._pieces(text)
+        following = [*(start for start, _ in offsets[1:]), len(text)][: len(offsets)]
         places: list[tuple[int, int]] = []
-        for token, (start, end), after in zip(tokens, found, following, strict=True):
+        for token, (start, end), after in zip(tokens, offsets, following, strict=True):
             piece = text[start:end]
             if not token.strip(SPACE) and (piece.replace(SPACE, " ").strip() or after < end):
                 end = start

@@ -46,11 +46,11 @@ def list_experiments() -> None:
     from clearhead_lab.experiments import topics
     from clearhead_lab.running import PACKAGES
 
-    for topic, some in topics().items():
+    for topic, listed in topics().items():
         print(topic)
-        for one in some:
-            print(f"  {one.name}\n      {one.claim}\n      {one.source}")
-            needs = [*one.data, *(PACKAGES.get(name, name) for name in one.needs)]
+        for experiment in listed:
+            print(f"  {experiment.name}\n      {experiment.claim}\n      {experiment.source}")
+            needs = [*experiment.data, *(PACKAGES.get(name, name) for name in experiment.needs)]
             if needs:
                 print(f"      needs {', '.join(needs)}")
         print()
@@ -95,8 +95,10 @@ def run(
         prepare(folder)
         several = len(ready) > 1 or "all" in names
         results: list[Result] = []
-        for one in ready:
-            results.append(_run(one, n_seeds, quick=quick, folder=folder / one.name if several else folder))
+        for experiment in ready:
+            results.append(
+                _run(experiment, n_seeds, quick=quick, folder=folder / experiment.name if several else folder)
+            )
             if not results[-1].finished:
                 break
     if several:
@@ -114,26 +116,26 @@ def _ready(names: Sequence[str]) -> "list[Experiment]":
         raise UserError("lab run: expected the names of experiments or all, got none; `clearhead lab` lists them")
     if "all" not in names:
         chosen = [experiment(name) for name in dict.fromkeys(names)]
-        for one in chosen:
-            check_needs(one)
+        for named in chosen:
+            check_needs(named)
         return chosen
     ready: list[Experiment] = []
-    for one in experiments().values():
+    for candidate in experiments().values():
         try:
-            check_needs(one)
-            ready.append(one)
+            check_needs(candidate)
+            ready.append(candidate)
         except UserError as error:
-            tell(f"lab run all: leaves out {one.name}: {error}")
+            tell(f"lab run all: leaves out {candidate.name}: {error}")
     return ready
 
 
-def _run(one: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> "Result":
+def _run(experiment: "Experiment", n_seeds: int, *, quick: bool, folder: Path) -> "Result":
     """Runs an experiment, prints it, and writes its files into the folder."""
     from clearhead_lab.reporting import head, report
     from clearhead_lab.running import run
 
-    print(head(one), end="\n\n", flush=True)
-    result = run(one, range(n_seeds), quick=quick, folder=folder, say=tell)
+    print(head(experiment), end="\n\n", flush=True)
+    result = run(experiment, range(n_seeds), quick=quick, folder=folder, say=tell)
     print("\n".join(report(result)) if result.seeds else "Verdict: not finished")
     print(f"Written to {folder}\n" if result.seeds else "", flush=True)
     return result
@@ -172,10 +174,14 @@ def examples(*ids: str, errata: Flag = False, json: Flag = False) -> None:
         print(page(results), end="")
         return
     if json:
-        for one in results:
-            printed = one.record.printed
+        for result in results:
+            printed = result.record.printed
             flat = list(numbers(printed)) if isinstance(printed, list) else printed
-            print(json_library.dumps({"id": one.record.id, "printed": flat, "ours": one.ours, "verdict": one.verdict}))
+            print(
+                json_library.dumps(
+                    {"id": result.record.id, "printed": flat, "ours": result.ours, "verdict": result.verdict}
+                )
+            )
         return
     print("\n".join(lines(results)).lstrip("\n"))
     print(f"\n{tally(results)}.\n✓ reproduces  ≈ off by rounding  ✗ wrong  · no printed answer  ? cannot be checked")
@@ -225,21 +231,21 @@ def walk(
     from clearhead_lab.walks import STORIES, Story, chains, find
 
     if name is None:
-        for one in chains().values():
-            print(f"{one.name}\n    “{one.text}”: {one.source}")
-        for one in STORIES:
-            print(f"{one.name}\n    no network: `clearhead lab run {one.experiment}`")
+        for chain in chains().values():
+            print(f"{chain.name}\n    “{chain.text}”: {chain.source}")
+        for story in STORIES:
+            print(f"{story.name}\n    no network: `clearhead lab run {story.experiment}`")
         return
-    found = find(name)
-    if isinstance(found, Story):
-        print(f"{found.why}\n`clearhead lab run {found.experiment}` measures it.")
-        print(f"`clearhead lab examples {found.records}` computes its numbers.")
+    chain = find(name)
+    if isinstance(chain, Story):
+        print(f"{chain.why}\n`clearhead lab run {chain.experiment}` measures it.")
+        print(f"`clearhead lab examples {chain.records}` computes its numbers.")
         return
     check_built()
-    start = fragment(RunRequest(text=found.text), {"mode": "learn", "walk": found.name})
+    start = fragment(RunRequest(text=chain.text), {"mode": "learn", "walk": chain.name})
 
     def session() -> Session:
-        return Session(found.model(), name=found.name, text=found.text, walks=found.documents())
+        return Session(chain.model(), name=chain.name, text=chain.text, walks=chain.documents())
 
     if export is None:
         serve(session, port=port or 0, browser=browser, fragment=start)

@@ -49,83 +49,90 @@ def grade(*files: Path, table: Path | None = None) -> None:
 
     if not files:
         raise UserError("lab grade: expected a file of answers or a folder of them, got none; name one")
-    found = [graded(path) for path in files_of(files)]
-    if len(found) == 1:
-        _print_one(found[0])
+    files_graded = [graded(path) for path in files_of(files)]
+    if len(files_graded) == 1:
+        _print_one(files_graded[0])
     else:
-        _print_class(found)
+        _print_class(files_graded)
     if table is not None:
-        _write_csv(found, table)
-    _check(found)
+        _write_csv(files_graded, table)
+    _check(files_graded)
 
 
-def _print_one(one: "Graded") -> None:
-    for given, several in groupby(one.grades, key=lambda grade: grade.given):
+def _print_one(graded: "Graded") -> None:
+    for given, several in groupby(graded.grades, key=lambda grade: grade.given):
         print(given.title)
         for grade in several:
             sign = "✓" if grade.is_right else "·" if grade.judgement is None else "✗"
             what = "no answer" if grade.judgement is None else f"{grade.judgement}: {grade.says}".removesuffix(": ")
             print(f"  {sign} {grade.of.title:<36} {what}")
-    if one.grades:
-        print(f"\n{sum(grade.is_right for grade in one.grades)} of {len(one.grades)} right.")
+    if graded.grades:
+        print(f"\n{sum(grade.is_right for grade in graded.grades)} of {len(graded.grades)} right.")
 
 
-def _print_class(found: Sequence["Graded"]) -> None:
+def _print_class(files: Sequence["Graded"]) -> None:
     from clearhead_lab.exercises.sets import SETS
 
-    given = {grade.given.name for one in found for grade in one.grades}
+    given = {grade.given.name for graded in files for grade in graded.grades}
     names = [name for name in SETS if name in given]
-    rows = [["file", *names, "right", ""], *(_row(one, names) for one in found)]
+    rows = [["file", *names, "right", ""], *(_row(graded, names) for graded in files)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     for row in rows:
         numbers = (cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=True))
         print("  ".join([row[0].ljust(widths[0]), *numbers, row[-1]]).rstrip())
-    missed = Counter((grade.given.name, grade.exercise) for one in found for grade in one.grades if _is_wrong(grade))
+    missed = Counter(
+        (grade.given.name, grade.exercise) for graded in files for grade in graded.grades if _is_wrong(grade)
+    )
     if missed:
         print("\nMost often not right:")
     for (of, exercise), n in missed.most_common(HARDEST):
-        said = Counter(
-            grade.judgement for one in found for grade in one.grades if grade.exercise == exercise and _is_wrong(grade)
+        judgements = Counter(
+            grade.judgement
+            for graded in files
+            for grade in graded.grades
+            if grade.exercise == exercise and _is_wrong(grade)
         )
-        print(f"  {n} × {of}/{exercise}: " + ", ".join(f"{name} {times}" for name, times in said.most_common()))
+        print(f"  {n} × {of}/{exercise}: " + ", ".join(f"{name} {times}" for name, times in judgements.most_common()))
 
 
-def _row(one: "Graded", names: Sequence[str]) -> list[str]:
+def _row(graded: "Graded", names: Sequence[str]) -> list[str]:
     """A file's name, right answers of each set, their sum, and a remark."""
     cells: list[str] = []
     for name in names:
-        own = [grade for grade in one.grades if grade.given.name == name]
+        own = [grade for grade in graded.grades if grade.given.name == name]
         cells.append(f"{sum(grade.is_right for grade in own)}/{len(own)}" if own else "–")
-    told = sum(grade.is_told_otherwise for grade in one.grades)
-    remarks = [f"not graded: {len(one.problems)}"] if one.problems else []
-    remarks += [f"judgements edited: {told}"] if told else []
-    right = str(sum(grade.is_right for grade in one.grades)) if one.grades else "–"
-    return [str(one.path), *cells, right, ", ".join(remarks)]
+    edited = sum(grade.is_told_otherwise for grade in graded.grades)
+    remarks = [f"not graded: {len(graded.problems)}"] if graded.problems else []
+    remarks += [f"judgements edited: {edited}"] if edited else []
+    right = str(sum(grade.is_right for grade in graded.grades)) if graded.grades else "–"
+    return [str(graded.path), *cells, right, ", ".join(remarks)]
 
 
 def _is_wrong(grade: "Grade") -> bool:
     return grade.judgement is not None and not grade.is_right
 
 
-def _write_csv(found: Sequence["Graded"], path: Path) -> None:
+def _write_csv(files: Sequence["Graded"], path: Path) -> None:
     """A row for each exercise of each file."""
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["file", "set", "exercise", "judgement", "the file says"])
             rows.writerows(
-                [one.path, grade.given.name, grade.exercise, grade.judgement or "", grade.claimed or ""]
-                for one in found
-                for grade in one.grades
+                [graded.path, grade.given.name, grade.exercise, grade.judgement or "", grade.claimed or ""]
+                for graded in files
+                for grade in graded.grades
             )
     except OSError as error:
         raise UserError(f"{path}: expected to write the table, got {error.strerror}; name another file") from None
 
 
-def _check(found: Sequence["Graded"]) -> None:
+def _check(files: Sequence["Graded"]) -> None:
     """Prints all problems but the last, and raises UserError for the last."""
-    problems = [problem for one in found for problem in one.problems]
-    problems += [_otherwise(one.path, grade) for one in found for grade in one.grades if grade.is_told_otherwise]
+    problems = [problem for graded in files for problem in graded.problems]
+    problems += [
+        _otherwise(graded.path, grade) for graded in files for grade in graded.grades if grade.is_told_otherwise
+    ]
     for problem in problems[:-1]:
         tell(problem)
     if problems:

@@ -185,7 +185,7 @@ class Result:
         if not self.seeds:
             return "not finished"
         found: dict[int, Verdict] = {0: "undecided", 1: "does not hold", 2: "holds with limits", 3: "holds with limits"}
-        return found.get(min((one.weight for one in self.judgements), default=5), "holds")
+        return found.get(min((judgement.weight for judgement in self.judgements), default=5), "holds")
 
     @property
     def finding(self) -> str:
@@ -210,4 +210,4 @@ class Result:
     @property
     def doubtful(self) -> list[Judgement]:
         """The checks whose outcome depends on the seed."""
-        return [one for one in self.judgements if one.share not in (0, 1)]
+        return [judgement for judgement in self.judgements if judgement.share not in (0, 1)]

@@ -15,8 +15,8 @@ def report(result: Result) -> Iterator[str]:
     """The table of means with the range over seeds, each check, and the verdict with what was found."""
     yield from table(result)
     yield ""
-    for one in result.judgements:
-        yield check_line(one)
+    for judgement in result.judgements:
+        yield check_line(judgement)
     yield ""
     yield verdict_line(result)
     if result.finding:

@@ -17,16 +17,14 @@ from clearhead import cli
 from clearhead.api import Model, load
 from clearhead.config import ClassificationHead
 from clearhead.errors import UserError
-from clearhead.model import Tokens
 from clearhead.recipe import Recipe, changed, read
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.tokenizers import ByteBPE, Words
+from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.runs import resume, start
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Documents, RunningText
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
-from clearhead.text.special_tokens import source_tokens
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Evaluated
 from clearhead.training.run import Run
@@ -634,15 +632,3 @@ def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
     after = next(event.evaluation.value("loss") for event in drive(run) if isinstance(event, Evaluated))
     print(f"validation loss {before:.3f} before, {after:.3f} after")
     assert after < 0.85 * before
-
-
-def test_one_rule_of_marks(tmp_path: Path):
-    """What an encoder reads in training is what it reads in use, also for a tokenizer of ours."""
-    tokenizer = Tokenizer.train(PAIRS.source, Words())
-    assert source_tokens(tokenizer).around(tokenizer.encode("one two")) == tokenizer.encode("one two", eos=True)
-    for name, make in SEQ2SEQ.items():
-        model = load(make(tmp_path / name))
-        marks = source_tokens(model.tokenizer)
-        bare = model.tokenizer.encode_batch(PAIRS.source)
-        assert [marks.around(ids) for ids in bare] == model.reader.ids(PAIRS.source)
-        assert isinstance(model.reader.batch(PAIRS.source[:2], pad_id=None), Tokens)

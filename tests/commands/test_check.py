@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clearhead.api import load, sentences
-from clearhead.api.sentence_modules import Module, read_module
+from clearhead.api.sentences import Module, read_module
 from clearhead.checkpoints.weights.modules import Listed, network_folder
 from clearhead.cli import main
 from clearhead.model.sentences import Dense, Pooling, Step, Unit, VectorLayerNorm

@@ -1,4 +1,4 @@
-"""Chat templates: the text of the reference library, and a stranger's program kept in its place."""
+"""Chat templates: the text of the reference library, and untrusted programs within their limits."""
 
 import itertools
 import json

@@ -27,7 +27,7 @@ from clearhead.config import (
     TokenInput,
 )
 from clearhead.config.positions import Positions
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 from clearhead.recipe import explain
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Family:
             if len(names) == 1 or head.also_first:
                 return head
         known = ", ".join(head.architecture for head in self.heads)
-        raise UserError(f"{where}:architectures: expected one of {known}, got {short(names)}; try one of those")
+        raise refuse(f"{where}:architectures", f"one of {known}", short(names), "try one of those")
 
     def map_of(self, head: HeadMap) -> FieldMap:
         """The field map of one head. The head's own entries come first."""
@@ -145,7 +145,8 @@ class Family:
                     if isinstance(document.get(theirs), dict)
                     else theirs
                 )
-            raise UserError(f"{where}{f':{place}' if place else ''}: {told}; {ANOTHER}") from None
+            place = f"{where}:{place}" if place else where
+            raise UserError(f"{place}: {told}; {ANOTHER}", field=place) from None
         _check_causality(document, config, where)
         return config, head
 
@@ -155,9 +156,7 @@ class Family:
         for name, known in self.stored.items():
             tensor = next((tensors[head.prefix + one] for one in known if head.prefix + one in tensors), None)
             if tensor is not None and (tensor.ndim != 1 or len(tensor) > MOST_NUMBERS):
-                raise UserError(
-                    f"{where}:{name}: expected a list of numbers, got shape {list(tensor.shape)}; {ANOTHER}"
-                )
+                raise refuse(f"{where}:{name}", "a list of numbers", f"shape {list(tensor.shape)}", ANOTHER)
             if tensor is not None:
                 found[name] = tensor.tolist()
         return found
@@ -231,7 +230,7 @@ def _check_causality(document: Document, config: ModelConfig, where: str) -> Non
     said, stacks = document.get("is_causal"), {name == "decoder" for name in config.stacks}
     if said is not None and stacks != {said}:
         expected = "none" if len(stacks) > 1 else stacks.pop()
-        raise UserError(f"{where}:is_causal: expected {expected}, as its attention is, got {short(said)}; {ANOTHER}")
+        raise refuse(f"{where}:is_causal", f"{expected}, as its attention is", short(said), ANOTHER)
 
 
 def canonical(config: ModelConfig) -> ModelConfig:

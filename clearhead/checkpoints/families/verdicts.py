@@ -1,6 +1,5 @@
 """A verdict for any config: whether it opens, and what works if it does not. Imports no torch."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -73,7 +72,7 @@ def _of_towers(towers: Towers, document: Document, where: str) -> Verdict:
     try:
         towers.check(document, where=where)
     except UserError as error:
-        sign, instead = refused(str(error), document, where), f"{towers.architecture} opens"
+        sign, instead = refused(error, document, where), f"{towers.architecture} opens"
         return Verdict(DOES_NOT_OPEN, towers.model_type, asked, str(error), (sign,), instead)
     both = zip(("text_config", "vision_config"), towers.towers(document), strict=True)
     inner = {name: verdict(part, where=f"{where}:{name}") for name, part in both}
@@ -96,8 +95,8 @@ def _read(family: Family, head: HeadMap, document: Document, where: str) -> Verd
     try:
         config, _ = family.read(document, where=where)
     except UserError as error:
-        sign = refused(str(error), document, where)
-        instead = _otherwise(str(error), family, sign.field)
+        sign = refused(error, document, where)
+        instead = _otherwise(error, family, sign.field)
         return Verdict(DOES_NOT_OPEN, family.model_type, head.architecture, str(error), (sign,), instead)
     return Verdict(OPENS, family.model_type, head.architecture, config=config, without=family.without)
 
@@ -135,19 +134,18 @@ def _unknown(document: Document, where: str, levels: int) -> Verdict:
     )
 
 
-def refused(error: str, document: Document, where: str) -> Sign:
+def refused(error: UserError, document: Document, where: str) -> Sign:
     """The field of a refusal, as a sign of the mechanism that its value asks for."""
-    names = re.match(r"[\w.]+", error.removeprefix(f"{where}:"))
-    name = names[0] if names and names[0] in document else ""
+    field = error.field.removeprefix(f"{where}:")
+    name = field if field in document else ""
     known = [sign.mechanism for sign in signs({name: document.get(name)})] if name else []
     value: JsonValue = document.get(name) if name else None
     return Sign(known[0] if known else "this value", name, value)
 
 
-def _otherwise(error: str, family: Family, field: str) -> str:
+def _otherwise(error: UserError, family: Family, field: str) -> str:
     """The alternative to a refused value, as the refusal names it."""
-    expected = re.search(r"expected (.+?)(?:, the only value that is supported)?, got ", error)
-    works = expected[1] if expected else "one of its other values"
+    works = error.refusal.expected if error.refusal else "one of its other values"
     return f"{family.model_type} opens where {field or 'the field'} is {works}"
 
 

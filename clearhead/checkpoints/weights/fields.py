@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from clearhead.checkpoints.weights.documents import short, shown
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 
 Values = Mapping[str, Any]
 """The fields of their config, absent ones at their defaults."""
@@ -107,7 +107,7 @@ def implied(theirs: str, value: Callable[[Values], Any], *, write: Callable[[Val
     def read(said: Any, values: Values) -> None:
         expected = value(values)
         if said not in (None, expected):
-            raise UserError(f"expected {short(expected)}, {what}, got {short(said)}")
+            raise refuse("", f"{short(expected)}, {what}", short(said))
 
     return computed(theirs, read=read, write=lambda _, config: write(config), default=None)
 
@@ -118,7 +118,7 @@ def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: Json
 
     def read(value: Any, _: Values) -> JsonValue:
         if value not in names:
-            raise UserError(f"expected {' or '.join(names)}, got {short(value)}")
+            raise refuse("", " or ".join(names), short(value))
         return names[value]
 
     return Field(theirs, ours, default, read, lambda value, _: back[value], like="")
@@ -169,15 +169,15 @@ class FieldMap:
             if entry.theirs in document:
                 values[entry.theirs] = _alike(document[entry.theirs], entry, where)
             elif isinstance(entry.default, _Required):
-                raise UserError(f"{where}:{entry.theirs}: expected this field, got none; try the complete file")
+                raise refuse(f"{where}:{entry.theirs}", "this field", "none", "try the complete file")
             else:
                 values[entry.theirs] = entry.default
         for entry in self.entries:
             if isinstance(entry, Only) and entry.theirs not in values:
                 value = document.get(entry.theirs)
                 if value is not None and value != entry.value:
-                    expected = f"expected {entry.value!r}, the only value that is supported"
-                    raise UserError(f"{where}:{entry.theirs}: {expected}, got {short(value)}; {ANOTHER}")
+                    expected = f"{entry.value!r}, the only value that is supported"
+                    raise refuse(f"{where}:{entry.theirs}", expected, short(value), ANOTHER)
         return values
 
     def _renamed(self, document: Values, where: str) -> Values:
@@ -186,8 +186,8 @@ class FieldMap:
             if isinstance(entry, Alias) and entry.theirs in document:
                 value = document[entry.theirs]
                 if document.get(entry.of, value) != value:
-                    expected = f"expected {entry.of}={short(document[entry.of])}, of which it is another name"
-                    raise UserError(f"{where}:{entry.theirs}: {expected}, got {short(value)}; {ANOTHER}")
+                    expected = f"{entry.of}={short(document[entry.of])}, of which it is another name"
+                    raise refuse(f"{where}:{entry.theirs}", expected, short(value), ANOTHER)
                 document = {name: said for name, said in document.items() if name != entry.theirs} | {entry.of: value}
         return document
 
@@ -273,15 +273,16 @@ class FieldMap:
 
 def _guarded(field: Field, values: Values, where: str) -> Any:
     """Our value of the field. Raises UserError, in one line, for a value that breaks the conversion."""
-    value = values[field.theirs]
+    value, place = values[field.theirs], f"{where}:{field.theirs}"
     try:
         return field.read(value, values)
     except UserError as error:
-        told = shown(str(error))
-        raise UserError(f"{where}:{field.theirs}: {told}{'' if '; ' in told else f'; {ANOTHER}'}") from None
+        if (known := error.refusal) is None:
+            raise UserError(f"{place}: {shown(str(error))}; {ANOTHER}", field=place) from None
+        raise refuse(place, shown(known.expected), shown(known.got), known.remedy or ANOTHER) from None
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
         got = f"{short(value)} ({shown(str(error))})"
-        raise UserError(f"{where}:{field.theirs}: expected another kind of value, got {got}; {ANOTHER}") from None
+        raise refuse(place, "another kind of value", got, ANOTHER) from None
 
 
 def _alike(value: Any, field: Field, where: str) -> Any:
@@ -290,7 +291,7 @@ def _alike(value: Any, field: Field, where: str) -> Any:
     if value is None and field.default is None and field.nullable:
         return None
     if kind in KINDS and type(value) is not kind and not (kind is float and type(value) is int):
-        raise UserError(f"{where}:{field.theirs}: expected {KINDS[kind]}, got {short(value)}; {ANOTHER}")
+        raise refuse(f"{where}:{field.theirs}", KINDS[kind], short(value), ANOTHER)
     return value
 
 

@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,7 +81,9 @@ def _decoded(text: str) -> "Picture":
         try:
             found = load(path, n_channels=3, on_white=False, where="image")
         except UserError as error:
-            raise UserError(str(error).replace(str(path), "image")) from None
+            raise UserError(
+                replace(error.refusal, field="image") if error.refusal else "image: cannot be read"
+            ) from None
     assert isinstance(found, Image.Image)
     return found
 

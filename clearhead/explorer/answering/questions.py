@@ -13,7 +13,7 @@ from torch import Tensor
 from clearhead.brief import brief
 from clearhead.checkpoints.weights.documents import shown
 from clearhead.config import Config
-from clearhead.errors import UserError, sizes
+from clearhead.errors import UserError, expectation, sizes
 
 BoundedText = Annotated[str, Field(max_length=100_000)]
 Picture = Annotated[str, Field(max_length=32_000_000)]
@@ -117,7 +117,7 @@ def checked(kind: type[Q], question: Mapping[str, JsonValue]) -> Q:
         field = shown(".".join(map(str, first["loc"]))) or "question"
         given = repr(first["input"])
         got = "" if given[:1] in "{[" else f", got {shown(given[:100])}"
-        message = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+        message = expectation(first)
         if first["type"] == "missing":
             message, got = "expected a value", ", got none"
         elif first["type"] == "extra_forbidden":

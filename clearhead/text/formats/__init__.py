@@ -164,7 +164,7 @@ def _opened(
             honour(library, files, settings, where, present=present)
             return library
         parts = json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")
-        found = from_json(parts, library, kind, f"{where}/{MODEL_FILE}")
+        vocabulary = from_json(parts, library, kind, f"{where}/{MODEL_FILE}")
     elif kind is None:
         if "tokenizer_class" in settings and name in SINGLE_PIECES:
             raise UserError(
@@ -176,10 +176,12 @@ def _opened(
         return library
     else:
         present = list[tuple[int, tokenizers.AddedToken]]()
-        found = _vocabulary(files, name, kind, settings, where)
-    library = build(found, kind, settings, where)
-    honour(library, files, settings, where, by_class=tokens_of_class(kind, found, settings, where), present=present)
-    set_template(library, found, kind, settings, where)
+        vocabulary = _vocabulary(files, name, kind, settings, where)
+    library = build(vocabulary, kind, settings, where)
+    honour(
+        library, files, settings, where, by_class=tokens_of_class(kind, vocabulary, settings, where), present=present
+    )
+    set_template(library, vocabulary, kind, settings, where)
     return library
 
 

@@ -59,10 +59,10 @@ def unbounded(parts: Mapping[str, Any]) -> bool:
 
 def parts_of(library: tokenizers.Tokenizer) -> dict[str, Any]:
     """The rules of an open tokenizer, without its vocabulary."""
-    found = {name: getattr(library, name) for name in PARTS}
+    parts = {name: getattr(library, name) for name in PARTS}
     names = ("max_input_chars_per_word", "continuing_subword_prefix", "end_of_word_suffix")
     model = {name: getattr(library.model, name, None) for name in names}
-    return {name: None if part is None else json_object(part.__getstate__(), name) for name, part in found.items()} | {
+    return {name: None if part is None else json_object(part.__getstate__(), name) for name, part in parts.items()} | {
         "model": model
     }
 
@@ -142,18 +142,18 @@ def is_linear(pattern: str) -> bool:
 
 def _alternatives(pattern: str) -> list[list[tuple[str, str]]] | None:
     """The parts of each alternative with their quantifiers; None if the expression is not simple."""
-    found: list[list[tuple[str, str]]] = [[]]
+    alternatives: list[list[tuple[str, str]]] = [[]]
     at = 0
     while at < len(pattern) <= LONGEST_PATTERN:
         if pattern[at] == "|":
-            found.append([])
+            alternatives.append([])
             at += 1
         elif (item := _ITEM.match(pattern, at)) and not (item["group"] and (item["times"] or "?")[0] in "+*{"):
-            found[-1].append((item["atom"], item["times"] or ""))
+            alternatives[-1].append((item["atom"], item["times"] or ""))
             at = item.end()
         else:
             return None
-    return found if len(pattern) <= LONGEST_PATTERN else None
+    return alternatives if len(pattern) <= LONGEST_PATTERN else None
 
 
 def _is_searched_once(items: list[tuple[str, str]], later: list[list[tuple[str, str]]]) -> bool:

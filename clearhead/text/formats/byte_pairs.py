@@ -218,9 +218,9 @@ def _ranks(content: bytes, where: str) -> dict[str, int]:
         except binascii.Error:
             raw = b""
         if not raw or len(encoded) > MAX_PIECE_BYTES or not rank.isdigit() or len(rank) > 8 or int(rank) >= MAX_ID:
-            found = line[:40].decode("utf-8", "replace")
+            text = line[:40].decode("utf-8", "replace")
             raise UserError(
-                f"{where}:{number}: expected a piece in base64 and its rank, got {found!r}; try fetching it again"
+                f"{where}:{number}: expected a piece in base64 and its rank, got {text!r}; try fetching it again"
             )
         ranks[shown(raw)] = int(rank)
     if len(set(ranks.values())) < len(ranks) or any(character not in ranks for character in BYTE_VALUES):

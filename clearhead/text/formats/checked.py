@@ -49,10 +49,10 @@ def lines(content: bytes, where: str) -> list[str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{where}:{line}: expected UTF-8, got the byte 0x{content[error.start]:02X}") from None
-    found = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
-    for number, line in enumerate(found, start=1):
+    pieces = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+    for number, line in enumerate(pieces, start=1):
         short_enough(line, f"{where}:{number}")
-    return found
+    return pieces
 
 
 def short_enough(piece: str, where: str) -> str:

@@ -218,11 +218,11 @@ def languages(kind: TokenizerClass, settings: Settings, where: str) -> list[str]
     """The tokens of the languages that a class knows."""
     if not kind.languages:
         return []
-    said = settings.get("language_codes") or kind.languages
-    if (found := table().languages.get(str(said))) is None:
+    name = settings.get("language_codes") or kind.languages
+    if (codes := table().languages.get(str(name))) is None:
         known = ", ".join(table().languages)
-        raise UserError(f"{where}/{CONFIG_FILE}:language_codes: expected one of {known}, got {str(said)[:40]!r}")
-    return [language(kind, code) for code in found]
+        raise UserError(f"{where}/{CONFIG_FILE}:language_codes: expected one of {known}, got {str(name)[:40]!r}")
+    return [language(kind, code) for code in codes]
 
 
 def language(kind: TokenizerClass, code: str) -> str:

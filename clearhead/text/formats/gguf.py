@@ -122,26 +122,26 @@ def _opened(metadata: Mapping[str, Any], kind: str, where: str) -> OpenedTokeniz
 
 def _named(metadata: Mapping[str, Any], library: tokenizers.Tokenizer, where: str) -> dict[str, object]:
     """The special tokens that the metadata give a role."""
-    found: dict[str, object] = {}
+    roles: dict[str, object] = {}
     for role, key in ROLES.items():
         if (number := metadata.get(f"{PREFIX}{key}")) is None:
             continue
         token = library.id_to_token(number) if isinstance(number, int) and number >= 0 else None
         if token is None:
             raise UserError(f"{where}:{PREFIX}{key}: expected the id of a token, got {str(number)[:40]}; {AGAIN}")
-        found[role] = token
-    return found
+        roles[role] = token
+    return roles
 
 
 def _list(metadata: Mapping[str, Any], key: str, kind: type, where: str, *, n: int | None = None) -> list[Any]:
     """A list of the metadata. Raises UserError unless it has `n` values of this kind."""
-    found = metadata.get(f"{PREFIX}{key}")
-    if not isinstance(found, list) or not found or not all(type(one) is kind for one in found):
-        got = "none" if found is None else "another kind of value"
+    values = metadata.get(f"{PREFIX}{key}")
+    if not isinstance(values, list) or not values or not all(type(one) is kind for one in values):
+        got = "none" if values is None else "another kind of value"
         raise UserError(f"{where}:{PREFIX}{key}: expected a list of {kind.__name__}, got {got}; {AGAIN}")
-    if n is not None and len(found) != n:
-        raise UserError(f"{where}:{PREFIX}{key}: expected {n} values, one for each token, got {len(found)}; {AGAIN}")
-    return found
+    if n is not None and len(values) != n:
+        raise UserError(f"{where}:{PREFIX}{key}: expected {n} values, one for each token, got {len(values)}; {AGAIN}")
+    return values
 
 
 # --- pieces with scores --------------------------------------------------------------------------------------------
@@ -259,21 +259,21 @@ def to_metadata(library: tokenizers.Tokenizer, settings: Mapping[str, object], *
     They hold the whole tokenizer.json too if the format has no rules that split texts like this one: programs that do
     not read it then split texts otherwise, or not at all.
     """
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         f"{PREFIX}{key}": number
         for role, key in ROLES.items()
         if (name := content_of(settings.get(role))) and (number := library.token_to_id(name)) is not None
     }
     marked = library.encode("a", add_special_tokens=True).ids
     for end, place in (("bos", 0), ("eos", -1)):
-        if marked and (number := found.get(f"{PREFIX}{end}_token_id")) is not None:
-            found[f"{PREFIX}add_{end}_token"] = marked[place] == number
+        if marked and (number := metadata.get(f"{PREFIX}{end}_token_id")) is not None:
+            metadata[f"{PREFIX}add_{end}_token"] = marked[place] == number
     if isinstance(chat := settings.get("chat_template"), str):
-        found[TEMPLATE] = chat
-    made = _tables(library, n_rows)
-    if made is not None and _agrees(library, found | made):
-        return found | made
-    return found | (made or {f"{PREFIX}model": NO_TOKENIZER}) | {WHOLE: library.to_str()}
+        metadata[TEMPLATE] = chat
+    tables = _tables(library, n_rows)
+    if tables is not None and _agrees(library, metadata | tables):
+        return metadata | tables
+    return metadata | (tables or {f"{PREFIX}model": NO_TOKENIZER}) | {WHOLE: library.to_str()}
 
 
 def needs_whole(metadata: Mapping[str, Any]) -> bool:
@@ -292,12 +292,12 @@ def _tables(library: tokenizers.Tokenizer, n_rows: int) -> dict[str, Any] | None
     tokens = [by_id.get(i, f"[PAD{i}]") for i in range(max(n_rows, max(by_id, default=-1) + 1))]
     added = library.get_added_tokens_decoder()
     kinds = [int(_kind(i, token, i in by_id, added, model)) for i, token in enumerate(tokens)]
-    found = {f"{PREFIX}tokens": tokens, f"{PREFIX}token_type": kinds}
+    tables = {f"{PREFIX}tokens": tokens, f"{PREFIX}token_type": kinds}
     pairs = [tuple(pair.split(" ", 1)) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
     split = next((one for one in table().splits if _splits_so(parts, one)), None)
     if split is not None:
         merges = [" ".join(pair) for pair in pairs]
-        return found | {_key("model"): _model("merges"), _key("pre"): split.names[0], _key("merges"): merges}
+        return tables | {_key("model"): _model("merges"), _key("pre"): split.names[0], _key("merges"): merges}
     if not model.get("byte_fallback"):
         return None
     ranks: dict[str, int] = {}
@@ -306,7 +306,7 @@ def _tables(library: tokenizers.Tokenizer, n_rows: int) -> dict[str, Any] | None
     scores = [-float(ranks.get(token, len(pairs))) for token in tokens]
     first = library.encode("a", add_special_tokens=False).tokens[:1]
     prefix = bool(first) and first[0].startswith(SPACE)
-    return found | {_key("model"): _model("scores"), _key("scores"): scores, _key("add_space_prefix"): prefix}
+    return tables | {_key("model"): _model("scores"), _key("scores"): scores, _key("add_space_prefix"): prefix}
 
 
 def _key(name: str) -> str:

@@ -58,22 +58,22 @@ def _model(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, whe
 def _unknown_id(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> int:
     unknown = token_of(kind, settings, "unk_token")
     if isinstance(kind.unknown, int):
-        found = kind.unknown if kind.unknown < len(vocabulary.scores) else None
+        place = kind.unknown if kind.unknown < len(vocabulary.scores) else None
     elif kind.unknown == "scored":
         pieces = vocabulary.scores
-        said = settings.get("unk_id", 1)
-        found = pieces.index((unknown, 0.0)) if unknown is not None and (unknown, 0.0) in pieces else said
-        found = found if isinstance(found, int) and 0 <= found < len(pieces) else None
+        default = settings.get("unk_id", 1)
+        place = pieces.index((unknown, 0.0)) if unknown is not None and (unknown, 0.0) in pieces else default
+        place = place if isinstance(place, int) and 0 <= place < len(pieces) else None
     elif kind.unknown == "named":
-        found = next((i for i, (piece, _) in enumerate(vocabulary.scores) if piece == unknown), 0)
+        place = next((i for i, (piece, _) in enumerate(vocabulary.scores) if piece == unknown), 0)
     else:
-        found = next((i for i, one in enumerate(vocabulary.scores) if i and one == (unknown, 0.0)), None)
-    if found is None:
+        place = next((i for i, one in enumerate(vocabulary.scores) if i and one == (unknown, 0.0)), None)
+    if place is None:
         raise UserError(
             f"{where}/{CONFIG_FILE}:unk_token: expected the name of a piece with the score 0, got {unknown!r};"
             " try the tokenizer's own files"
         )
-    return found
+    return place
 
 
 def token_of(kind: TokenizerClass | None, settings: Settings, role: str) -> str | None:

@@ -31,9 +31,9 @@ def open_model(model: PieceModel, name: str, settings: dict[str, object], where:
     By default, a model with a begin token starts a text with it, and one without ends a text with its end token.
     Names the special tokens in `settings`.
     """
-    if found := [key for key in ELSEWHERE if settings.get(key)]:
+    if refused := [key for key in ELSEWHERE if settings.get(key)]:
         raise UserError(
-            f"{where}/{name}: expected ids as in the file, got {found[0]}; try a folder with tokenizer.json"
+            f"{where}/{name}: expected ids as in the file, got {refused[0]}; try a folder with tokenizer.json"
         )
     if name == SHIFTED_FILE:
         model = _shifted(model, where)
@@ -158,14 +158,14 @@ def _merging(model: PieceModel) -> models.BPE:
 
 def all_splits(pieces: Sequence[str], order: Mapping[str, tuple[float, int]]) -> list[tuple[str, str]]:
     """Every pair of known pieces that spells a known piece, ordered by that piece."""
-    found = [
+    splits = [
         (order[piece], order[left][1], left, right)
         for piece in pieces
         for cut in range(1, len(piece))
         if (left := piece[:cut]) in order and (right := piece[cut:]) in order
     ]
-    found.sort()
-    return [(left, right) for *_, left, right in found]
+    splits.sort()
+    return [(left, right) for *_, left, right in splits]
 
 
 SOURCE, TARGET, IDS, TARGET_IDS = "source.spm", "target.spm", "vocab.json", "target_vocab.json"

@@ -57,8 +57,8 @@ def settings_of(files: Mapping[str, bytes], where: str) -> dict[str, object]:
 
 def content_of(value: object) -> str | None:
     """The text of a token. Files write a token as a string or as an object with its properties."""
-    found = value.get("content") if isinstance(value, dict) else value
-    return found if isinstance(found, str) and found else None
+    content = value.get("content") if isinstance(value, dict) else value
+    return content if isinstance(content, str) and content else None
 
 
 def cleans(settings: Mapping[str, object], *, merges: bool) -> bool:
@@ -171,20 +171,20 @@ def _named(
         for name, value in settings.items()
         if name.endswith("_token") and name not in NAMED and isinstance(value, str)
     ]
-    found: dict[str, AddedToken] = {}
+    named: dict[str, AddedToken] = {}
     for role in dict.fromkeys([*NAMED, *own_names]):
         value = values.get(role)
         if (content := content_of(value)) is None:
             continue
         strips = by_class is not None and role in by_class.lstrip and isinstance(value, str)
         token = AddedToken(content, lstrip=True, special=True) if strips else _token(value, special=True)
-        found[role] = added.get(content, token)
+        named[role] = added.get(content, token)
     # One table or the other: tokens of the class's own replace the second.
     tables = [settings.get(EXTRA), *([] if own_names else [settings.get(OF_MODEL)])]
     for name, value in next((one for one in tables if isinstance(one, dict)), dict[str, Any]()).items():
         if content_of(value) is not None:
-            found[name] = added.get(str(content_of(value)), _token(value, special=True))
-    return found
+            named[name] = added.get(str(content_of(value)), _token(value, special=True))
+    return named
 
 
 def _extras(settings: Mapping[str, object], by_class: ByClass | None) -> list[AddedToken]:

@@ -28,19 +28,19 @@ def row(values: Sequence[float], *, n: str = "") -> str:
     return f"{shown}{more} ({n})" if n else shown
 
 
-def both(one: Judged) -> tuple[str, str]:
+def both(judged: Judged) -> tuple[str, str]:
     """The printed and the right value; for a matrix, the first numbers that differ."""
-    printed = one.record.printed
+    printed = judged.record.printed
     theirs = list(numbers(printed)) if isinstance(printed, list) else []
-    if isinstance(one.ours, str) or not theirs or len(theirs) != len(one.ours):
+    if isinstance(judged.ours, str) or not theirs or len(theirs) != len(judged.ours):
         left = row(theirs) if theirs else str(printed or "nothing")
-        return left, one.ours if isinstance(one.ours, str) else row(one.ours)
-    unit = 10.0 ** -(one.record.decimals or 0)
-    wrong = [i for i, (a, b) in enumerate(zip(theirs, one.ours, strict=True)) if abs(a - b) > 0.5 * unit]
-    if one.verdict != "wrong" or len(wrong) == len(theirs):
-        return row(theirs), row(one.ours)
+        return left, judged.ours if isinstance(judged.ours, str) else row(judged.ours)
+    unit = 10.0 ** -(judged.record.decimals or 0)
+    wrong = [i for i, (a, b) in enumerate(zip(theirs, judged.ours, strict=True)) if abs(a - b) > 0.5 * unit]
+    if judged.verdict != "wrong" or len(wrong) == len(theirs):
+        return row(theirs), row(judged.ours)
     n = f"{len(wrong)} of {len(theirs)} numbers"
-    return row([theirs[i] for i in wrong], n=n), row([one.ours[i] for i in wrong], n=n)
+    return row([theirs[i] for i in wrong], n=n), row([judged.ours[i] for i in wrong], n=n)
 
 
 def lines(results: Iterable[Judged]) -> Iterable[str]:

@@ -73,7 +73,7 @@ def compare(printed: Sequence[float], ours: Sequence[float], *, decimals: int | 
 
 def tally(results: Sequence[Judged]) -> str:
     """`233 records: 123 reproduced, 8 off by rounding, ...`"""
-    n = Counter(one.verdict for one in results)
+    n = Counter(result.verdict for result in results)
     told: dict[Verdict, str] = {
         "reproduces": "reproduced",
         "rounding": "off by rounding",

@@ -38,7 +38,7 @@ def random_matrices(d: int) -> dict[str, Tensor]:
 def attention_flops(n: int, h: int) -> int:
     """FLOPs of one attention of width 512 over n positions."""
     network = on_meta(lambda: Transformer(c.ModelConfig(encoder=stack(512, n_heads=h), head=c.NoHead())))
-    return next(one.cost.flops for one in cost.parts(network, n, 0) if one.component.startswith("attention"))
+    return next(part.cost.flops for part in cost.parts(network, n, 0) if part.component.startswith("attention"))
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _s3_30(_: Inputs) -> Statement:
     def block(n: int) -> int:
         config = stack(512, n_heads=8)
         network = on_meta(lambda: Transformer(c.ModelConfig(encoder=config, head=c.NoHead())))
-        return sum(one.cost.flops for one in cost.parts(network, n, 0))
+        return sum(part.cost.flops for part in cost.parts(network, n, 0))
 
     ratio = block(1024) / block(512)
     return Statement(abs(ratio - 4) < 0.05, f"{ratio:.2f} times the FLOPs of a block of width 512 at 512 -> 1,024")
@@ -179,7 +179,7 @@ def _s3_31(_: Inputs) -> Statement:
     def flops(n: int, *, explicit: bool) -> int:
         network = on_meta(lambda: Transformer(c.ModelConfig(encoder=stack(64), head=c.NoHead())))
         parts = cost.parts(network, n, 0, explicit=explicit)
-        return sum(one.cost.flops for one in parts if one.component.startswith("attention"))
+        return sum(part.cost.flops for part in parts if part.component.startswith("attention"))
 
     ratio = flops(65_536, explicit=False) / flops(32_768, explicit=False)
     same = flops(32_768, explicit=False) == flops(32_768, explicit=True)

@@ -296,9 +296,9 @@ def waves(seed: int = 0) -> Model:
 
 def _words_and_places(network: Transformer, v: int) -> None:
     """Words from component 0 on, positions from v on, in every stack."""
-    for one in network.stacks().values():
-        one_hot(one.table)
-        one_hot(one.positions.get_submodule("table"), v)
+    for part in network.stacks().values():
+        one_hot(part.table)
+        one_hot(part.positions.get_submodule("table"), v)
 
 
 def _answers(network: Transformer, from_: int, v: int, gain: float) -> None:

@@ -36,7 +36,7 @@ def parts_by_name(given: ExerciseSet, languages: Collection[str] = ()) -> dict[s
     said = {
         "format": FORMAT, "name": given.name, "title": given.title, "version": given.version,
         "clearhead": version("clearhead"), "models": list(given.models),
-        "exercises": [given.document(one) for one in given.exercises],
+        "exercises": [given.document(exercise) for exercise in given.exercises],
     }  # fmt: skip
     parts = {"exercises": sparse(packed(Reply(said)))}
     for name in given.models:
@@ -46,7 +46,7 @@ def parts_by_name(given: ExerciseSet, languages: Collection[str] = ()) -> dict[s
 
 
 def _opened(given: ExerciseSet, name: str) -> Opened:
-    first = next(one for one in given.exercises if one.model == name)
+    first = next(exercise for exercise in given.exercises if exercise.model == name)
     text, target = both(first.inputs["shown"])
     return Opened(given.models[name], name=f"{given.name}: {name}", text=text, target=target)
 
@@ -54,7 +54,7 @@ def _opened(given: ExerciseSet, name: str) -> Opened:
 def _runs(given: ExerciseSet, name: str) -> tuple[list[RunRequest], list[RunRequest]]:
     """What the explorer opens with: the shown input of each exercise of a model."""
     shown: Mapping[tuple[str, str | None], None] = dict.fromkeys(
-        both(one.inputs["shown"]) for one in given.exercises if one.model == name
+        both(exercise.inputs["shown"]) for exercise in given.exercises if exercise.model == name
     )
     first, *others = [RunRequest(text=text, target=target) for text, target in shown]
     return [first], others

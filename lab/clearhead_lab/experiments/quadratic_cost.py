@@ -22,7 +22,7 @@ def reckoned(n: int, *, explicit: bool, d_model: int = WIDTH) -> tuple[int, int]
     """FLOPs of a block and the largest tensor that its backward pass keeps."""
     config = stack(8, d_model, n_layers=1, positions=c.NoPositions())
     network = on_meta(lambda: Transformer(c.ModelConfig(encoder=config, head=c.NoHead())))
-    flops = sum(one.cost.flops for one in cost.parts(network, n, 0, explicit=explicit))
+    flops = sum(part.cost.flops for part in cost.parts(network, n, 0, explicit=explicit))
     return flops, cost.largest_kept(network, n, 0, explicit=explicit)
 
 

@@ -45,7 +45,7 @@ def chains() -> dict[str, Chain]:
 
 def find(name: str) -> Chain | Story:
     """The chain or the story of this name. Raises UserError with the nearest name if there is none."""
-    known: dict[str, Chain | Story] = {**chains(), **{one.name: one for one in STORIES}}
+    known: dict[str, Chain | Story] = {**chains(), **{story.name: story for story in STORIES}}
     if name not in known:
         nearest = get_close_matches(name, known, n=1, cutoff=0.4)
         remedy = f"try {nearest[0]}" if nearest else "`clearhead lab walk` lists all"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearhead.api import sentences
-from clearhead.api.sentence_modules import KINDS
+from clearhead.api.sentences import KINDS
 from clearhead.data import images, samples, sounds
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import ByteBPE

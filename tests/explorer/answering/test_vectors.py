@@ -5,8 +5,7 @@ import torch
 
 from clearhead import config as c
 from clearhead.api import Model
-from clearhead.api.sentence_modules import Module
-from clearhead.api.sentences import Sentences
+from clearhead.api.sentences import Module, Sentences
 from clearhead.checkpoints.weights.modules import Listed
 from clearhead.errors import UserError
 from clearhead.explorer.answering.values import vector_ops, vector_weights, worded

@@ -1,5 +1,5 @@
 /** A walk through a model as data: stops of place, sentence and question. A walk is a file of src/walks/, or comes with
- *  the model from the host (clearhead/lab/walks).
+ *  the model from the host (lab/clearhead_lab/walks).
  *
  * Every text and every address is a template. Names in braces are filled in from the model: see state/walk.ts.
  */

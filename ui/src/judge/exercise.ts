@@ -1,4 +1,4 @@
-/** An exercise as a page holds it, as clearhead/lab/exercises/exercise.py writes it. */
+/** An exercise as a page holds it, as lab/clearhead_lab/exercises/exercise.py writes it. */
 
 import type { Change, Edit, StackName } from "../core/protocol";
 import type { Term } from "./language";

@@ -1,6 +1,6 @@
 /** Judges an answer by the values of the model: right, one of the known wrong ways, a slip in a number, or neither.
  *
- * The twin of clearhead/lab/exercises/judging.py.
+ * The twin of lab/clearhead_lab/exercises/judging.py.
  */
 
 import { indexed, parseAddress } from "../core/address";

@@ -1,6 +1,6 @@
 /** Conditions on the values of a model, as JSON lists: ["<=", ["max", ["abs", …]], 0.01].
  *
- * The twin of clearhead/lab/exercises/language.py: both evaluate the same lists, so that a page and `clearhead lab grade`
+ * The twin of lab/clearhead_lab/exercises/language.py: both evaluate the same lists, so that a page and `clearhead lab grade`
  * judge alike. Numbers are float32 values of the model, computed with in float64.
  */
 

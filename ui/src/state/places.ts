@@ -12,7 +12,7 @@ interface PlaceRow {
   list: "steps" | "whole";
   /** The steps that it has itself, each an entry of the list. */
   steps?: readonly string[];
-  /** The chapter of the course that is about it (course/pages), if there is one. */
+  /** The chapter of the course that is about it (lab/clearhead_lab/course/pages), if there is one. */
   chapter?: string;
   /** What of the model it shows, if not all: the crumbs lead there. */
   of?: "block" | "part" | "head";

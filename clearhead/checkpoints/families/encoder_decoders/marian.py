@@ -19,7 +19,7 @@ from clearhead.checkpoints.families.family import Family, HeadMap
 from clearhead.checkpoints.weights.fields import FieldRule, Only, Values, computed, same
 from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.config import ModelConfig
-from clearhead.errors import UserError
+from clearhead.errors import refuse
 
 
 def _decoder_vocabulary(size: int | None, values: Values) -> int:
@@ -29,7 +29,7 @@ def _decoder_vocabulary(size: int | None, values: Values) -> int:
 
 def _tied(tied: bool, values: Values) -> bool:
     if values["share_encoder_decoder_embeddings"] and not tied:
-        raise UserError("expected true, as share_encoder_decoder_embeddings is, got false; try both false")
+        raise refuse("", "true, as share_encoder_decoder_embeddings is", "false", "try both false")
     return tied
 
 

@@ -10,7 +10,7 @@ from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import ANOTHER, FieldMap, ignored, same
 from clearhead.checkpoints.weights.mapping import Rule, rename, reshape
 from clearhead.config import ModelConfig
-from clearhead.errors import UserError
+from clearhead.errors import refuse
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,10 @@ class Towers:
         """Raises UserError for another class than the two towers together, and for a field that is not supported."""
         names = document.get("architectures") or [self.architecture]
         if names != [self.architecture]:
-            raise UserError(
-                f"{where}:architectures: expected {self.architecture}, got {short(names)}; try a folder of that class"
-            )
+            raise refuse(f"{where}:architectures", self.architecture, short(names), "try a folder of that class")
         for part in ("text_config", "vision_config", "text_config_dict", "vision_config_dict"):
             if not isinstance(document.get(part) or {}, Mapping):
-                raise UserError(f"{where}:{part}: expected a table, got {short(document[part])}; {ANOTHER}")
+                raise refuse(f"{where}:{part}", "a table", short(document[part]), ANOTHER)
         own = [same(name, default=self.defaults[name]) for name in self.shared]
         numbers = ignored("logit_scale_init_value", "initializer_factor", "initializer_range")
         rest = {name: said for name, said in document.items() if not name.startswith(("text_config", "vision_config"))}
