@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from clearhead.cli.options import Flag
-from clearhead.cli.options import check_positive, tell
+from clearhead.cli.options import Flag, check_positive, tell
 from clearhead.errors import Interrupted, UserError
 from clearhead_lab.exercise_commands import exercises, grade
 
