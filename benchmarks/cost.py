@@ -25,10 +25,10 @@ from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
-from clearhead.planning.memory import Network
 from clearhead.recipe.training import Training
+from clearhead.training.planning.memory import Network
 from clearhead.training.profile import Clock, seconds_of, timed_modules
-from clearhead.training.run import set_levers
+from clearhead.training.run import set_performance_options
 
 HEAD_WIDTH = 64
 SECONDS, AT_LEAST, AT_MOST = 1.5, 2, 15
@@ -89,7 +89,7 @@ def cost(sizes: Sizes) -> Cost:
     torch.manual_seed(0)
     config = decoder_config(sizes.workload)
     network = Transformer(config).train()
-    set_levers(network, Training(steps=1))
+    set_performance_options(network, Training(steps=1))
     ids = torch.randint(sizes.vocabulary, (sizes.batch, sizes.length + 1))
 
     def forward(length: int) -> Tensor:

@@ -18,8 +18,7 @@ from benchmarks.entry import run_command
 from benchmarks.figures import Figure, show
 from benchmarks.racing.machine import Machine
 from clearhead import config as c
-from clearhead.analysis.difference import PartChanges, tensor_changes
-from clearhead.analysis.unit_changes import unit_changes
+from clearhead.analysis.difference import PartChanges, tensor_changes, unit_changes
 from clearhead.capture.difference import STANDS_OUT
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import Address

@@ -18,8 +18,7 @@ from clearhead.model import Transformer
 from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.model.fast.int4 import Int4Linear, has_kernel
 from clearhead.model.fast.int8 import Bfloat16Rows, RoundedRows, round_tables, sums_are_exact
-from clearhead.model.linear import LinearMap, replace
-from clearhead.model.table import LEVELS, TINY
+from clearhead.model.linear import LEVELS, TINY, LinearMap, replace
 from clearhead.recipe.generation import GenerationConfig
 
 app = App(

@@ -19,7 +19,7 @@ from benchmarks.figures import Figure, show
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
-from clearhead.training.run import set_levers
+from clearhead.training.run import set_performance_options
 
 LENGTHS = (2048, 4096, 8192)
 GROWTH = 2.1
@@ -46,7 +46,7 @@ def peak(length: int, variant: str, width: int) -> int:
     torch.manual_seed(0)
     workload = GptWorkload(length=length, d_model=width, n_heads=max(1, width // 64))
     network = Transformer(decoder_config(workload)).train()
-    set_levers(network, Training.model_validate({"steps": 1, **VARIANTS[variant]}))
+    set_performance_options(network, Training.model_validate({"steps": 1, **VARIANTS[variant]}))
     ids = torch.randint(workload.vocab_size, (1, length + 1))
 
     def run(n: int) -> None:

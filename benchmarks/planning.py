@@ -15,10 +15,9 @@ from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead import config as c
 from clearhead.model import Transformer
-from clearhead.planning.memory import Activations, Network, Setting, memory_of
-from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW
 from clearhead.training.optimizers import build
+from clearhead.training.planning.memory import Activations, Network, Setting, Shape, memory_of
 
 VOCAB = 2000
 # d_model, layers, heads, d_ff, rows, positions

@@ -1,42 +1,49 @@
-"""From a recipe to a run and back: its data, tokenizer, network and folder."""
+"""From a recipe to a run and back: its data, tokenizer, network and folder, and changes to a run that is resumed."""
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import JsonValue
 
 from clearhead.api import CONFIG, Model, architecture, model_json, predicting, read_config
 from clearhead.api.pretrained import BROKEN
 from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json
 from clearhead.data.splits import require_same
 from clearhead.errors import UserError
-from clearhead.foundation import adopted, fitting_of, foundation, teacher_for, teacher_of, under_head
 from clearhead.model import Transformer
 from clearhead.model.adapter import adapt
 from clearhead.model.target_scaling import begin_at
+from clearhead.pretrained_start import (
+    complete_recipe,
+    fitting_of,
+    pretrained_start,
+    teacher_for,
+    teacher_of,
+    under_head,
+)
 from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
+from clearhead.recipe.places import BEST
+from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
+from clearhead.storage.checkpoints import shortage
 from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
-from clearhead.storage.run_files import BEST
-from clearhead.storage.space import shortage
 from clearhead.tasks.few import few_of
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
 from clearhead.text import formats
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training import beginning
-from clearhead.training.beginning import RECIPE, REPORT, with_absolute_paths
-from clearhead.training.changes import begin_again, differences, require_same_tensors
+from clearhead.training import run_folder
 from clearhead.training.events import Ended, Event, Saved
-from clearhead.training.length import require_limit
-from clearhead.training.lock import held
+from clearhead.training.progress import LIMITS, Length, require_limit
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.run import Run
+from clearhead.training.run_folder import RECIPE, REPORT, lock_folder, with_absolute_paths
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.sharding import check_ranks
 
@@ -51,21 +58,21 @@ def start(recipe: Recipe, folder: Path, ranks: Ranks = ALONE) -> tuple[Run, Prep
     Every process of the run calls this and gets its part of the run. The recipe is written to the folder first, so that
     `resume` can begin the run again if it ends before its first checkpoint.
     """
-    ranks.together(lambda: beginning.require_new(folder))
+    ranks.together(lambda: run_folder.require_new(folder))
     is_ours = not folder.exists()
     try:
         return _start(recipe, folder, ranks)
     except Exception:
         if ranks.is_first:
-            beginning.undo(folder, is_ours=is_ours)
+            run_folder.undo(folder, is_ours=is_ours)
         raise
 
 
 def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     ranks = ranks.arranged(recipe.training)
     recipe = with_absolute_paths(recipe)
-    with held(folder, ranks):
-        ranks.together(lambda: beginning.begin_folder(folder, recipe) if ranks.is_first else None)
+    with lock_folder(folder, ranks):
+        ranks.together(lambda: run_folder.begin_folder(folder, recipe) if ranks.is_first else None)
     require_limit(recipe.training)
     recipe, network, prepared = ranks.together(lambda: begin(recipe, ranks))
     files = checkpoints.Checkpoint(
@@ -85,11 +92,11 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
 
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
     """The recipe as the run keeps it, its network and its task. They are the same in every process."""
-    base = foundation(recipe, ranks) if recipe.model.start is not None else None
+    base = pretrained_start(recipe, ranks) if recipe.model.start is not None else None
     found = base.network.config if base else architecture(recipe.model, vocab_size=1)
     if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
         fitting_of(recipe, ranks).check_model(found)
-    recipe = adopted(recipe, found, base)
+    recipe = complete_recipe(recipe, found, base)
     begun = base or teacher_of(recipe)
     prepared = prepared_to_train(recipe, begun.reader.tokenizer if begun else None)
     found = found if base else architecture(recipe.model, prepared.data.vocab_size)
@@ -119,7 +126,7 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     given, newest = changes or {}, newest_checkpoint(folder, ranks)
     if newest is None:
         begun = ranks.together(
-            lambda: validate(merge(beginning.recipe_begun(folder), {"training": given}), where=f"{folder}/{RECIPE}")
+            lambda: validate(merge(run_folder.recipe_begun(folder), {"training": given}), where=f"{folder}/{RECIPE}")
         )
         return _start(begun, folder, ranks)
     before, recipe, prepared, saved = ranks.together(lambda: _reopen(folder, newest, given))
@@ -138,8 +145,8 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     about = {"changes": changed, "adapter": recipe.adapter, "teacher": teacher}
     run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about)
     run.restore(newest)
-    begin_again(run, where=folder)
-    ranks.together(lambda: beginning.write_recipe(folder, recipe) if changed and ranks.is_first else None)
+    apply_changes(run, where=folder)
+    ranks.together(lambda: run_folder.write_recipe(folder, recipe) if changed and ranks.is_first else None)
     return run, prepared
 
 
@@ -152,7 +159,7 @@ def check_resume(folder: Path, changes: Mapping[str, object], ranks: Ranks) -> N
         return
     try:
         newest = max(path for path in folder.glob("step-*") if path.is_dir())
-        tables = beginning.recorded(folder, read_json(newest / RECIPE, limit=CONFIG_LIMIT), changes)
+        tables = run_folder.recorded(folder, read_json(newest / RECIPE, limit=CONFIG_LIMIT), changes)
         recipe = validate(tables, where=str(newest / RECIPE))
         config, _ = read_config(read_json(newest / CONFIG, limit=CONFIG_LIMIT), where=str(newest / CONFIG))
     except BROKEN:
@@ -170,7 +177,7 @@ def _reopen(
             f"{newest}: expected a run's checkpoint, got a model without {RECIPE}; start it with clearhead train"
         )
     before = validate(saved.json[RECIPE], where=f"{newest}/{RECIPE}")
-    recipe = validate(beginning.recorded(folder, saved.json[RECIPE], changes), where=f"{folder}/{RECIPE}")
+    recipe = validate(run_folder.recorded(folder, saved.json[RECIPE], changes), where=f"{folder}/{RECIPE}")
     require_same_tensors(before.training, recipe.training, where=folder)
     has_tokenizer = formats.is_there(saved.raw)
     prepared = prepared_to_train(recipe, Tokenizer.from_files(saved.raw, where=str(newest)) if has_tokenizer else None)
@@ -241,3 +248,54 @@ def task_of(name: str, model: Model) -> tuple[type[RecipeTask[Any]], Recipe | No
     """The task and the recipe of the run that wrote a model. A model from elsewhere gets a task that it can do."""
     recipe = None if model.recipe is None else validate(model.recipe, where=f"{name}:{RECIPE}")
     return predicting.task_of(model, name=name), recipe
+
+
+MADE_WITH = ("optimizer.kind", "weights", "freeze")
+"""Fields that decide which tensors a checkpoint holds, besides whether `ema` is set."""
+ARITHMETIC = ("precision", "matmul_precision", "weights")
+"""Fields that the arithmetic depends on."""
+
+
+def differences(before: Training, after: Training) -> dict[str, JsonValue]:
+    """The fields that differ, each with its value before and after: {"optimizer.lr": [0.001, 0.0005]}."""
+    old, new = (dict(_flat(training.model_dump(mode="json"))) for training in (before, after))
+    names = dict.fromkeys([*old, *new])
+    return {name: [old.get(name), new.get(name)] for name in names if old.get(name) != new.get(name)}
+
+
+def require_same_tensors(before: Training, after: Training, *, where: Path) -> None:
+    """Raises UserError for a change that the tensors of a checkpoint cannot follow."""
+    changed = differences(before, after)
+    fixed = [*MADE_WITH, *(["ema"] if (before.ema is None) != (after.ema is None) else [])]
+    for name in fixed:
+        if isinstance(pair := changed.get(name), list):
+            old, new = ("none" if value is None else value for value in pair)
+            raise UserError(
+                f"--training.{name}: expected {old}, as the checkpoints of {where} were made, got {new}; leave it out,"
+                f" or begin a new run with clearhead train and --model.start {where}"
+            )
+
+
+def apply_changes(run: Run, *, where: Path) -> None:
+    """Let the changes of a restored run take effect. Raises UserError if its new limits leave nothing to train."""
+    at, config = run.progress, run.config
+    if run.changes.keys() & set(ARITHMETIC):
+        at.precision = ""  # It is chosen again.
+    if "evaluate_examples" in run.changes:
+        at.best_score = at.best_loss = None  # Scores of other examples cannot be compared.
+    n_batches = len(run.task.plan(seed=config.seed, epoch=0))
+    if run.changes.keys() & set(LIMITS) and Length.of(config, n_batches).done(at) >= 1.0:
+        limits = " and ".join(f"training.{name}={dict(config)[name]:g}" for name in LIMITS if dict(config)[name])
+        raise UserError(
+            f"{where}: expected limits beyond step {at.step:,}, epoch {at.step * config.accumulate / n_batches:.1f} and"
+            f" minute {at.seconds / 60:.1f}, where the run is, got {limits}; give a later one, and"
+            " --training.NAME null for a limit to lift"
+        )
+
+
+def _flat(table: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

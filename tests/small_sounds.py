@@ -11,8 +11,7 @@ from clearhead import config as c
 from clearhead.api import Model
 from clearhead.data.sounds import SoundConfig, SoundProcessor
 from clearhead.model import Transformer
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.speech import SpeechTokens
+from clearhead.recipe.generation import GenerationConfig, SpeechTokens
 from clearhead.text.tokenizers import Tokenizer
 from tests.data.test_waves import form, riff, stored
 

@@ -8,7 +8,7 @@ import torch
 import clearhead
 from clearhead.cli import main
 from clearhead.errors import UserError
-from clearhead.generation import compiled
+from clearhead.generation.fast import compiled
 from tests.small_models import PAIRS, model_of
 
 

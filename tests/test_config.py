@@ -3,9 +3,13 @@
 from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
 from pydantic import ValidationError
 
 from clearhead import config as c
+from clearhead.config import mechanism
+from clearhead.model.feedforward import activation_function
 from tests.model import small
 
 IMAGE = {"kind": "patches", "image_size": 32, "patch_size": 8}
@@ -174,3 +178,24 @@ def test_derived_values() -> None:
     assert (image.n_patches, image.length) == (16, 17)
     assert c.ModelConfig(decoder=small.stack()).is_causal
     assert not c.ModelConfig(encoder=small.stack()).is_causal
+
+
+def test_a_mechanism_that_is_not_installed_is_named_with_its_package() -> None:
+    for field in ("positions", "norm", "activation"):
+        value = "other-package.kind" if field == "activation" else {"kind": "other-package.kind"}
+        with pytest.raises(ValidationError, match=r"got other-package\.kind; try pip install other-package"):
+            c.StackConfig.model_validate({**small.stack().model_dump(), field: value})
+
+
+def test_a_kind_of_another_package_must_be_of_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanism, "extensions", lambda _: {"math.norm": "clearhead.config:NormConfig"})
+    with pytest.raises(ValidationError, match=r"positions\n.*expected a kind of Encoding, got math\.norm"):
+        c.StackConfig.model_validate({**small.stack().model_dump(), "positions": {"kind": "math.norm"}})
+
+
+def test_an_activation_of_another_package_is_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanism, "extensions", lambda _: {"a.softsign": "torch.nn.functional:softsign"})
+    config = c.ModelConfig(decoder=small.stack(activation="a.softsign"))
+    assert c.ModelConfig.model_validate_json(config.model_dump_json()) == config
+    x = torch.randn(2, 3)
+    assert torch.equal(activation_function("a.softsign")(x), F.softsign(x))

@@ -16,7 +16,7 @@ import torch
 from rich.cells import cell_len
 
 import clearhead.demo as demo
-from clearhead.analysis.alignment import CrossAttention
+from clearhead.analysis.attention import CrossAttention
 from clearhead.api import Model, load
 from clearhead.cli import main
 from clearhead.data.phrases import KINDS, PhraseCorpus, compose

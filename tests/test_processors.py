@@ -13,8 +13,8 @@ from tests import processes
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDED = ("model/fast/test_int8.py", "api/test_int8.py", "model/fast/test_int4.py", "model/test_table.py")
 PRODUCTS = (
-    *(*ROUNDED, "generation/test_screening_bounds.py"),
-    *("model/fast/test_packing.py", "training/test_probe.py", "machine/test_precision.py"),
+    *(*ROUNDED, "generation/fast/test_screening_bounds.py"),
+    *("model/fast/test_packing.py", "training/test_performance.py", "machine/test_precision.py"),
 )
 MOST = (
     *PRODUCTS,
@@ -23,8 +23,8 @@ MOST = (
     "generation/test_generate.py::test_batch_and_padding_change_nothing",
 )
 ALL = (
-    *(*PRODUCTS, "training/test_levers.py", "serve/test_engine.py", "generation/test_generate.py"),
-    *("model/test_attention.py", "model/test_heads.py", "generation/test_compiled.py"),
+    *(*PRODUCTS, "training/test_performance.py", "serve/test_engine.py", "generation/test_generate.py"),
+    *("model/test_attention.py", "model/test_heads.py", "generation/fast/test_compiled.py"),
 )
 ENVIRONMENTS = {
     "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},

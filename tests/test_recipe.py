@@ -13,7 +13,7 @@ from clearhead.recipe.training import AdamW, Constant, Muon, WarmupStableDecay
 from clearhead.tasks.language_model import LanguageRecipe
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import TranslationRecipe
-from clearhead.training.beginning import with_absolute_paths
+from clearhead.training.run_folder import with_absolute_paths
 
 RECIPES = sorted({path for folder in recipe_folders() for path in folder.glob("*.toml")})
 FILES = {

@@ -5,8 +5,7 @@ from collections import Counter
 from benchmarks.contestants.gpt import GptWorkload
 from benchmarks.contestants.ours import decoder_config, network_config
 from benchmarks.contestants.workload import Workload
-from clearhead.planning.memory import Network, Setting
-from clearhead.planning.shape import Shape
+from clearhead.training.planning.memory import Network, Setting, Shape
 
 
 def flops_per_token(w: Workload | GptWorkload) -> float:

@@ -1,8 +1,9 @@
-"""Ablation: the output of a network without some of its parts, and the effect of each part."""
+"""Ablation: the output of a network without some of its parts, its heads and neurons, and the effect of each part."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -11,16 +12,59 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.analysis.comparison import states
 from clearhead.analysis.metrics import Cosine, Metric, Vectors, mean_states
-from clearhead.analysis.parts import Part, part_at, switched_off
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
-from clearhead.model.block import Memory
 from clearhead.model.linear import LinearMap, refuse_rounded
 from clearhead.model.mode import Evaluating
-from clearhead.model.transformer import Stack
 from clearhead.progress import pieces
 from clearhead.trace import Address, Edit, Trace, trace, zero
+
+
+@dataclass(frozen=True)
+class Part:
+    """Columns of an output projection's input: those of a head or a neuron."""
+
+    site: str
+    stack: str
+    block: int
+    projection: str
+    columns: slice
+    index: int
+    is_head: bool
+
+    def place(self) -> tuple[str, int, str]:
+        return self.stack, self.block, self.projection
+
+
+def part_at(network: Transformer, site: str) -> Part:
+    """The part at an address. Raises UserError for an address of anything else."""
+    address = Address.parse(site)
+    match = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(?:(attn|cross)\.z|ffn\.post)", address.path)
+    index = dict(address.index)
+    stack = network.stacks().get(match[1]) if match else None
+    axis = "h" if match and match[3] else "f"
+    if match is None or stack is None or set(index) != {axis}:
+        raise UserError(f"{site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]")
+    config, block, i = stack.config, int(match[2]), index[axis]
+    if axis == "f" and config.has_experts(block):
+        raise UserError(f"{site}: expected a neuron of one feed-forward part, got a block with experts; try a head")
+    count, width = (config.n_heads, config.head_width) if axis == "h" else (config.d_ff, 1)
+    has_cross = network.encoder is not None and match[1] == "decoder"
+    if block >= config.n_layers or not -count <= i < count or (match[3] == "cross" and not has_cross):
+        raise UserError(f"{site}: no such part; {match[1]} has {config.n_layers} blocks, {axis} is below {count}")
+    projection = address.path.replace(".z", ".out").replace(".post", ".down")
+    start = i % count * width
+    return Part(site, match[1], block, projection, slice(start, start + width), i % count, axis == "h")
+
+
+def switched_off(value: Tensor, parts: Sequence[Part]) -> Tensor:
+    """Sets heads, b h t k, or neurons, b t f, to 0, each in its own copy of the batch."""
+    value = value.clone()
+    for rows, part in zip(value.chunk(len(parts)), parts, strict=True):
+        rows.select(1 if part.is_head else 2, part.index).zero_()
+    return value
+
 
 How = Literal["zero", "mean"]
 
@@ -102,7 +146,7 @@ class Ablations:
             if self._edit:
                 self._expected = self._edited(())
             else:
-                self._expected = self._read(_last(self._plain, network, self._last), layout[self._last])
+                self._expected = self._read(self._plain[last_states(network, self._last)], layout[self._last])
 
     def effects(self, sites: Iterable[str], *, budget: int = 1024) -> dict[str, float]:
         """The effects as the function `effects` computes them."""
@@ -180,7 +224,7 @@ def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[st
 
 def layouts(network: Transformer, tokens: Mapping[str, Tokens]) -> dict[str, Layout]:
     """The layout of each stack, by its name."""
-    return {name: _layout(stack, tokens[name]) for name, stack in network.stacks().items()}
+    return {name: stack.embed.layout(tokens[name]) for name, stack in network.stacks().items()}
 
 
 def real(layout: Layout) -> Tensor:
@@ -195,9 +239,8 @@ def _ablated(
     """The last states with each part switched off in its own copy of the batch: (n b) t d, and their layout."""
     n, (name, start, projection) = len(parts), parts[0].place()
     many = {name: repeated(batch, n) for name, batch in tokens.items()}
-    layout, found = layouts(network, many), network.stacks()
     before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
-    stack, x = found[name], plain[before].repeat(n, 1, 1)
+    x = plain[before].repeat(n, 1, 1)
     reader = network.get_submodule(projection)
     assert isinstance(reader, nn.Linear | LinearMap)
     closed = torch.zeros(n, reader.in_features, dtype=torch.bool, device=x.device)
@@ -205,28 +248,36 @@ def _ablated(
         row[part.columns] = True
     closed = closed.repeat_interleave(len(x) // n, 0)[:, None]
     crosses = name == "decoder" and "encoder" in tokens
-    memory = (_last(plain, network, "encoder").repeat(n, 1, 1), layout["encoder"]) if crosses else None
+    memory = plain[last_states(network, "encoder")].repeat(n, 1, 1) if crosses else None
 
     def switch_off(_module: object, read: tuple[Tensor, ...]) -> Tensor:
         return read[0].masked_fill(closed, 0.0)
 
     handle = reader.register_forward_pre_hook(switch_off)
     try:
-        x = onward(stack, start, x, layout[name], memory)
+        return run_from(network, many, name, start, x, memory)
     finally:
         handle.remove()
-    if name == "encoder" and network.decoder is not None:
-        return network.decoder(many["decoder"], (x, layout[name]))
-    return x, layout[name]
 
 
-def onward(stack: Stack, start: int, x: Tensor, layout: Layout, memory: Memory | None) -> Tensor:
-    """The stack's last states from the input of one of its blocks, b t d."""
-    memory_bias = None if memory is None else AttentionBias.between(layout, memory[1], dtype=x.dtype)
+def run_from(
+    network: Transformer, tokens: Mapping[str, Tokens], name: str, start: int, x: Tensor, memory: Tensor | None
+) -> tuple[Tensor, Layout]:
+    """The network's last states and their layout, from the input x, b t d, of block `start` of the stack `name`.
+
+    `memory` has the encoder's last states, for a decoder that reads them.
+    """
+    places, stack = layouts(network, tokens), network.stacks()[name]
+    layout = places[name]
+    read = None if memory is None else (memory, places["encoder"])
+    memory_bias = None if read is None else AttentionBias.between(layout, read[1], dtype=x.dtype)
     for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:
         attn_bias = stack.attn_bias(layout, layout, kind=kind, dtype=x.dtype)
-        x = block(x, layout, attn_bias, memory=memory, memory_bias=memory_bias)
-    return x if stack.final_norm is None else stack.final_norm(x)
+        x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias)
+    x = x if stack.final_norm is None else stack.final_norm(x)
+    if name == "encoder" and network.decoder is not None:
+        return network.decoder(tokens["decoder"], (x, layout))
+    return x, layout
 
 
 def _then(first: Edit | None, second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -297,14 +348,11 @@ def _mean(seen: Trace, where: Address, layout: Mapping[str, Layout]) -> Tensor:
     return where.of(average.expand_as(value), axes)
 
 
-def _last(plain: Mapping[str, Tensor], network: Transformer, name: str) -> Tensor:
+def last_states(network: Transformer, name: str) -> str:
+    """The address of a stack's last states."""
     stack = network.stacks()[name]
     end = f"blocks.{len(stack.blocks) - 1}.resid_post" if stack.final_norm is None else "final_norm.out"
-    return plain[f"{name}.{end}"]
-
-
-def _layout(stack: Stack, tokens: Tokens) -> Layout:
-    return stack.embed.layout(tokens)
+    return f"{name}.{end}"
 
 
 def repeated(tokens: Tokens, n: int) -> Tokens:

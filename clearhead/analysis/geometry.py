@@ -1,4 +1,4 @@
-"""Geometry of vectors: neighbours in the token table, a plane to draw them on, a token's path through the blocks."""
+"""Geometry of vectors: neighbours in the token table, and a plane to draw them on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,6 @@ from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.linear import effective_weight
-from clearhead.model.transformer import Stack
-from clearhead.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,11 @@ class Plane:
 
 def token_table(network: Transformer, stack: str | None = None) -> Tensor:
     """The token table, v d, of the named stack (the last one if None). Raises UserError if it reads none."""
-    found = _stack(network, stack)[1]
+    stacks = network.stacks()
+    name = stack or list(stacks)[-1]
+    if name not in stacks:
+        raise UserError(f"stack {name!r}: expected {' or '.join(stacks)}")
+    found = stacks[name]
     if isinstance(reads := found.config.input, Continuous):
         raise UserError(f"token table: expected a stack that reads tokens, got one that reads {reads.medium}s")
     return effective_weight(found.lookup).detach()
@@ -95,26 +97,3 @@ def plane(vectors: Tensor) -> Plane:
     points = (exact - centre) @ axes.mT
     shares = points.square().sum(0) / values.square().sum().clamp(min=torch.finfo(exact.dtype).tiny)
     return Plane(*(x.to(vectors.dtype) for x in (points, shares, axes, centre)))
-
-
-def along(
-    network: Transformer, seen: Trace, position: int, *, row: int = 0, stack: str | None = None
-) -> dict[str, Tensor]:
-    """One position's vector, d, by address: the static one of the table (`….embed.tokens`), then after each block.
-
-    The vector includes its position from the first block's `resid_pre` on, and its context after attention.
-    """
-    name, found = _stack(network, stack)
-    addresses = [f"{name}.embed.tokens", f"{name}.blocks.0.resid_pre"]
-    addresses += [f"{name}.blocks.{i}.resid_post" for i in range(len(found.blocks))]
-    if found.final_norm is not None:
-        addresses.append(f"{name}.final_norm.out")
-    return {address: seen[f"{address}[b={row},t={position}]"] for address in addresses}
-
-
-def _stack(network: Transformer, name: str | None) -> tuple[str, Stack]:
-    found = network.stacks()
-    name = name or list(found)[-1]
-    if name not in found:
-        raise UserError(f"stack {name!r}: expected {' or '.join(found)}")
-    return name, found[name]

@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout
-from clearhead.model.pool import pool
+from clearhead.model.heads import pool
 
 Metric = Callable[[Tensor, Layout], Tensor]
 """The network's result (logits b t v or b v, states b t d, or vectors b d) and its layout -> b. The batch may be

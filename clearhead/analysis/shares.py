@@ -16,9 +16,9 @@ from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.linear import parameter
+from clearhead.model.meta import ops_of
 from clearhead.model.mode import Evaluating
 from clearhead.model.ops import KINDS, Call, Op
-from clearhead.model.record import ops_of
 from clearhead.trace import Address, Edit, trace
 
 WRITER = re.compile(r"\w+\.(embed\.(tokens|positions)|blocks\.\d+\.ffn\.out)")

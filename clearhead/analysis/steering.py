@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clearhead.analysis.features.buffer import Inputs
+from clearhead.analysis.features.training import Inputs
 from clearhead.analysis.values import rows_at, sizes_of
 from clearhead.brief import brief
 from clearhead.errors import UserError

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from clearhead.analysis.ablation import by_stack, layouts, onward, repeated
+from clearhead.analysis.ablation import by_stack, last_states, layouts, repeated, run_from
 from clearhead.analysis.metrics import LEAST
 from clearhead.brief import brief
 from clearhead.config import ClassificationHead, SpanHead
@@ -177,12 +177,11 @@ class PatchingSweep:
         """n, float64: the difference of logits with the given states where each mask is open."""
         network, n = self._network, len(masks)
         many = {name: repeated(tokens, n) for name, tokens in self._corrupt.items()}
-        layout, stack = layouts(network, many), network.stacks()[place.stack]
         x = self._values[1](f"{place.stack}.blocks.{place.block}.resid_pre").expand(n, -1, -1)
         x, given = (one.to(next(network.parameters())) for one in (x, given))
         memory = None
         if place.stack == "decoder" and "encoder" in many:
-            memory = (self._memory().expand(n, -1, -1).to(x), layout["encoder"])
+            memory = self._values[1](last_states(network, "encoder")).expand(n, -1, -1).to(x)
 
         def put(value: Tensor) -> Tensor:
             return torch.where(masks.to(value.device), given.to(value), value)
@@ -193,7 +192,7 @@ class PatchingSweep:
         def put_written(_module: object, _read: object, out: Tensor) -> Tensor:
             return put(out)
 
-        block = stack.blocks[place.block]
+        block = network.stacks()[place.stack].blocks[place.block]
         handle = None
         if place.value == "resid_pre":
             x = put(x)
@@ -204,14 +203,11 @@ class PatchingSweep:
             writer = block.get_submodule(place.value.removesuffix(".out"))
             handle = writer.register_forward_hook(put_written)
         try:
-            x = onward(stack, place.block, x, layout[place.stack], memory)
+            x, layout = run_from(network, many, place.stack, place.block, x, memory)
         finally:
             if handle is not None:
                 handle.remove()
-        if place.stack != self._last:
-            assert network.decoder is not None
-            x, _ = network.decoder(many["decoder"], (x, layout["encoder"]))
-        return self._difference(self._logits(x, layout[self._last]))
+        return self._difference(self._logits(x, layout))
 
     def _logits(self, x: Tensor, layout: Layout) -> Tensor:
         """n t d -> n v: the logits that the answer is read from."""
@@ -248,12 +244,6 @@ class PatchingSweep:
 
     def _heads(self, stack: str) -> int:
         return self._network.stacks()[stack].config.n_heads
-
-    def _memory(self) -> Tensor:
-        """The last states of the encoder in the corrupt run, s d."""
-        encoder = self._network.stacks()["encoder"]
-        last = "final_norm.out" if encoder.final_norm else f"blocks.{len(encoder.blocks) - 1}.resid_post"
-        return self._values[1](f"encoder.{last}")
 
     def _place(self, at: str) -> "_Place":
         where = Address.parse(at)

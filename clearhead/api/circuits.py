@@ -9,7 +9,7 @@ from clearhead.analysis.circuits import Circuits, LogitDifference, Metric, Vecto
 from clearhead.analysis.circuits.circuits import Baseline
 from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import at
-from clearhead.api.model import Model
+from clearhead.api.base import ModelBase
 from clearhead.checkpoints.weights.documents import shown
 from clearhead.config import LanguageHead, NoHead, VectorHead
 from clearhead.errors import UserError
@@ -27,7 +27,7 @@ class Explained:
 
 
 def circuits_of(
-    model: Model,
+    model: ModelBase,
     clean: Sequence[Tokens],
     corrupt: Baseline,
     *,
@@ -62,14 +62,14 @@ def circuits_of(
     return first.explaining(LogitDifference(answer, minus, position)), Explained(answer, minus, position)
 
 
-def _shift(model: Model, circuits: Circuits) -> Metric:
+def _shift(model: ModelBase, circuits: Circuits) -> Metric:
     """<vector, unit direction from the corrupt text's vector to the clean one's>."""
     make = model.sentences.vectors
     clean, corrupt = (make(result, circuits.layout) for result in circuits.results)
     return VectorShift(nn.functional.normalize(clean - corrupt, dim=-1), make)
 
 
-def answer_id(model: Model, text: str, *, name: str) -> int:
+def answer_id(model: ModelBase, text: str, *, name: str) -> int:
     """The id of a token, by its text or as the tools show it (▁nine), or of a label, by its name or number.
 
     Raises UserError, which begins with `--name`, if no one token or label is meant.
@@ -85,7 +85,7 @@ def answer_id(model: Model, text: str, *, name: str) -> int:
     raise UserError(f"--{name}: expected {expected}, got {shown(text)}")
 
 
-def _token(model: Model, text: str, name: str) -> int:
+def _token(model: ModelBase, text: str, name: str) -> int:
     # Where a token holds no space, a space before the word is no mistake.
     cut = [model.tokenizer.encode(one, target=model.is_encoder_decoder) for one in (text, text.strip())]
     ids = next((one for one in cut if len(one) == 1), None)

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from clearhead.api.base import ModelBase
 from clearhead.errors import UserError
 from clearhead.generation import Draft, Step, check_draft, generate
-from clearhead.generation.decoding import Following
+from clearhead.generation.paths import Following
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.text.detokenizer import Detokenizer

@@ -34,8 +34,8 @@ from clearhead.config.base import Config
 from clearhead.errors import UserError, reason
 from clearhead.model import Transformer
 from clearhead.model.block import Block
+from clearhead.model.meta import ops_of
 from clearhead.model.norm import Norm
-from clearhead.model.record import ops_of
 from clearhead.storage import checkpoints
 from clearhead.trace import nearest
 

@@ -42,12 +42,12 @@ from clearhead.model.assign import filled, new_head
 from clearhead.model.fast.int4 import rounded_to_four_bits
 from clearhead.model.fast.int8 import quantized
 from clearhead.model.linear import is_rounded
-from clearhead.model.shapes import unallocated
+from clearhead.model.meta import unallocated
 from clearhead.model.transformer import Transformer
 from clearhead.recipe.contract import FILE as CONTRACT
 from clearhead.recipe.contract import Contract
+from clearhead.recipe.places import RECIPE
 from clearhead.storage import checkpoints
-from clearhead.storage.run_files import RECIPE
 from clearhead.storage.tensors import check_finite
 from clearhead.text import formats
 from clearhead.text.special_tokens import source_tokens

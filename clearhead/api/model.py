@@ -18,15 +18,14 @@ from clearhead.api.reader import Input, Texts, listed
 from clearhead.api.transcribing import transcripts, with_times
 from clearhead.errors import UserError
 from clearhead.generation import Hypothesis, complete
-from clearhead.generation.decoding import Following
+from clearhead.generation.paths import Following
 from clearhead.generation.settings import changed, searching
 from clearhead.json_text import JsonObject
 from clearhead.model.assign import merged
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.model.summary import Summary, summarize
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.speech import SpeechTask
+from clearhead.recipe.generation import GenerationConfig, SpeechTask
 from clearhead.storage import checkpoints
 from clearhead.trace import Edit, Trace, trace
 

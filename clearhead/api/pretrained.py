@@ -29,11 +29,10 @@ from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.checkpoints.weights.quantization import Method, method_of
 from clearhead.config import Head
 from clearhead.errors import OutOfMemory, UserError, is_memory
-from clearhead.machine.room import gigabytes
+from clearhead.machine.memory import gigabytes, require_weights
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.experts import NEVER_NARROWED
-from clearhead.planning.fit import require_weights
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST, verify

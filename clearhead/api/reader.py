@@ -19,8 +19,7 @@ from clearhead.config import (
 from clearhead.data.labelled_ids import NO_LIMIT, Inputs, until_padding
 from clearhead.errors import UserError
 from clearhead.model import Tokens
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.speech import SpeechTokens
+from clearhead.recipe.generation import GenerationConfig, SpeechTokens
 from clearhead.text.languages import prefix_of
 from clearhead.text.special_tokens import (
     SpecialTokens,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import safetensors
 from safetensors.torch import save_file
 
-from clearhead.analysis.features.buffer import Inputs
+from clearhead.analysis.features.training import Inputs
 from clearhead.analysis.steering import Direction, difference_of_means
 from clearhead.api.model import Model
 from clearhead.checkpoints.weights.safetensors import with_metadata

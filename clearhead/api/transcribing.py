@@ -20,8 +20,7 @@ from clearhead.errors import UserError
 from clearhead.generation import Finished, Hypothesis, generate
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.speech import SpeechTask, SpeechTokens
+from clearhead.recipe.generation import GenerationConfig, SpeechTask, SpeechTokens
 from clearhead.text.special_tokens import start_token
 
 _log = logging.getLogger("clearhead")

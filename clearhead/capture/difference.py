@@ -1,24 +1,181 @@
 """`difference`: what changed between two models of one architecture, over a data set."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from clearhead.analysis.difference import PartChanges, TensorChange, Written, check_same, tensor_changes
-from clearhead.analysis.unit_changes import UnitChange, unit_changes
-from clearhead.api import Model
-from clearhead.capture.answers import Answers, Judged, judged, summed
-from clearhead.capture.effects import BATCH_TOKENS, effects_of_parts
+from clearhead import config as c
+from clearhead.analysis.difference import (
+    PartChanges,
+    TensorChange,
+    UnitChange,
+    Written,
+    check_same,
+    tensor_changes,
+    unit_changes,
+)
+from clearhead.api.base import ModelBase
+from clearhead.brief import brief
+from clearhead.capture.effects import BATCH_TOKENS, Mean, effects_of_parts, means
 from clearhead.capture.passes import batches
-from clearhead.capture.texts import AT_ONCE, Encoded, Encoder, Text
+from clearhead.capture.texts import Encoded, Encoder, Text, valid_cells
 from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
+from clearhead.model import Tokens
 from clearhead.model.assign import merged
 from clearhead.progress import counted
-from clearhead.tasks.resampling import intervals_of_means
+from clearhead.tasks import resampling
+from clearhead.tasks.resampling import ScoredRows
+
+
+@dataclass(frozen=True)
+class ScoreChange:
+    """A score of both models on the next tokens of the texts."""
+
+    first: float
+    second: float
+    difference: float
+    interval: tuple[float, float]
+    """Where 95% of paired bootstrap resamples of the texts have the difference."""
+    p: float
+
+
+@dataclass(frozen=True)
+class ChangedAnswer:
+    """The place of a text where the two models' answers are furthest apart."""
+
+    row: int
+    """The number of the text in the data set, from 0."""
+    text: Text
+    position: int | None
+    """The position of the answer; None for an answer to the whole text."""
+    first: str
+    """A token or label; a position, for the start or the end of an answer in the text."""
+    second: str
+    kl: float
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The likeliest answers of both models. A text counts as the mean over its positions."""
+
+    changed: Mean
+    """The share of answers that changed."""
+    kl: Mean
+    """KL(first || second), in nats."""
+    scores: dict[str, ScoreChange]
+    """`loss`, in nats a token, and `accuracy` of the next tokens, for a decoder; else none."""
+    n_changed_texts: int
+    texts: tuple[ChangedAnswer, ...]
+    """For each text with a changed answer, the place where the models differ most; the largest difference first."""
+
+
+@dataclass(frozen=True)
+class BatchAnswers:
+    """What one batch says, a row for each text."""
+
+    __repr__ = brief
+
+    means: np.ndarray
+    """b 2: the share of answers that changed, and KL."""
+    place: np.ndarray
+    """b 3: the position of the changed answer that is furthest apart, and both answers; -1 if none changed."""
+    furthest: np.ndarray
+    """b: KL there."""
+    sums: np.ndarray | None
+    """b 5: next tokens, and of both models their losses and those that are right."""
+
+
+def compare_answers(model: ModelBase, last: Tokens, logits: tuple[Tensor | None, Tensor | None]) -> BatchAnswers | None:
+    """Compares the answers of a batch; None for a head that does not choose one of several answers."""
+    one, other = logits
+    head = model.config.head
+    if one is None or other is None or not _chooses(head):
+        return None
+    valid = valid_cells(last)
+    if isinstance(head, c.ClassificationHead):
+        one, other, valid = one[:, None], other[:, None], valid[:, :0].new_ones(len(valid), 1)
+    elif isinstance(head, c.SpanHead):
+        one, other = (x.mT.masked_fill(~valid[:, None], -1e9) for x in (one, other))
+        valid = valid[:, :0].new_ones(len(valid), 2)
+    a, b = (x.float().log_softmax(-1) for x in (one, other))
+    kl = (a.exp() * (a - b)).sum(-1).clamp_min(0.0).masked_fill(~valid, 0.0)
+    ours, theirs = a.argmax(-1), b.argmax(-1)
+    changed = (ours != theirs) & valid
+    means = torch.stack([x.double().sum(1) / valid.sum(1).clamp_min(1) for x in (changed, kl)], -1)
+    furthest, at = kl.masked_fill(~changed, -1.0).max(1)
+    place = torch.stack([at, *(x.gather(1, at[:, None])[:, 0] for x in (ours, theirs))], -1)
+    place = place.masked_fill(~changed.any(1)[:, None], -1)
+    sums = _next_tokens(last, valid, (a, b)) if model.config.is_causal else None
+    return BatchAnswers(_array(means), place.cpu().numpy(), _array(furthest), None if sums is None else _array(sums))
+
+
+def summarize(
+    model: ModelBase, found: Sequence[BatchAnswers], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
+) -> Answers:
+    """The answers to all texts; `order` puts the batches' rows in the order of the texts."""
+    place = np.concatenate([one.place for one in found])[order]
+    furthest = np.concatenate([one.furthest for one in found])[order]
+    sums = [one.sums for one in found if one.sums is not None]
+    scores = _scores(np.concatenate(sums)[order]) if sums else {}
+    changed, kl = means(np.concatenate([one.means for one in found])[order])
+    rows = [i for i in np.argsort(-furthest, kind="stable") if place[i, 0] >= 0]
+    texts = [_changed(model, known[i], place[i], float(furthest[i])) for i in rows[:top]]
+    return Answers(changed, kl, scores, len(rows), tuple(texts))
+
+
+def _chooses(head: c.Head) -> bool:
+    if isinstance(head, c.ClassificationHead):
+        return head.n_labels > 1 and head.problem_type in (None, "single_label_classification")
+    return isinstance(head, c.LanguageHead | c.TaggingHead | c.SpanHead)
+
+
+def _next_tokens(last: Tokens, valid: Tensor, logs: tuple[Tensor, Tensor]) -> Tensor:
+    """b 5: counts, losses and hits of the next tokens."""
+    both, target = valid[:, 1:] & valid[:, :-1], last.ids[:, 1:]
+    losses = [-log[:, :-1].gather(-1, target[..., None])[..., 0] * both for log in logs]
+    hits = [(log[:, :-1].argmax(-1) == target) & both for log in logs]
+    return torch.stack([x.double().sum(1) for x in (both, *losses, *hits)], -1)
+
+
+def _scores(sums: np.ndarray) -> dict[str, ScoreChange]:
+    n, *columns = sums.T
+    if not n.sum():
+        return {}
+    found: dict[str, ScoreChange] = {}
+    for name, one, other in (("loss", *columns[:2]), ("accuracy", *columns[2:])):
+        pair = [ScoredRows(_share, (column, n)) for column in (one, other)]
+        gap = resampling.difference(*pair)
+        first, second = (_share(column, n) for column in (one, other))
+        found[name] = ScoreChange(first, second, gap.value, gap.interval, gap.p)
+    return found
+
+
+def _share(sums: np.ndarray, n: np.ndarray) -> float:
+    return float(sums.sum() / max(n.sum(), 1.0))
+
+
+def _changed(model: ModelBase, known: tuple[Encoded, Text], place: np.ndarray, kl: float) -> ChangedAnswer:
+    one, text = known
+    position, *answers = place.tolist()
+    head = model.config.head
+    match head:
+        case c.LanguageHead() if model.has_tokenizer:
+            names = model.tokenizer.tokens(answers)
+        case c.ClassificationHead() | c.TaggingHead() if head.labels:
+            names = [head.labels[i] for i in answers]
+        case _:
+            names = [str(i) for i in answers]
+    alone = isinstance(head, c.ClassificationHead | c.SpanHead)
+    return ChangedAnswer(one.row, text, None if alone else position, names[0], names[1], kl)
+
+
+def _array(x: Tensor) -> np.ndarray:
+    return x.double().cpu().numpy()
+
 
 Interval = tuple[float, float]
 STANDS_OUT = 6.0
@@ -72,7 +229,7 @@ class Difference:
 
 
 def difference(
-    first: Model, second: Model, texts: Iterable[Text] = (), *, length: int | None = None, top: int = 20
+    first: ModelBase, second: ModelBase, texts: Iterable[Text] = (), *, length: int | None = None, top: int = 20
 ) -> Difference:
     """Ranks tensors, heads and neurons by change of weights; over texts also by what they write, and counts answers.
 
@@ -86,39 +243,40 @@ def difference(
 
 
 def over_texts(
-    start: Difference, first: Model, second: Model, texts: Iterable[Text], *, length: int | None = None, top: int = 20
+    start: Difference,
+    first: ModelBase,
+    second: ModelBase,
+    texts: Iterable[Text],
+    *,
+    length: int | None = None,
+    top: int = 20,
 ) -> Difference:
     """The difference of two models' tensors, with that of their heads, neurons and answers over texts."""
     encoder = Encoder(first, tuple(first.config.stacks), length)
-    known, every = list[Encoded](), iter(texts)
-    given: list[Text] = []
-    while some := [*itertools.islice(every, AT_ONCE)]:
-        if first.reader.reads_images or first.reader.reads_sounds:
-            raise UserError(
-                "difference: expected models that read texts, got some of images or sounds; leave texts out"
-            )
-        known += encoder.encoded(some, len(given))
-        given += some
-    if not known:
+    if (first.reader.reads_images or first.reader.reads_sounds) and any(True for _ in texts):
+        raise UserError("difference: expected models that read texts, got some of images or sounds; leave texts out")
+    pairs = encoder.known(texts)
+    if not pairs:
         return start
-    changes, found, sizes = PartChanges(first.network, second.network), list[Judged](), list[Written]()
+    known = [one for one, _ in pairs]
+    changes, found, sizes = PartChanges(first.network, second.network), list[BatchAnswers](), list[Written]()
     groups = batches(known, tokens=BATCH_TOKENS)
     for batch in counted(groups, "differences"):
         tokens = encoder.batch([known[i] for i in batch])
         read = changes.read(tokens)
         sizes.append(read.written)
-        if (one := judged(first, tokens[-1], read.logits)) is not None:
+        if (one := compare_answers(first, tokens[-1], read.logits)) is not None:
             found.append(one)
     order = np.argsort(np.concatenate(groups))
     parts = _ranked(changes.sites, sizes, order, top)
     if parts and not isinstance(first.config.head, NoHead | VectorHead):
         parts = _with_effects((first, second), encoder, [[known[i] for i in group] for group in groups], parts)
-    answers = summed(first, found, order, [(one, given[one.row]) for one in known], top) if found else None
+    answers = summarize(first, found, order, pairs, top) if found else None
     heads, neurons = (tuple(part for part in parts if (".ffn." in part.site) == is_ffn) for is_ffn in (False, True))
     return replace(start, n_texts=len(known), heads=heads, neurons=neurons, answers=answers)
 
 
-def check_comparable(first: Model, second: Model) -> None:
+def check_comparable(first: ModelBase, second: ModelBase) -> None:
     """Raises UserError unless both have one architecture, unrounded weights, and the same tokens or none."""
     check_same(merged(first.network), merged(second.network))
     vocabularies = [
@@ -144,16 +302,18 @@ def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, t
     if not len(ranked):
         return []
     chosen = np.concatenate([ranked[is_neuron[ranked] == kind][:top] for kind in (False, True)])
-    bounds = intervals_of_means(own[:, chosen])
-    means = np.stack([over_texts(name)[:, chosen].mean(0) for name in ("own", "moved", "total", "before")], -1)
+    others = np.stack([over_texts(name)[:, chosen].mean(0) for name in ("moved", "total", "before")], -1).tolist()
     return [
-        PartChange(sites[part], size, (float(low), float(high)), moved, total, before)
-        for part, (size, moved, total, before), (low, high) in zip(chosen, means.tolist(), bounds, strict=True)
+        PartChange(sites[part], size.value, size.interval, *rest)
+        for part, size, rest in zip(chosen, means(own[:, chosen]), others, strict=True)
     ]
 
 
 def _with_effects(
-    models: tuple[Model, Model], encoder: Encoder, groups: Sequence[Sequence[Encoded]], parts: Sequence[PartChange]
+    models: tuple[ModelBase, ModelBase],
+    encoder: Encoder,
+    groups: Sequence[Sequence[Encoded]],
+    parts: Sequence[PartChange],
 ) -> list[PartChange]:
     """The parts, with the loss of the answers without each of them in both models."""
     sites = [part.site for part in parts]
@@ -167,11 +327,6 @@ def _with_effects(
         ],
         axis=1,
     )
-    first, second = values.mean(1)
-    bounds = intervals_of_means(values[1] - values[0])
-    return [
-        replace(
-            part, effect=EffectChange(float(first[i]), float(second[i]), (float(bounds[i, 0]), float(bounds[i, 1])))
-        )
-        for i, part in enumerate(parts)
-    ]
+    changes = zip(*values.mean(1).tolist(), means(values[1] - values[0]), strict=True)
+    effects = [EffectChange(first, second, change.interval) for first, second, change in changes]
+    return [replace(part, effect=effect) for part, effect in zip(parts, effects, strict=True)]

@@ -1,6 +1,5 @@
 """Effects of parts over a data set: each is a mean over texts, with a bootstrap interval."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,12 +8,14 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.ablation import Ablations
+from clearhead.analysis.circuits import Nodes, refined_nodes
+from clearhead.analysis.circuits.patching import EXACT
 from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.lens import read
-from clearhead.api import Model
-from clearhead.capture.addresses import Site, sites_of
-from clearhead.capture.passes import batches
-from clearhead.capture.texts import AT_ONCE, Encoder, Text, valid_cells
+from clearhead.api.base import ModelBase
+from clearhead.api.circuits import circuits_of
+from clearhead.capture.passes import Site, batches, sites_of
+from clearhead.capture.texts import Encoder, Text, valid_cells
 from clearhead.config import LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -32,6 +33,20 @@ BATCH_TOKENS = 512
 
 
 @dataclass(frozen=True)
+class Mean:
+    """A mean over texts with its 95% bootstrap interval."""
+
+    value: float
+    interval: tuple[float, float]
+
+
+def means(values: np.ndarray) -> list[Mean]:
+    """The mean of each column of values, one row for each text."""
+    bounds = intervals_of_means(values).tolist()
+    return [Mean(value, (low, high)) for value, (low, high) in zip(values.mean(0).tolist(), bounds, strict=True)]
+
+
+@dataclass(frozen=True)
 class Effect:
     """How much the answer changes, in nats, or the vector, as 1 - cosine: the mean over the texts of a data set."""
 
@@ -43,7 +58,7 @@ class Effect:
 
 
 def effects(
-    model: Model, texts: Iterable[Text], sites: str | Sequence[str] = "heads", *, length: int | None = None
+    model: ModelBase, texts: Iterable[Text], sites: str | Sequence[str] = "heads", *, length: int | None = None
 ) -> list[Effect]:
     """KL(plain || without the part) for each head or neuron over a data set, largest mean first.
 
@@ -55,11 +70,7 @@ def effects(
     instead. Texts are as in `capture`. Raises UserError for data without texts.
     """
     encoder = Encoder(model, tuple(model.config.stacks), length)
-    rows, every = 0, iter(texts)
-    known = encoder.encoded([], 0)
-    while some := [*itertools.islice(every, AT_ONCE)]:
-        known += encoder.encoded(some, rows)
-        rows += len(some)
+    known = [one for one, _ in encoder.known(texts)]
     if not known:
         raise UserError("effects: expected texts, got none that are not blank; try other data")
     wanted = _layers(model) if sites == LAYERS else parts(model, sites)
@@ -68,15 +79,13 @@ def effects(
         tokens = encoder.batch([known[i] for i in batch])
         found = _of_layers(model, wanted, tokens) if sites == LAYERS else effects_of_parts(model, wanted, tokens)
         values[batch] = found.double().cpu().numpy()
-    bounds = intervals_of_means(values)
     result = [
-        Effect(site, float(mean), (float(low), float(high)), len(known))
-        for site, mean, (low, high) in zip(wanted, values.mean(0), bounds, strict=True)
+        Effect(site, mean.value, mean.interval, len(known)) for site, mean in zip(wanted, means(values), strict=True)
     ]
     return result if sites == LAYERS else sorted(result, key=lambda one: -one.mean)
 
 
-def parts(model: Model, sites: str | Sequence[str]) -> list[str]:
+def parts(model: ModelBase, sites: str | Sequence[str]) -> list[str]:
     """The address of each head or neuron that is meant. Raises UserError for an address of something else."""
     named = list(NAMED.get(sites, (sites,))) if isinstance(sites, str) else list(sites)
     if isinstance(sites, str) and sites == "heads" and not model.is_encoder_decoder:
@@ -95,14 +104,14 @@ def _parts(site: Site) -> list[str]:
     return [str(Address(site.path, ((axis, i),))) for i in range(site.shape[left.index(axis)])]
 
 
-def effects_of_parts(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
+def effects_of_parts(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: the effect of each part on each text."""
     ablations = Ablations(model.network, tokens, vectors=model.sentences.vectors)
     found = {site: ablations.divergences(logs) for site, logs in ablations.answers(wanted)}
     return torch.stack([found[site] for site in wanted], -1)
 
 
-def _layers(model: Model) -> list[str]:
+def _layers(model: ModelBase) -> list[str]:
     """The state after each block of the last stack."""
     if not isinstance(model.config.head, LanguageHead | TaggingHead):
         raise UserError(
@@ -112,7 +121,7 @@ def _layers(model: Model) -> list[str]:
     return [f"{last}.blocks.{i}.resid_post" for i in range(model.config.stacks[last].n_layers)]
 
 
-def _of_layers(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
+def _of_layers(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: how far the lens after each block is from the answer of each text."""
     seen, valid = states(model.network, tokens), valid_cells(tokens[-1])
     with torch.inference_mode():
@@ -125,3 +134,48 @@ def _of_layers(model: Model, wanted: Sequence[str], tokens: Sequence[Tokens]) ->
             each = (final.exp() * (final - logs)).sum(-1)
             found.append(each.new_zeros(len(valid)).index_add_(0, owner, each).div_(counts).clamp_(min=0.0))
     return torch.stack(found, -1)
+
+
+@dataclass(frozen=True)
+class NodeEffect:
+    """What the answer loses if a part writes what it writes on the corrupt text: the mean over the pairs."""
+
+    site: str
+    """Such as `decoder.blocks.0.attn.heads[h=2]`."""
+    mean: float
+    """In units of the metric, such as logits."""
+    interval: tuple[float, float]
+    """The 95% bootstrap interval of the mean, over pairs."""
+    exact: float
+    """The share of the pairs in which the part was patched for real."""
+
+
+def node_effects(model: ModelBase, pairs: Sequence[tuple[Text, Text]], *, exact: float = EXACT) -> list[NodeEffect]:
+    """The parts of a model by their mean effect on logit[answer] - logit[minus], the largest first.
+
+    A pair is a clean text and a corrupt one of as many tokens, each a source and a target for an encoder-decoder. Its
+    answer is the likeliest token on the clean text, `minus` that on the corrupt one, as in `circuits_of`; its nodes are
+    `refined_nodes`. Raises UserError for no pairs, or for one whose texts differ in length.
+    """
+    if not pairs:
+        raise UserError("pairs: expected pairs of a clean and a corrupt text, got none")
+    found = [_nodes(model, i, pair, exact) for i, pair in counted(list(enumerate(pairs, 1)), "pairs")]
+    sites = list(found[0].scores)
+    scores = np.array([[nodes.scores[site] for site in sites] for nodes in found])
+    patched = np.array([[site in nodes.exact for site in sites] for nodes in found])
+    rows = zip(sites, means(scores), patched.mean(0).tolist(), strict=True)
+    each = [NodeEffect(site, mean.value, mean.interval, share) for site, mean, share in rows]
+    return sorted(each, key=lambda one: -abs(one.mean))
+
+
+def _nodes(model: ModelBase, i: int, pair: tuple[Text, Text], exact: float) -> Nodes:
+    clean, corrupt = (_inputs(model, text) for text in pair)
+    try:
+        return refined_nodes(circuits_of(model, clean, corrupt)[0], exact=exact)
+    except UserError as error:
+        raise UserError(f"pair {i}: {error}") from None
+
+
+def _inputs(model: ModelBase, text: Text) -> list[Tokens]:
+    source, other = (text, None) if isinstance(text, str) else text
+    return model.inputs(source, other)

@@ -10,10 +10,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.brief import brief
-from clearhead.capture.addresses import Site, every_address, sites_of
-from clearhead.capture.passes import Plan, batches, run
+from clearhead.capture.passes import Plan, Site, batches, every_address, run, sites_of
 from clearhead.capture.reading import Captured
 from clearhead.capture.texts import Encoded, Text, valid_cells
 from clearhead.errors import UserError
@@ -75,7 +74,7 @@ class Examples:
 
     def __init__(
         self,
-        model: Model,
+        model: ModelBase,
         texts: Iterable[Text] | Captured,
         at: str,
         *,
@@ -236,7 +235,7 @@ def _captured_as(folder: Captured, site: Site) -> str:
     )
 
 
-def _site(model: Model, at: str) -> Site:
+def _site(model: ModelBase, at: str) -> Site:
     """The site of an address, which may be the weights of one head."""
     where = Address.parse(at.replace("*", "_"))  # A pattern is refused below.
     if where.path.endswith(".weights") and set(dict(where.index)) == {"h"}:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.data.inputs import InputColumns, read_inputs
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -75,7 +75,7 @@ class Encoded:
 class Encoder:
     """Turns texts into ids as `Model.trace` does, cut to a longest length."""
 
-    model: Model
+    model: ModelBase
     stacks: tuple[str, ...]
     """The stacks that run. If only the encoder runs, no target is needed."""
     length: int | None = None
@@ -93,6 +93,14 @@ class Encoder:
         if len(self.stacks) == 1 and all(isinstance(text, str) for _, text in known):
             return self._alone([(row, str(text)) for row, text in known])
         return [self._several(row, text) for row, text in known]
+
+    def known(self, texts: Iterable[Text]) -> list[tuple[Encoded, Text]]:
+        """Every text of a data set that is not blank, in order, with its ids."""
+        pairs, n, every = list[tuple[Encoded, Text]](), 0, iter(texts)
+        while some := [*itertools.islice(every, AT_ONCE)]:
+            pairs += [(one, some[one.row - n]) for one in self.encoded(some, n)]
+            n += len(some)
+        return pairs
 
     def _alone(self, known: Sequence[tuple[int, str]]) -> list[Encoded]:
         reads, limit, found = self.model.reader, self.limits[0], list[Encoded]()

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from clearhead.api import Model
+from clearhead.api.base import ModelBase
 from clearhead.capture.passes import BATCH_TOKENS, Plan, Positions, Window, recorded, windows
 from clearhead.capture.reading import ABOUT, INDEX, Captured, Format, shard_name
 from clearhead.capture.texts import Digest, Text, Texts
@@ -51,7 +51,7 @@ class CaptureSettings(Config):
 
 
 def capture(
-    model: Model,
+    model: ModelBase,
     texts: Iterable[Text],
     at: Iterable[str],
     folder: str | Path,
@@ -204,7 +204,7 @@ def _about(plan: Plan, settings: CaptureSettings, name: str, texts: Iterable[Tex
     }
 
 
-def fingerprint(model: Model) -> str:
+def fingerprint(model: ModelBase) -> str:
     """SHA-256 of a model's config and weights."""
     found = hashlib.sha256(model.config.model_dump_json().encode())
     for name, tensor in sorted(model_tensors(model.network).items()):

@@ -70,7 +70,7 @@ def _around(*, opens_alone: bool, explains: bool) -> Iterator[None]:
 
             blocks.enter_context(without_tokenizers())
         if explains:
-            from clearhead.generation.decoding import explaining
+            from clearhead.generation.paths import explaining
 
             blocks.enter_context(explaining(tell))
         yield

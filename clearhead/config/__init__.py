@@ -11,6 +11,7 @@ from clearhead.config.experts import Clamp, Experts
 from clearhead.config.heads import *
 from clearhead.config.inputs import *
 from clearhead.config.latent import Latent
+from clearhead.config.mechanism import Mechanism, NormConfig
 from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import *
 from clearhead.config.scaling import *
@@ -22,7 +23,9 @@ __all__ = [
     "Experts",
     "Init",
     "Latent",
+    "Mechanism",
     "ModelConfig",
+    "NormConfig",
     "Probability",
     "Share",
     "StackConfig",

@@ -1,6 +1,6 @@
 """What every configuration has in common."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,4 +17,3 @@ Share = Annotated[float, Field(gt=0.0, le=1.0)]
 # Bounds far above any real network, so that products of sizes do not overflow.
 Width = Annotated[int, Field(gt=0, le=2**20)]
 Count = Annotated[int, Field(gt=0, le=2**32)]
-Activation = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "squared_relu"]

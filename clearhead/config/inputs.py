@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from clearhead.config.base import Activation, Config, Count, Width
+from clearhead.config.base import Config, Count, Width
+from clearhead.config.mechanism import Activation
 
 __all__ = ["Continuous", "Convolution", "FrameInput", "PatchInput", "StackInput", "TokenInput", "WaveInput"]
 

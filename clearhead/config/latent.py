@@ -22,4 +22,4 @@ class Latent(Config):
     bias: bool = False
     """Bias of the maps to the short vectors and to the shared part."""
     norm_eps: PositiveFloat = 1e-6
-    """Of the norms of the short vectors."""
+    """Epsilon of the norms of the short vectors."""

@@ -1,17 +1,22 @@
 """Position encodings, as data."""
 
+from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from clearhead.config.base import Config, Count
+from clearhead.config.base import Count
+from clearhead.config.mechanism import Kinds, Mechanism
 from clearhead.config.scaling import Divisors, DynamicScaling, LongScaling, RotaryScaling
 
 __all__ = [
     "ALiBi",
+    "AnyWidth",
     "Disentangled",
+    "Encoding",
     "Learned",
     "LearnedGrid",
+    "NoEnd",
     "NoPositions",
     "Positions",
     "RelativeBias",
@@ -22,11 +27,22 @@ __all__ = [
 ]
 
 
-class _Encoding(Config):
+class Encoding(Mechanism):
+    """How a stack encodes positions. Its module is built from it, the `StackConfig` and `causal`."""
+
     label: ClassVar[str]
     """What papers call it."""
     acts_on: ClassVar[str]
     """What it changes: the embedding, queries and keys, scores, embedding and scores, or nothing."""
+
+    @property
+    @abstractmethod
+    def longest(self) -> int | None:
+        """The longest sequence that they can encode; None if there is no limit."""
+
+    @abstractmethod
+    def check_widths(self, *, d_model: int, d_head: int) -> None:
+        """Raises ValueError if they do not fit these widths."""
 
     @property
     def by_head(self) -> bool:
@@ -34,7 +50,7 @@ class _Encoding(Config):
         return "scores" in self.acts_on
 
 
-class _NoEnd(_Encoding):
+class NoEnd(Encoding):
     """Positions for sequences of any length."""
 
     @property
@@ -43,17 +59,18 @@ class _NoEnd(_Encoding):
         return None
 
 
-class _AnyWidth(_Encoding):
+class AnyWidth(Encoding):
     """Positions that fit every network."""
 
     def check_widths(self, *, d_model: int, d_head: int) -> None:
         """Raises ValueError if they do not fit these widths."""
 
 
-class Sinusoidal(_NoEnd):
+class Sinusoidal(NoEnd):
     """PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(same), added to the embedding (Vaswani et al. 2017, 3.5)."""
 
     label, acts_on = "sinusoidal", "embedding"
+    builds = "clearhead.model.positions:SinusoidalEncoding.of"
     kind: Literal["sinusoidal"] = "sinusoidal"
     layout: Literal["interleaved", "concatenated"] = "interleaved"
     """interleaved: sin, cos, sin, cos, ... as in the paper; concatenated: all sines, then all cosines."""
@@ -67,10 +84,11 @@ class Sinusoidal(_NoEnd):
             raise ValueError(f"d_model={d_model} must be even for sinusoidal positions")
 
 
-class Learned(_AnyWidth):
+class Learned(AnyWidth):
     """One learned vector for each position, added to the embedding. Longer sequences are refused."""
 
     label, acts_on = "learned", "embedding"
+    builds = "clearhead.model.positions:LearnedEncoding.of"
     kind: Literal["learned"] = "learned"
     max_length: Count = 512
     offset: Annotated[int, Field(ge=0, le=2**32)] = 0
@@ -82,10 +100,11 @@ class Learned(_AnyWidth):
         return self.max_length
 
 
-class Rotary(_Encoding):
+class Rotary(Encoding):
     """Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout."""
 
     label, acts_on = "rotary", "queries and keys"
+    builds = "clearhead.model.positions:RotaryEncoding.of"
     kind: Literal["rotary"] = "rotary"
     base: Annotated[float, Field(gt=1.0)] = 10_000.0
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
@@ -118,10 +137,11 @@ class Rotary(_Encoding):
                 raise ValueError(f"{name}: expected {half}, half of the rotated components, got {len(numbers)}")
 
 
-class RelativeBias(_NoEnd, _AnyWidth):
+class RelativeBias(NoEnd, AnyWidth):
     """A learned bias for each head and bucket of distance, added to the scores (Raffel et al. 2019, 2.1)."""
 
     label, acts_on = "relative", "scores"
+    builds = "clearhead.model.positions:relative_bias"
     kind: Literal["relative"] = "relative"
     n_buckets: Annotated[int, Field(ge=4, le=2**20, multiple_of=2)] = 32
     max_distance: Count = 128
@@ -135,20 +155,22 @@ class RelativeBias(_NoEnd, _AnyWidth):
         return self
 
 
-class ALiBi(_NoEnd, _AnyWidth):
+class ALiBi(NoEnd, AnyWidth):
     """score - slope_h * |distance|, with fixed slopes 2^(-8h/n) (Press et al. 2021)."""
 
     label, acts_on = "ALiBi", "scores"
+    builds = "clearhead.model.positions:ALiBiEncoding.of"
     kind: Literal["alibi"] = "alibi"
 
 
-class Disentangled(_NoEnd, _AnyWidth):
+class Disentangled(NoEnd, AnyWidth):
     """Scores of states with vectors of distances: content to position, and position to content (He et al. 2020, 3.1).
 
     Each layer projects the vectors by itself.
     """
 
     label, acts_on = "disentangled", "scores"
+    builds = "clearhead.model.distances:DisentangledEncoding"
     kind: Literal["disentangled"] = "disentangled"
     max_distance: Annotated[int, Field(ge=1, le=2**20)] = 512
     """Greater distances count as this one."""
@@ -179,7 +201,7 @@ class Disentangled(_NoEnd, _AnyWidth):
         return self
 
 
-class LearnedGrid(_NoEnd, _AnyWidth):
+class LearnedGrid(NoEnd, AnyWidth):
     """One learned vector for each of the first cells and for each patch of a square grid, added to the embedding.
 
     A picture with another number of patches reads vectors interpolated between those (bicubic; Oquab et al. 2023).
@@ -187,6 +209,7 @@ class LearnedGrid(_NoEnd, _AnyWidth):
     """
 
     label, acts_on = "learned in a grid", "embedding"
+    builds = "clearhead.model.positions:LearnedGridEncoding.of"
     kind: Literal["learned_grid"] = "learned_grid"
     side: Annotated[int, Field(ge=1, le=2**14)]
     """Patches in a row and in a column of the grid that the table is for."""
@@ -201,12 +224,13 @@ class LearnedGrid(_NoEnd, _AnyWidth):
         return self.first + self.side**2
 
 
-class RotaryGrid(_NoEnd):
+class RotaryGrid(NoEnd):
     """Queries and keys of patches rotated by angles proportional to their row and their column, each from -1 to 1, with
     half of a head's width for either (Simeoni et al. 2025, 3.2, DINOv3). The cells before the patches are not.
     """
 
     label, acts_on = "rotary in a grid", "queries and keys"
+    builds = "clearhead.model.positions:RotaryGridEncoding.of"
     kind: Literal["rotary_grid"] = "rotary_grid"
     base: Annotated[float, Field(gt=1.0)] = 100.0
 
@@ -216,17 +240,19 @@ class RotaryGrid(_NoEnd):
             raise ValueError(f"d_head={d_head} must be a multiple of 4 for rotary positions in a grid")
 
 
-class NoPositions(_NoEnd, _AnyWidth):
+class NoPositions(NoEnd, AnyWidth):
     """No position encoding: attention alone is permutation-equivariant."""
 
     label, acts_on = "none", "nothing"
+    builds = "clearhead.model.positions:NoEncoding"
     kind: Literal["none"] = "none"
 
 
-class Together(_Encoding):
+class Together(Encoding):
     """One encoding added to the embedding and another to the scores of every layer, as in MPNet (Song et al. 2020)."""
 
     label, acts_on = "two together", "embedding and scores"
+    builds = "clearhead.model.positions:TogetherEncoding.of"
     kind: Literal["together"] = "together"
     added: Annotated[Sinusoidal | Learned, Field(discriminator="kind")]
     scored: Annotated[RelativeBias | ALiBi | Disentangled, Field(discriminator="kind")]
@@ -241,7 +267,7 @@ class Together(_Encoding):
         self.added.check_widths(d_model=d_model, d_head=d_head)
 
 
-Positions = Annotated[
+OwnPositions = Annotated[
     Sinusoidal
     | Learned
     | Rotary
@@ -254,6 +280,7 @@ Positions = Annotated[
     | Together,
     Field(discriminator="kind"),
 ]
+Positions = Annotated[Encoding, Kinds(OwnPositions, Encoding)]
 
 WITHOUT_WEIGHTS = {one.kind: one for one in (Sinusoidal(), Rotary(), ALiBi(), NoPositions())}
 """Position encodings that any network can take in place of its own, because they have no weights."""

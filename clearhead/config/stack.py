@@ -4,10 +4,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
-from clearhead.config.base import Activation, Config, Count, Probability, Width
+from clearhead.config.base import Config, Count, Probability, Width
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.inputs import Continuous, PatchInput, StackInput, TokenInput, WaveInput
 from clearhead.config.latent import Latent
+from clearhead.config.mechanism import Activation, Norm
 from clearhead.config.positions import (
     Disentangled,
     LearnedGrid,
@@ -58,7 +59,7 @@ class StackConfig(Config):
     rotary_layers: tuple[NonNegativeInt, ...] | None = None
     """Numbers of the layers that rotate queries and keys, from 0, in ascending order; None for all."""
 
-    norm: Literal["layer", "rms"] = "layer"
+    norm: Norm = "layer"
     norm_place: Literal["pre", "post", "sandwich", "branch"] = "pre"
     """pre: x + f(Norm(x)); post: Norm(x + f(x)); sandwich: x + Norm(f(Norm(x))); branch: x + Norm(f(x))."""
     norm_gain: Literal["weight", "one_plus_weight"] = "weight"
@@ -156,7 +157,7 @@ class StackConfig(Config):
 
     @property
     def has_norm_bias(self) -> bool:
-        """Whether norms have a bias: an RMSNorm has none."""
+        """Whether norms have a bias: only a LayerNorm has one."""
         return self.norm == "layer" and (self.bias if self.norm_bias is None else self.norm_bias)
 
     @property
@@ -217,8 +218,8 @@ class StackConfig(Config):
             positions.check_widths(d_model=self.sum_width, d_head=self.head_width)
         if self.qk_norm and isinstance(self.distances, Disentangled):
             raise ValueError("qk_norm=True has no meaning for vectors of distances; leave one of the two out")
-        if self.norm == "rms" and self.norm_bias:
-            raise ValueError("norm_bias=True has no meaning for norm='rms', which has no bias; leave it out")
+        if self.norm != "layer" and self.norm_bias:
+            raise ValueError(f"norm_bias=True has no meaning for norm={self.norm!r}, which has no bias; leave it out")
         if isinstance(self.input, WaveInput) and self.d_model % self.input.position_groups:
             groups = self.input.position_groups
             raise ValueError(f"input.position_groups={groups} must divide d_model={self.d_model}")

@@ -25,9 +25,8 @@ from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source
+from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Preparation, Source
 from clearhead.recipe.places import Place, Url, cache_folder
-from clearhead.recipe.preparation import Preparation
 from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.text.languages import untagged, with_tags
 from clearhead.text.schemes import joins_at_spaces

@@ -7,7 +7,7 @@ import numpy as np
 from tokenizers import AddedToken
 
 from clearhead.errors import UserError
-from clearhead.recipe.corruption import Corruption, Spans
+from clearhead.recipe.data import Corruption, Spans
 from clearhead.text.special_tokens import with_mask_token, with_special
 from clearhead.text.tokenizers import Tokenizer
 

@@ -15,7 +15,7 @@ from clearhead.data.report import DataReport, OverlapReport, SideReport, SplitRe
 from clearhead.data.sequences import Shelf, Writer
 from clearhead.data.splits import Example
 from clearhead.errors import UserError
-from clearhead.recipe.preparation import Preparation
+from clearhead.recipe.data import Preparation
 from clearhead.text.tokenizers import Tokenizer
 
 TRAIN = "train"

@@ -24,20 +24,19 @@ from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.places import BEST
 from clearhead.recipe.tokenizers import BPE
 from clearhead.recipe.training import Muon, Training, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
-from clearhead.storage.run_files import BEST
 from clearhead.tasks.translation import Translation
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.beginning import is_free, undo
 from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Ended
-from clearhead.training.fitting import Fitting
-from clearhead.training.lock import held
 from clearhead.training.metrics_log import MetricsLog
+from clearhead.training.planning.fitting import Fitting
 from clearhead.training.run import Run
+from clearhead.training.run_folder import is_free, lock_folder, undo
 from clearhead.training.train import train
 from clearhead.web.page import open_browser
 
@@ -81,7 +80,7 @@ def run_demo(
     corpus = compose(locale, seed=seed)
     folder = out or Path(f"clearhead-demo-{corpus.locale}")
     is_new = prepared(folder)
-    with held(folder):
+    with lock_folder(folder):
         run = folder / f"run-{time.strftime('%Y%m%d-%H%M%S')}"
         try:
             model = learn(corpus, run, seed=seed, began=began)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clearhead.analysis.alignment import aligned, cross_attention
+from clearhead.analysis.attention import aligned, cross_attention
 from clearhead.api import Model
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus
 from clearhead.tasks.metrics import bleu

@@ -22,7 +22,7 @@ from clearhead.explorer.recording.recording import (
     record,
     to_pixels,
 )
-from clearhead.model.record import masks_of, ops_of
+from clearhead.model.meta import masks_of, ops_of
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import verify
 from clearhead.storage.tensors import check_finite

@@ -1,19 +1,16 @@
 """Reads tokens after those that a cache holds: the network's side of generation."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from clearhead.brief import brief
-from clearhead.generation import screening
-from clearhead.generation.compiled import Compiled
-from clearhead.generation.recorded import MOST_ROWS, NotRepeatedError, Recorded, room_for
-from clearhead.generation.threads import threads_of, using
+from clearhead.generation.fast import screening
+from clearhead.generation.fast.compiled import Compiled
+from clearhead.generation.fast.recorded import MOST_ROWS, NotRepeatedError, Recorded, room_for
+from clearhead.generation.fast.threads import threads_of, using
+from clearhead.generation.paths import Paths
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
 from clearhead.model.cache import GrowingCache
@@ -28,84 +25,9 @@ STEADY = 4
 """Steps of the same rows before one is recorded, about as many as save what a recording costs (docs/inference.md)."""
 
 
-T = TypeVar("T")
-
-
 def no_gradients() -> torch.no_grad | torch.inference_mode:
     """Inference mode, or no_grad while tracing, because traced values may enter a computation with gradients."""
     return torch.no_grad() if tracing() else torch.inference_mode()
-
-
-@dataclass
-class Paths:
-    """How the steps of a text were computed. A step may be packed, recorded and screened at once."""
-
-    __repr__ = brief
-
-    steps: int = 0
-    packed: int = 0
-    recorded: int = 0
-    screened: int = 0
-    compiled: int = 0
-    guessed: int = 0
-    """Tokens of a draft that a step read beside the text's own."""
-    changes: int = 0
-    """How often the network changed between two steps, so that fast paths began anew."""
-    obstacle: str | None = None
-    """What keeps the network's code from being skipped, such as a hook."""
-
-    def __str__(self) -> str:
-        """`48 steps: 45 recorded, 33 packed; 1 change of the network; not by fast paths: a hook of decoder`."""
-        names = "recorded", "packed", "screened", "compiled"
-        counts = [f"{n} {name}" for name in names if (n := getattr(self, name))] or ["all plain"]
-        counts += [f"{self.guessed} guesses"] if self.guessed else []
-        text = f"{self.steps} steps: {', '.join(counts)}"
-        text += f"; {self.changes} changes of the network" if self.changes else ""
-        return text + (f"; kept from fast paths by {self.obstacle}" if self.obstacle else "")
-
-
-class Following(Iterator[T]):
-    """What is written while it is written, and by which paths."""
-
-    def __init__(self, written: Generator[T, None, None], paths: Paths) -> None:
-        self._written, self.paths = written, paths
-        """`paths`: how the steps so far were computed, and what kept fast paths from it."""
-
-    def __next__(self) -> T:
-        return next(self._written)
-
-    def close(self) -> None:
-        """Ends the writing."""
-        self._written.close()
-
-
-_noted: ContextVar[list[Paths] | None] = ContextVar("noted", default=None)
-
-
-def new_paths() -> Paths:
-    """Those of a text, which the block of `explaining` around it notes."""
-    paths = Paths()
-    if (noted := _noted.get()) is not None:
-        noted.append(paths)
-    return paths
-
-
-@contextmanager
-def explaining(tell: Callable[[str], object]) -> Iterator[None]:
-    """Tells after the block how all texts that were written in it were computed."""
-    each: list[Paths] = []
-    token = _noted.set(each)
-    try:
-        yield
-    finally:
-        _noted.reset(token)
-    counts = {
-        name: sum(getattr(one, name) for one in each)
-        for name in (field.name for field in fields(Paths))
-        if name != "obstacle"
-    }
-    total = Paths(**counts, obstacle=next((one.obstacle for one in each if one.obstacle), None))
-    tell(f"note: {total}" if each else "note: no text was written")
 
 
 class Decoding:
@@ -122,8 +44,8 @@ class Decoding:
     ) -> None:
         """`slots` is how many there are at first, and `length` the final number of tokens of each.
 
-        With `length`, one token after another is read, so that a step can be compiled or recorded. `takes_largest` says
-        that of a single text's logits only the largest counts, so that they can be screened. `paths` takes notes.
+        With `length`, every step reads one token, so that steps can be compiled or recorded. With `takes_largest`, only
+        the largest logit of a single text matters, so that logits can be screened. `paths` counts the steps.
         """
         self.network, self.cache, self.length = network, network.new_cache(), length
         self.evaluating, self.slots, self.wants_largest = Evaluating(network), slots, takes_largest
@@ -135,7 +57,7 @@ class Decoding:
         self.begin()
 
     def begin(self) -> None:
-        """Begins with the paths that apply to the network as it is now, and need no preparation."""
+        """Selects the fast paths that apply to the network as it is now and need no preparation."""
         network, self.n_steady, self.n_steps = self.network, 0, 0
         self.paths.obstacle = obstacle(network)
         is_known = self.paths.obstacle is None
@@ -151,7 +73,7 @@ class Decoding:
         self.look()
 
     def look(self) -> None:
-        """Notes what the paths in use depend on."""
+        """Takes a snapshot of everything that the fast paths in use depend on."""
         if self.is_fast or self.screened or self.code or self.compiled:
             copied = packing.copied(self.fast)
             if self.screened is not None:
@@ -159,7 +81,7 @@ class Decoding:
             self.snapshot = Snapshot(self.network, copied, self.code.namespaces if self.code else ())
 
     def changed(self) -> None:
-        """Goes on by the network itself, for it is no longer what the fast paths were made of."""
+        """Drops the fast paths and continues with the network itself, because it has changed since they were built."""
         self.unrecorded()
         if self.compiled is not None:
             self.cache, self.compiled = self.compiled.cache.growing(), None
@@ -248,7 +170,7 @@ class Decoding:
             return self.plain_logits(tokens, last)
 
     def plain_logits(self, tokens: Tokens, last: int) -> Tensor:
-        """The same by the code of the network that reads."""
+        """The logits, computed by the network's own code."""
         network = self.reading
         if tokens.grid[1] == last or tracing():
             return network.decode(tokens, self.memory, self.cache)[:, -last:]
@@ -258,7 +180,7 @@ class Decoding:
         return network.head(states[:, -last:], layout)
 
     def watched_logits(self, tokens: Tokens, last: int) -> Tensor:
-        """The same, and whether a recording may skip the code that runs."""
+        """The same as `plain_logits`; also finds out whether a recording may skip the code that runs."""
         with watching(self.network) as self.code:
             logits = self.plain_logits(tokens, last)
         self.paths.obstacle = self.code.obstacle
@@ -267,7 +189,7 @@ class Decoding:
         return logits
 
     def repeated(self, tokens: Tokens) -> Tensor | None:
-        """n 1 v: the logits by a recording of the step, which may begin here; None while none pays or none is possible.
+        """n 1 v: the logits, computed by a recorded step; None if there is no recording. May start to record.
 
         The next step overwrites them.
         """
@@ -298,7 +220,7 @@ class Decoding:
         return self.recorded.logits
 
     def screen(self) -> None:
-        """Go on with screened logits from the step on from which they pay."""
+        """Starts to screen logits as soon as that is faster."""
         waits = self.takes_largest and self.screened is None and self.n_steps >= PATIENCE
         if waits and screening.due(self.network):
             self.screened = screening.screened(self.network, self.fast)
@@ -308,7 +230,7 @@ class Decoding:
                 self.look()
 
     def unrecorded(self) -> None:
-        """Go on without the recording."""
+        """Drops the recording and continues with a cache that grows."""
         if self.recorded is not None:
             self.cache, self.recorded = self.recorded.cache.growing(), None
 

@@ -9,12 +9,12 @@ import torch
 from clearhead.brief import brief
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
-from clearhead.generation.decoding import Decoding, Following, Paths, forget, new_paths, no_gradients
-from clearhead.generation.drafting import Drafter, LookupDrafter, NetworkDrafter
+from clearhead.generation.decoding import Decoding, forget, no_gradients
+from clearhead.generation.paths import Following, Paths, new_paths
 from clearhead.generation.sampling import History
 from clearhead.generation.search import BeamSearch, Hypothesis, Sampling, Search, Step, Stop
 from clearhead.generation.settings import changed
-from clearhead.generation.speculation import Drafts, Speculation
+from clearhead.generation.speculation import Drafter, Drafts, LookupDrafter, NetworkDrafter, Speculation
 from clearhead.model import Tokens, Transformer
 from clearhead.progress import counted
 from clearhead.recipe.generation import GenerationConfig
@@ -93,28 +93,24 @@ def generate(
     else:
         numbers = range(b) if numbers is None else numbers
         search = Sampling(history, config, limit=n_steps, stop=stop, numbers=numbers, scored=scored)
-    drafter: Drafter | None = None
-    if draft is not None:
-        _check_draft(network, draft, search)
-        assert isinstance(search, Sampling)
-        size = network.decoder.lookup.num_embeddings if network.decoder else 0
-        drafter = (
-            LookupDrafter()
-            if isinstance(draft, str)
-            else NetworkDrafter(draft, search.sampler, search.names[0], vocab_size=size)
-        )
+    drafter = None if draft is None else _drafter(network, draft, search)
     paths = new_paths()
     return Following(_events(network, prompts, source, search, drafter, paths), paths)
 
 
-def _check_draft(network: Transformer, draft: Draft, search: Search) -> None:
-    """Raises UserError if the draft cannot guess for this search, or names something else."""
-    if search.b * search.k > 1:
+def _drafter(network: Transformer, draft: Draft, search: Search) -> Drafter:
+    """What guesses the tokens of this search. Raises UserError if the draft cannot, or names something else."""
+    if not isinstance(search, Sampling) or search.b * search.k > 1:
         what = f"beams={search.config.beams}" if search.config.beams > 1 else f"{search.b * search.k} at once"
         raise UserError(f"draft: expected one text, greedy or sampled, got {what}; leave out one of the two")
     if network.compiles_steps:
         raise UserError("draft: expected uncompiled steps, got compile=True; leave out one of the two")
     check_draft(network, draft)
+    if isinstance(draft, str):
+        return LookupDrafter()
+    assert network.decoder is not None
+    size = network.decoder.lookup.num_embeddings
+    return NetworkDrafter(draft, search.sampler, search.names[0], vocab_size=size)
 
 
 def check_draft(network: Transformer, draft: Draft) -> None:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.randomness import key
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.speech import SpeechTokens
+from clearhead.recipe.generation import GenerationConfig, SpeechTokens
 
 NEVER = float("-inf")
 RUN = 128

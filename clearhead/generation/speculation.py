@@ -6,22 +6,258 @@ a network does, its guesses are settled by `Sampler.settle`: the tokens have the
 another one, the same for each seed and draft (Leviathan et al. 2023; Chen et al. 2023).
 """
 
+import itertools
 import time
-from collections import deque
+from abc import ABC, abstractmethod
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.generation.drafting import Drafter, Guess, NetworkDrafter
-from clearhead.generation.pace import Pace
-from clearhead.generation.sampling import History
+from clearhead.generation.decoding import Decoding, no_gradients
+from clearhead.generation.sampling import History, Sampler, draw, uniform
 from clearhead.model import Tokens, Transformer
 from clearhead.model.fast.snapshot import Snapshot, watching
 from clearhead.trace import watched
+
+KINDS = 10
+"""Ranges of a draft network's probabilities whose guesses are counted apart."""
+LONGEST = 4
+"""Most tokens that `LookupDrafter` compares."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A token that may come next."""
+
+    __repr__ = brief
+
+    token: int
+    kind: int
+    """Guesses of one kind are right about equally often."""
+    shares: Tensor | None = None
+    """v: the probabilities that it was drawn from; None if it was not drawn."""
+
+
+class Drafter(ABC):
+    """Guesses the next tokens of one text."""
+
+    @abstractmethod
+    def guesses(self, history: History) -> Iterator[Guess]:
+        """Yields guesses of the next tokens, each under the assumption that those before it are right.
+
+        Guesses are computed on demand. There may be none.
+        """
+
+
+class NetworkDrafter(Drafter):
+    """A smaller network, which chooses tokens by the same settings as the large one.
+
+    (Leviathan et al. 2023, "Fast inference from Transformers via speculative decoding"; Chen et al. 2023)
+    """
+
+    def __init__(
+        self,
+        network: Transformer,
+        sampler: Sampler,
+        name: tuple[int, int],
+        *,
+        vocab_size: int,
+        piece: int | None = None,
+    ) -> None:
+        """`name` is that of the text, which decides its chance. The first `vocab_size` tokens may be guessed.
+
+        It reads a new text `piece` tokens at a time, and makes no guess before it has read the whole text.
+        """
+        assert network.decoder is not None
+        self.decoding, self.sampler, self.name = Decoding(network), sampler, name
+        decoder = network.decoder
+        self.vocab_size, self.n_rows, self.device = vocab_size, decoder.lookup.num_embeddings, decoder.device
+        self.limit, self.piece = network.decoder.config.max_length, piece
+        self.read: list[int] = []
+        """The tokens in its cache."""
+
+    def guesses(self, history: History) -> Iterator[Guess]:
+        text = history.ids[history.valid].tolist()
+        n = min(_n_shared(text, self.read), len(text) - 1)
+        new = text[n:]
+        if max(new) >= self.n_rows:  # Two tables of one vocabulary may be padded to different lengths.
+            return
+        if self.piece is not None and len(new) > self.piece:
+            self._after(n, new[: self.piece])
+            return
+        while self.limit is None or n + len(new) <= self.limit:
+            guess = self._guess(self._after(n, new), history)
+            yield guess
+            history = history.append(torch.tensor([guess.token], device=self.device))
+            n, new = len(self.read), [guess.token]
+
+    def _guess(self, logits: Tensor, history: History) -> Guess:
+        """What would be written if this network were the large one."""
+        with no_gradients():
+            scores = self.sampler.control(logits[:, : self.vocab_size].float(), history)
+            if self.sampler.config.temperature == 0:
+                shares, token = scores[0].softmax(-1), int(scores.argmax())
+                return Guess(token, _kind(shares, token))
+            shares = self.sampler.narrow(scores).softmax(-1)
+            # Another random number than the large network's, which must not depend on the guess.
+            chance = uniform(self.sampler.config.seed, "guess", *self.name, history.n_new)
+            token = int(draw(shares, torch.tensor([chance], device=self.device)))
+            shares = F.pad(shares[0], (0, self.vocab_size - shares.shape[1]))
+            return Guess(token, _kind(shares, token), shares)
+
+    def _after(self, n: int, new: list[int]) -> Tensor:
+        """Logits after the first n tokens of the cache and these."""
+        self.decoding.cut(n)
+        self.read = [*self.read[:n], *new]
+        return self.decoding.feed(Tokens(torch.tensor([new], device=self.device)))
+
+
+class LookupDrafter(Drafter):
+    """The text itself: what came after the last few tokens when they came before (Saxena 2023, "Prompt lookup")."""
+
+    def __init__(self) -> None:
+        self.after: dict[tuple[int, ...], int] = {}
+        """The place behind the latest occurrence of a few tokens."""
+        self.n_seen = 0
+
+    def guesses(self, history: History) -> Iterator[Guess]:
+        text = history.ids[history.valid].tolist()
+        for end in range(self.n_seen, len(text)):  # What ends before the last token, so that a token follows it.
+            for n in range(2, min(LONGEST, end) + 1):
+                self.after[tuple(text[end - n : end])] = end
+        self.n_seen = len(text)
+        for n in range(LONGEST, 1, -1):
+            at = self.after.get(tuple(text[-n:])) if n < len(text) else None
+            if at is not None:
+                for i in itertools.count(at):  # A repetition goes on into the guesses themselves.
+                    text.append(text[i])
+                    yield Guess(text[i], n)
+
+
+def _kind(shares: Tensor, token: int) -> int:
+    return min(int(float(shares[token]) * KINDS), KINDS - 1)
+
+
+def _n_shared(a: list[int], b: list[int]) -> int:
+    """Tokens at the beginning of both."""
+    n = min(len(a), len(b))
+    return n if a[:n] == b[:n] else next(i for i in range(n) if a[i] != b[i])
+
+
+RECENT = 9
+"""Measurements of each duration that count, of which the median is taken."""
+MEMORY = 0.95
+"""Weight of a judged guess, or of a pass, when the next one of its kind is counted."""
+FIRST = 0.8
+"""Share of right guesses that is assumed before one is judged."""
+FRESH = 32
+"""After this many passes with guesses, one pass without them measures the time of a token again."""
+TRIAL = 6
+"""Passes with guesses before they are given up."""
+REST = 16, 512
+"""Passes without guesses after giving up: at first, and, doubled each time, at most."""
+
+
+class Pace:
+    """Speculation goes on as long as it is quicker than reading tokens one by one.
+
+    One more guess pays if its probability of being right, times the seconds of a token, exceeds the seconds of a guess
+    plus those of one more row in a pass. Speculation pauses while tokens take longer with guesses than without them, so
+    a text takes little longer than without speculation even if every guess is wrong.
+    """
+
+    def __init__(self) -> None:
+        self.right: dict[int, float] = defaultdict(lambda: FIRST)
+        self.judged: dict[int, float] = defaultdict(lambda: 1.0)
+        self.mean = FIRST
+        """Share of right ones among all judged guesses."""
+        self.drafting: deque[float] = deque(maxlen=RECENT)
+        self.rest = REST[0]
+        self.n_resting = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget how long passes take: the network has changed."""
+        self.single: deque[float] = deque(maxlen=RECENT)
+        self.several: deque[tuple[int, float]] = deque(maxlen=RECENT)
+        self.n_passes = 0
+        """Counts consecutive passes that used guesses."""
+        self.seconds = self.tokens = 0.0
+        """Seconds and tokens of the latest passes with guesses."""
+
+    def judge(self, kind: int, *, is_right: bool) -> None:
+        """Records whether a guess of this kind was right."""
+        self.right[kind] = MEMORY * self.right[kind] + is_right
+        self.judged[kind] = MEMORY * self.judged[kind] + 1
+        self.mean = MEMORY * self.mean + (1 - MEMORY) * is_right
+        self.tokens += is_right
+
+    def rightness(self, kind: int) -> float:
+        """The share of right ones among the latest guesses of this kind."""
+        return self.right[kind] / self.judged[kind]
+
+    def guessed(self, seconds: float) -> None:
+        """Records the seconds that one guess took."""
+        self.drafting.append(seconds)
+
+    def passed(self, n_rows: int, seconds: float, whole: float) -> None:
+        """Records the seconds of a pass over this many tokens, and the seconds `whole` with its guesses."""
+        if n_rows == 1:
+            self.single.append(seconds)
+            return
+        self.several.append((n_rows, seconds))
+        self.n_passes += 1
+        if self.n_passes <= 2:
+            self.seconds = self.tokens = 0.0
+        if self.n_passes > 1:  # Before the first one, the draft may have had to read a long text.
+            self.seconds = MEMORY * self.seconds + whole
+            self.tokens = MEMORY * self.tokens + 1
+
+    @property
+    def alone(self) -> float:
+        """Seconds of a token without guesses."""
+        return median(self.single)
+
+    @property
+    def row(self) -> float:
+        """Seconds of one more token in a pass."""
+        if not self.several:
+            return 0.0
+        return max(0.0, median((seconds - self.alone) / (n - 1) for n, seconds in self.several))
+
+    def begins(self) -> bool:
+        """Whether the next pass may have guesses."""
+        if len(self.single) < 2:
+            return False
+        if self.n_resting:
+            self.n_resting -= 1
+            return False
+        is_slower = self.n_passes >= TRIAL and (self.seconds > self.tokens * self.alone or not self.pays(1.0))
+        if is_slower:
+            self.n_resting, self.rest = self.rest, min(2 * self.rest, REST[1])
+        elif self.n_passes >= FRESH:
+            self.rest = REST[0]
+        if is_slower or self.n_passes >= FRESH:
+            self.n_passes = 0
+            self.single = deque(list(self.single)[-2:], maxlen=RECENT)
+            return False
+        return True
+
+    def pays(self, chance: float) -> bool:
+        """Whether to guess once more, if all guesses so far are right with this probability."""
+        if self.n_passes < TRIAL and chance == 1.0:
+            return True
+        now = min(self.alone, self.seconds / self.tokens) if self.n_passes >= TRIAL else self.alone
+        drafting = median(self.drafting) if self.drafting else 0.0
+        return chance * self.mean * now > drafting + self.row
+
 
 MOST = 16
 """Guesses of one pass at most."""
@@ -160,7 +396,7 @@ class Speculation:
         return logits
 
     def _guesses(self, history: History) -> Iterator[Guess]:
-        """As many guesses as are likely to pay, and at most as many as the text may still have tokens."""
+        """Yields guesses while they are likely to pay and the text may still grow."""
         most = min(MOST, self.limit - history.n_new - 1)
         if not self.pace.begins():
             return

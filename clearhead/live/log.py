@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from clearhead.errors import UserError, reason
 from clearhead.json_text import JsonObject, parse
-from clearhead.storage.run_files import METRICS
+from clearhead.recipe.places import METRICS
 
 COLUMNS = ("step", "loss", "lr", "grad_norm", "n_tokens", "seconds", "progress")
 """The figures of an update that are kept, NaN where the log has none."""

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from clearhead.errors import UserError, pasted
 from clearhead.json_text import JsonObject, parse
 from clearhead.live.log import MOST, History, RunLog, curves_of, present
-from clearhead.storage.run_files import OWNER, RECIPE
+from clearhead.recipe.places import OWNER, RECIPE
 
 Kind = Literal["preparing", "running", "paused", "finished", "stopped"]
 Writer = Literal["alive", "paused", "none", "unknown"]

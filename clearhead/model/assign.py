@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from clearhead.config import Head, LanguageHead, ModelConfig
 from clearhead.errors import UserError
 from clearhead.model.heads import build_head
-from clearhead.model.initialize import draw
-from clearhead.model.linear import LinearMap, plain, shared_copy
-from clearhead.model.shapes import unallocated, weights_of
-from clearhead.model.table import RoundedTable
-from clearhead.model.transformer import Transformer
+from clearhead.model.linear import LinearMap, RoundedTable, plain, shared_copy
+from clearhead.model.meta import unallocated, weights_of
+from clearhead.model.transformer import Transformer, draw
 
 _log = logging.getLogger("clearhead")
 

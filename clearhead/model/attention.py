@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
-from clearhead.model.attention_bias import AttentionBias, BiasSteps
+from clearhead.model.attention_bias import AttentionBias, BiasSteps, PositionEncoding
 from clearhead.model.attention_ops import softmax
 from clearhead.model.cache import KeyValues
 from clearhead.model.distances import distance_scores
-from clearhead.model.encoding import PositionEncoding
 from clearhead.model.fast.blocked_attention import TILE, blocked_attention
 from clearhead.model.fast.dropout import dropout
 from clearhead.model.fast.tensor_parallel import Division

@@ -62,7 +62,7 @@ def _wide(rows: Tensor, fill: float) -> Tensor:
 
 
 def _width_of_weights(call: Sized) -> int:
-    """As in `explicit` on a CPU: short rows have float32 weights."""
+    """Bytes of an attention weight: short rows are float32 on a CPU, as in `softmax`."""
     return 4 if call.x[0].shape[-1] < SHORT else call.x[0].width
 
 
@@ -72,26 +72,26 @@ def _is_tiled(call: Sized, keys: int) -> bool:
 
 
 def _of_tiles(sizes: Sizes) -> Sizes:
-    """Those of the tiles of h t t numbers."""
+    """The sizes of the tiles that replace h t t numbers."""
     heads, queries, _ = sizes.shape
     ends = [min(start + TILE, queries) for start in range(0, queries, TILE)]
     return replace(sizes, shape=(heads, sum((end - TILE * i) * end for i, end in enumerate(ends))))
 
 
 def _saved_by_softmax(call: Sized) -> tuple[Sizes, ...]:
-    """Its result, with sinks one number a row more, which is cut off; of tiles, the tiles, unless made again."""
+    """The result, plus one number a row for sinks; with tiles, the tiles, unless they are computed again."""
     if _is_tiled(call, call.out.shape[-1]):
         return () if call.op.by["again"] else (_of_tiles(call.out),)
     return (call.out, replace(call.out, shape=(*call.out.shape[:-1], 1))) if call.w else (call.out,)
 
 
 def _saved_by_dropout(call: Sized) -> tuple[Sizes, ...]:
-    """The factors, of tiles or of all."""
+    """The dropout factors of all weights, or of the tiles."""
     return (_of_tiles(call.out) if _is_tiled(call, call.out.shape[-1]) else replace(call.out),)
 
 
 def _saved_by_weights(call: Sized) -> tuple[Sizes, ...]:
-    """The inputs of the product of weights and values; of tiles, the values."""
+    """The inputs of the product of weights and values; with tiles, only the values."""
     weights, values = call.x
     return (values,) if _is_tiled(call, weights.shape[-1]) else (weights, values)
 

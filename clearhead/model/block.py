@@ -22,7 +22,7 @@ class Block(Part):
     """x -> +attention -> (+cross-attention ->) +feed-forward, each in its residual (Vaswani et al. 2017, figure 1)."""
 
     def __init__(self, config: StackConfig, *, cross: bool, first_norm: bool = True, experts: bool = False) -> None:
-        """Without `first_norm`, attention reads the block's input as it is. `experts`: in place of one feed-forward."""
+        """`first_norm=False` leaves out the norm before attention. `experts` replaces the feed-forward by experts."""
         super().__init__()
         self.parallel = config.parallel
         self.residual = residual = Residual(config)

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import Convolution
-from clearhead.model.feedforward import ACTIVATIONS, activation_steps
+from clearhead.model.feedforward import activation_function, activation_steps
 from clearhead.model.mode import Part
 from clearhead.model.norm import ChannelNorm, LayerNorm
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, parameters
@@ -34,7 +34,7 @@ class ConvolutionLayer(Part):
             x = self.norm(x, None if lengths is None else before(lengths, x.shape[1]))
         elif self.norm is not None:
             x = self.norm(x)
-        return tap(self, "out", ACTIVATIONS[self.activation](x), "b x c"), lengths
+        return tap(self, "out", activation_function(self.activation)(x), "b x c"), lengths
 
     def steps(self, to: Steps, path: str, x: str) -> str:
         """List the ops of `forward`; returns the address of the result."""
@@ -72,7 +72,7 @@ class Around(Part, Deriving):
     def forward(self, x: Tensor) -> Tensor:
         """b t d -> b t d; padding must be 0."""
         padded, kernel = F.pad(x.mT, (self.width // 2, (self.width - 1) // 2)), self.kernel.view_as(self.direction)
-        return ACTIVATIONS[self.activation](F.conv1d(padded, kernel, self.bias, groups=self.groups).mT)
+        return activation_function(self.activation)(F.conv1d(padded, kernel, self.bias, groups=self.groups).mT)
 
     def steps(self, to: Steps, out: str, path: str, x: str) -> str:
         """List the ops of `forward`; returns `out`."""

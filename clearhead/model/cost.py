@@ -192,11 +192,11 @@ class _Walk:
     """Each tensor once, with the module of the last op that needs it."""
 
     def flops_of(self, shared: bool) -> Counter[str]:
-        """Counts of FLOPs, of what all sequences share or of the rest."""
+        """FLOPs by module: of the work that all sequences share, or of one sequence."""
         return self.shared_flops if shared else self.flops
 
     def n_bytes(self, shared: bool) -> Counter[str]:
-        """Counts of the saved tensors, of those that all sequences share or of the others."""
+        """Bytes of saved tensors by module: of those that all sequences share, or of those of one sequence."""
         found = Counter[str]()
         for one, owner in self.saved.items():
             if one.shared == shared:

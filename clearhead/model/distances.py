@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.model.attention_bias import BiasSteps
-from clearhead.model.encoding import NotAdded, NotScored, NotTurned, Relation, bucket
+from clearhead.model.attention_bias import BiasSteps, NotAdded, NotScored, NotTurned, Relation, bucket
 from clearhead.model.fast.dropout import dropout
 from clearhead.model.fast.tensor_parallel import Division
 from clearhead.model.mode import Part
@@ -24,7 +23,7 @@ class DisentangledEncoding(NotAdded, NotTurned, NotScored):
 
     learns_bias = True
 
-    def __init__(self, config: c.Disentangled, stack: c.StackConfig) -> None:
+    def __init__(self, config: c.Disentangled, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
         self.config = config
         self.table = nn.Embedding(2 * config.span, stack.d_model)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
+from clearhead.config.mechanism import is_added, load_added
 from clearhead.model.fast.dropout import dropout
 from clearhead.model.fast.tensor_parallel import Division
 from clearhead.model.linear import narrowed
@@ -38,10 +39,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "quick_gelu": quick_gelu,
     "silu": F.silu,
     "squared_relu": squared_relu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
 }
 
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}
-"""Functions of ops beside those."""
+
+def activation_function(name: str) -> Callable[[Tensor], Tensor]:
+    """The function of this name, of this package or another."""
+    return load_added(name) if is_added(name) else ACTIVATIONS[name]
 
 
 class FeedForward(Part):
@@ -57,7 +62,8 @@ class FeedForward(Part):
         """`width` is that of the hidden units, by default d_ff."""
         super().__init__()
         width = width or config.d_ff
-        self.act, self.activation, self.dropout = ACTIVATIONS[config.activation], config.activation, config.ffn_dropout
+        self.act, self.activation = activation_function(config.activation), config.activation
+        self.dropout = config.ffn_dropout
         self.clamp = config.clamp
         self.gate = nn.Linear(config.d_model, width, bias=config.has_ffn_bias) if config.gated else None
         self.up = nn.Linear(config.d_model, width, bias=config.has_ffn_bias)
@@ -128,11 +134,11 @@ def _saved(call: Sized) -> tuple[Sizes, ...]:
     """What autograd saves: the result of ReLU, tanh and sigmoid, else the input; one more for two steps."""
     if call.op.how == "quick_gelu":
         return call.x[0], replace(call.out)
-    return (call.out,) if call.op.how in ("relu", *FUNCTIONS) else (call.x[0],)
+    return (call.out,) if call.op.how in ("relu", "tanh", "sigmoid") else (call.x[0],)
 
 
 def _activation(call: Call) -> Tensor:
-    return (FUNCTIONS.get(call.op.how) or ACTIVATIONS[call.op.how])(call.x[0])
+    return activation_function(call.op.how)(call.x[0])
 
 
 def _clamp(call: Call) -> Tensor:

@@ -8,21 +8,119 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.model.checks import check_labels
+from clearhead.model.attention import Attention
+from clearhead.model.attention_bias import AttentionBias, BiasSteps
 from clearhead.model.fast.dropout import dropout
-from clearhead.model.feedforward import ACTIVATIONS, activation_steps
+from clearhead.model.feedforward import ACTIVATIONS, FeedForward, activation_function, activation_steps
 from clearhead.model.layout import Layout
 from clearhead.model.linear import LinearMap, effective_weight, has_weight
-from clearhead.model.loss import CHUNK, FEW, IGNORED, MANY, NEVER, cross_entropy, linear_cross_entropy
+from clearhead.model.loss import CHUNK, FEW, IGNORED, MANY, NEVER, check_labels, cross_entropy, linear_cross_entropy
 from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
-from clearhead.model.ops import Steps
-from clearhead.model.pool import end, pool
-from clearhead.model.vector_head import VectorHead
+from clearhead.model.ops import KINDS, Call, Kind, Mask, Sized, Steps
 from clearhead.trace import tap, tracing
 
+Pool = Literal["first", "second", "last", "mean", "first_and_mean"]
+
+
+def pool(x: Tensor, valid: Tensor | None, how: Pool, *, skips: int = 0) -> Tensor:
+    """b t d -> b d: the first real state, the last, the second cell, or the mean of all cells from `skips` on.
+
+    "first_and_mean" joins two, b 2d. `valid` is b t, None for all.
+    """
+    if how == "first_and_mean":
+        return torch.cat([pool(x, valid, "first"), pool(x, valid, "mean", skips=skips)], -1)
+    x, valid = (x, valid) if how != "mean" else (x[:, skips:], None if valid is None else valid[:, skips:])
+    b, t = x.shape[:2]
+    valid = torch.ones(b, t, dtype=torch.bool, device=x.device) if valid is None else valid
+    if how == "mean":
+        return x.masked_fill(~valid[..., None], 0.0).sum(1) / valid.sum(1, keepdim=True).clamp(min=1)
+    return x[torch.arange(b, device=x.device), 1 if how == "second" else end(valid, how)]
+
+
+def end(valid: Tensor, how: Literal["first", "last"]) -> Tensor:
+    """b t -> b: the first or the last real cell of each row."""
+    number, t = torch.arange(valid.shape[1], device=valid.device), valid.shape[1]
+    return torch.where(valid, number, t - 1).amin(1) if how == "first" else torch.where(valid, number, 0).amax(1)
+
+
+def _pool(call: Call) -> Tensor:
+    match call.op.how:
+        case "mean":
+            return call.x[0][int(call.op.by.get("skips", 0)) :].mean(0)
+        case how:
+            return call.x[0][{"first": 0, "second": 1, "last": -1}[how]]
+
+
+def _joined_shape(call: Sized) -> tuple[int, ...]:
+    return *call.x[0].shape[:-1], sum(one.shape[-1] for one in call.x)
+
+
+KINDS |= {
+    "pool": Kind(_pool, lambda call: call.x[0].shape[1:]),
+    "join": Kind(lambda call: torch.cat(call.x, -1), _joined_shape),
+}
+
+
+class VectorHead(Part):
+    """vector = W norm(pool(states)), of these what the config has   (Radford et al. 2021; Zhai et al. 2022)"""
+
+    def __init__(self, head: c.VectorHead, stack: c.StackConfig) -> None:
+        super().__init__()
+        attends = head.pool == "attention"
+        self.how: Pool = "last" if head.pool == "last" else "first"
+        self.stack = "encoder" if isinstance(stack.input, c.PatchInput) else "decoder"
+        self.query = nn.Embedding(1, stack.d_model) if attends else None
+        self.attn = Attention(stack) if attends else None
+        self.ffn_norm = build_norm(stack) if attends else None
+        self.ffn = FeedForward(stack) if attends else None
+        self.norm = build_norm(stack, axes="b d") if head.norm else None
+        self.output = nn.Linear(stack.d_model, head.width, bias=head.bias) if head.width else None
+
+    def forward(self, states: Tensor, layout: Layout) -> Tensor:
+        """b t d (or packed m d) -> b d, or b of the width of the linear layer."""
+        x = self.pooled(layout.unpack(states), layout)
+        x = x if self.norm is None else self.norm(x)
+        return tap(self, "vector", x if self.output is None else self.output(x), "b d")
+
+    def pooled(self, states: Tensor, layout: Layout) -> Tensor:
+        """b t d -> b d"""
+        if self.query is None or self.attn is None or self.ffn is None or self.ffn_norm is None:
+            return pool(states, layout.valid, self.how)
+        b = states.shape[0]
+        alone = Layout((b, 1), torch.zeros(1, 1, dtype=torch.long, device=states.device))
+        attn_bias = AttentionBias.between(alone, layout, dtype=states.dtype)
+        x = self.attn(self.query.weight.expand(b, 1, -1), alone, attn_bias, memory=(states, layout))
+        return (x + self.ffn(self.ffn_norm(x)))[:, 0]
+
+    def steps(self, to: Steps, path: str, x: str) -> None:
+        """List the ops of `forward`."""
+        x = self.pool_steps(to, path, x)
+        x = x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
+        if self.output is None:
+            to.do(f"{path}.vector", "copy", x)
+            return
+        with to.inside(f"{path}.output"):
+            to.linear(f"{path}.vector", x, self.output, f"{path}.output")
+
+    def pool_steps(self, to: Steps, path: str, x: str) -> str:
+        """List the ops of `pooled`; returns the address of the result."""
+        if self.query is None or self.attn is None or self.ffn is None or self.ffn_norm is None:
+            return to.do(f"{path}.pool", "pool", x, how=self.how)
+        to.masks[f"{path}.attn"] = Mask()
+        with to.inside(f"{path}.query"):
+            query = to.do(f"{path}.query", "learned", x, weights=(f"{path}.query.weight",))
+        attn_bias = BiasSteps(f"{path}.attn", self.stack)
+        read = self.attn.steps(to, f"{path}.attn", query, attn_bias, memory=x)
+        fed = self.ffn.steps(to, f"{path}.ffn", self.ffn_norm.steps(to, f"{path}.ffn_norm", read))
+        return to.do(f"{path}.pool", "pool", to.do(f"{path}.sum", "add", read, fed), how="first")
+
+
+# A copy of the vector for each sequence, which it reads to have one.
+KINDS["learned"] = Kind(lambda call: call.w[0], lambda call: call.w[0], width=lambda _: 0)
+
+
 Readout = c.LanguageHead | c.ClassificationHead | c.TaggingHead | c.SpanHead
-POOLER = ACTIVATIONS | {"tanh": torch.tanh}
 
 
 class OutputHead(Part, ABC):
@@ -41,7 +139,7 @@ class OutputHead(Part, ABC):
         normalises = normalises and (not isinstance(head, c.TaggingHead) or head.transform_norm)
         self.dense = nn.Linear(stack.d_model, width, bias=head.transform_bias) if head.transform else None
         self.norm = build_norm(stack, width, axes=axes) if normalises else None
-        self.act, self.activation = ACTIVATIONS[stack.activation], stack.activation
+        self.act, self.activation = activation_function(stack.activation), stack.activation
         self.scale: float | None = None
         self.reads_end: Literal["first", "last"] | None = None
         """Which cell of each sequence it reads, if it reads only one."""
@@ -184,7 +282,7 @@ class ClassificationHead(OutputHead):
 
     def pooled(self, x: Tensor) -> Tensor:
         """The same shape: the result of the pooler; x itself if there is none."""
-        return x if self.pooler is None else POOLER[self.pooler_activation](self.pooler(x))
+        return x if self.pooler is None else ACTIVATIONS[self.pooler_activation](self.pooler(x))
 
     def steps(self, to: Steps, path: str, x: str) -> None:
         states = x

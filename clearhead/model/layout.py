@@ -12,8 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.brief import brief
+from clearhead.brief import brief, shape_of
+from clearhead.config import Continuous, StackConfig
 from clearhead.errors import UserError
+
+WHOLE = (torch.int64, torch.int32)
 
 
 @dataclass(frozen=True)
@@ -277,3 +280,24 @@ def _real(grid: Tensor, valid: Tensor | None, rows: Tensor | None) -> Tensor:
     if valid is None:
         return flat
     return flat[valid.flatten()] if rows is None else flat.index_select(0, rows)
+
+
+def check_tokens(tokens: Tokens, stack: StackConfig) -> None:
+    """Raises UserError unless a stack can read these ids and the other values of each cell."""
+    ids = tokens.ids
+    reads = stack.input
+    if isinstance(reads, Continuous):
+        if ids.ndim != 1 + len(reads.shape) or not ids.is_floating_point():
+            raise UserError(f"{reads.medium}: expected floats of batch x {reads.sides}, got {shape_of(ids)}")
+        return
+    if ids.ndim != 2 or ids.dtype not in WHOLE:
+        remedy = "try ids[None]" if ids.ndim == 1 and ids.dtype in WHOLE else "try Tokens.pad(lists of ids)"
+        raise UserError(f"ids: expected int64 of batch x length, got {shape_of(ids)}; {remedy}")
+    if not ids.numel():
+        raise UserError(f"ids: expected at least one token, got {shape_of(ids)}")
+    b, t = ids.shape
+    for name, value in (("positions", tokens.positions), ("documents", tokens.documents), ("types", tokens.types)):
+        if value is not None and (value.dtype not in WHOLE or value.shape[1:] != (t,) or value.shape[0] not in (1, b)):
+            raise UserError(f"{name}: expected int64 of {b} x {t}, one for each of the ids, got {shape_of(value)}")
+    if tokens.valid is not None and (tokens.valid.dtype != torch.bool or tokens.valid.shape != (b, t)):
+        raise UserError(f"valid: expected bool of {b} x {t}, True where a token is, got {shape_of(tokens.valid)}")

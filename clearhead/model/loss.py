@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.model.checks import check_labels, outside
+from clearhead.brief import shape_of
+from clearhead.errors import UserError
 
 CHUNK = 1 << 26
 """Logits made at once in 16 bits, in 32 bits half as many: 128 MB (docs/log)."""
@@ -153,3 +154,16 @@ class _Chunked(torch.autograd.Function):
             for is_wanted, kind in zip(ctx.wanted, ctx.kinds, strict=True)
         ]
         return *made, None, None, None, None
+
+
+def check_labels(labels: Tensor, n: int) -> None:
+    """Raises UserError unless there is one whole number for each of n distributions."""
+    if not isinstance(labels, Tensor) or labels.shape != (n,) or labels.dtype != torch.int64:
+        what = "one for each real position, or for each sequence where the head says one class"
+        raise UserError(f"labels: expected int64 of {n}, {what}, got {shape_of(labels)}")
+
+
+def outside(labels: Tensor, n_classes: int) -> UserError:
+    """The message about labels that a loss refused."""
+    wrong = labels[(labels < 0) | (labels >= n_classes)]
+    return UserError(f"labels: expected numbers in 0..{n_classes - 1}, got {int(wrong[0])}")

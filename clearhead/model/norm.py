@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.config import StackConfig
+from clearhead.config import NormConfig, StackConfig
 from clearhead.model.mode import Part
 from clearhead.model.ops import KINDS, Call, Deriving, Kind, Sized, Sizes, Steps, its_result, parameters
 from clearhead.trace import tap, tracing
@@ -184,6 +184,8 @@ KINDS |= {
 
 def build_norm(config: StackConfig, width: int | None = None, *, axes: str = "b t d") -> Norm:
     """The norm for a stack's config, over d_model or the given width."""
+    if isinstance(config.norm, NormConfig):
+        return config.norm.build(width or config.d_model, axes=axes)
     width, plus_one = width or config.d_model, config.norm_gain == "one_plus_weight"
     if config.norm == "rms":
         return RMSNorm(width, eps=config.norm_eps, axes=axes, plus_one=plus_one)

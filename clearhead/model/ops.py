@@ -63,7 +63,7 @@ class Sizes:
     width: int = 4
     """Bytes of each number; 0 for whole numbers, which are not counted."""
     shared: bool = False
-    """Whether it is one tensor for all sequences of a batch."""
+    """Whether all sequences of a batch share the tensor."""
 
     @property
     def n_bytes(self) -> int:

@@ -1,16 +1,17 @@
 """Position encodings: added to the embedding (sinusoidal, learned), applied to queries and keys as a rotation (rotary),
-or added to the scores (T5's relative bias, ALiBi). `distances.py` has those of which each attention makes scores.
+or added to the scores (T5's relative bias, ALiBi), and those of a grid of patches. `distances.py` has the scores by
+distance that each attention makes with weights of its own.
 """
 
 import math
+from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.model.checks import look_up
-from clearhead.model.distances import DisentangledEncoding, LayerBiasEncoding
-from clearhead.model.encoding import (
+from clearhead.model.attention_bias import (
     NotAdded,
     NotRelated,
     NotScored,
@@ -20,16 +21,26 @@ from clearhead.model.encoding import (
     Rotation,
     bucket,
 )
+from clearhead.model.distances import LayerBiasEncoding
 from clearhead.model.fast.tensor_parallel import Division
-from clearhead.model.ops import KINDS, Call, Kind, Steps
+from clearhead.model.linear import look_up
+from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
 
 
 class NoEncoding(NotAdded, NotTurned, NotScored, NotRelated):
     """Adds no position."""
 
+    def __init__(self, config: c.NoPositions, stack: c.StackConfig, *, causal: bool) -> None:
+        super().__init__()
+
 
 class SinusoidalEncoding(NotTurned, NotScored, NotRelated):
     """PE(p, 2i) = sin((p + offset) w_i), PE(p, 2i+1) = cos(same), w_i = base^(-2i/d)   (Vaswani et al. 2017, 3.5)"""
+
+    @classmethod
+    def of(cls, config: c.Sinusoidal, stack: c.StackConfig, *, causal: bool) -> Self:
+        """The encoding of a stack."""
+        return cls(config, stack.sum_width)
 
     def __init__(self, config: c.Sinusoidal, d_model: int) -> None:
         super().__init__()
@@ -64,6 +75,11 @@ KINDS["sinusoid"] = Kind(_sinusoid, lambda call: (*call.x[0].shape, int(call.op.
 class LearnedEncoding(NotTurned, NotScored, NotRelated):
     """PE(p) = table[p + offset]"""
 
+    @classmethod
+    def of(cls, config: c.Learned, stack: c.StackConfig, *, causal: bool) -> Self:
+        """The encoding of a stack."""
+        return cls(config, stack.sum_width)
+
     def __init__(self, config: c.Learned, d_model: int) -> None:
         super().__init__()
         self.offset = config.offset
@@ -78,6 +94,11 @@ class LearnedEncoding(NotTurned, NotScored, NotRelated):
 
 class RotaryEncoding(NotAdded, NotScored, NotRelated):
     """Each pair of a head's components turns by p w_i, so that q.k depends on the distance (Su et al. 2021, 3.2)."""
+
+    @classmethod
+    def of(cls, config: c.Rotary, stack: c.StackConfig, *, causal: bool) -> Self:
+        """The encoding of a stack."""
+        return cls(config, stack.head_width)
 
     def __init__(self, config: c.Rotary, d_head: int) -> None:
         super().__init__()
@@ -171,6 +192,11 @@ class ALiBiEncoding(NotAdded, NotTurned, NotRelated):
 
     divisions = (Division("slopes", "heads"),)
 
+    @classmethod
+    def of(cls, config: c.ALiBi, stack: c.StackConfig, *, causal: bool) -> Self:
+        """The encoding of a stack."""
+        return cls(stack.n_heads)
+
     def __init__(self, n_heads: int) -> None:
         super().__init__()
         n = 2 ** math.floor(math.log2(n_heads))
@@ -194,8 +220,115 @@ def _alibi(call: Call) -> Tensor:
 KINDS["alibi"] = Kind(_alibi, lambda call: (len(call.op.numbers), *call.x[0].shape, *call.x[0].shape))
 
 
+def patches(stack: c.StackConfig) -> c.PatchInput:
+    """The patches that a stack with positions in a grid reads."""
+    assert isinstance(stack.input, c.PatchInput)
+    return stack.input
+
+
+class LearnedGridEncoding(NotTurned, NotScored, NotRelated):
+    """PE(cell) = table[cell], of registers 0, of patches interpolated where the grid is another (Oquab et al. 2023)."""
+
+    @classmethod
+    def of(cls, config: c.LearnedGrid, stack: c.StackConfig, *, causal: bool) -> Self:
+        """The encoding of a stack."""
+        return cls(config, patches(stack), stack.d_model)
+
+    def __init__(self, config: c.LearnedGrid, reads: c.PatchInput, d_model: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(config.rows, d_model)
+        self.by: dict[str, float] = {
+            "first": config.first,
+            "registers": reads.n_first - config.first,
+            "from": config.side,
+            "to": reads.side,
+            "antialias": float(config.antialias),
+        }
+
+    def embedding(self, positions: Tensor) -> Tensor:
+        return spread(self.table.weight, self.by)[positions]
+
+    def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
+        return to.do(out, "spread", weights=(f"{path}.table.weight",), by=self.by)
+
+
+def spread(table: Tensor, by: dict[str, float]) -> Tensor:
+    """(first + from^2) d -> (first + registers + to^2) d: see `LearnedGridEncoding`; interpolates in float32."""
+    first, registers, old, new = (int(by[name]) for name in ("first", "registers", "from", "to"))
+    rows = table[first:]
+    if old != new:
+        grid = rows.T.unflatten(1, (old, old))[None].float()
+        grid = F.interpolate(grid, size=(new, new), mode="bicubic", align_corners=False, antialias=by["antialias"] > 0)
+        rows = grid[0].flatten(1).T.to(table.dtype)
+    return torch.cat([table[:first], table.new_zeros(registers, table.shape[1]), rows])
+
+
+def _spread_shape(call: Sized) -> tuple[int, ...]:
+    first, registers, new = (int(call.op.by[name]) for name in ("first", "registers", "to"))
+    return first + registers + new**2, call.w[0][1]
+
+
+class RotaryGridEncoding(NotAdded, NotScored, NotRelated):
+    """Half of the pairs of a head turn by 2 pi y w_i, the others by 2 pi x w_i; y and x are a patch's place in the
+    picture, from -1 to 1, and w_i = base^(-4i/d_head)   (Simeoni et al. 2025, 3.2, DINOv3)
+    """
+
+    @classmethod
+    def of(cls, config: c.RotaryGrid, stack: c.StackConfig, *, causal: bool) -> Self:
+        """The encoding of a stack."""
+        return cls(config, patches(stack), stack.head_width)
+
+    def __init__(self, config: c.RotaryGrid, reads: c.PatchInput, d_head: int) -> None:
+        super().__init__()
+        # Plain numbers, because network.bfloat16() would round a buffer and the meta device would lose it.
+        self.frequencies: list[float] = [2 * math.pi * config.base ** (-4 * i / d_head) for i in range(d_head // 4)]
+        self.first, self.side = reads.n_first, reads.side
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        return Rotation(angles(positions, self.frequencies, first=self.first, side=self.side))
+
+    def rotation_steps(self, to: Steps, out: str, x: str, numbers: str) -> str:
+        by = {"first": float(self.first), "side": float(self.side)}
+        return to.do(out, "rotate_grid", x, numbers, numbers=tuple(self.frequencies), by=by)
+
+
+def angles(cells: Tensor, frequencies: list[float], *, first: int, side: int) -> Tensor:
+    """... -> ... d_head/2: the angles of cells, by their numbers; 0 of those before the patches."""
+    patch = (cells - first).clamp(min=0)
+    y, x = (2 * (place + 0.5) / side - 1 for place in (patch // side, patch % side))
+    w = torch.tensor(frequencies, device=cells.device)
+    found = torch.cat([y[..., None] * w, x[..., None] * w], -1)
+    return found.masked_fill((cells < first)[..., None], 0.0)
+
+
+def _rotate_grid(call: Call) -> Tensor:
+    by = call.op.by
+    angle = angles(call.x[1].long(), list(call.op.numbers), first=int(by["first"]), side=int(by["side"]))
+    angle = angle.to(call.x[0].dtype)
+    first, second = call.x[0].chunk(2, -1)
+    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], -1)
+
+
+KINDS |= {
+    "spread": Kind(lambda call: spread(call.w[0], call.op.by), _spread_shape),
+    "rotate_grid": Kind(_rotate_grid),
+}
+
+
+def relative_bias(config: c.RelativeBias, stack: c.StackConfig, *, causal: bool) -> PositionEncoding:
+    """The encoding of a bias by distance: of one for all layers, or of one for each."""
+    if config.each_layer:
+        return LayerBiasEncoding(config, causal=causal)
+    return RelativeEncoding(config, stack.n_heads, causal=causal)
+
+
 class TogetherEncoding(NotTurned):
     """One encoding added to the embedding, another to the scores   (Song et al. 2020, MPNet)"""
+
+    @classmethod
+    def of(cls, config: c.Together, stack: c.StackConfig, *, causal: bool) -> Self:
+        """The encoding of a stack."""
+        return cls(config.added.build(stack, causal=causal), config.scored.build(stack, causal=causal))
 
     def __init__(self, added: PositionEncoding, scored: PositionEncoding) -> None:
         super().__init__()
@@ -219,29 +352,3 @@ class TogetherEncoding(NotTurned):
 
     def relation_steps(self, to: Steps, path: str) -> str | None:
         return self.scored.relation_steps(to, f"{path}.scored")
-
-
-def position_encoding(stack: c.StackConfig, *, causal: bool, positions: c.Positions | None = None) -> PositionEncoding:
-    """The encoding for a stack's config, or for `positions` if given."""
-    match positions or stack.positions:
-        case c.Sinusoidal() as config:
-            return SinusoidalEncoding(config, stack.sum_width)
-        case c.Learned() as config:
-            return LearnedEncoding(config, stack.sum_width)
-        case c.Rotary() as config:
-            return RotaryEncoding(config, stack.head_width)
-        case c.RelativeBias(each_layer=True) as config:
-            return LayerBiasEncoding(config, causal=causal)
-        case c.RelativeBias() as config:
-            return RelativeEncoding(config, stack.n_heads, causal=causal)
-        case c.Disentangled() as config:
-            return DisentangledEncoding(config, stack)
-        case c.ALiBi():
-            return ALiBiEncoding(stack.n_heads)
-        case c.NoPositions():
-            return NoEncoding()
-        case c.LearnedGrid() | c.RotaryGrid():
-            raise AssertionError("model/grids.py makes these")
-        case c.Together() as config:
-            both = (config.added, config.scored)
-            return TogetherEncoding(*(position_encoding(stack, causal=causal, positions=one) for one in both))

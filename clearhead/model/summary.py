@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from clearhead.config import ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model.cost import Component, parts
-from clearhead.model.shapes import Weight, unallocated, weights_of
+from clearhead.model.meta import Weight, unallocated, weights_of
 
 DEFAULT_LENGTH = 512
 """Positions of a stack whose config sets no limit."""

@@ -1,5 +1,7 @@
 """Stack and Transformer: the network, which knows no tokenizer, task, checkpoint format or device mesh."""
 
+import math
+import re
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import partial
@@ -9,30 +11,55 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from clearhead.config import LanguageHead, ModelConfig, StackConfig
+from clearhead.config import Init, LanguageHead, ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
 from clearhead.model.attention import Attention, Kernel, is_explicit
-from clearhead.model.attention_bias import AttentionBias, BiasSteps
-from clearhead.model.balance import counted_load, tell_layout
+from clearhead.model.attention_bias import AttentionBias, BiasSteps, PositionEncoding
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache, GrowingCache
-from clearhead.model.checks import check_tokens
-from clearhead.model.embedding import TokenEmbedding
-from clearhead.model.encoding import PositionEncoding
+from clearhead.model.embedding import PatchEmbedding, TokenEmbedding, build_embedding
+from clearhead.model.experts import Router, counted_load, tell_layout
 from clearhead.model.fast.activation_checkpointing import keep_activations
 from clearhead.model.fast.snapshot import obstacle
-from clearhead.model.grids import encoding_of
-from clearhead.model.initialize import initialize
-from clearhead.model.layout import Layout, Tokens
+from clearhead.model.layout import Layout, Tokens, check_tokens
+from clearhead.model.linear import Table
 from clearhead.model.loss import IGNORED
 from clearhead.model.mode import Part
 from clearhead.model.norm import build_norm
 from clearhead.model.ops import Mask, Steps
-from clearhead.model.positions import RotaryEncoding
-from clearhead.model.stems import build_embedding
-from clearhead.model.table import Table
 from clearhead.trace import HasAttached, tell_padding, tracing
+
+
+def draw(part: nn.Module, init: Init) -> None:
+    """Draws new weights: small tables, zero biases."""
+    for module in part.modules():
+        if isinstance(module, nn.Linear):
+            if init.matrices == "xavier":
+                nn.init.xavier_uniform_(module.weight)
+            else:
+                nn.init.normal_(module.weight, std=init.std)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    for module in part.modules():
+        if isinstance(module, nn.Embedding | Router):
+            nn.init.normal_(module.weight, std=init.std)
+        elif isinstance(module, PatchEmbedding):
+            for vectors in module.first.values():
+                nn.init.normal_(vectors.detach(), std=init.std)
+
+
+def initialize(network: "Transformer", init: Init) -> None:
+    """Draws new weights so that the first loss is about ln V. Writers to the residual stream shrink with depth."""
+    draw(network, init)
+    if init.depth_scaled:
+        for stack in filter(None, (network.encoder, network.decoder)):
+            branches = stack.config.n_layers * (3 if stack is network.decoder and network.encoder else 2)
+            for name, parameter in stack.named_parameters():
+                if re.search(r"\.(attn\.out|cross\.out|ffn\.(.*\.)?down)\.weight$", name):
+                    with torch.no_grad():
+                        parameter /= math.sqrt(branches)
+
 
 Reads = Callable[[Layout], Tensor | None]
 """Which of a layout's n valid cells are read: n, bool; None for all."""
@@ -52,9 +79,9 @@ class Stack(Part):
         super().__init__()
         self.config, self.causal, self.cross = config, causal, cross
         self.embed = build_embedding(config)
-        self.positions = encoding_of(config, causal=causal)
+        self.positions: PositionEncoding = config.positions.build(config, causal=causal)
         local = config.window_positions
-        self.window_positions = RotaryEncoding(local, config.head_width) if local else None
+        self.window_positions: PositionEncoding | None = None if local is None else local.build(config, causal=causal)
         self.blocks = nn.ModuleList(
             Block(config, cross=cross, first_norm=config.first_norm or i > 0, experts=config.has_experts(i))
             for i in range(config.n_layers)

@@ -1,12 +1,20 @@
-"""The data that a run reads, as configurations. Imports no torch."""
+"""The data that a run reads, which examples it leaves out, and how it corrupts texts. Imports no torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PlainSerializer, PositiveInt, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PlainSerializer,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
-from clearhead.config import Config
+from clearhead.config import Config, Share
 from clearhead.errors import UserError
 from clearhead.recipe.places import Place, Url
 
@@ -276,3 +284,40 @@ class TextData(Data):
     held_out: HeldOut = 0.1
     """Share of the training text, at its end, that is the validation data where `valid` is None; or a number of its
     documents, and of the characters of one running text."""
+
+
+class Spans(Config):
+    """Spans become sentinels, and the decoder writes what was there (Raffel et al. 2020, 3.1.4)."""
+
+    kind: Literal["spans"] = "spans"
+    share: Share = 0.15
+    """Share of the tokens that are in spans."""
+    mean_length: PositiveFloat = 3.0
+    """Mean tokens of a span."""
+
+
+class Infilling(Config):
+    """Spans become one mask token each, sentences change places; the decoder writes the text (Lewis et al. 2020)."""
+
+    kind: Literal["infilling"] = "infilling"
+    share: Share = 0.3
+    """Share of the tokens that are in spans."""
+    mean_length: PositiveFloat = 3.0
+    """Mean of the Poisson distribution of a span's tokens."""
+    permute_sentences: bool = True
+
+
+Corruption = Annotated[Spans | Infilling, Field(discriminator="kind")]
+
+
+class Preparation(Config):
+    """How examples are filtered before training. Empty ones are always dropped. Every count is reported."""
+
+    max_length: PositiveInt | None = 256
+    """Most tokens a side, without <bos> and <eos>; None for no limit."""
+    too_long: Literal["drop", "cut"] = "drop"
+    """For training examples; long examples of the other splits are always cut."""
+    remove_duplicates: bool = False
+    """Keep the first of equal training examples."""
+    remove_overlap: bool = False
+    """Leave out training examples whose source is also in validation or test."""

@@ -1,4 +1,4 @@
-"""Where a file is: a path, or the address of one that fsspec opens; and the user's cache. Imports no torch."""
+"""Where a file is: a path, or an address that fsspec opens; the user's cache; the names of a run's files. No torch."""
 
 import io
 import os
@@ -88,3 +88,12 @@ def cache_folder() -> Path:
     except RuntimeError:
         remedy = "set XDG_CACHE_HOME, or try --data.cache with a folder, or --data.storage memory"
         raise UserError(f"HOME: expected the home folder of this user, for a cache, got none; {remedy}") from None
+
+
+METRICS = "metrics.jsonl"
+RECIPE = "recipe.json"
+"""The file of a run, and of each of its checkpoints, that says how it is trained."""
+BEST = "best.json"
+"""The file that names the best checkpoint."""
+LOCK, OWNER = ".lock", ".owner"
+"""The file that is locked, and the file that names the process that writes to the folder."""

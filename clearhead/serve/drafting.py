@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from clearhead.generation.drafting import Drafter, LookupDrafter, NetworkDrafter
 from clearhead.generation.generate import Draft
-from clearhead.generation.pace import Pace
-from clearhead.generation.speculation import Speculation
+from clearhead.generation.speculation import Drafter, LookupDrafter, NetworkDrafter, Pace, Speculation
 from clearhead.model import Tokens, Transformer
 from clearhead.model.fast.packing import packed
 from clearhead.model.fast.snapshot import Snapshot

@@ -19,9 +19,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearhead.brief import brief
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError, reason, sizes
 from clearhead.json_text import PLAIN_NAME, JsonObject, parse
-from clearhead.storage.disk import check_space, make_folder, remedy, size_of, temporary_name, written
+from clearhead.recipe.places import BEST
+from clearhead.storage.disk import check_space, has_space, make_folder, remedy, size_of, temporary_name, written
 from clearhead.storage.manifest import (
     FILE_NAME,
     MANIFEST,
@@ -37,7 +38,6 @@ from clearhead.storage.manifest import (
     verify,
     write,
 )
-from clearhead.storage.run_files import BEST
 
 _log = logging.getLogger("clearhead")
 
@@ -300,3 +300,35 @@ def _renamed(path: Path, prefix: str, what: str) -> Path | None:
 def discard(folder: Path) -> None:
     """Remove a folder that was begun and is not wanted."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def shortage(run_folder: Path, newest: Path, most: int) -> str:
+    """A line if the disk has no room for `most` checkpoints of the size of `newest`, those that exist included."""
+    size = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
+    n_more, free = most - len(_steps(run_folder)), shutil.disk_usage(run_folder).free
+    if n_more * size <= free:
+        return ""
+    wanted, left = sizes(n_more * size, free)
+    return (
+        f"{run_folder}: up to {n_more} more checkpoints need {wanted}, and {left} is free; when no room is left, the"
+        " oldest but the best are removed; try a lower --training.keep_spaced, or free some space"
+    )
+
+
+def make_room(run_folder: Path, n_bytes: int, *, keep: Collection[int] = ()) -> list[Path]:
+    """Remove checkpoints until there is room for another of `n_bytes`, and return them.
+
+    Removes the oldest first; never the newest one that verifies, the one that `best.json` names or those of the steps
+    in `keep`.
+    """
+    named, removed = best(run_folder), list[Path]()
+    spared = {*keep, *([step_of(named)] if named is not None and STEP.fullmatch(named.name) else [])}
+    for n in range(len(_steps(run_folder)) - 1, 0, -1):
+        if has_space(run_folder, n_bytes):
+            break
+        removed += prune(run_folder, keep_last=n, keep=spared)
+    return removed
+
+
+def _steps(run_folder: Path) -> list[Path]:
+    return [path for path in run_folder.glob("step-*") if STEP.fullmatch(path.name)]

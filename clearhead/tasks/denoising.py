@@ -19,8 +19,7 @@ from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.randomness import key
 from clearhead.recipe import Recipe
-from clearhead.recipe.corruption import Corruption, Spans
-from clearhead.recipe.data import Source, TextData
+from clearhead.recipe.data import Corruption, Source, Spans, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.checks import check_length, check_vocabulary
 from clearhead.tasks.head_task import HeadTask

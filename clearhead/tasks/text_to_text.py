@@ -12,9 +12,8 @@ from clearhead.data.splits import pair_splits
 from clearhead.generation.settings import searching
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, HeldOut, Source
+from clearhead.recipe.data import Data, HeldOut, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import Score, exact_match
 from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read

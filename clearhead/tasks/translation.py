@@ -13,9 +13,8 @@ from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.model import Transformer
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import Data, HeldOut, Source
+from clearhead.recipe.data import Data, HeldOut, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.preparation import Preparation
 from clearhead.tasks.few import part_of
 from clearhead.tasks.metrics import (
     Score,

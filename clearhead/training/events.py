@@ -10,7 +10,7 @@ from clearhead.tasks.task import Evaluation
 
 
 @dataclass(frozen=True)
-class Lever:
+class PerformanceOption:
     """A setting that makes a run fast or small."""
 
     name: str
@@ -28,7 +28,7 @@ class Started:
     n_parameters: int
     precision: str
     device: str
-    levers: tuple[Lever, ...] = ()
+    performance_options: tuple[PerformanceOption, ...] = ()
     """The settings of its arithmetic, each with the reason."""
     changes: Mapping[str, JsonValue] = field(default_factory=dict)
     """Fields of the recipe's training table that differ from those before it was resumed, as [before, after]."""

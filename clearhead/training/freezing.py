@@ -42,7 +42,7 @@ def _patterns(part: str, network: Transformer) -> list[str]:
     return [part, f"{part}.*"]
 
 
-class Thaw:
+class GradualUnfreezing:
     """Trains the head first, then one part more after the other, from the last block to the embeddings.
 
     (Howard and Ruder 2018, "Universal language model fine-tuning", 3.3.) How many parts learn is a function of the
@@ -65,7 +65,7 @@ class Thaw:
         """Whether the recipe asks for it."""
         return self.config.unfreeze_every is not None or bool(self.config.unfreeze_at)
 
-    def at(self, step: int, epoch: int) -> None:
+    def apply(self, step: int, epoch: int) -> None:
         """Lets those parts learn that do so in the update after `step`."""
         if not self.is_on:
             return

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from clearhead.errors import UserError, reason
 from clearhead.json_text import JsonObject
+from clearhead.recipe.places import METRICS
 from clearhead.storage.disk import replace_file
-from clearhead.storage.run_files import METRICS
 from clearhead.training.events import Evaluated, Event, Saved, Started
 
 _RAW = "_raw"
@@ -87,7 +87,9 @@ def _fields(event: Event) -> JsonObject:
             fields["loss"] = event.evaluation.loss
         fields["samples"] = [dict(vars(sample)) for sample in event.evaluation.samples]
     if isinstance(event, Started):
-        fields["levers"] = {lever.name: {"value": lever.value, "why": lever.why} for lever in event.levers}
+        options = event.performance_options
+        del fields["performance_options"]
+        fields["levers"] = {option.name: {"value": option.value, "why": option.why} for option in options}
     if isinstance(event, Saved):
         fields["folder"] = event.folder.name  # The run may move.
     return _finite(fields)

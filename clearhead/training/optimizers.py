@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.recipe import training as recipe
 from clearhead.storage.tensors import check_tensors
-from clearhead.training import fused
-from clearhead.training.parts import is_part, part, whole
-from clearhead.training.rounding import RoundedAdamW, Rounding
 from clearhead.training.rows import Whole
-from clearhead.training.sharding import scale
+from clearhead.training.sharding import is_part, part, scale, whole
+from clearhead.training.update_rules import RoundedAdamW, Rounding, fused_adamw_step
 
 ParameterRole = Literal["hidden", "matrix", "plain"]
 
@@ -167,7 +165,7 @@ class Optimizers:
                 if optimizer.defaults.get("fused") and all(_divides(p) for p in parameters):
                     # Its kernel divides by this number what it reads anyway.
                     assert isinstance(optimizer, torch.optim.AdamW)
-                    fused.step(optimizer, None if factor == 1.0 else torch.tensor(1 / factor))
+                    fused_adamw_step(optimizer, None if factor == 1.0 else torch.tensor(1 / factor))
                 else:
                     scale(parameters, factor)
                     optimizer.step()

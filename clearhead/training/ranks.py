@@ -24,7 +24,7 @@ PATIENCE = timedelta(days=2)
 """The time that processes wait for one that evaluates or saves. One that dies closes its connections at once."""
 
 
-class Told(UserError):
+class RankError(UserError):
     """An error that the first process reports for all. It has an exit code, and a message only if its own differs."""
 
     def __init__(self, exit_code: int, message: str = "") -> None:
@@ -148,7 +148,7 @@ class Ranks:
         if found is None:
             return result[0]
         if not self.is_first:
-            raise Told(found[1])
+            raise RankError(found[1])
         if failed is not None:
             raise failed
         raise UserError(f"rank {at}: {found[0]}")
@@ -176,8 +176,8 @@ def joined() -> Iterator[Ranks]:
         if rank == 0:
             raise
         # The first process reports what all raise.
-        agreed = isinstance(error, NumericError | Interrupted | Told)
-        raise Told(error.exit_code, "" if agreed else f"rank {rank}: {error}") from None
+        agreed = isinstance(error, NumericError | Interrupted | RankError)
+        raise RankError(error.exit_code, "" if agreed else f"rank {rank}: {error}") from None
     except RuntimeError as error:
         if not _is_lost(error):
             raise

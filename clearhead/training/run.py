@@ -25,14 +25,13 @@ from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
 from clearhead.tasks.task import Task
 from clearhead.training.distillation import Distillation
-from clearhead.training.freezing import Thaw, freeze
-from clearhead.training.length import Progress
+from clearhead.training.freezing import GradualUnfreezing, freeze
 from clearhead.training.optimizers import build
-from clearhead.training.parts import parts
+from clearhead.training.progress import Progress
 from clearhead.training.ranks import ALONE, Ranks
-from clearhead.training.rounding import require_one, store_in_bfloat16
 from clearhead.training.rows import shared_tables_of, tables_of
-from clearhead.training.sharding import divide, is_sharded, replicated
+from clearhead.training.sharding import divide, is_sharded, parts, replicated
+from clearhead.training.update_rules import require_one, store_in_bfloat16
 
 
 @dataclass
@@ -60,10 +59,10 @@ class Run:
         self.device = self.ranks.device(prepare_machine(self.config))
         self.network.to(self.device)
         learn_in(self.network, self.task.numbers.unit)
-        set_levers(self.network, self.config)
+        set_performance_options(self.network, self.config)
         freeze(self.network, self.config.freeze)
-        self.thaw = Thaw(self.network, self.config)
-        if self.thaw.is_on and self.ranks.size > 1:
+        self.unfreezing = GradualUnfreezing(self.network, self.config)
+        if self.unfreezing.is_on and self.ranks.size > 1:
             raise UserError(
                 "training.unfreeze_every: expected one process to unfreeze parts, got several; leave it out"
             )
@@ -133,7 +132,7 @@ class Run:
         self.progress = Progress(**known)  # pyrefly: ignore[bad-argument-type]
 
 
-def set_levers(network: Transformer, config: Training) -> None:
+def set_performance_options(network: Transformer, config: Training) -> None:
     """Configure how the network's modules compute. No setting changes a result."""
     for stack in filter(None, (network.encoder, network.decoder)):
         stack.recompute = config.checkpoint_activations

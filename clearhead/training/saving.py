@@ -16,14 +16,13 @@ from torch import Tensor
 from clearhead.errors import NumericError
 from clearhead.json_text import JsonObject
 from clearhead.storage import checkpoints
-from clearhead.storage.checkpoints import Checkpoint
+from clearhead.storage.checkpoints import Checkpoint, make_room
 from clearhead.storage.disk import size_of, temporary_name
 from clearhead.storage.manifest import Entry
-from clearhead.storage.space import make_room
 from clearhead.training.events import Saved
-from clearhead.training.lock import held
-from clearhead.training.parts import whole
 from clearhead.training.ranks import Ranks
+from clearhead.training.run_folder import lock_folder
+from clearhead.training.sharding import whole
 
 _log = logging.getLogger("clearhead")
 
@@ -154,7 +153,7 @@ def newest_checkpoint(folder: Path, ranks: Ranks) -> Path | None:
     """
 
     def look() -> Path | None:
-        with held(folder) as is_locked:
+        with lock_folder(folder) as is_locked:
             if is_locked:  # Without the lock, an unfinished checkpoint may belong to a living writer.
                 checkpoints.clean(folder)
             return checkpoints.latest(folder, set_aside=True)

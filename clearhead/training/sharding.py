@@ -1,4 +1,4 @@
-"""Divides a network and its gradients among processes. The model itself knows no mesh.
+"""Divides a network, its gradients and other tensors among processes. The model itself knows no mesh.
 
 ddp: a copy in each process, gradients averaged (Li et al. 2020). fsdp: each process holds a part of every tensor, and
 a block is whole only while it computes (Rajbhandari et al. 2020; Zhao et al. 2023). Tensor parallel: each process
@@ -7,8 +7,9 @@ computes some of the heads and of the feed-forward units (Shoeybi et al. 2019, 3
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,6 @@ from clearhead.model.transformer import Stack
 from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.task import Task
-from clearhead.training.parts import is_part, whole
 from clearhead.training.ranks import Ranks
 from clearhead.training.rows import gradients
 
@@ -184,3 +184,38 @@ def gathered(network: Transformer, ranks: Ranks) -> Transformer | None:
         if ranks.is_first:
             kept[name] = full
     return assemble(network.config, kept, where="model") if ranks.is_first else None
+
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def is_part(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Whether this process holds only a part of the tensor."""
+    if type(tensor) in (Tensor, nn.Parameter):
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The whole tensor. Every process must call this at the same time."""
+    return tensor.full_tensor() if is_part(tensor) else tensor
+
+
+def part(tensor: Tensor, like: Tensor) -> Tensor:
+    """This process's part of a tensor that every process holds whole, divided as `like` is."""
+    if not is_part(like):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def parts(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, each divided like the tensor of the same name and shape in `like`; the others unchanged."""
+    return {
+        name: part(tensor, like[name]) if name in like and like[name].shape == tensor.shape else tensor
+        for name, tensor in tensors.items()
+    }

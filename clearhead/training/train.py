@@ -1,9 +1,13 @@
 """The training loop: `for event in train(...)`. Progress bars, logs and pages are consumers of its events."""
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from types import FrameType
+from typing import Self
 
 import torch
 
@@ -15,21 +19,16 @@ from clearhead.model.fast.dropout import cheap_dropout
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.training import Training
-from clearhead.training.best import judged
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
-from clearhead.training.feed import Feed
-from clearhead.training.fitting import Fitting
-from clearhead.training.length import Length, Progress
-from clearhead.training.levers import levers
-from clearhead.training.lock import held
-from clearhead.training.probe import choose
+from clearhead.training.performance import choose, performance_options
+from clearhead.training.planning.fitting import Fitting
+from clearhead.training.progress import Length, Progress, factor, record_evaluation
 from clearhead.training.rows import by_rows
 from clearhead.training.run import Run
+from clearhead.training.run_folder import lock_folder
 from clearhead.training.saving import Saver
-from clearhead.training.schedules import factor
 from clearhead.training.sharding import gathered
-from clearhead.training.signals import StopSignal
-from clearhead.training.update import update
+from clearhead.training.update import BatchIterator, update
 
 MAX_SKIPPED = 10
 
@@ -43,15 +42,15 @@ def train(run: Run) -> Iterator[Event]:
     The run's folder is locked until the last event has been used. Raises NumericError before an update with a gradient
     that is not finite, and UserError if another process writes to the folder or nothing limits the run.
     """
-    with nullcontext() if run.folder is None else held(run.folder, run.ranks):
+    with nullcontext() if run.folder is None else lock_folder(run.folder, run.ranks):
         yield from _train(run)
 
 
 def _train(run: Run) -> Iterator[Event]:
     config, at = run.config, run.progress
     length = Length.of(config, len(run.task.plan(seed=config.seed, epoch=0)), run.task.evaluation_tokens)
-    feed = Feed(run)
-    yield _begin(run, feed)
+    batches = BatchIterator(run)
+    yield _begin(run, batches)
     run.network.train()
     clock = time.perf_counter() - at.seconds
     with (
@@ -80,9 +79,9 @@ def _train(run: Run) -> Iterator[Event]:
             if reason:
                 yield from saver.finish()
                 break
-            batches = feed.next()
+            pending = batches.next()
             share = factor(config.schedule, at.step + 1, length.done(at))
-            loss, norm, n_tokens = update(run, batches, share)
+            loss, norm, n_tokens = update(run, pending, share)
             at.step += 1
             at.seconds = time.perf_counter() - clock
             if _is_finite(run, norm):
@@ -103,17 +102,17 @@ def _over(config: Training, length: Length, at: Progress) -> str:
     return ""
 
 
-def _begin(run: Run, feed: Feed) -> Started:
+def _begin(run: Run, batches: BatchIterator) -> Started:
     """Check the memory and choose the fastest arithmetic before the first step."""
     config, at, ranks, matrices = run.config, run.progress, run.ranks, shapes(run.network)
     if config.check_memory and at.step == 0:
-        inputs = feed.first().inputs
+        inputs = batches.first().inputs
         fitting = Fitting(config, ranks, run.adapter, None if run.teacher is None else run.teacher.config)
         ranks.together(lambda: fitting.check_batch(run.network.config, inputs, is_allocated=True))
     why = "as when the run began"
     if not at.precision:
         # Half a batch in float32 keeps about as much as a whole one in bfloat16, and takes half the time.
-        choice = choose(run.network, feed.first(half=True), config, run.task, ranks)
+        choice = choose(run.network, batches.first(half=True), config, run.task, ranks)
         at.precision, at.matmul, why = choice.arithmetic.precision, choice.arithmetic.matmul, choice.why
     elif config.matmul_precision == "auto" and at.matmul not in ranks.first(accurate(matrices, run.device, [])):
         at.matmul, why = "highest", f"the run began with {at.matmul} products, which are not float32 on this machine"
@@ -122,7 +121,11 @@ def _begin(run: Run, feed: Feed) -> Started:
         use_huge_pages()
     run.optimizer.allocate()
     n_parameters = sum(p.numel() for p in run.network.parameters())
-    found, arithmetic, n_trained = levers(run, why), str(at.arithmetic), sum(map(torch.numel, run.optimizer.parameters))
+    found, arithmetic, n_trained = (
+        performance_options(run, why),
+        str(at.arithmetic),
+        sum(map(torch.numel, run.optimizer.parameters)),
+    )
     unit, few = run.task.unit, str(run.task.few or "")
     return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained, unit, few)
 
@@ -150,4 +153,29 @@ def _evaluate(run: Run) -> Evaluated:
         forget(model)
     evaluation = run.ranks.first(evaluation)
     assert evaluation is not None
-    return judged(evaluation, task, at)
+    return record_evaluation(evaluation, task, at)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignal:
+    """While open, `signal` is the number of the signal that asked the run to stop, or None."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # pyrefly: ignore[bad-argument-type]
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.signal is not None:
+            raise SystemExit(128 + number)
+        self.signal = number

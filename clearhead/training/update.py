@@ -1,4 +1,4 @@
-"""One update of the weights from the batches of all processes."""
+"""The batches of each update, and the update of the weights from the batches of all processes."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     config, at, ranks = run.config, run.progress, run.ranks
     if not run.network.training:
         run.network.train()
-    run.thaw.at(at.step, at.epoch)
+    run.unfreezing.apply(at.step, at.epoch)
     # For a CPU its generator alone: telling other devices of a seed takes a hundred times as long.
     seed = torch.manual_seed if run.device.type != "cpu" else torch.default_generator.manual_seed
     seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
@@ -64,3 +64,35 @@ def average_into(mean: nn.Module, network: nn.Module, decay: float) -> None:
     else:
         for a, b in zip(means, weights, strict=True):
             a.lerp_(b.to(a.dtype), 1 - decay)
+
+
+class BatchIterator:
+    """The batches of each update, epoch after epoch, from the run's position in the data."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.plan = run.task.plan(seed=run.config.seed, epoch=run.progress.epoch)
+
+    def first(self, *, half: bool = False) -> Batch:
+        """This process's share of a batch, or of half a batch, for trials. The position does not change."""
+        examples = self.plan[0]
+        return self._share(examples[: (len(examples) + 1) // 2] if half else examples)[0]
+
+    def next(self) -> list[tuple[Batch, bool]]:
+        """This process's share of each batch of one update.
+
+        False marks a zero-weight placeholder on a rank that has no examples.
+        """
+        run, at = self.run, self.run.progress
+        batches: list[tuple[Batch, bool]] = []
+        while len(batches) < run.config.accumulate:
+            if at.batch >= len(self.plan):
+                at.epoch, at.batch = at.epoch + 1, 0
+                self.plan = run.task.plan(seed=run.config.seed, epoch=at.epoch)
+            batches.append(self._share(self.plan[at.batch]))
+            at.batch += 1
+        return batches
+
+    def _share(self, examples: Sequence[int]) -> tuple[Batch, bool]:
+        mine = self.run.ranks.share(examples)
+        return self.run.task.collate(mine or examples[:1]).to(self.run.device), len(mine) > 0

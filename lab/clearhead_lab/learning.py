@@ -11,7 +11,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.training import AdamW, Constant
 from clearhead.training import optimizers
-from clearhead.training.schedules import factor
+from clearhead.training.progress import factor
 from clearhead.training.sharding import clip
 
 

@@ -12,9 +12,9 @@ from clearhead.model import Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.feedforward import FeedForward
-from clearhead.model.initialize import draw
 from clearhead.model.norm import LayerNorm
 from clearhead.model.positions import LearnedEncoding
+from clearhead.model.transformer import draw
 
 
 class BatchNorm(nn.Module):

@@ -1,8 +1,8 @@
 """`clearhead lab` comes from this package by an entry point; without it, one line says what to install."""
 
 import pytest
-from clearhead.cli.lab import lab
 
+from clearhead.cli.learn import lab
 from clearhead.errors import UserError
 from clearhead.extensions import extensions
 

@@ -7,8 +7,7 @@ import torch
 
 from benchmarks.difference import counts, largest_effect, planted, ranked_first
 from clearhead import config as c
-from clearhead.analysis.difference import PartChanges, check_same, tensor_changes
-from clearhead.analysis.unit_changes import unit_changes
+from clearhead.analysis.difference import PartChanges, check_same, tensor_changes, unit_changes
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.attention import Attention

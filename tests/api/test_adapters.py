@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import clearhead
 from clearhead.analysis.ablation import effects
+from clearhead.analysis.attention import weighted_norms
 from clearhead.analysis.attribution import attribute
-from clearhead.analysis.heads import weighted_norms
 from clearhead.analysis.lens import logit_lens
 from clearhead.api import Model
 from clearhead.config import LanguageHead

@@ -18,9 +18,9 @@ from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.places import BEST
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Words
 from clearhead.storage import checkpoints
-from clearhead.storage.run_files import BEST
 from tests.small_models import PAIRS, STACKS, TEXTS, model_of
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from clearhead.cli.failures import explained
-from clearhead.errors import OutOfMemory, UserError, is_memory, sizes
+from clearhead.errors import OutOfMemory, Refusal, UserError, is_memory, refuse, sizes
 from clearhead.storage.disk import check_space
 
 
@@ -99,3 +99,12 @@ def test_a_disk_with_a_byte_too_few_tells_two_sizes(tmp_path, monkeypatch: pytes
     need, got = sizes(wanted, wanted - 1)
     assert need != got
     assert f"expected {need} free for a checkpoint, got {got}; try" in str(caught.value)
+
+
+def test_a_refusal_is_formatted_once_and_keeps_its_parts() -> None:
+    error = refuse("x.toml:steps", "a number from 1 on", -1, "try 100")
+    assert str(error) == "x.toml:steps: expected a number from 1 on, got -1; try 100"
+    assert error.refusal == Refusal("x.toml:steps", "a number from 1 on", "-1", "try 100")
+    assert error.field == "x.toml:steps"
+    assert str(refuse("", "gelu")) == "expected gelu"
+    assert (UserError("out of order", field="a").field, UserError("out of order").refusal) == ("a", None)

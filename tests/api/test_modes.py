@@ -11,7 +11,7 @@ import torch
 
 from clearhead import config as c
 from clearhead.analysis.ablation import Ablations, effects, without
-from clearhead.analysis.alignment import cross_attention
+from clearhead.analysis.attention import cross_attention
 from clearhead.analysis.attribution import attribute
 from clearhead.analysis.comparison import states
 from clearhead.analysis.lens import logit_lens
@@ -23,7 +23,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.probe import choose
+from clearhead.training.performance import choose
 from clearhead.training.train import train
 from tests.explorer.asking import GENERATE, ask
 from tests.explorer.traced import TOKENIZER, stack

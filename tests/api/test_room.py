@@ -12,7 +12,7 @@ from clearhead import runs
 from clearhead.api import load, pretrained
 from clearhead.api.pretrained import check_load, common_dtype
 from clearhead.errors import OutOfMemory
-from clearhead.machine.room import Room
+from clearhead.machine.memory import MemoryLimit
 from clearhead.storage import checkpoints
 from clearhead.tasks.language_model import LanguageRecipe
 from clearhead.tasks.registry import validate
@@ -27,8 +27,8 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     """Sets how much memory there is, or how many addresses."""
 
     def set_to(n_bytes: int, *, addresses: bool = False) -> None:
-        known = [Room(n_bytes, "of the test", counts_mapped=addresses)]
-        monkeypatch.setattr("clearhead.machine.room.rooms", lambda: known)
+        known = [MemoryLimit(n_bytes, "of the test", counts_mapped=addresses)]
+        monkeypatch.setattr("clearhead.machine.memory.memory_limits", lambda: known)
 
     return set_to
 
@@ -144,7 +144,7 @@ def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("judged too late")
 
-    for place in ("clearhead.training.fitting.Transformer", "clearhead.runs.Transformer"):
+    for place in ("clearhead.training.planning.fitting.Transformer", "clearhead.runs.Transformer"):
         monkeypatch.setattr(place, refuse)
 
 

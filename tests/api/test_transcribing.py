@@ -12,7 +12,7 @@ from clearhead.api.transcribing import cut, heard_language, transcripts, with_ti
 from clearhead.errors import UserError
 from clearhead.explorer.recording.recording import recomputed, record
 from clearhead.generation.settings import changed
-from clearhead.recipe.speech import SpeechTokens
+from clearhead.recipe.generation import SpeechTokens
 from tests.later import later
 from tests.small_models import model_of
 from tests.small_sounds import (

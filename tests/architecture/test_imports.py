@@ -15,7 +15,7 @@ from tests.architecture.source import LAB, PACKAGE, ROOT, Import, Source, part, 
 BASE = {"brief", "errors", "extensions", "config", "recipe", "randomness", "json_text", "progress"}
 NETWORK = BASE | {"trace", "model"}
 TASKS = NETWORK | {"generation", "text", "data", "tasks"}
-FLOOR = TASKS | {"storage", "machine", "planning", "checkpoints", "analysis"}
+FLOOR = TASKS | {"storage", "machine", "checkpoints", "analysis"}
 ENGINE = FLOOR | {"api", "training", "capture"}
 ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(BASE, BASE),
@@ -28,20 +28,19 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": NETWORK | {"generation", "text", "data"},
     "storage": BASE,
     "machine": BASE,
-    "planning": NETWORK | {"machine"},
-    "training": TASKS | {"storage", "machine", "planning"},
+    "training": TASKS | {"storage", "machine"},
     "analysis": NETWORK | {"generation"},
     "api": FLOOR,
     "capture": FLOOR | {"api"},
-    "foundation": ENGINE,
-    "runs": ENGINE | {"foundation"},
+    "pretrained_start": ENGINE,
+    "runs": ENGINE | {"pretrained_start"},
     "batch": {"api", "capture", "config", "errors", "trace"},
     "web": {"errors"},
     "explorer": ENGINE | {"web"},
     "live": BASE | {"storage", "web"},
     "serve": FLOOR | {"api", "web"},
     "demo": ENGINE | {"runs", "explorer", "web"},
-    "cli": ENGINE | {"foundation", "runs", "explorer", "live", "serve", "web", "demo"},
+    "cli": ENGINE | {"pretrained_start", "runs", "explorer", "live", "serve", "web", "demo"},
     "lab": ENGINE | {"", "explorer", "cli"},  # clearhead_lab, which no part of clearhead imports
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
@@ -206,7 +205,7 @@ def test_nothing_executes_data() -> None:
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
 READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
 READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "cli.share.ctranslate2")
-READ_OWN_JSON += ("data.phrases.locale_text", "recipe.speech", f"{LAB}.course.values")
+READ_OWN_JSON += ("data.phrases.locale_text", "recipe.generation", f"{LAB}.course.values")
 
 
 def test_json_has_one_reader() -> None:

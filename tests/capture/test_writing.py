@@ -13,7 +13,7 @@ import torch
 
 from clearhead.api import Model
 from clearhead.capture import Captured, capture, texts_in
-from clearhead.capture.addresses import every_address, needs_explicit, sites_of
+from clearhead.capture.passes import every_address, needs_explicit, sites_of
 from clearhead.capture.texts import shares
 from clearhead.errors import UserError
 from tests import processes

@@ -11,8 +11,8 @@ from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.storage import checkpoints
 from clearhead.tasks.registry import validate
-from clearhead.training.beginning import RECIPE, begin_folder, with_absolute_paths
 from clearhead.training.ranks import ALONE
+from clearhead.training.run_folder import RECIPE, begin_folder, with_absolute_paths
 from tests.training.tiny import begin, drive, losses, write_recipe
 
 

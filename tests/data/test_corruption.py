@@ -3,7 +3,7 @@ import pytest
 
 from clearhead.data.corruption import Infiller, SpanCorruptor, corruptor, extended_for
 from clearhead.errors import UserError
-from clearhead.recipe.corruption import Corruption, Infilling, Spans
+from clearhead.recipe.data import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer
 

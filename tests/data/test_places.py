@@ -14,7 +14,7 @@ from clearhead.errors import UserError
 from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table, TextFiles
 from clearhead.recipe.places import Place, Url, absolute, place
 from clearhead.tasks.classification import ClassificationRecipe
-from clearhead.training.beginning import with_absolute_paths
+from clearhead.training.run_folder import with_absolute_paths
 from tests.later import later
 
 fsspec = pytest.importorskip("fsspec")

@@ -14,7 +14,7 @@ from clearhead.data.report import DataReport, OverlapReport
 from clearhead.data.sequences import Sequences, Shelf
 from clearhead.data.sources import Pairs
 from clearhead.errors import UserError
-from clearhead.recipe.preparation import Preparation
+from clearhead.recipe.data import Preparation
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer
 

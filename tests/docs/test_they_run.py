@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.data.corruption import extended_for
-from clearhead.recipe.corruption import Spans
+from clearhead.recipe.data import Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer
 from tests.api.test_spelling import labelled

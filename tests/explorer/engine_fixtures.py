@@ -25,8 +25,8 @@ from clearhead.explorer.answering.values import vector_ops
 from clearhead.model import Tokens, Transformer
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.linear import parameter
+from clearhead.model.meta import masks_of, ops_of
 from clearhead.model.positions import RelativeEncoding
-from clearhead.model.record import masks_of, ops_of
 from clearhead.trace import Trace, trace
 from tests.explorer import exercise_fixtures, export_fixtures
 from tests.explorer.traced import CONFIGS

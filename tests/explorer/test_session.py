@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 import clearhead
 from clearhead import config as c
-from clearhead.analysis import attribution, geometry, heads, lens
+from clearhead.analysis import attention, attribution, geometry, lens
 from clearhead.analysis.ablation import effects
 from clearhead.api import Model
 from clearhead.errors import UserError
@@ -94,10 +94,10 @@ def test_statistics_and_norms(name: str) -> None:
     session, at = session_of(name), f"{last(name)}.blocks.1.attn"
     seen, _ = session.model.trace(*inputs(CONFIGS[name]))
     found = session.model.reader.inputs(*inputs(CONFIGS[name]), session.model.generation)
-    expected = heads.head_statistics(session.model.network, found, seen)
+    expected = attention.head_statistics(session.model.network, found, seen)
     reply, tensors = ask(session, "statistics", run=start(session), at=[f"{at}.weights"])
     assert reply["heads"] == {a: {"kind": one.kind, **vars(one)} for a, one in expected.items()}
-    norms = heads.weighted_norms(session.model.network, seen, at)[0]
+    norms = attention.weighted_norms(session.model.network, seen, at)[0]
     torch.testing.assert_close(tensors[f"{at}.weights.norms"], norms)
 
 

@@ -11,8 +11,7 @@ import clearhead
 from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.generation import Draft, Drafts, Finished, History, Step, generate, speculation
-from clearhead.generation.drafting import LookupDrafter
-from clearhead.generation.pace import Pace
+from clearhead.generation.speculation import LookupDrafter, Pace
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import trace
 from tests.generation.networks import EOS, all_logits, network

@@ -10,13 +10,11 @@ from torch import nn
 from clearhead.checkpoints.families import family_of, presets
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.model.cost import parts
-from clearhead.model.record import masks_of, ops_of
-from clearhead.model.shapes import unallocated, weights_of
-from clearhead.planning.memory import Network, Setting, divides, memory_of
-from clearhead.planning.shape import Shape
+from clearhead.model.meta import masks_of, ops_of, unallocated, weights_of
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training import sharding
 from clearhead.training.events import Stepped
+from clearhead.training.planning.memory import Network, Setting, Shape, divides, memory_of
 from clearhead.training.ranks import Ranks
 from clearhead.training.train import train
 from tests.model import small

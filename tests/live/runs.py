@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from clearhead.storage.run_files import METRICS, OWNER, RECIPE
+from clearhead.recipe.places import METRICS, OWNER, RECIPE
 from clearhead.tasks.metrics import Score
 from clearhead.tasks.task import Evaluation, Sample
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Started, Stepped

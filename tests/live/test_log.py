@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearhead.live.log import MOST, RunLog, curves_of, present
-from clearhead.storage.run_files import METRICS
+from clearhead.recipe.places import METRICS
 from clearhead.training.events import Started
 from tests.live.runs import STARTED, begun, events, feed, stepped
 

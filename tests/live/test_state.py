@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearhead.live.state import Watched
-from clearhead.storage.run_files import METRICS, OWNER
+from clearhead.recipe.places import METRICS, OWNER
 from clearhead.training.events import Ended, Started
 from tests import processes
 from tests.live.runs import FINISHED, begun, events, feed

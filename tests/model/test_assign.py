@@ -176,7 +176,7 @@ def test_assembling_and_its_summary_load_no_compiler() -> None:
 import sys, torch
 from clearhead.checkpoints.families import preset
 from clearhead.model.assign import assemble
-from clearhead.model.shapes import unallocated, weights_of
+from clearhead.model.meta import unallocated, weights_of
 from clearhead.model.summary import summarize
 before = "torch._dynamo" in sys.modules
 for name in ("llama-tiny", "vit-tiny", "demo"):

@@ -15,6 +15,7 @@ from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.positions import RotaryEncoding
 from clearhead.trace import trace
 from tests.model import small
+from tests.model.mechanism import properties_of
 from tests.model.small import assert_close, ids, sequences
 
 
@@ -282,3 +283,47 @@ def test_short_rows_of_16_bits_have_the_softmax_of_long_ones(n_keys: int, monkey
     least = 0.1 * max(float(one.norm()) for one in found[0])  # Gradients that are 0 but for rounding count less.
     for one, other in zip(*found, strict=True):
         assert (one - other).norm() <= 0.02 * max(float(other.norm()), least)
+
+
+# --- sinks ---------------------------------------------------------------------------------------------------------
+
+
+test_sinks_properties = properties_of({"sinks": True})
+
+
+def test_a_sink_takes_its_share() -> None:
+    network, at = small.decoder(sinks=True), "decoder.blocks.0.attn"
+    with trace(network) as seen:
+        network(ids(2, 5))
+    sinks = network.get_parameter(f"{at}.sinks")[:, None, None]
+    scores = seen[f"{at}.masked"].exp()
+    assert_close(seen[f"{at}.weights"], scores / (scores.sum(-1, keepdim=True) + sinks.exp()))
+    assert not torch.equal(sinks, torch.zeros_like(sinks))
+
+
+# --- latent --------------------------------------------------------------------------------------------------------
+
+
+NARROW = {"d_head": 8, "latent": c.Latent(rank=5, d_shared=2, d_value=3, query_rank=4, bias=True)}
+WIDE = {
+    "d_head": 6,
+    "positions": c.Rotary(fraction=0.67),
+    "latent": c.Latent(rank=5, d_shared=4, d_value=8, norm_eps=1e-3),
+}
+
+test_latent_properties = properties_of(NARROW, WIDE)
+
+
+@pytest.mark.parametrize("changes", [NARROW, WIDE])
+@torch.no_grad()
+def test_all_heads_share_a_part_of_their_keys(changes: dict[str, Any]) -> None:
+    network, at = small.decoder(**changes), "decoder.blocks.0.attn"
+    with trace(network) as seen:
+        network(ids(2, 5))
+    latent, k = changes["latent"], seen[f"{at}.k"]
+    shared, own = k[..., : latent.d_shared], k[..., latent.d_shared :]
+    assert_close(shared, shared[:, :1].expand_as(shared))
+    made = seen[f"{at}.latent.k_norm.out"]
+    assert made.shape == (2, 5, latent.rank)
+    assert_close(own.transpose(1, 2).flatten(2), network.get_submodule(f"{at}.k")(made))
+    assert seen[f"{at}.z"].shape[-1] == latent.d_value

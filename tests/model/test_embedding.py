@@ -6,8 +6,8 @@ import torch
 from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
+from clearhead.model.embedding import build_embedding
 from clearhead.model.layout import Layout
-from clearhead.model.stems import build_embedding
 from clearhead.model.summary import summarize
 from clearhead.trace import trace
 from tests.model import small

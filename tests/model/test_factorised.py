@@ -9,7 +9,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.recording.recording import differences
 from clearhead.model import Tokens, Transformer
 from clearhead.model.adapter import adapt
-from clearhead.model.record import masks_of, ops_of
+from clearhead.model.meta import masks_of, ops_of
 from clearhead.model.summary import summarize
 from clearhead.trace import trace
 from tests.model import small

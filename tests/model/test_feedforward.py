@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.model.feedforward import ACTIVATIONS, FeedForward
+from clearhead.model.feedforward import ACTIVATIONS, FeedForward, squared_relu
+from clearhead.model.meta import ops_of
+from clearhead.trace import trace
 from tests.model import small
-from tests.model.small import assert_close
+from tests.model.mechanism import properties_of
+from tests.model.small import assert_close, ids
 
 EQUATIONS = {
     "relu": lambda x: max(0.0, x),
@@ -57,3 +60,25 @@ def test_each_position_on_its_own() -> None:
     ffn = FeedForward(small.stack())
     x = torch.randn(2, 5, 16)
     assert_close(ffn(x)[:, 3:4], ffn(x[:, 3:4]))
+
+
+# --- squared relu --------------------------------------------------------------------------------------------------
+
+
+SQUARED = {"activation": "squared_relu"}
+
+test_squared_relu_properties = properties_of(SQUARED, SQUARED | {"gated": True, "norm": "rms", "bias": False})
+
+
+def test_it_is_the_square_of_relu() -> None:
+    network, at = small.decoder(**SQUARED), "decoder.blocks.0.ffn"
+    with trace(network) as seen:
+        network(ids(2, 5))
+    assert_close(seen[f"{at}.post"], seen[f"{at}.pre"].clamp(min=0) ** 2)
+    assert not {op.how for op in ops_of(network.config) if op.op == "activation"} - {"relu"}, "the page knows ReLU"
+
+
+def test_it_is_the_reference_s() -> None:
+    activations = pytest.importorskip("transformers.activations")
+    x = torch.linspace(-3, 3, 50)
+    assert torch.equal(squared_relu(x), activations.ACT2FN["relu2"](x))

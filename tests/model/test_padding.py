@@ -12,7 +12,7 @@ from clearhead import config as c
 from clearhead.generation import complete
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model import attention as attention_module
-from clearhead.model.pool import Pool, pool
+from clearhead.model.heads import Pool, pool
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Trace, trace
 from tests.model import small

@@ -11,7 +11,7 @@ from clearhead import config as c
 from clearhead.explorer.recording.recording import differences
 from clearhead.model import Tokens, Transformer
 from clearhead.model import attention as attention_module
-from clearhead.model.record import masks_of, ops_of
+from clearhead.model.meta import masks_of, ops_of
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, difference, ids, rows, sequences

@@ -11,8 +11,7 @@ from clearhead.model.assign import merged
 from clearhead.model.fast import int8
 from clearhead.model.fast.int4 import rounded_to_four_bits
 from clearhead.model.fast.int8 import quantized
-from clearhead.model.linear import effective_weight, parameter
-from clearhead.model.table import TOGETHER, RoundedTable, rounded
+from clearhead.model.linear import TOGETHER, RoundedTable, effective_weight, parameter, rounded
 from tests.model import small
 from tests.model.eight_bits import make_exact
 from tests.model.small import VOCAB, ids

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.model.record import evaluated, masks_of, ops_of
+from clearhead.model.meta import evaluated, masks_of, ops_of
 from clearhead.model.summary import summarize
 from clearhead.trace import trace
 from tests.model import small

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import transformers
 
-from clearhead.model import shapes
+from clearhead.model import meta
 from tests.parity.generation import compare_texts, writes
 from tests.parity.harness import Case, Gap, both, gaps, round_trip
 
@@ -39,7 +39,7 @@ def compare(case: Case) -> Line:
             line.gap |= gap
         round_trip(theirs, ours, Path(folder) / "ours")
         if not line.tensors:
-            weights = shapes.weights_of(ours.network).values()
+            weights = meta.weights_of(ours.network).values()
             line.tensors = sum(weight.tied_to is None for weight in weights)
         if writes(case):
             compare_texts(case, Path(folder) / "texts")

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from clearhead.recipe.places import METRICS
 from clearhead.runs import Keeper, resume
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import CorruptCheckpoint, verify
-from clearhead.storage.run_files import METRICS
 from clearhead.training.events import Event
 from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.run import Run

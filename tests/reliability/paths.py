@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead import config as c
-from clearhead.generation import Finished, decoding, generate, screening
-from clearhead.generation.decoding import Paths
+from clearhead.generation import Finished, decoding, generate
+from clearhead.generation.fast import screening
+from clearhead.generation.paths import Paths
 from clearhead.model import Tokens, Transformer
 from clearhead.model.fast import packing
 from clearhead.recipe.generation import GenerationConfig

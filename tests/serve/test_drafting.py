@@ -10,7 +10,7 @@ import torch
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.generation import Sampler, complete
-from clearhead.generation.pace import Pace
+from clearhead.generation.speculation import Pace
 from clearhead.serve import drafting
 from clearhead.serve.engine import Engine
 from clearhead.serve.prefill import BLOCK

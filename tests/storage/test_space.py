@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearhead.storage import space
-from clearhead.storage.checkpoints import Checkpoint, save, step_of
-from clearhead.storage.run_files import BEST
-from clearhead.storage.space import make_room, shortage
+from clearhead.recipe.places import BEST
+from clearhead.storage import checkpoints
+from clearhead.storage.checkpoints import Checkpoint, make_room, save, shortage, step_of
 
 Usage = namedtuple("Usage", "free")
 SIZE = 40_000
@@ -45,7 +44,7 @@ def test_the_oldest_go_until_there_is_room(
     paths = run_of(tmp_path, 5)
     if named is not None:
         (tmp_path / BEST).write_text(f'{{"checkpoint": "{paths[named - 1].name}"}}', encoding="utf-8")
-    monkeypatch.setattr(space, "has_space", lambda folder, _: len(steps(folder)) <= enough)
+    monkeypatch.setattr(checkpoints, "has_space", lambda folder, _: len(steps(folder)) <= enough)
     removed = make_room(tmp_path, SIZE, keep=kept)
     removable = [step for step in range(1, 6) if step not in left]
     n = max(0, 5 - max(enough, len(left)))

@@ -16,8 +16,8 @@ from clearhead.config import ClassificationHead, ModelConfig
 from clearhead.data.labelled import LabelledText
 from clearhead.data.labelled_ids import Labelled
 from clearhead.errors import UserError
-from clearhead.foundation import under_head
 from clearhead.model import Transformer
+from clearhead.pretrained_start import under_head
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start

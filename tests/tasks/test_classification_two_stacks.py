@@ -15,7 +15,7 @@ from clearhead.config import ClassificationHead
 from clearhead.data.labelled import LabelledText
 from clearhead.data.labelled_ids import Labelled
 from clearhead.errors import UserError
-from clearhead.foundation import under_head
+from clearhead.pretrained_start import under_head
 from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.classification import Classification
 from clearhead.tasks.registry import suitable

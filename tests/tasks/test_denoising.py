@@ -12,7 +12,7 @@ from clearhead.cli import main
 from clearhead.data.corruption import extended_for
 from clearhead.data.encoded import EncodedText
 from clearhead.errors import UserError
-from clearhead.recipe.corruption import Corruption, Infilling, Spans
+from clearhead.recipe.data import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import resume, start
 from clearhead.tasks.denoising import Denoising

@@ -25,10 +25,9 @@ from clearhead.tasks.contrast import contrast, retrieval, same
 from clearhead.tasks.embedding import Embedding
 from clearhead.tasks.registry import suitable, validate
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.feed import Feed
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from clearhead.training.update import update
+from clearhead.training.update import BatchIterator, update
 from tests.training.tiny import losses
 
 SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}
@@ -133,9 +132,12 @@ def test_updates_are_those_of_the_other_library(n_updates: int, tmp_path: Path):
     theirs = transformers.AutoModel.from_pretrained(folder, dtype=torch.float64, add_pooling_layer=False).train()
     training = Training(optimizer=AdamW(lr=1e-3), schedule=Constant(), steps=n_updates, clip=None, precision="fp32")
     run = Run(ours, task, training, None)
-    feed, optimizer = Feed(run), torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0)
+    batches, optimizer = (
+        BatchIterator(run),
+        torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0),
+    )
     for _ in range(n_updates):
-        batch = feed.next()[0][0]
+        batch = batches.next()[0][0]
         (tokens,) = batch.inputs
         mask = torch.ones_like(tokens.ids) if tokens.valid is None else tokens.valid.long()
         states = theirs(tokens.ids, attention_mask=mask).last_hidden_state

@@ -11,7 +11,7 @@ from clearhead.api import architecture
 from clearhead.model import Transformer
 from clearhead.progress import watching
 from clearhead.recipe import ModelChoice
-from clearhead.recipe.corruption import Infilling
+from clearhead.recipe.data import Infilling
 from clearhead.tasks.few import LEAST, TOKENS, Few, few_of
 from clearhead.tasks.task import Evaluation, RecipeTask
 from tests.tasks import test_chat as chat

@@ -24,10 +24,9 @@ from clearhead.runs import resume, start
 from clearhead.tasks.image_classification import ImageClassification, patch_for
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
-from clearhead.training.feed import Feed
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from clearhead.training.update import update
+from clearhead.training.update import BatchIterator, update
 from tests.training.tiny import losses
 
 SIDE = 8
@@ -89,9 +88,12 @@ def test_loss_and_updates_are_those_of_the_other_library(n_updates: int, tmp_pat
     assert theirs.config.id2label == dict(enumerate(KINDS))
     training = Training(optimizer=AdamW(lr=1e-3), schedule=Constant(), steps=n_updates, clip=None, precision="fp32")
     run = Run(ours, task, training, None)
-    feed, optimizer = Feed(run), torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0)
+    batches, optimizer = (
+        BatchIterator(run),
+        torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0),
+    )
     for _ in range(n_updates):
-        batch = doubled(feed.next()[0][0])
+        batch = doubled(batches.next()[0][0])
         expected = theirs(batch.inputs[0].ids, labels=batch.labels).loss
         expected.backward()
         optimizer.step()

@@ -16,8 +16,8 @@ from clearhead.config import ModelConfig
 from clearhead.data.squad import Answer, AnswerColumns, Question
 from clearhead.data.squad_ids import Windows
 from clearhead.errors import UserError
-from clearhead.foundation import under_head
 from clearhead.model import Transformer
+from clearhead.pretrained_start import under_head
 from clearhead.recipe.data import SquadFiles
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start

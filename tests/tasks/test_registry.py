@@ -12,7 +12,7 @@ from clearhead.recipe import merge
 from clearhead.runs import resume, start
 from clearhead.tasks.registry import TASKS, find, suitable, validate
 from clearhead.tasks.task import Batch
-from clearhead.training.beginning import RECIPE
+from clearhead.training.run_folder import RECIPE
 from tests.training.test_ranks import rewound
 from tests.training.tiny import drive, losses
 

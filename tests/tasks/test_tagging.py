@@ -17,9 +17,9 @@ from clearhead.config import ModelConfig, TaggingHead
 from clearhead.data.tag_schemes import SCHEMES, Span
 from clearhead.data.tagged import TaggedSentence, read_tagged
 from clearhead.errors import UserError
-from clearhead.foundation import under_head
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
+from clearhead.pretrained_start import under_head
 from clearhead.recipe.data import HubDataset
 from clearhead.recipe.tokenizers import WordPiece
 from clearhead.runs import start

@@ -12,9 +12,9 @@ import pytest
 from clearhead.cli.train.train import resume, train
 from clearhead.errors import Interrupted, UserError
 from clearhead.storage import checkpoints
-from clearhead.training.beginning import NOTHING, RECIPE, is_free
 from clearhead.training.metrics_log import read_metrics
-from clearhead.training.signals import StopSignal
+from clearhead.training.run_folder import NOTHING, RECIPE, is_free
+from clearhead.training.train import StopSignal
 from tests.training.tiny import write_recipe
 
 
@@ -51,7 +51,7 @@ def ctrl_c() -> None:
 # Where it is stopped, from the first that it does to the first checkpoint.
 MOMENTS = {
     "reading": "clearhead.runs.prepare_task",
-    "network": "clearhead.training.fitting.Fitting.new_network",
+    "network": "clearhead.training.planning.fitting.Fitting.new_network",
     "together": "clearhead.runs.check_ranks",
     "beginning": "clearhead.training.train._begin",
     "log": "clearhead.cli.train.session.note_data_report",
@@ -115,7 +115,7 @@ def test_a_signal_before_the_first_step_names_resume(
 def test_what_was_no_run_yet_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recipe, folder = write_recipe(tmp_path, steps=2), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("clearhead.training.beginning.replace_file", lambda *_: kill())
+        patch.setattr("clearhead.training.run_folder.replace_file", lambda *_: kill())
         with pytest.raises(Kill):
             begin(recipe, folder)
     assert is_free(folder)

@@ -8,11 +8,10 @@ import pytest
 
 from clearhead.errors import UserError
 from clearhead.recipe.training import AdamW, Muon, Training
-from clearhead.runs import resume
+from clearhead.runs import differences, resume
 from clearhead.storage import checkpoints
-from clearhead.training.beginning import RECIPE, recipe_in
-from clearhead.training.changes import differences
 from clearhead.training.metrics_log import MetricsLog, read_metrics
+from clearhead.training.run_folder import RECIPE, recipe_in
 from clearhead.training.train import train
 from tests.training.tiny import begin, drive, losses, write_recipe
 

@@ -21,10 +21,10 @@ from clearhead.runs import Keeper, resume, start
 from clearhead.storage import checkpoints
 from clearhead.tasks.registry import validate
 from clearhead.training.events import Event, Stepped
-from clearhead.training.lock import OWNER, FileLock, held
 from clearhead.training.metrics_log import MetricsLog, read_metrics
 from clearhead.training.ranks import ALONE
 from clearhead.training.run import Run
+from clearhead.training.run_folder import OWNER, FileLock, lock_folder
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 from tests import processes
@@ -79,7 +79,7 @@ def test_a_second_run_is_refused_and_the_first_is_as_if_alone(tmp_path: Path, at
             lambda: resume_command(folder),
             lambda: resume(folder),
             lambda: newest_checkpoint(folder, ALONE),
-            lambda: list(train(begin_again(folder, recipe))),
+            lambda: list(train(apply_changes(folder, recipe))),
         ):
             assert f"in use by process {os.getpid()} on " in refused(action)
         assert unfinished.is_dir(), "a writer's, who lives"
@@ -93,7 +93,7 @@ def test_a_second_run_is_refused_and_the_first_is_as_if_alone(tmp_path: Path, at
     assert not unfinished.exists(), "its owner is gone"
 
 
-def begin_again(folder: Path, recipe: Path) -> Run:
+def apply_changes(folder: Path, recipe: Path) -> Run:
     """A run that is put together by hand, on a folder that is another's."""
     run, _ = start(validate(read(str(recipe)), where="x"), folder.parent / "third")
     run.folder = folder
@@ -121,8 +121,8 @@ def test_a_reader_goes_on_where_its_checkpoint_is_removed_meanwhile(tmp_path: Pa
 HOLDER = """
 import sys, time
 from pathlib import Path
-from clearhead.training.lock import held
-with held(Path(sys.argv[1])):
+from clearhead.training.run_folder import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -134,22 +134,22 @@ def test_another_process_is_told_and_a_killed_one_holds_nothing(tmp_path: Path):
     with processes.started([sys.executable, "-c", HOLDER, str(run)], text=True, **pipes) as child:
         assert child.stdout.readline() == "held\n"
         with pytest.raises(UserError, match=f"run: .* in use by process {child.pid} on .*; wait until it ends"):
-            held(run).__enter__()
+            lock_folder(run).__enter__()
         child.send_signal(signal.SIGKILL)
         child.wait(timeout=60)
         assert (run / OWNER).exists(), "it had no time to tidy"
-        with held(run) as is_locked:
+        with lock_folder(run) as is_locked:
             assert is_locked
             assert f"process {os.getpid()} on " in (run / OWNER).read_text(encoding="utf-8")
     assert list(run.iterdir()) == []
 
 
 def test_a_thread_may_take_its_lock_again(tmp_path: Path):
-    with held(tmp_path):
-        with held(tmp_path / "." / ""):
+    with lock_folder(tmp_path):
+        with lock_folder(tmp_path / "." / ""):
             pass
-        assert "in use by" in refused(lambda: held(tmp_path).__enter__())
-    assert elsewhere(lambda: held(tmp_path).__enter__())
+        assert "in use by" in refused(lambda: lock_folder(tmp_path).__enter__())
+    assert elsewhere(lambda: lock_folder(tmp_path).__enter__())
 
 
 def test_where_there_are_no_locks_a_run_works_and_removes_nothing(

@@ -11,9 +11,19 @@ from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.training import Training
-from clearhead.training.parts import is_part, part, parts, whole
 from clearhead.training.ranks import ALONE, Ranks
-from clearhead.training.sharding import check_heads, check_ranks, clip, divide, is_sharded, replicated
+from clearhead.training.sharding import (
+    check_heads,
+    check_ranks,
+    clip,
+    divide,
+    is_part,
+    is_sharded,
+    part,
+    parts,
+    replicated,
+    whole,
+)
 from tests.model import small
 from tests.training.tiny import new_network, translation
 

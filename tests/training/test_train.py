@@ -12,17 +12,16 @@ import pytest
 import torch
 
 from clearhead.errors import NumericError, OutOfMemory, UserError
-from clearhead.machine.room import Room
+from clearhead.machine.memory import MemoryLimit
 from clearhead.model import Transformer
-from clearhead.planning.fit import Estimate
-from clearhead.planning.memory import Setting
-from clearhead.planning.shape import Shape
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
 from clearhead.tasks.task import Evaluation
 from clearhead.training import train as loop
 from clearhead.training.events import Ended, Evaluated, Saved, Skipped, Started, Stepped
+from clearhead.training.planning.fitting import Estimate
+from clearhead.training.planning.memory import Setting, Shape
 from clearhead.training.train import train
 from tests.training.tiny import (
     OPTIMIZERS,
@@ -473,7 +472,9 @@ def test_too_little_memory_is_told_before_the_first_step(monkeypatch: pytest.Mon
     run = new_run(task)
     found = Estimate.of(run.network.config, run.config, Shape(1, 9, 9), Setting(), run.device, is_allocated=True)
     for n_bytes, message in ((found.fixed, "training.max_tokens: expected a batch"), (10_000, "model: expected one")):
-        monkeypatch.setattr("clearhead.machine.room.rooms", lambda n=n_bytes: [Room(n, "of free memory")])
+        monkeypatch.setattr(
+            "clearhead.machine.memory.memory_limits", lambda n=n_bytes: [MemoryLimit(n, "of free memory")]
+        )
         with pytest.raises(OutOfMemory, match=f"^{message} .*; try "):
             next(train(run))
     assert task.n_losses == 0

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.ablation import layouts, repeated
-from clearhead.analysis.circuits.branches import Branch, Reader, Writer, with_features
-from clearhead.analysis.circuits.split import Split
+from clearhead.analysis.circuits.branches import Branch, Reader, Split, Writer, with_features
 from clearhead.analysis.features import Features
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer

@@ -1,8 +1,15 @@
 """Features: sparse directions of a network's values, learned from its own passes, that can be seen and edited."""
 
 from clearhead.analysis.features.dictionary import Features, Site, read_by_ffn
-from clearhead.analysis.features.reading import Example, effect_on_logits, strongest, top_examples
-from clearhead.analysis.features.report import Report, replacing, report
+from clearhead.analysis.features.report import (
+    Example,
+    Report,
+    effect_on_logits,
+    replacing,
+    report,
+    strongest,
+    top_examples,
+)
 from clearhead.analysis.features.training import Ended, Event, Settings, Stepped, train
 
 __all__ = [

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from clearhead.recipe.speech import SpeechTokens
+from clearhead.recipe.generation import SpeechTokens
 
 NAME = re.compile(r"<\|(.+)\|>")
 KEPT = ("alignment_heads", "max_initial_timestamp_index", "prev_sot_token_id", "is_multilingual")

@@ -25,10 +25,10 @@ from clearhead.runs import begin
 from clearhead.tasks.answers import head_of, logits_of
 from clearhead.tasks.classification import Classification, ClassificationRecipe
 from clearhead.tasks.registry import validate
-from clearhead.training.beginning import RECIPE
 from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Ended
 from clearhead.training.run import Run
+from clearhead.training.run_folder import RECIPE
 from clearhead.training.train import train
 
 NEVER = 1 << 60

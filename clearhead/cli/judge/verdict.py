@@ -22,7 +22,7 @@ from clearhead.cli.options import tell
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
-from clearhead.model.shapes import unallocated
+from clearhead.model.meta import unallocated
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def wrong_labels(
     from clearhead.cli.judge.suspects import classifier_of, judged, parts_of
     from clearhead.cli.train.session import next_folder
     from clearhead.storage.disk import replace_file
-    from clearhead.training.beginning import require_new
+    from clearhead.training.run_folder import require_new
 
     limits = {"minutes": minutes, "epochs": epochs, "steps": steps}
     require_cleanlab()  # Reports a missing package before anything takes long.

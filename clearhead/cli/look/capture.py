@@ -66,7 +66,7 @@ def capture(
     from clearhead.capture import capture as write
     from clearhead.machine.device import keep_freed_memory
     from clearhead.storage.manifest import MANIFEST
-    from clearhead.training.lock import held
+    from clearhead.training.run_folder import lock_folder
 
     check_positive(shard_mb=shard_mb)
     keep_freed_memory()
@@ -78,7 +78,7 @@ def capture(
     began = time.monotonic()
     is_new = not out.exists()
     try:
-        with held(out), progress():
+        with lock_folder(out), progress():
             captured = write(
                 opened,
                 texts,

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from clearhead.analysis.difference import TensorChange
     from clearhead.api import Model
     from clearhead.capture import Difference
-    from clearhead.capture.answers import Answers, ChangedAnswer
-    from clearhead.capture.difference import PartChange
+    from clearhead.capture.difference import Answers, ChangedAnswer, PartChange
 
 NEAR = 0.99
 """Share of ‖B - A‖² in one singular value from which a change counts as nearly of rank 1."""

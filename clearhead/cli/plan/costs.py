@@ -17,11 +17,11 @@ from clearhead.config import Continuous, ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.model.summary import DEFAULT_LENGTH
-from clearhead.planning.memory import Network
-from clearhead.planning.plan import Alternative, Plan, command, levers
 from clearhead.recipe.tokenizers import Characters
 from clearhead.recipe.training import Training
 from clearhead.tasks.registry import validate
+from clearhead.training.planning.layouts import Alternative, Plan, command, option_effects
+from clearhead.training.planning.memory import Network
 
 BATCH = 1 << 19
 """Tokens of an update without a recipe, as for models of some hundred million parameters (Brown et al. 2020)."""
@@ -162,7 +162,7 @@ def _layouts(found: Plan) -> Table:
 
 def _parts(found: Plan, chosen: Alternative) -> Table:
     """The memory of a GPU by part, in the chosen layout and with each lever reversed."""
-    alternatives = [(chosen.name, chosen), *levers(found.job, found.machine, chosen)]
+    alternatives = [(chosen.name, chosen), *option_effects(found.job, found.machine, chosen)]
     table = Table("memory of a GPU", title="The same batch with each lever the other way")
     for name, _ in alternatives:
         table.add_column(name, justify="right")

@@ -47,10 +47,9 @@ def plan(
         mfu: Share of those FLOPs that computation reaches; measure it with `clearhead profile`.
     """
     from clearhead.cli.plan.costs import TOKENS_A_PARAMETER, console_of, show, subject_of, to_json
-    from clearhead.planning.hardware import hardware
-    from clearhead.planning.memory import Network
-    from clearhead.planning.plan import Job
-    from clearhead.planning.plan import plan as reckon
+    from clearhead.training.planning.layouts import Job, hardware
+    from clearhead.training.planning.layouts import plan as reckon
+    from clearhead.training.planning.memory import Network
 
     figures = {"flops": flops, "memory": memory, "bandwidth": bandwidth, "network": network, "per_node": gpus_per_node}
     check_positive(tokens=tokens, batch=batch, length=length)
@@ -104,7 +103,7 @@ def profile(
     from clearhead.cli.plan.costs import console_of
     from clearhead.cli.plan.timing import prepared, show, to_json
     from clearhead.machine.device import prepare_machine
-    from clearhead.training.probe import choose
+    from clearhead.training.performance import choose
     from clearhead.training.profile import profile as measure
 
     check_positive(steps=steps, batch=batch, length=length)

@@ -20,7 +20,7 @@ from clearhead.runs import begin
 from clearhead.tasks.checks import check_writes
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch, Evaluation, Task, head_loss
-from clearhead.training.fitting import Fitting
+from clearhead.training.planning.fitting import Fitting
 from clearhead.training.profile import Profile
 
 BATCH = 4096

@@ -48,8 +48,8 @@ def curve(runs: Annotated[tuple[Path, ...], Parameter(negative="")], /, *, out: 
         runs: Folders of runs, such as runs/translation-1, which share a picture.
         out: The picture; its name says the format: .svg, .png, .pdf.
     """
-    from clearhead.training.beginning import require_run
     from clearhead.training.metrics_log import read_metrics
+    from clearhead.training.run_folder import require_run
 
     try:
         from matplotlib.figure import Figure

@@ -19,13 +19,21 @@ from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.runs import Keeper, Prepared, note_data_report, resume, start, with_absolute_paths
 from clearhead.storage import checkpoints
-from clearhead.training.beginning import RECIPE, is_free, is_run, recipe_begun, require_new, require_run, undo
 from clearhead.training.consumers import EvaluationBar, ProgressBar, TensorBoardLog
 from clearhead.training.events import Ended, Event, Started
-from clearhead.training.lock import held
 from clearhead.training.metrics_log import MetricsLog, read_metrics
 from clearhead.training.ranks import Ranks, joined
 from clearhead.training.run import Run
+from clearhead.training.run_folder import (
+    RECIPE,
+    is_free,
+    is_run,
+    lock_folder,
+    recipe_begun,
+    require_new,
+    require_run,
+    undo,
+)
 from clearhead.training.saving import newest_checkpoint
 from clearhead.training.train import train
 
@@ -81,7 +89,7 @@ def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator
     `is_ours` says that this command has made the folder.
     """
     ranks.together(lambda: None if is_run(folder) else require_new(folder))  # Before a lock is written.
-    with held(folder, ranks):
+    with lock_folder(folder, ranks):
         is_new = is_free(folder)
         try:
             yield
@@ -141,8 +149,8 @@ def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
                 consume(event)
             if isinstance(event, Started) and run.ranks.is_first:
                 note_data_report(folder, prepared)
-                for lever in event.levers if output.explain else ():
-                    tell(f"  {lever.name}: {lever.value}: {lever.why} (training.{lever.field})")
+                for option in event.performance_options if output.explain else ():
+                    tell(f"  {option.name}: {option.value}: {option.why} (training.{option.field})")
             if isinstance(event, Ended):
                 if event.signal is not None:
                     raise Interrupted(

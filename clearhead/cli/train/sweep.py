@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from clearhead.checkpoints.weights.documents import read_json
 from clearhead.cli.options import tell
 from clearhead.errors import NumericError, UserError
-from clearhead.storage.run_files import BEST
+from clearhead.recipe.places import BEST
 from clearhead.training.metrics_log import read_metrics
 
 Values = tuple[tuple[str, str], ...]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.options import tell
 from clearhead.errors import UserError, pasted
-from clearhead.storage.run_files import METRICS, OWNER, RECIPE
+from clearhead.recipe.places import METRICS, OWNER, RECIPE
 
 if TYPE_CHECKING:
     from clearhead.live.state import Watched

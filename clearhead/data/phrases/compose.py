@@ -9,7 +9,7 @@ from clearhead.data.phrases.draft import Draft, Phrase
 from clearhead.data.phrases.locale_text import LocaleText, catalog, read_locale
 from clearhead.data.phrases.templates import SHAPES, Composer, Stock
 from clearhead.errors import UserError
-from clearhead.recipe.speech import language_names
+from clearhead.recipe.generation import language_names
 
 KINDS: tuple[str, ...] = tuple(SHAPES)
 _WORKING = "fr, de, es, ja"

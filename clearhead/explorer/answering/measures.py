@@ -7,11 +7,11 @@ from pydantic import Field, JsonValue
 from torch import Tensor
 
 from clearhead.analysis.ablation import Ablations
+from clearhead.analysis.attention import head_statistics, weighted_norms
 from clearhead.analysis.attribution import attribute
 from clearhead.analysis.features import Features, effect_on_logits, strongest
 from clearhead.analysis.geometry import neighbours as nearest_rows
 from clearhead.analysis.geometry import token_table
-from clearhead.analysis.heads import head_statistics, weighted_norms
 from clearhead.analysis.lens import logit_lens
 from clearhead.analysis.metrics import LogitDifference
 from clearhead.analysis.scores import split_score, split_value

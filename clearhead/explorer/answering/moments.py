@@ -9,9 +9,9 @@ from pathlib import Path
 from clearhead.api import Model, load, model_folder
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
+from clearhead.recipe.places import METRICS
 from clearhead.storage.checkpoints import place_of, step_of
 from clearhead.storage.manifest import STEP
-from clearhead.storage.run_files import METRICS
 from clearhead.training.metrics_log import read_metrics
 
 MOST_LOSSES = 400

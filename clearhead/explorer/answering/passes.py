@@ -19,7 +19,7 @@ from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
 from clearhead.api.variants import changed as changed_config
-from clearhead.capture.addresses import every_address
+from clearhead.capture.passes import every_address
 from clearhead.config import (
     ClassificationHead,
     LanguageHead,

@@ -19,8 +19,8 @@ from clearhead.explorer.places import places
 from clearhead.explorer.recording.recording import pixels_of, recompute, to_half
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.assign import merged
+from clearhead.model.meta import masks_of, ops_of
 from clearhead.model.ops import Op, Steps, op_weights
-from clearhead.model.record import masks_of, ops_of
 from clearhead.model.sentences import Dense, Dropout, Mode, Pooling, Unit, VectorLayerNorm
 from clearhead.model.sentences import Step as SentenceStep
 from clearhead.trace import Address, nearest

@@ -19,9 +19,9 @@ from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
+from clearhead.model.meta import evaluated, masks_of, ops_of
 from clearhead.model.mode import Evaluating
 from clearhead.model.ops import Mask, Op
-from clearhead.model.record import evaluated, masks_of, ops_of
 from clearhead.trace import Address, Edit
 
 LARGEST_HALF = 65504.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from clearhead.config import Config
-from clearhead.machine import probes
+from clearhead.machine import tuning_cache
 
 Run = Callable[[], object]
 ROUNDS = 5
@@ -33,7 +33,7 @@ def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
 
     Each way prepares a computation and returns it. It should read more weights than a small cache holds, as a step of
     a network does. A new question is timed, in milliseconds, and the answer is kept for this machine
-    (`clearhead.machine.probes`), so that later starts only read it.
+    (`clearhead.machine.tuning_cache`), so that later starts only read it.
     """
     if len(ways) == 1:
         return next(iter(ways))
@@ -46,7 +46,7 @@ def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
     first, best = next(iter(ways)), min(seconds, key=lambda name: seconds[name])
     best = best if seconds[best] < MARGIN * seconds[first] else first
     _found[question, torch.get_num_threads()] = best
-    probes.keep(Choice(way=best), {"question": question})
+    tuning_cache.keep(Choice(way=best), {"question": question})
     _spent.append(time.perf_counter() - start)
     return best
 
@@ -54,7 +54,7 @@ def autotune(question: str, ways: Mapping[str, Callable[[], Run]]) -> str:
 def recall_tuned(question: str, ways: Mapping[str, object]) -> str | None:
     """The answer to a question that was timed before, by this process or an earlier one; None for a new one."""
     key = question, torch.get_num_threads()
-    if key not in _found and (kept := probes.recall(Choice, {"question": question})) is not None:
+    if key not in _found and (kept := tuning_cache.recall(Choice, {"question": question})) is not None:
         _found[key] = kept.way
     found = _found.get(key)
     return found if found in ways else None

@@ -23,7 +23,7 @@ class _Tile(NamedTuple):
     queries: slice
     end: int
     is_last: bool
-    """Whether it reaches all keys."""
+    """Whether the tile reaches all keys."""
 
 
 def _tiles(q: Tensor) -> Iterator[_Tile]:
@@ -108,7 +108,7 @@ class _Tiled(torch.autograd.Function):
 
 
 def _weights(q: Tensor, k: Tensor, mask: Tensor, unreachable: Tensor | None, tile: _Tile, is_causal: bool) -> Tensor:
-    """Of the queries of a tile, to the keys before its end."""
+    """The attention weights of a tile's queries over the keys before its end."""
     rows, at, end = tile.rows, tile.queries, tile.end
     # Contiguous, because the product is slow where it reads parts of keys transposed.
     scores = q[rows, :, at] @ k[rows, :, :end].contiguous().mT

@@ -12,8 +12,7 @@ from clearhead.model.block import Block
 from clearhead.model.embedding import TokenEmbedding
 from clearhead.model.fast.autotune import Run, autotune
 from clearhead.model.fast.fused_qkv import fuse_qkv
-from clearhead.model.linear import LinearMap, replace
-from clearhead.model.table import LEVELS, TINY, RoundedTable, rounded
+from clearhead.model.linear import LEVELS, TINY, LinearMap, RoundedTable, replace, rounded
 from clearhead.model.transformer import Transformer
 
 BLOCK = 64

@@ -6,16 +6,16 @@ from torch import Tensor, nn
 
 from clearhead.brief import brief
 from clearhead.config.adapter import Bits
-from clearhead.model import table
+from clearhead.model import linear
 from clearhead.model.assign import assemble, merged
 from clearhead.model.fast import grouped
-from clearhead.model.record import ops_of
+from clearhead.model.meta import ops_of
 from clearhead.model.transformer import Transformer
 
 
 @dataclass(frozen=True)
 class RoundedMatrix:
-    """W = s n: 8 bits with one scale a row (`model.table`), or 4 bits with one a group (`fast.grouped`)."""
+    """W = s n: 8 bits with one scale a row (`model.linear`), or 4 bits with one a group (`fast.grouped`)."""
 
     __repr__ = brief
 
@@ -30,7 +30,7 @@ class RoundedMatrix:
     def of(cls, weight: Tensor, bits: Bits) -> "RoundedMatrix":
         """f d, rounded to 8 bits as `load(…, int8=True)` rounds it, or to 4 in groups around 0."""
         weight = weight.detach().float().cpu()
-        integers, scale = table.rounded(weight) if bits == 8 else grouped.rounded(weight, bits)
+        integers, scale = linear.rounded(weight) if bits == 8 else grouped.rounded(weight, bits)
         return cls(bits, integers, scale, weight.shape[1])
 
     def restored(self) -> Tensor:

@@ -33,7 +33,7 @@ class Code:
     """The Python code that ran."""
 
     namespaces: list[dict[str, Any]] = field(default_factory=list)
-    """Those of this package and PyTorch's networks that it belongs to."""
+    """The namespaces of this package and of PyTorch's modules that the code belongs to."""
     obstacle: str | None = None
     """What keeps it from being skipped: what `obstacle` names, or another package that some of it belongs to."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model
-from clearhead.capture.addresses import every_address
+from clearhead.capture.passes import every_address
 from clearhead.errors import UserError
 from clearhead.explorer.answering.edits import functions, placed
 from clearhead.explorer.answering.questions import Change, EditRequest

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.features import Ended, Features, Settings, Site, Stepped, report, top_examples, train
-from clearhead.analysis.features.buffer import Buffer
-from clearhead.analysis.features.learner import AUX, Learner
+from clearhead.analysis.features.training import AUX, Buffer, Learner
 from clearhead.analysis.values import rows_at
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer

@@ -8,7 +8,7 @@ import pytest
 
 from clearhead.errors import UserError
 from clearhead.explorer.answering.moments import MOST_LOSSES, Moments
-from clearhead.storage.run_files import METRICS
+from clearhead.recipe.places import METRICS
 from tests.explorer.test_session import save
 from tests.explorer.traced import CONFIGS, model_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from clearhead.explorer.answering.opened import MOST_EXAMPLES, SENTENCE, starts
-from clearhead.storage.run_files import METRICS
+from clearhead.recipe.places import METRICS
 from tests.explorer.test_session import save
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 

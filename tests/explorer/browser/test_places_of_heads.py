@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from clearhead.api import load
-from clearhead.storage.run_files import METRICS
+from clearhead.recipe.places import METRICS
 from clearhead.trace import zero
 from tests.explorer.browser.conftest import Open, spot_of
 from tests.explorer.browser.numbers import NUMBER

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clearhead.model import Transformer
-from clearhead.model.record import masks_of, ops_of
+from clearhead.model.meta import masks_of, ops_of
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
 

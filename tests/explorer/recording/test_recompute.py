@@ -77,7 +77,7 @@ def test_masks_say_which_cells_are_closed() -> None:
 
 
 def test_a_large_matrix_is_float32_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearhead.model.record.ROWS", 3)
+    monkeypatch.setattr("clearhead.model.meta.ROWS", 3)
     model = model_of(CONFIGS["decoder_alibi_capped"])  # Whose head has a bias.
     recording = record(model, inputs(CONFIGS["decoder_alibi_capped"])[0])
     assert recording.manifest.check is not None

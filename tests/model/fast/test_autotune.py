@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from clearhead.machine import probes
+from clearhead.machine import tuning_cache
 from clearhead.model.fast import autotune as module
 from clearhead.model.fast.autotune import Run, autotune, recall_tuned
 
@@ -28,7 +28,7 @@ WAYS: dict[str, Callable[[], Run]] = {"packed": lambda: lambda: None, "plain": l
 @pytest.fixture(autouse=True)
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of probes of its own, and a process that has timed nothing."""
-    monkeypatch.setenv(probes.FILE, str(tmp_path / "probes.json"))
+    monkeypatch.setenv(tuning_cache.FILE, str(tmp_path / "probes.json"))
     monkeypatch.setattr(module, "_spent", [])
     restart(monkeypatch)
     return tmp_path / "probes.json"
@@ -64,7 +64,7 @@ def test_the_clock_decides_once_a_machine(
     assert autotune("a", WAYS) == best
     assert again.asked == 0, "the second start reads the file"
     restart(monkeypatch)
-    monkeypatch.setattr(probes, "_machine", lambda: {"cpu": "another"})
+    monkeypatch.setattr(tuning_cache, "_machine", lambda: {"cpu": "another"})
     assert autotune("a", WAYS) == "packed"
     assert again.asked == 1
 

@@ -11,8 +11,7 @@ from clearhead.model.fast import int8
 from clearhead.model.fast.fused_qkv import FusedQKVPart
 from clearhead.model.fast.int8 import BLOCK, FEW_ROWS, Bfloat16Rows, Int8Linear, RoundedRows, quantized
 from clearhead.model.fast.packing import packed
-from clearhead.model.linear import effective_weight, refuse_rounded
-from clearhead.model.table import RoundedTable
+from clearhead.model.linear import RoundedTable, effective_weight, refuse_rounded
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.model import small

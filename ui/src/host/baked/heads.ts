@@ -1,4 +1,4 @@
-/** What each head of a pass does, measured from its weights on one text, as clearhead/analysis/heads.py does. */
+/** What each head of a pass does, measured from its weights on one text, as clearhead/analysis/attention.py does. */
 
 import type { Tensor } from "../../core/host";
 import type { HeadFacts, Op } from "../../core/protocol";
