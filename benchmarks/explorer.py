@@ -20,7 +20,7 @@ from clearhead.checkpoints.families import preset
 from clearhead.data.phrases import compose
 from clearhead.demo import CHOICE, TOKENIZER
 from clearhead.explorer.export.page import export_page
-from clearhead.explorer.hosting.server import Desk, serving
+from clearhead.explorer.hosting.server import QuestionQueue, serving
 from clearhead.explorer.session import Session
 from clearhead.machine.device import keep_freed_memory
 from clearhead.model import Transformer
@@ -197,7 +197,7 @@ def served(page: "Page", session: Session, rounds: int) -> list[Figure]:
         return [*painted(paints, 1.0), *edited(page, rounds, 500.0)]
 
 
-def again(server: Server[Desk], i: int) -> str:
+def again(server: Server[QuestionQueue], i: int) -> str:
     """The token is for the first visit; a page that is opened again has its cookie."""
     return server.url if i == 0 else server.origin + "/"
 

@@ -12,10 +12,9 @@ from cyclopts import App
 from benchmarks.entry import run_command
 from clearhead import recipe as recipes
 from clearhead.cli.judge.suspects import trained
-from clearhead.data.labelled import LabelledText, Labelling, names_of
 from clearhead.recipe.data import Table
-from clearhead.tasks.answers import head_of
-from clearhead.tasks.classification import ClassificationRecipe
+from clearhead.tasks.classification.data import LabelledText, Labelling, names_of
+from clearhead.tasks.classification.task import ClassificationRecipe, head_of
 from clearhead.tasks.registry import validate
 
 app = App(name="python -m benchmarks.label_curve", help="Accuracy by the number of labels.")

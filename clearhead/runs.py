@@ -33,7 +33,7 @@ from clearhead.storage import checkpoints
 from clearhead.storage.checkpoints import shortage
 from clearhead.storage.disk import replace_file
 from clearhead.storage.manifest import STEP
-from clearhead.tasks.few import few_of
+from clearhead.tasks.evaluation import few_of
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
 from clearhead.text import formats
@@ -103,12 +103,12 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     config = prepared.task.fit(found)
     if base is None:
         network = fitting_of(recipe, ranks).new_network(config, prepared.task)
-        begin_at(network, prepared.task.numbers)
+        begin_at(network, prepared.task.target_scale)
         return recipe, network, prepared
     is_new = config.head != found.head
     network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network
     if is_new:
-        begin_at(network, prepared.task.numbers)
+        begin_at(network, prepared.task.target_scale)
     if recipe.adapter is not None:
         torch.manual_seed(key(recipe.training.seed, "adapter"))
         adapt(network, recipe.adapter)
@@ -232,13 +232,13 @@ def note_data_report(folder: Path, prepared: Prepared) -> None:
 
 def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
     """The recipe's task with its data. A task of texts trains a tokenizer on them unless one is given."""
-    return find(recipe.task, where="task").prepared(recipe, tokenizer)
+    return find(recipe.task, where="task").prepare(recipe, tokenizer)
 
 
 def prepared_to_train(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:
     """The recipe's task with its data, whose evaluations measure as many examples as its training says."""
     prepared = prepare_task(recipe, tokenizer)
-    task, sizes = prepared.task, prepared.task.judged_sizes()
+    task, sizes = prepared.task, prepared.task.sizes()
     task.few = few_of(sizes, recipe.training.evaluate_examples)
     task.evaluation_tokens = sum(sizes if task.few is None else (sizes[i] for i in task.few.rows))
     return prepared

@@ -13,7 +13,7 @@ from clearhead.data.sounds import SoundConfig, SoundProcessor
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig, SpeechTokens
 from clearhead.text.tokenizers import Tokenizer
-from tests.data.test_waves import form, riff, stored
+from tests.data.test_sounds import form, riff, stored
 
 RATE = 16_000
 MARKS = ("endoftext", "startoftranscript", "en", "de", "translate", "transcribe", "notimestamps")

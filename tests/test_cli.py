@@ -28,7 +28,7 @@ from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
-from clearhead.tasks.metrics import Tokenize
+from clearhead.tasks.text_scores import Tokenize
 from clearhead.tasks.translation import Translation
 from clearhead.training.events import Stepped
 from clearhead.training.metrics_log import read_metrics

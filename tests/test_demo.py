@@ -241,7 +241,7 @@ def test_the_explorer_has_the_run_from_its_first_update(monkeypatch: pytest.Monk
     monkeypatch.setattr(demo, "Session", remember)
     monkeypatch.setattr(demo, "open_browser", lambda _: False)
     main(["demo"])
-    steps = sessions[0].passes.moments.steps()
+    steps = sessions[0].passes.checkpoints.steps()
     assert (steps[0], steps[-1]) == (1, 4)
 
 

@@ -17,9 +17,9 @@ import torch
 
 from clearhead.config import Config
 from clearhead.runs import begin
-from clearhead.tasks.classification import Classification
+from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import validate
-from clearhead.tasks.tagging import Tagging
+from clearhead.tasks.tagging.task import Tagging
 from clearhead.training.events import Stepped
 from clearhead.training.run import Run
 from clearhead.training.train import train
@@ -184,7 +184,7 @@ def main() -> None:
     recipe, network, prepared = begin(validate(tables(a), where="benchmark"))
     task = prepared.task
     assert isinstance(task, Tagging | Classification)
-    ids = [part.ids for part in task.train.ids.parts] if isinstance(task, Tagging) else task.train.inputs.ids
+    ids = [part.ids for part in task.train.inputs.parts] if isinstance(task, Tagging) else task.train.inputs.ids
     lengths = [*map(len, ids)]
     task.max_tokens = round(BATCH * sum(lengths) / len(lengths))
     # No batch fills its budget, so that 3% fewer examples would share the cost of an update.

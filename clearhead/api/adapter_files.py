@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.api.adapters import BASE_BITS, PARTS, TOP, WRAPPED, rules_of
 from clearhead.checkpoints.weights import mapping
-from clearhead.checkpoints.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
+from clearhead.checkpoints.weights.documents import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
 from clearhead.checkpoints.weights.mapping import Pair
 from clearhead.config import Continuous, LanguageHead, ModelConfig
 from clearhead.errors import UserError

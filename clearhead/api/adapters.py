@@ -23,8 +23,16 @@ from torch import Tensor, nn
 from clearhead.brief import brief
 from clearhead.checkpoints.families import family_for
 from clearhead.checkpoints.weights import mapping
-from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, read_json, short, shown
-from clearhead.checkpoints.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS
+from clearhead.checkpoints.weights.documents import (
+    ADAPTER,
+    ADAPTER_HEAD,
+    ADAPTER_WEIGHTS,
+    AGAIN,
+    CONFIG_LIMIT,
+    read_json,
+    short,
+    shown,
+)
 from clearhead.checkpoints.weights.mapping import Pair, Rule
 from clearhead.config import ClassificationHead, Head, LanguageHead, ModelConfig, SpanHead, TaggingHead
 from clearhead.errors import UserError, reason

@@ -17,8 +17,7 @@ from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
-    from clearhead.data.samples import WaveProcessor
-    from clearhead.data.sounds import SoundProcessor
+    from clearhead.data.sounds import SoundProcessor, WaveProcessor
 
 
 class ModelBase:

@@ -12,13 +12,14 @@ from clearhead.checkpoints.families.generation import FILE as GENERATION
 from clearhead.checkpoints.families.gguf import content_of, described
 from clearhead.checkpoints.families.shared import SENTENCE_FILES
 from clearhead.checkpoints.weights import modules
-from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, Index, read_json
-from clearhead.checkpoints.weights.elsewhere import ADAPTER
-from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
+from clearhead.checkpoints.weights.documents import ADAPTER, CONFIG_LIMIT, INDEX, MODEL, Index, read_json
+from clearhead.checkpoints.weights.gguf import GgufFile, gguf_in
 from clearhead.checkpoints.weights.hub import is_path, locate, nearest
 from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
-from clearhead.config import FrameInput, LearnedGrid, ModelConfig, PatchInput, RotaryGrid, TokenInput, WaveInput
+from clearhead.config import ModelConfig
 from clearhead.config.adapter import AdapterConfig
+from clearhead.config.inputs import FrameInput, PatchInput, TokenInput, WaveInput
+from clearhead.config.positions import LearnedGrid, RotaryGrid
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, explain, merge
@@ -33,8 +34,7 @@ from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from clearhead.data.images import ImageProcessor
-    from clearhead.data.samples import WaveProcessor
-    from clearhead.data.sounds import SoundProcessor
+    from clearhead.data.sounds import SoundProcessor, WaveProcessor
 
 _log = logging.getLogger("clearhead")
 
@@ -200,9 +200,9 @@ def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | WaveProces
     """The sound processor of this model, if it reads sounds and the folder has one."""
     path, reads = folder / PREPROCESSOR, config.first.input
     if path.is_file() and isinstance(reads, WaveInput):
-        from clearhead.data import samples
+        from clearhead.data.sounds import WaveProcessor, read_wave_preprocessor
 
-        return samples.WaveProcessor(samples.read_preprocessor(read_json(path), where=str(path)))
+        return WaveProcessor(read_wave_preprocessor(read_json(path), where=str(path)))
     if not path.is_file() or not isinstance(reads, FrameInput):
         return None
     from clearhead.data.sounds import SoundProcessor, read_preprocessor

@@ -28,9 +28,16 @@ from clearhead.api.folders import (
 from clearhead.api.model import Model
 from clearhead.api.pretrained import check_load, converted, gguf_tokenizer, read, read_gguf
 from clearhead.checkpoints.families.pictures_and_sounds.towers import towers_of
-from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json
-from clearhead.checkpoints.weights.elsewhere import ADAPTER, refuse_adapter, refuse_other_form
-from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.documents import (
+    ADAPTER,
+    CONFIG_LIMIT,
+    INDEX,
+    MODEL,
+    read_json,
+    refuse_adapter,
+    refuse_other_form,
+)
+from clearhead.checkpoints.weights.gguf import gguf_in
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.checkpoints.weights.legacy import BIN
 from clearhead.checkpoints.weights.modules import network_folder

@@ -32,7 +32,7 @@ from clearhead.trace import Edit, Trace, trace
 Edits = Mapping[str, Edit] | None
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
     from clearhead.data.sounds import Sound
 
 

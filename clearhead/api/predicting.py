@@ -10,13 +10,13 @@ from torch import Tensor
 
 from clearhead.api.reader import Input, Reader
 from clearhead.brief import brief
-from clearhead.config import ClassificationHead, ModelConfig
+from clearhead.config import ModelConfig
+from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError, refuse
 from clearhead.model import Tokens
 from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
-from clearhead.tasks.answers import labelled, names_in, read_logits
-from clearhead.tasks.classification import Classification
+from clearhead.tasks.classification.task import Classification, labelled, names_in, read_logits
 from clearhead.tasks.registry import find, suitable
 from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask, Trained, texts_of
 
@@ -103,7 +103,7 @@ def _names(task: type[RecipeTask[Any]]) -> str:
 def predictions(model: Predictor, task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
     """Predicts each line, in order. A blank line has an empty prediction."""
     known = [line for line in lines if line.strip()]
-    answers = iter(task.predicted(model, known) if known else ())
+    answers = iter(task.predict(model, known) if known else ())
     for line in lines:
         yield next(answers) if line.strip() else NOTHING
 

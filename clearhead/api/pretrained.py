@@ -16,15 +16,15 @@ from torch import Tensor
 
 from clearhead.api.folders import CONFIG, sized, weights_files
 from clearhead.checkpoints.families import Family, family_for, family_of
+from clearhead.checkpoints.families.family import other_heads, respelled
 from clearhead.checkpoints.families.generation import SPECIAL, read_generation, write_generation
 from clearhead.checkpoints.families.gguf import content_of, described
-from clearhead.checkpoints.families.prefixes import other_heads, respelled
 from clearhead.checkpoints.families.unknown import listed
 from clearhead.checkpoints.weights import mapping, safetensors
 from clearhead.checkpoints.weights.dequantize import count, dequantized
 from clearhead.checkpoints.weights.documents import AGAIN, INDEX, read_json, shown
 from clearhead.checkpoints.weights.fields import ANOTHER
-from clearhead.checkpoints.weights.gguf_file import GgufFile
+from clearhead.checkpoints.weights.gguf import GgufFile
 from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.checkpoints.weights.quantization import Method, method_of
 from clearhead.config import Head

@@ -6,20 +6,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 
-from clearhead.config import (
-    ClassificationHead,
-    FrameInput,
-    ModelConfig,
-    PatchInput,
-    StackConfig,
-    TokenInput,
-    VectorHead,
-    WaveInput,
-)
-from clearhead.data.labelled_ids import NO_LIMIT, Inputs, until_padding
+from clearhead.config import ModelConfig, StackConfig
+from clearhead.config.heads import ClassificationHead, VectorHead
+from clearhead.config.inputs import FrameInput, PatchInput, TokenInput, WaveInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.recipe.generation import GenerationConfig, SpeechTokens
+from clearhead.tasks.classification.data import NO_LIMIT, Inputs, until_padding
 from clearhead.text.languages import prefix_of
 from clearhead.text.special_tokens import (
     SpecialTokens,
@@ -32,10 +25,8 @@ from clearhead.text.special_tokens import (
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from clearhead.data.images import ImageProcessor
-    from clearhead.data.pictures import Picture
-    from clearhead.data.samples import WaveProcessor
-    from clearhead.data.sounds import SoundProcessor
+    from clearhead.data.images import ImageProcessor, Picture
+    from clearhead.data.sounds import SoundProcessor, WaveProcessor
 
 Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 Input: TypeAlias = "str | Picture"

@@ -11,7 +11,7 @@ from clearhead.api import pretrained
 from clearhead.api.adapters import fingerprint
 from clearhead.api.base import ModelBase
 from clearhead.api.folders import PREPROCESSOR, own_files
-from clearhead.checkpoints.weights.elsewhere import ADAPTER
+from clearhead.checkpoints.weights.documents import ADAPTER
 from clearhead.config import ClassificationHead, Continuous, ModelConfig, StackConfig, VectorHead
 from clearhead.model.assign import merged
 from clearhead.model.linear import refuse_rounded

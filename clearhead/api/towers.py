@@ -19,7 +19,9 @@ from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, to
 from clearhead.checkpoints.weights import mapping, safetensors
 from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, INDEX, read_json
 from clearhead.checkpoints.weights.hub import locate
-from clearhead.config import ModelConfig, PatchInput, VectorHead
+from clearhead.config import ModelConfig
+from clearhead.config.heads import VectorHead
+from clearhead.config.inputs import PatchInput
 from clearhead.errors import UserError
 from clearhead.machine.device import device_named
 from clearhead.model.assign import assemble
@@ -28,7 +30,7 @@ from clearhead.model.towers import TwoTowers
 from clearhead.storage.checkpoints import Checkpoint, write_folder
 from clearhead.storage.manifest import MANIFEST, verify
 from clearhead.storage.tensors import model_tensors
-from clearhead.tasks.answers import labelled
+from clearhead.tasks.classification.task import labelled
 from clearhead.tasks.task import NOTHING, Prediction
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.trace import Edit, Trace, trace

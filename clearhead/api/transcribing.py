@@ -13,9 +13,9 @@ from torch import Tensor
 
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
-from clearhead.config import TaggingHead, WaveInput
-from clearhead.data.samples import WaveProcessor
-from clearhead.data.sounds import Sound, SoundProcessor
+from clearhead.config.heads import TaggingHead
+from clearhead.config.inputs import WaveInput
+from clearhead.data.sounds import Sound, SoundProcessor, WaveProcessor
 from clearhead.errors import UserError
 from clearhead.generation import Finished, Hypothesis, generate
 from clearhead.model import Tokens

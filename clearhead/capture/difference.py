@@ -22,13 +22,13 @@ from clearhead.brief import brief
 from clearhead.capture.effects import BATCH_TOKENS, Mean, effects_of_parts, means
 from clearhead.capture.passes import batches
 from clearhead.capture.texts import Encoded, Encoder, Text, valid_cells
-from clearhead.config import NoHead, VectorHead
+from clearhead.config.heads import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.assign import merged
 from clearhead.progress import counted
-from clearhead.tasks import resampling
-from clearhead.tasks.resampling import ScoredRows
+from clearhead.tasks import scores
+from clearhead.tasks.scores import ScoredRows
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _scores(sums: np.ndarray) -> dict[str, ScoreChange]:
     found: dict[str, ScoreChange] = {}
     for name, one, other in (("loss", *columns[:2]), ("accuracy", *columns[2:])):
         pair = [ScoredRows(_share, (column, n)) for column in (one, other)]
-        gap = resampling.difference(*pair)
+        gap = scores.difference(*pair)
         first, second = (_share(column, n) for column in (one, other))
         found[name] = ScoreChange(first, second, gap.value, gap.interval, gap.p)
     return found

@@ -16,11 +16,11 @@ from clearhead.api.base import ModelBase
 from clearhead.api.circuits import circuits_of
 from clearhead.capture.passes import Site, batches, sites_of
 from clearhead.capture.texts import Encoder, Text, valid_cells
-from clearhead.config import LanguageHead, TaggingHead
+from clearhead.config.heads import LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.progress import counted
-from clearhead.tasks.resampling import intervals_of_means
+from clearhead.tasks.scores import intervals_of_means
 from clearhead.trace import Address
 
 NAMED = {"heads": ("*.blocks.*.attn.z", "*.blocks.*.cross.z"), "neurons": ("*.blocks.*.ffn.post",)}

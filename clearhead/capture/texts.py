@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from clearhead.api.base import ModelBase
-from clearhead.data.inputs import InputColumns, read_inputs
+from clearhead.data.guessing import InputColumns, read_inputs
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.recipe.data import TextFiles

@@ -1,25 +1,29 @@
 """Encodes a recipe's data once, from their sources to the ids that a task trains on. Imports no torch.
 
-The ids are kept in memory or on disk. On disk they are a cache entry, which the first process makes and all processes
-read. Each process reads the ids of its own batches when it needs them.
+The ids are kept in memory or on disk. On disk they are a cache entry: a folder that appears whole or not at all, which
+the first process makes and all processes read. Each process reads the ids of its own batches when it needs them.
 """
 
+import errno
+import hashlib
+import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache as once
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
-from clearhead.data.cache import DiskCache, Facts
+from clearhead.config import Config
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
-from clearhead.data.preparation import TRAIN, prepare
-from clearhead.data.report import DataReport, Report
-from clearhead.data.sequences import Shelf
+from clearhead.data.preparation import TRAIN, DataReport, Report, prepare
+from clearhead.data.sequences import Described, Sequences, Shelf, open_sequences
 from clearhead.data.sources import Pairs, version_of
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.errors import UserError
@@ -32,6 +36,128 @@ from clearhead.text.languages import untagged, with_tags
 from clearhead.text.schemes import joins_at_spaces
 from clearhead.text.special_tokens import SpecialTokens, document_tokens
 from clearhead.text.tokenizers import Tokenizer
+
+FORMAT = 2
+CONTENT = "content.json"
+Facts = dict[str, JsonValue]
+Make = Callable[[Shelf], Facts]
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+class Content(Config):
+    """An entry's description of itself."""
+
+    format: int
+    made_of: dict[str, JsonValue]
+    """Everything that determines the content, such as the files' sizes and times."""
+    facts: dict[str, JsonValue]
+    sequences: dict[str, Described]
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """Facts and sequences made together."""
+
+    facts: Facts
+    sequences: dict[str, Sequences]
+
+
+@dataclass(frozen=True)
+class DiskCache:
+    """A folder of entries. Without a folder, entries are made in memory and not kept."""
+
+    folder: Path | None
+
+    def get(self, name: str, make: Make, *, of: Mapping[str, JsonValue], state: JsonValue) -> CacheEntry:
+        """Returns the entry for `of`, and calls `make` only if it is missing or out of date.
+
+        `of` identifies the entry and `state` describes what it was made from. An entry is replaced if its `state`
+        differs, or if one of its files is missing, truncated or unreadable. Raises UserError if the entry cannot be
+        written, and leaves no partial files.
+        """
+        if self.folder is None:
+            shelf = Shelf()
+            return CacheEntry(make(shelf), shelf.in_memory())
+        made_of: Facts = {**of, "state": state}
+        digest = hashlib.sha256(json.dumps(dict(of), sort_keys=True).encode()).hexdigest()
+        place = self.folder / f"{name}-{digest[:24]}"
+        with _told(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with _locked(self.folder / f".{place.name}.lock"):
+                found = _open(place, made_of)
+                if found is None:
+                    _write(place, made_of, make)
+                    found = _open(place, made_of)
+        if found is None:
+            raise UserError(f"{place}: expected the data that were just written, got others; try another data.cache")
+        return found
+
+
+def _open(place: Path, made_of: Facts) -> CacheEntry | None:
+    """The entry if it exists, was made from `made_of` and its files are intact; otherwise None."""
+    try:
+        content = Content.model_validate_json((place / CONTENT).read_bytes())
+        if content.format != FORMAT or content.made_of != made_of:
+            return None
+        sequences = {name: open_sequences(place, name, described) for name, described in content.sequences.items()}
+    except (OSError, ValidationError, TypeError):
+        return None
+    whole = {name: found for name, found in sequences.items() if found is not None}
+    return CacheEntry(content.facts, whole) if len(whole) == len(sequences) else None
+
+
+def _write(place: Path, made_of: Facts, make: Make) -> None:
+    """Writes the entry under a temporary name and renames it once all of it is on disk."""
+    for left in place.parent.glob(f".tmp-{place.name}-*"):  # Left by a killed process: we hold the lock.
+        shutil.rmtree(left, ignore_errors=True)
+    temporary = place.with_name(f".tmp-{place.name}-{os.getpid()}")
+    temporary.mkdir()
+    shelf = Shelf(temporary)
+    try:
+        facts = make(shelf)
+        content = Content(format=FORMAT, made_of=made_of, facts=facts, sequences=shelf.on_disk())
+        with (temporary / CONTENT).open("w", encoding="utf-8") as file:
+            file.write(content.model_dump_json())
+            file.flush()
+            os.fsync(file.fileno())
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
+        temporary.rename(place)
+    finally:
+        shelf.close()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds an exclusive lock on this path where the file system has locks. A killed process frees its lock."""
+    try:
+        import fcntl
+    except ImportError:  # Without locks each process makes its own entry, and the last one stays.
+        yield
+        return
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Turns an OSError from writing into a UserError. Reading the data raises its own."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{folder}: expected to write encoded data, got {error.strerror or error};"
+            " try --data.cache with a folder that has room, or --data.storage memory"
+        ) from None
+
 
 ON_DISK_FROM = 64 * 2**20
 """Total file size in bytes at which `data.storage = "auto"` starts to keep ids on disk."""
@@ -78,61 +204,19 @@ class Corpus:
 T = TypeVar("T")
 
 
-class TrainingData(Protocol):
-    """What a run needs of its data besides their examples, which its task reads."""
-
-    @property
-    def report(self) -> Report | None:
-        """What was found in them."""
-        ...
-
-    @property
-    def fingerprints(self) -> Mapping[str, str]:
-        """Split name -> SHA-256 of its examples."""
-        ...
-
-    @property
-    def storage(self) -> str:
-        """One line that says where the examples are kept."""
-        ...
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of different tokens of a text; 1 for data that are no texts."""
-        ...
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """The tokenizer's files; none for data that are no texts."""
-        ...
-
-    @property
-    def documents(self) -> Mapping[str, JsonObject]:
-        """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """A hash of the data and of what encoded them. Processes that read the same data get the same hash."""
-        ...
-
-    def lines(self) -> list[str]:
-        """The report as text, one finding a line."""
-        ...
-
-
 @dataclass(frozen=True)
 class Encoded(Generic[T]):
-    """Texts to train on and to measure with, and the tokenizer that encoded them."""
+    """Examples to train on and to measure with, and what a run keeps of their data."""
 
-    tokenizer: Tokenizer
+    text_tokenizer: Tokenizer | None
+    """The tokenizer that encoded them; None for data that are no texts."""
     train: T
     valid: T
     report: Report | None
     fingerprints: Mapping[str, str]
-    """Split name -> SHA-256 of its text."""
+    """Split name -> SHA-256 of its examples."""
     storage: str = "data: encoded in memory"
-    """One line that says where the ids are kept."""
+    """One line that says where the examples are kept."""
     documents: Mapping[str, JsonObject] = field(default_factory=dict)
     """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
 
@@ -141,20 +225,26 @@ class Encoded(Generic[T]):
         return [*(self.report.lines() if self.report else ()), self.storage]
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of texts."""
+        assert self.text_tokenizer is not None
+        return self.text_tokenizer
+
+    @property
     def vocab_size(self) -> int:
-        """The number of different tokens."""
-        return self.tokenizer.vocab_size
+        """The number of different tokens of a text; 1 for data that are no texts."""
+        return 1 if self.text_tokenizer is None else self.text_tokenizer.vocab_size
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The files of the tokenizer."""
-        return self.tokenizer.to_files()
+        """The files of the tokenizer; none for data that are no texts."""
+        return {} if self.text_tokenizer is None else self.text_tokenizer.to_files()
 
     @property
     def digest(self) -> str:
-        """A hash of the data and the tokenizer. Processes that read the same data get the same hash."""
-        files = sorted(self.files.items()), *([sorted(self.documents.items())] if self.documents else [])
-        return sha256(repr((sorted(self.fingerprints.items()), *files)).encode()).hexdigest()
+        """A hash of the data and of what encoded them. Processes that read the same data get the same hash."""
+        parts = (sorted(table.items()) for table in (self.fingerprints, self.files, self.documents))
+        return sha256(repr([*parts]).encode()).hexdigest()
 
 
 def encoded_pairs(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from clearhead.brief import brief
-from clearhead.data.sequences import Sequences, Shelf, Writer
+from clearhead.data.sequences import Sequences, Shelf, Writer, lengths_of
 from clearhead.data.sources import Pairs
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.text.special_tokens import SpecialTokens, document_tokens
@@ -35,7 +35,12 @@ class EncodedPairs:
         """Encodes each side of the pairs in its own language."""
         return cls(text, tokenizer.encode_batch(text.source), tokenizer.encode_batch(text.target, target=True))
 
-    def taken(self, rows: Sequence[int]) -> Self:
+    @property
+    def sizes(self) -> list[int]:
+        """The tokens of both sides of each pair."""
+        return (lengths_of(self.source) + lengths_of(self.target)).tolist()
+
+    def take(self, rows: Sequence[int]) -> Self:
         """The pairs with these numbers."""
         text = Pairs([self.text.source[i] for i in rows], [self.text.target[i] for i in rows])
         return type(self)(text, [self.source[i] for i in rows], [self.target[i] for i in rows])

@@ -8,15 +8,116 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
-from clearhead.data.report import DataReport, OverlapReport, SideReport, SplitReport
+from clearhead.config import Config
 from clearhead.data.sequences import Shelf, Writer
-from clearhead.data.splits import Example
+from clearhead.data.splits import Row
 from clearhead.errors import UserError
 from clearhead.recipe.data import Preparation
 from clearhead.text.tokenizers import Tokenizer
+
+
+class Report(Protocol):
+    """The findings in a task's data."""
+
+    def lines(self) -> list[str]:
+        """The report as plain text, one finding a line."""
+        ...
+
+    def model_dump_json(self, *, indent: int | None = None) -> str:
+        """The report as JSON."""
+        ...
+
+
+class SideReport(Config):
+    """One side of a split's kept examples: source, target or text."""
+
+    name: str
+    n_tokens: int
+    mean_length: float
+    """Mean tokens per example, without <bos> and <eos>."""
+    max_length: int
+    n_unknown: int
+    """Number of <unk> tokens."""
+
+    @property
+    def unknown_rate(self) -> float:
+        return self.n_unknown / max(self.n_tokens, 1)
+
+
+class SplitReport(Config):
+    """The fate of one split's examples: n_read = n_kept + n_empty + n_dropped + the removed ones."""
+
+    name: str
+    n_read: int
+    n_empty: int = 0
+    """Left out because one side is empty."""
+    n_duplicates: int = 0
+    """Equal to an earlier example on every side."""
+    n_duplicates_removed: int = 0
+    n_overlap_removed: int = 0
+    """Left out because the source is also in another split."""
+    n_dropped: int = 0
+    """Left out because a side is longer than the limit."""
+    n_cut: int = 0
+    """Kept, but cut to the limit."""
+    n_kept: int
+    sides: tuple[SideReport, ...]
+
+
+class OverlapReport(Config):
+    """Sources of one split that are also in an earlier one. A score on them measures memory."""
+
+    split: str
+    other: str
+    n_shared: int
+    """Examples of `split` whose source is in `other`, before anything was removed."""
+    share: float
+    example: str | None
+    """The first shared source."""
+
+
+class DataReport(Config):
+    """All counts. `lines()` is for people, `model_dump()` for programs."""
+
+    vocab_size: int
+    max_length: int | None
+    splits: tuple[SplitReport, ...]
+    overlaps: tuple[OverlapReport, ...]
+
+    def lines(self) -> list[str]:
+        """The report as plain text, one finding a line."""
+        lines = [f"vocabulary: {self.vocab_size:,} tokens"]
+        for split in self.splits:
+            lines.append(f"{split.name}: {split.n_kept:,} of {split.n_read:,} examples{self._losses(split)}")
+            lines += [
+                f"  {side.name}: {side.n_tokens:,} tokens, {side.mean_length:.1f} an example,"
+                f" at most {side.max_length:,}; {side.unknown_rate:.2%} unknown"
+                for side in split.sides
+            ]
+        lines += [
+            f"{o.split}: {o.n_shared:,} sources ({o.share:.1%}) are also in {o.other}, such as {o.example!r}"
+            for o in self.overlaps
+            if o.n_shared
+        ]
+        return lines
+
+    def _losses(self, split: SplitReport) -> str:
+        kept = split.n_duplicates - split.n_duplicates_removed
+        found = [
+            (split.n_empty, "empty, left out"),
+            (split.n_dropped, f"over {self.max_length} tokens, left out"),
+            (split.n_cut, f"cut to {self.max_length} tokens"),
+            (split.n_duplicates_removed, "duplicates, left out"),
+            (kept, "duplicates, kept"),
+            (split.n_overlap_removed, "also in another split, left out"),
+        ]
+        told = "; ".join(f"{count:,} {what}" for count, what in found if count)
+        return f" ({told})" if told else ""
+
 
 TRAIN = "train"
 ROWS = 1024
@@ -27,12 +128,12 @@ ROWS = 1024
 class Kept:
     """The kept text of each split except `train`, and the report. The ids are on the shelf."""
 
-    rows: dict[str, list[Example]]
+    rows: dict[str, list[Row]]
     report: DataReport
 
 
 def prepare(
-    splits: Mapping[str, Iterable[Example]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
+    splits: Mapping[str, Iterable[Row]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
 ) -> Kept:
     """Applies the policy to every split and writes each side's ids onto the shelf as "train.0", "train.1", ...
 
@@ -59,7 +160,7 @@ def prepare(
     return Kept({name: work.rows for name, work in works.items() if name != TRAIN}, report)
 
 
-def _some(rows: Iterable[Example]) -> Iterator[list[Example]]:
+def _some(rows: Iterable[Row]) -> Iterator[list[Row]]:
     turn = iter(rows)
     while some := list(islice(turn, ROWS)):
         yield some
@@ -121,7 +222,7 @@ class _Work:
     shelf: Shelf
     met: set[str] = field(default_factory=set)
     """The members of `elsewhere` that this split has too."""
-    rows: list[Example] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     """The kept examples, except in `train`."""
     n_kept: int = 0
     sides: list[_Side] = field(default_factory=list)
@@ -133,7 +234,7 @@ class _Work:
     def is_train(self) -> bool:
         return self.name == TRAIN
 
-    def take(self, rows: list[Example]) -> None:
+    def take(self, rows: list[Row]) -> None:
         """Processes the next examples."""
         if not self.sides:
             names = ("text",) if len(rows[0]) == 1 else ("source", "target")
@@ -183,16 +284,16 @@ class _Work:
 class _Some:
     """Examples as text and as ids, a tuple of sides each."""
 
-    rows: list[Example]
+    rows: list[Row]
     ids: list[tuple[list[int], ...]]
 
     @classmethod
-    def of(cls, rows: list[Example], tokenizer: Tokenizer) -> "_Some":
+    def of(cls, rows: list[Row], tokenizer: Tokenizer) -> "_Some":
         columns = zip(*rows, strict=True)
         ids = [tokenizer.encode_batch(column, target=side > 0) for side, column in enumerate(columns)]
         return cls(rows, list(zip(*ids, strict=True)))
 
-    def __iter__(self) -> Iterator[tuple[Example, tuple[list[int], ...]]]:
+    def __iter__(self) -> Iterator[tuple[Row, tuple[list[int], ...]]]:
         return zip(list(self.rows), list(self.ids), strict=True)
 
     def keep(self, kept: Sequence[bool]) -> int:
@@ -203,13 +304,13 @@ class _Some:
         return n_before - len(self.rows)
 
 
-def _number(row: Example) -> int:
+def _number(row: Row) -> int:
     """A 64-bit hash. Two of a million examples collide with a probability below one in ten million."""
     digest = hashlib.blake2b("\0".join(row).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
-def _sources(rows: Iterable[Example]) -> list[str]:
+def _sources(rows: Iterable[Row]) -> list[str]:
     return [source for row in rows if (source := row[0].strip())]
 
 
@@ -226,7 +327,7 @@ def _cut(text: str, limit: int, tokenizer: Tokenizer, *, target: bool) -> tuple[
     return "", []
 
 
-def _overlaps(splits: Mapping[str, Sequence[Example]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
+def _overlaps(splits: Mapping[str, Sequence[Row]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
     """The overlap of every split with each one before it, starting with `train`."""
     sources = {name: _sources(rows) for name, rows in splits.items()}
     names, found = list(sources), list[OverlapReport]()

@@ -1,10 +1,15 @@
-"""Turns sounds into frames of loudness as preprocessor_config.json describes (Radford et al. 2022, 2.2)."""
+"""Sounds: reads WAV files, brings them to a rate, and makes what a model reads of them.
+
+Frames of loudness (Radford et al. 2022, 2.2) or samples (Baevski et al. 2020), as preprocessor_config.json describes.
+"""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, log
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -12,11 +17,102 @@ from numpy.typing import NDArray
 from pydantic import JsonValue, PositiveInt, ValidationError
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.config import Config
-from clearhead.data.waves import read_wave
-from clearhead.errors import UserError
+from clearhead.errors import UserError, reason
 from clearhead.recipe import explain
 from clearhead.recipe.names import schema_of
+
+WHOLE, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE
+"""The formats of samples in a WAV file: whole numbers, floats, or one that a longer header names."""
+LOWEST = 1000
+"""Samples a second of the slowest sound that is read: a header that claims fewer asks for hours of silence."""
+CONVERT = "convert it: ffmpeg -i SOUND -ar 16000 -ac 1 SOUND.wav"
+
+
+@dataclass(frozen=True)
+class Wave:
+    """A sound of one channel."""
+
+    __repr__ = brief
+
+    samples: NDArray[np.float32]
+    """n: from -1 to 1."""
+    rate: int
+    """Samples a second."""
+
+
+@dataclass(frozen=True)
+class _Format:
+    code: int
+    n_channels: int
+    rate: int
+    bits: int
+
+
+def read_wave(path: Path) -> Wave:
+    """The mean of the channels of a WAV file: 8, 16, 24 or 32 bits, or floats of 32 or 64 bits.
+
+    Raises UserError, which names the file, for any other file.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: expected a sound file, got {reason(error)}; check the path") from None
+    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        got = "an empty file" if not content else f"one that begins with {content[:4]!r}"
+        raise UserError(f"{path}: expected a WAV file, got {got}; {CONVERT}")
+    chunks = dict(reversed([*_chunks(content)]))
+    if b"fmt " not in chunks or b"data" not in chunks:
+        raise UserError(f"{path}: expected a WAV file with a format and samples, got one without; {CONVERT}")
+    form = _format(chunks[b"fmt "], path)
+    samples = _samples(chunks[b"data"], form)
+    samples = samples[: len(samples) // form.n_channels * form.n_channels]
+    mean = samples.reshape(-1, form.n_channels).mean(1, dtype=np.float64).astype(np.float32)
+    if not len(mean) or not np.isfinite(mean).all():
+        got = "numbers that are not finite" if len(mean) else "none"
+        raise UserError(f"{path}: expected a WAV file with at least one sample, got {got}; try another file")
+    return Wave(mean, form.rate)
+
+
+def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The name and content of each chunk. A recorder that was cut off leaves a last one that is too short."""
+    at = 12
+    while at + 8 <= len(content):
+        name, (size,) = content[at : at + 4], struct.unpack_from("<I", content, at + 4)
+        yield name, content[at + 8 : at + 8 + size]
+        at += 8 + size + size % 2
+
+
+def _format(chunk: bytes, path: Path) -> _Format:
+    if len(chunk) < 16:
+        raise UserError(f"{path}: expected a format of 16 bytes or more, got {len(chunk)}; {CONVERT}")
+    code, n_channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
+    if code == EXTENSIBLE and len(chunk) >= 26:
+        (code,) = struct.unpack_from("<H", chunk, 24)
+    known = {WHOLE: (8, 16, 24, 32), FLOATS: (32, 64)}
+    if bits not in known.get(code, ()):
+        raise UserError(f"{path}: expected whole or floating samples, got {bits} bits of format {code}; {CONVERT}")
+    if not n_channels or rate < LOWEST:
+        got = f"{n_channels} and {rate}"
+        raise UserError(f"{path}: expected channels, and {LOWEST} samples a second or more, got {got}; {CONVERT}")
+    return _Format(code, n_channels, rate, bits)
+
+
+def _samples(data: bytes, form: _Format) -> NDArray[np.float32] | NDArray[np.float64]:
+    """All channels in turn, from -1 to 1."""
+    width = form.bits // 8
+    data = data[: len(data) // width * width]
+    if form.code == FLOATS:
+        return np.frombuffer(data, f"<f{width}")
+    if form.bits == 8:  # The only width without a sign.
+        return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
+    if form.bits == 24:  # As the upper bytes of 32 bits.
+        wide = np.zeros((len(data) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        return (wide.view("<i4")[:, 0] / 2.0**31).astype(np.float32)
+    return (np.frombuffer(data, f"<i{width}") / 2.0 ** (form.bits - 1)).astype(np.float32)
+
 
 Sound = str | Path | NDArray[np.float32] | NDArray[np.float64]
 """A WAV file, or samples from -1 to 1 at the model's rate."""
@@ -118,7 +214,26 @@ def samples_of(sound: object, rate: int, *, where: str) -> tuple[NDArray[np.floa
     return sound.astype(np.float32), rate
 
 
-class SoundProcessor:
+C = TypeVar("C", SoundConfig, "WaveConfig")
+
+
+class Resampler(Generic[C]):
+    """Reads sounds at the rate of a model."""
+
+    config: C
+
+    def read(self, sounds: Sequence[object]) -> list[NDArray[np.float32]]:
+        """n for each `Sound`: its samples."""
+        if isinstance(sounds, str) or not isinstance(sounds, Sequence) or not sounds:
+            raise UserError("sounds: expected a list of at least one sound; try [sound]")
+        return [self.samples(sound, where=f"sounds[{i}]")[0] for i, sound in enumerate(sounds)]
+
+    def samples(self, sound: object, *, where: str = "sound") -> tuple[NDArray[np.float32], int]:
+        """n: the samples of a `Sound` at the model's rate, and the rate that it had."""
+        return samples_of(sound, self.config.sampling_rate, where=where)
+
+
+class SoundProcessor(Resampler[SoundConfig]):
     """Sounds -> frames b x c in float32, equal to the reference library's."""
 
     def __init__(self, config: SoundConfig, *, shape: tuple[int, int] | None = None, where: str = "sounds") -> None:
@@ -136,14 +251,7 @@ class SoundProcessor:
 
     def __call__(self, sounds: Sequence[object]) -> NDArray[np.float32]:
         """b x c: the first `chunk_length` seconds of each `Sound`, silence after a shorter one."""
-        if isinstance(sounds, str) or not isinstance(sounds, Sequence) or not sounds:
-            raise UserError("sounds: expected a list of at least one sound; try [sound]")
-        read = [self.samples(sound, where=f"sounds[{i}]")[0] for i, sound in enumerate(sounds)]
-        return self.frames(np.stack([self.windows(one)[0] for one in read]))
-
-    def samples(self, sound: object, *, where: str = "sound") -> tuple[NDArray[np.float32], int]:
-        """n: the samples of a `Sound` at the model's rate, and the rate that it had."""
-        return samples_of(sound, self.config.sampling_rate, where=where)
+        return self.frames(np.stack([self.windows(samples)[0] for samples in self.read(sounds)]))
 
     def windows(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         """n -> w n_samples: the sound in windows one after another, silence after the last."""
@@ -204,3 +312,55 @@ def resampled(samples: NDArray[np.float32], rate: int, to: int) -> NDArray[np.fl
         near = padded[nearest[:, None] + around + margin]
         parts.append((near * window * torch.sinc(cutoff * distance)).sum(1) * cutoff)
     return torch.cat(parts).float().numpy()
+
+
+EPS = 1e-7
+"""Added to the variance of a sound."""
+
+WAVE_IGNORED: Final = frozenset(
+    {
+        *("feature_extractor_type", "processor_class", "transformers_version", "model_input_names", "device"),
+        *("return_attention_mask", "padding_side", "padding"),
+    }
+)
+WAVE_ONLY: Final[Mapping[str, JsonValue]] = {"feature_size": 1, "padding_value": 0.0}
+
+
+class WaveConfig(Config):
+    """Fields of preprocessor_config.json."""
+
+    sampling_rate: PositiveInt
+    """Samples a second."""
+    do_normalize: bool = True
+    """Bring the samples of each sound to mean 0 and variance 1."""
+
+    def to_document(self) -> dict[str, JsonValue]:
+        """preprocessor_config.json with every field written out, the inverse of `read_wave_preprocessor`."""
+        kind = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "return_attention_mask": True}
+        return {**kind, **WAVE_ONLY, **self.model_dump(mode="json")}
+
+
+def read_wave_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> WaveConfig:
+    """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
+    values = stated(document, ignored=WAVE_IGNORED, only=WAVE_ONLY, where=where)
+    try:
+        return WaveConfig.model_validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        raise UserError(f"{explain(error, where, schema=schema_of(WaveConfig))}; {ANOTHER}") from None
+
+
+class WaveProcessor(Resampler[WaveConfig]):
+    """Sounds -> their samples in float32, equal to the reference library's for each sound alone."""
+
+    def __init__(self, config: WaveConfig) -> None:
+        self.config = config
+
+    def __call__(self, sounds: Sequence[object]) -> list[NDArray[np.float32]]:
+        """n for each of the sounds."""
+        return [self.normalised(samples) for samples in self.read(sounds)]
+
+    def normalised(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(x - mean) / sqrt(variance + 1e-7), if the model was trained so."""
+        if not self.config.do_normalize:
+            return samples
+        return ((samples - samples.mean()) / np.sqrt(samples.var() + EPS)).astype(np.float32)

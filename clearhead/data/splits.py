@@ -1,27 +1,31 @@
-"""The splits of a recipe's data: training, validation and test, and a fingerprint of each. Imports no torch.
+"""The splits of a recipe's data: training, validation and test, what is held out, and a fingerprint of each.
 
-A split is read again at each iteration and never held in memory as a whole.
+A split of files is read again at each iteration and never held in memory as a whole. Imports no torch.
 """
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
+from clearhead.config import Config
 from clearhead.data.encoded import running
 from clearhead.data.sources import Stream, documents_of, pairs_of, tagged
 from clearhead.errors import UserError
 from clearhead.randomness import key
 from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Source, TextFiles, share_of
 
-Example = tuple[str, ...]
+Row = tuple[str, ...]
 
 
-def pair_splits(data: Data, held_out: HeldOut, *, prefix: str = "") -> dict[str, Stream[Example]]:
+def pair_splits(data: Data, held_out: HeldOut, *, prefix: str = "") -> dict[str, Stream[Row]]:
     """The splits of sentence pairs. Without a source for validation, holds out some training pairs for it.
 
     `prefix` is put before each source that is not empty. Raises UserError if there are too few pairs to hold some out.
@@ -33,11 +37,11 @@ def pair_splits(data: Data, held_out: HeldOut, *, prefix: str = "") -> dict[str,
     return {split: _tagged(prefix, rows) for split, rows in found.items()} if prefix else found
 
 
-def _tagged(tag: str, rows: Stream[Example]) -> Stream[Example]:
+def _tagged(tag: str, rows: Stream[Row]) -> Stream[Row]:
     return Stream(lambda: (tagged(tag, row) for row in rows))
 
 
-def _held_out(rows: Stream[Example], held_out: HeldOut) -> dict[str, Stream[Example]]:
+def _held_out(rows: Stream[Row], held_out: HeldOut) -> dict[str, Stream[Row]]:
     """Training and validation. Holds out the pairs whose sources have the lowest hashes: a share, or a number but at
     most a fifth.
     """
@@ -155,3 +159,140 @@ def require_same(data: Data, found: Mapping[str, str], known: JsonValue, *, wher
             raise UserError(
                 f"{where}: the {name} data changed since this run began ({of}); restore them, or start a new run"
             )
+
+
+class Example(Protocol):
+    """An example of a data set from which some are held out."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels. Each part gets its share of the examples of each."""
+        ...
+
+    @property
+    def normalized(self) -> str:
+        """What examples of one part have in common."""
+        ...
+
+
+E = TypeVar("E", bound=Example)
+
+
+def complete_splits(
+    splits: Mapping[str, list[E]], held_out: HeldOut, *, expected: str, by_label: bool = True
+) -> dict[str, list[E]]:
+    """The splits; without one for validation, some of training is held out for it, and as much for a missing test.
+
+    A number of examples is held out as that share of each label. Raises UserError, which names what was `expected`, if
+    there are too few examples.
+    """
+    found = dict(splits)
+    if "valid" not in found:
+        parts = ("valid",) if "test" in found else ("valid", "test")
+        n = len({one.normalized for one in found["train"]})
+        share = share_of(held_out, n, expected.partition(",")[0].partition(" to ")[0], parts=len(parts))
+        *held, train = hold_out(found["train"], [share] * len(parts), by_label=by_label)
+        if not all(held):
+            raise UserError(f"data.train: expected more {expected}, got {n}; give data.valid")
+        found |= dict(zip(parts, held, strict=True)) | {"train": train}
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def hold_out(examples: Sequence[E], shares: Sequence[float], *, by_label: bool) -> list[list[E]]:
+    """Parts of the examples with these shares, then the rest.
+
+    With `by_label`, each part has its share of every label, or of the rarest one of each text, and the rest is never
+    without it. Equal texts are in the same part. The choice depends on the texts alone, not on their order.
+    """
+    counts = Counter(name for example in examples for name in example.labels)
+    groups: dict[str, list[E]] = {}
+    for example in examples:
+        groups.setdefault(example.normalized, []).append(example)
+    strata: dict[str, list[str]] = {}
+    for text, group in groups.items():
+        names = (name for example in group for name in example.labels)
+        rarest = min(names, key=lambda name: (counts[name], name), default="")
+        strata.setdefault(rarest if by_label else "", []).append(text)
+    part_of: dict[str, int] = {}
+    for texts in strata.values():
+        texts.sort(key=lambda text: key("held out", text))
+        bounds = [min(round(sum(shares[: i + 1]) * len(texts)), len(texts) - 1) for i in range(len(shares))]
+        for i, text in enumerate(texts):
+            part_of[text] = sum(i >= bound for bound in bounds)
+    parts: list[list[E]] = [[] for _ in range(len(shares) + 1)]
+    for example in examples:
+        parts[part_of[example.normalized]].append(example)
+    return parts
+
+
+class Repeats(Config):
+    """The counts of a split. Examples that are `normalized` alike are equal."""
+
+    n_duplicates: int
+    """Examples that an earlier one equals."""
+    n_contradicting: int
+    """Duplicates with other labels than the earlier one."""
+    contradiction: str
+    """The place of the first of them."""
+    n_shared: int
+    """Examples that are also in training."""
+    shared: str
+    """The place of the first of them, and its place in training."""
+
+    def repeated(self, n: int, *, another: str) -> list[str]:
+        """The findings in `n` examples as text; `another` says what a duplicate contradicts, such as another label."""
+        found = (
+            (self.n_duplicates, "duplicates, kept"),
+            (self.n_contradicting, f"of them {another}, such as {self.contradiction}"),
+            (self.n_shared, f"({self.n_shared / max(n, 1):.1%}) are also in train, such as {self.shared}"),
+        )
+        return [f"  {count:,} {what}" for count, what in found if count]
+
+
+def repeats(
+    examples: Sequence[E], train: Sequence[E], *, labels: Callable[[E], Hashable], place: Callable[[E], str]
+) -> dict[str, Any]:
+    """The fields of `Repeats` for a split. `train` is empty for the training data themselves."""
+    first: dict[str, E] = {}
+    duplicates = [one for one in examples if first.setdefault(one.normalized, one) is not one]
+    contradicting = [one for one in duplicates if labels(one) != labels(first[one.normalized])]
+    known = {one.normalized: place(one) for one in reversed(train)}
+    shared = [one for one in examples if one.normalized in known]
+    return {
+        "n_duplicates": len(duplicates),
+        "n_contradicting": len(contradicting),
+        "contradiction": place(contradicting[0]) if contradicting else "",
+        "n_shared": len(shared),
+        "shared": f"{place(shared[0])}, which is {known[shared[0].normalized]}" if shared else "",
+    }
+
+
+def shares_line(counts: Mapping[str, int], most: int) -> str:
+    """The share of each name, such as `good 60.0%, bad 40.0%`: the first `most` names, and the number of others."""
+    n = max(sum(counts.values()), 1)
+    some = ", ".join(f"{name} {count / n:.1%}" for name, count in list(counts.items())[:most])
+    return some + (f" and {len(counts) - most} more" if len(counts) > most else "")
+
+
+class ReportedSplit(Config):
+    """The counts of a split."""
+
+    @abstractmethod
+    def lines(self, limit: int) -> list[str]:
+        """The findings as text; `limit` is the most tokens of an example."""
+
+
+S = TypeVar("S", bound=ReportedSplit)
+
+
+class SplitsReport(Config, Generic[S]):
+    """All counts. `lines()` is for people, `model_dump()` for programs."""
+
+    vocab_size: int
+    max_length: int
+    splits: tuple[S, ...]
+
+    def lines(self) -> list[str]:
+        """The report as plain text, one finding a line."""
+        found = [line for split in self.splits for line in split.lines(self.max_length)]
+        return [f"vocabulary: {self.vocab_size:,} tokens", *found]

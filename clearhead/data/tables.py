@@ -1,4 +1,4 @@
-"""Reads columns of TSV, CSV, JSON lines and parquet. Imports no torch."""
+"""Reads columns of TSV, CSV, JSON lines and parquet, and what a cell says. Imports no torch."""
 
 import csv
 import io
@@ -15,6 +15,7 @@ from clearhead.recipe.places import Place
 
 if TYPE_CHECKING:
     from pyarrow import parquet
+import math
 
 PARQUET_ROWS = 1024
 """Read at once."""
@@ -225,3 +226,25 @@ def _check_pages(path: Place, about: "parquet.FileMetaData", size: int) -> None:
     """
     for i in range(about.num_row_groups):
         check_expansion(path, about.row_group(i).total_byte_size, size)
+
+
+MISSING = {"", "nan", "null", "<na>", "#n/a"}
+"""What programs write where a label is missing, in lower case."""
+
+
+def written(cell: object) -> str:
+    """A label as text. Programs write 3 as 3.0 in a column where a number is missing."""
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return "" if cell is None else str(cell).strip()
+
+
+def number_of(text: str) -> float | None:
+    """The finite number that a text writes, if it does."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clearhead.analysis.attention import aligned, cross_attention
 from clearhead.api import Model
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus
-from clearhead.tasks.metrics import bleu
+from clearhead.tasks.text_scores import bleu
 from clearhead.text.tokenizers import Tokenizer
 
 

@@ -1,11 +1,12 @@
 """`Handler`: the answer to one question of the page. `Place`: a place of the explorer from another package.
 
-    PLACE = Place(norms, title="Lengths of the states", script=Path(__file__).with_name("norms.js"))
+    PLACE = Place(norms, title="Lengths of the states", script="norms.js")
 
 stands in the entry points `clearhead.places` of the package. The page lists it beside its own places, asks `norms`
 about the run that it shows, and calls the script's `draw(element, reply, ask)` with the reply.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,16 +48,17 @@ class Place(Handler):
 
     title: str
     """The name of the place in the page's list."""
-    script: Path
-    """A JavaScript module that exports `draw(element, reply, ask)`: `reply.json` and `reply.tensors` are the answer,
-    and `ask(fields)` asks again with other fields."""
+    script: str
+    """A file beside the module of `answer`: JavaScript that exports `draw(element, reply, ask)`. `reply.json` and
+    `reply.tensors` are the answer, and `ask(fields)` asks again with other fields."""
 
     def source(self) -> str:
         """The text of the module. Raises UserError if it cannot be read."""
+        path = Path(inspect.getfile(self.answer)).with_name(self.script)
         try:
-            return self.script.read_text(encoding="utf-8")
+            return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.script}: expected the script of a place, got {error}") from None
+            raise UserError(f"{path}: expected the script of a place, got {error}") from None
 
 
 def places() -> dict[str, Place]:

@@ -35,7 +35,7 @@ from clearhead.serve.schemas import (
 from clearhead.serve.service import Service
 from clearhead.serve.texts import Prompt, Update
 from clearhead.serve.worker import INTERNAL, Failed, JobT, Ticket, UpdateT, Worker
-from clearhead.web import Bodies, bearer, stranger
+from clearhead.web import Bodies, bearer, origin_error
 
 _log = logging.getLogger("clearhead")
 
@@ -65,7 +65,7 @@ class KeyGuard:
             given = bearer(headers)
             is_known = given is not None and secrets.compare_digest(given.encode("latin-1"), self.key)
             return None if is_known else failure(401, "authorization: expected a bearer with the server's key")
-        why = stranger(headers)
+        why = origin_error(headers)
         return None if why is None else failure(403, why)
 
 

@@ -1,6 +1,6 @@
 """Language modelling: the next token of a text (Radford et al. 2019)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -10,22 +10,17 @@ from clearhead.config import ModelConfig
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import encoded_text
 from clearhead.data.encoded import EncodedText
-from clearhead.data.sources import read_texts
-from clearhead.data.splits import text_splits
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
-from clearhead.tasks.checks import check_decoder, check_length, check_vocabulary
-from clearhead.tasks.examples import Example
-from clearhead.tasks.head_task import HeadTask
-from clearhead.tasks.measuring import continued, losses
-from clearhead.tasks.metrics import Score, bits_per_byte, of_each, perplexity, ratio
-from clearhead.tasks.reading import read_as
-from clearhead.tasks.resampling import ScoredRows
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
+from clearhead.tasks.evaluation import Evaluation, Example, Sample
+from clearhead.tasks.networks import check_decoder, check_fits, losses
+from clearhead.tasks.reading import complete_text, measured_text, read_as
+from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
+from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
@@ -50,7 +45,7 @@ class LanguageRecipe(Recipe):
     generation: GenerationConfig = GenerationConfig(max_new_tokens=256, temperature=0.8)
 
 
-class LanguageModel(HeadTask[LanguageRecipe]):
+class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
     """p(token | the tokens before it, `length` at most)."""
 
     recipe = LanguageRecipe
@@ -88,19 +83,19 @@ class LanguageModel(HeadTask[LanguageRecipe]):
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         self.check_kind(config, where="model", remedy="try preset nano")
-        check_length("decoder", config.output, self.length, remedy="try a lower data.length")
-        check_vocabulary("decoder", config.output, max(self.train.largest, self.valid.largest))
+        largest = max(self.train.largest, self.valid.largest)
+        check_fits(config, (self.length, largest), remedy="try a lower data.length")
         return config
 
     def evaluate(self, network: Transformer) -> Evaluation:
         ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]
         prompt = [*template_tokens(self.tokenizer).before, *ids]
-        written = continued(network, self.tokenizer, prompt, self.generation)
+        written = complete_text(network, self.tokenizer, prompt, self.generation)
         sample = Sample(self.tokenizer.decode(prompt), written, "")
-        scores = self.measure(network)
+        scores = self.score(network)
         return Evaluation(scores, (sample,), loss=scores[0].value)
 
-    def measure(self, network: Transformer, *, windows: int | None = None) -> tuple[Score, ...]:
+    def score(self, network: Transformer, *, windows: int | None = None) -> tuple[Score, ...]:
         """Measures loss, perplexity and bits per byte over every token of the validation text, in separate windows.
 
         If `few` chooses some windows, bits per byte takes all tokens to have equally many bytes. The scores have a row
@@ -109,18 +104,18 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         chosen, size = None if self.few is None else self.few.rows, windows or max(1, EVALUATION_TOKENS // self.length)
         sizes = self.valid.sizes()
         n = len(sizes if chosen is None else chosen)
-        found = losses(network, self.valid.everything(size, chosen), -(-n // size))
-        nats, n_tokens = sum(one for one, _ in found), sum(n for _, n in found)
-        rows = ScoredRows(ratio, (np.array([one for one, _ in found]), np.array([n for _, n in found])))
+        sums = losses(network, self.valid.everything(size, chosen), -(-n // size))
+        nats, n_tokens = sum(nats for nats, _ in sums), sum(n for _, n in sums)
+        rows = ScoredRows(ratio, (np.array([one for one, _ in sums]), np.array([n for _, n in sums])))
         per_byte = bits_per_byte(nats, self.valid_text.n_bytes * n_tokens / sum(sizes))
         return (Score("loss", nats / n_tokens, unit="nats a token", rows=rows), perplexity(nats, n_tokens), per_byte)
 
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         return self.valid.sizes()
 
     def evaluate_windows(self, network: Transformer) -> Evaluation:
         """Measures the scores, and lists each window with its loss."""
-        scores = self.measure(network, windows=1)
+        scores = self.score(network, windows=1)
         texts = [self.tokenizer.decode(batch.labels.tolist()) for batch in self.valid.everything(1)]
         examples = tuple(
             Example(text, "", "", nats, is_wrong=True) for text, nats in zip(texts, of_each(scores[0]), strict=True)
@@ -128,7 +123,7 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         return Evaluation(scores, loss=scores[0].value, examples=examples)
 
     @classmethod
-    def prepared(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
         found = encoded_text(recipe, tokenizer, held_out=recipe.data.held_out)
         task = cls(
             found.tokenizer,
@@ -141,24 +136,16 @@ class LanguageModel(HeadTask[LanguageRecipe]):
         return Prepared(task, found)
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: LanguageRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
-        documents: Iterable[Iterable[str]]
-        if source is not None:
-            documents = [[text] for text in read_texts(source)]
-            running = len(documents) == 1
-            length = model.network.config.output.max_length or 256
-        else:
-            assert recipe is not None
-            train, documents = text_splits(recipe.data, recipe.data.held_out)
-            running, length = train.n_documents == 1, recipe.data.length
-        text = EncodedText.of(documents, model.tokenizer, running=running, generation=model.generation)
+        length = recipe.data.length if source is None and recipe else model.network.config.output.max_length or 256
+        text = measured_text(model, source, None if recipe is None else recipe.data)
         task = cls(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
         return task.evaluate_windows(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         for text in texts:
             written = model.generate(text)
             yield Prediction(tabbed(text + written), {"text": written})

@@ -1,7 +1,7 @@
 """Masked language modelling: tokens of a text from those on both sides (Devlin et al. 2018, 3.1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -9,32 +9,173 @@ import torch
 from pydantic import Field, JsonValue
 from torch import Tensor
 
-from clearhead.config import LanguageHead, ModelConfig, Share
-from clearhead.data.batches import Batches
+from clearhead.brief import brief
+from clearhead.config import ModelConfig, Share
+from clearhead.config.heads import LanguageHead
+from clearhead.data.batches import Batches, pack_documents
 from clearhead.data.corpus import encoded_text
-from clearhead.data.labelled_ids import NO_LIMIT
-from clearhead.data.masking import Masking
 from clearhead.data.sequences import Sequences
-from clearhead.data.text_report import TextReport, count, text_report
 from clearhead.errors import UserError
 from clearhead.json_text import tabbed
-from clearhead.model import Transformer
+from clearhead.model import Tokens, Transformer
 from clearhead.model.loss import IGNORED, MANY
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
+from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
-from clearhead.tasks.answers import most_tokens
-from clearhead.tasks.checks import check_length, check_vocabulary, with_head
-from clearhead.tasks.filling import fill
-from clearhead.tasks.head_task import HeadTask
-from clearhead.tasks.masked_rows import MaskedRows
-from clearhead.tasks.metrics import Score, perplexity
-from clearhead.tasks.reading import bare_text
-from clearhead.tasks.task import Batch, Evaluation, Files, Prediction, Prepared, Sample, Trained
-from clearhead.text.special_tokens import SpecialTokens, special_ids, template_tokens, with_mask
+from clearhead.tasks.classification.data import NO_LIMIT
+from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.networks import check_fits, most_tokens, with_head
+from clearhead.tasks.reading import TextReport, count, measured_text, side_by_side, text_report
+from clearhead.tasks.scores import Score, perplexity
+from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
+from clearhead.text.special_tokens import SpecialTokens, continuing, special_ids, template_tokens, with_mask
 from clearhead.text.tokenizers import Tokenizer
+
+HIDDEN, REPLACED = 0.8, 0.1
+"""Shares of the chosen tokens that become the mask token, and a random token. The rest keep their token."""
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Chooses tokens of a text and hides most of them. Special tokens are never chosen."""
+
+    __repr__ = brief
+
+    mask_id: int
+    ordinary: np.ndarray
+    """The ids that are not special."""
+    is_ordinary: np.ndarray
+    """v: whether an id is one of them."""
+    continues: np.ndarray
+    """v: whether a token is chosen with the one before it."""
+    share: float
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, *, share: float, whole_words: bool) -> "Masking":
+        """The masking for a tokenizer. Raises UserError if it has no mask token."""
+        n = tokenizer.vocab_size
+        is_ordinary = np.ones(n, dtype=bool)
+        is_ordinary[sorted(special_ids(tokenizer))] = False
+        continues = continuing(tokenizer) if whole_words else np.zeros(n, dtype=bool)
+        return cls(tokenizer.need("mask"), np.flatnonzero(is_ordinary), is_ordinary, continues, share)
+
+    def __call__(self, ids: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """n -> the ids to read, and which ones were chosen: the share of the ordinary ids, but at least one word."""
+        chosen = self.chosen(ids, random)
+        at = np.flatnonzero(chosen)
+        lot, other = random.random(len(at)), random.choice(self.ordinary, len(at))
+        kept = np.where(lot < HIDDEN + REPLACED, other, ids[at])
+        read = ids.copy()
+        read[at] = np.where(lot < HIDDEN, self.mask_id, kept)
+        return read, chosen
+
+    def chosen(self, ids: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """n, bool: which ids the network restores. Words are taken in random order until they are enough tokens."""
+        chosen = np.zeros(len(ids), dtype=bool)
+        ordinary = self.is_ordinary[ids]
+        goes_on = self.continues[ids] & ordinary
+        goes_on[1:] &= ordinary[:-1]
+        goes_on[:1] = False
+        word = np.cumsum(~goes_on) - 1
+        words, sizes = np.unique(word[ordinary], return_counts=True)
+        if not len(words):
+            return chosen
+        order = random.permutation(len(words))
+        wanted = max(1, round(self.share * int(ordinary.sum())))
+        # Half of a word more than wanted is as good as half of one less.
+        n_words = max(1, int((sizes[order].cumsum() - (sizes[order] - 1) / 2 <= wanted).sum()))
+        return np.isin(word, words[order[:n_words]])
+
+
+class MaskedRows:
+    """Rows of several texts, each with marks around it. Long texts are cut into pieces.
+
+    Example epoch * n_rows + row is a row in an epoch, so its masks depend on its number and a seed alone.
+    """
+
+    def __init__(
+        self, texts: Sequences, length: int, *, marks: SpecialTokens, masking: Masking, seed: int | str
+    ) -> None:
+        self.texts, self.marks, self.masking, self.seed = texts, marks, masking, seed
+        self.rows = pack_documents(texts.lengths, length, seed=0, epoch=0, marks=len(marks))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def examples(self, *, seed: int, epoch: int) -> np.ndarray:
+        """Every row of an epoch once, in random order: a function of (seed, epoch) alone."""
+        random = np.random.default_rng(key(seed, "rows", epoch))
+        return random.permutation(len(self)) + epoch * len(self)
+
+    def batch(self, examples: Sequence[int]) -> Batch:
+        """These examples as one batch, with the label IGNORED where no token is chosen."""
+        pairs = [self._row(*divmod(example, len(self))) for example in examples]
+        labels = np.concatenate([label for _, labels in pairs for label in labels])
+        tokens = side_by_side([read for read, _ in pairs])
+        return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
+
+    def sizes(self) -> list[int]:
+        """The tokens of each row, with marks."""
+        return [sum(piece.stop - piece.start + len(self.marks) for piece in row) for row in self.rows]
+
+    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
+        """Every row once, or each of `rows`, `size` at a time, with the masks of the first epoch: for evaluation."""
+        chosen = range(len(self)) if rows is None else rows
+        for i in range(0, len(chosen), size):
+            yield self.batch(chosen[i : i + size])
+
+    def _row(self, epoch: int, row: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The texts of a row as the network reads them, and their labels."""
+        random = np.random.default_rng(key(self.seed, "masks", epoch, row))
+        before, after = np.array(self.marks.before, np.int64), np.array(self.marks.after, np.int64)
+        texts = [self.texts.read(piece.document, piece.start, piece.stop) for piece in self.rows[row]]
+        pieces = [np.concatenate([before, text, after]) for text in texts]
+        ends = np.cumsum([len(piece) for piece in pieces])[:-1]
+        whole = np.concatenate(pieces)
+        read, chosen = self.masking(whole, random)
+        labels = np.where(chosen, whole, IGNORED)
+        return np.split(read, ends), np.split(labels, ends)
+
+
+N_BEST = 5
+
+
+def fill(
+    network: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, limit: int, n_best: int = N_BEST
+) -> list[list[list[tuple[str, float]]]]:
+    """For each mask token of each text, the likeliest tokens in its place with their probabilities, best first.
+
+    A text of more than `limit` tokens is read in pieces, as in training and evaluation. Raises UserError for a text
+    without the tokenizer's mask token.
+    """
+    mask, marks = tokenizer.need("mask"), template_tokens(tokenizer)
+    room = max(limit - len(marks), 1)
+    found: list[list[list[tuple[str, float]]]] = []
+    with Evaluating(network), torch.inference_mode():
+        for number, ids in enumerate(tokenizer.encode_batch(texts), start=1):
+            if mask not in ids:
+                word = tokenizer.library.id_to_token(mask)
+                raise UserError(
+                    f"text {number}: expected {word} where a word is to be filled in, got none; write {word}"
+                )
+            rows: list[tuple[list[int], list[float]]] = []
+            for start in range(0, len(ids), room):
+                piece = marks.around(ids[start : start + room])
+                if places := [i for i, token in enumerate(piece) if token == mask]:
+                    inputs = Tokens(torch.tensor([piece], device=next(network.parameters()).device))
+                    best = network(inputs)[0, places].float().softmax(-1).topk(min(n_best, tokenizer.vocab_size))
+                    rows += zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            found.append([[*zip(words_of(tokenizer, some), shares, strict=True)] for some, shares in rows])
+    return found
+
+
+def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Each token as text, without the space before it; a special token by its name."""
+    return [tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0] for token in ids]
+
 
 N_SAMPLES = 2
 
@@ -59,7 +200,7 @@ class MaskedRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
 
 
-class MaskedLanguageModel(HeadTask[MaskedRecipe]):
+class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
     """p(token | the tokens on both sides that are not masked)."""
 
     recipe = MaskedRecipe
@@ -107,8 +248,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Keeps a language head. Replaces any other by one with the layers of Devlin et al. 2018."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        check_length("encoder", config.output, self.length, remedy="try a lower data.length")
-        check_vocabulary("encoder", config.output, self.largest)
+        check_fits(config, (self.length, self.largest), remedy="try a lower data.length")
         if isinstance(config.head, LanguageHead):
             return config
         head = LanguageHead(tied=True, bias=True, transform=True, transform_bias=config.output.bias)
@@ -138,7 +278,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         )
         return Evaluation(scores, tuple(samples), loss=loss)
 
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         return self.valid.sizes()
 
     def sample(self, batch: Batch, found: Tensor, wanted: Tensor) -> Sample:
@@ -149,7 +289,7 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         return Sample(self.tokenizer.library.decode(ids.tolist(), skip_special_tokens=False), outputs, references)
 
     @classmethod
-    def prepared(cls, recipe: MaskedRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: MaskedRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
         found = encoded_text(recipe, tokenizer, held_out=data.held_out, extended=with_mask, marks=SpecialTokens())
         task = cls(
@@ -184,17 +324,17 @@ class MaskedLanguageModel(HeadTask[MaskedRecipe]):
         )
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: MaskedRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
-        data = MaskedData.model_construct() if recipe is None else recipe.data
-        text = bare_text(model, source, data, data.held_out)
+        data = defaults(cls.recipe, model) if recipe is None else recipe.data
+        text = measured_text(model, source, data, SpecialTokens()).ids
         length = min(data.length, most_tokens(model, data.length))
         both = {"masked": data.masked, "whole_words": data.whole_words}
         return cls(model.tokenizer, text, text, length=length, max_tokens=length, **both).evaluate(model.network)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the likeliest tokens for each mask token with their probabilities, separated by tabs."""
         for places in fill(model.network, model.tokenizer, texts, limit=most_tokens(model, NO_LIMIT)):
             line = tabbed(*(cell for place in places for token, share in place for cell in (token, f"{share:.4f}")))

@@ -22,12 +22,12 @@ TASKS = {
     "denoising": "clearhead.tasks.denoising:Denoising",
     "lm": "clearhead.tasks.language_model:LanguageModel",
     "masked_lm": "clearhead.tasks.masked_lm:MaskedLanguageModel",
-    "classification": "clearhead.tasks.classification:Classification",
-    "embedding": "clearhead.tasks.embedding:Embedding",
-    "image_classification": "clearhead.tasks.image_classification:ImageClassification",
-    "tagging": "clearhead.tasks.tagging:Tagging",
-    "question_answering": "clearhead.tasks.question_answering:QuestionAnswering",
-    "chat": "clearhead.tasks.chat:Chat",
+    "classification": "clearhead.tasks.classification.task:Classification",
+    "embedding": "clearhead.tasks.embedding.task:Embedding",
+    "image_classification": "clearhead.tasks.images.task:ImageClassification",
+    "tagging": "clearhead.tasks.tagging.task:Tagging",
+    "question_answering": "clearhead.tasks.question_answering.task:QuestionAnswering",
+    "chat": "clearhead.tasks.chat.task:Chat",
 }
 """The place of each task's class, by the name in a recipe's field `task`; extensions add theirs.
 

@@ -1,27 +1,32 @@
 """The common part of encoder-decoder tasks: batches of pairs for teacher forcing, the loss, and decoding."""
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from clearhead.config import Continuous, ModelConfig
+from clearhead.config import ModelConfig
+from clearhead.config.inputs import Continuous
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sequences import largest_of, lengths_of
 from clearhead.data.sources import Pairs
+from clearhead.data.sources import pairs_of as pairs_in
+from clearhead.data.splits import pair_splits
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.json_text import tabbed
 from clearhead.model import Tokens, Transformer
+from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.checks import check_length, check_vocabulary, check_writes
-from clearhead.tasks.examples import Example
-from clearhead.tasks.head_task import HeadTask
-from clearhead.tasks.measuring import total_loss
-from clearhead.tasks.metrics import Score, chrf, of_each, perplexity
-from clearhead.tasks.task import Batch, Evaluation, Prediction, R, Sample, Trained
+from clearhead.tasks.evaluation import Evaluation, Example, Sample
+from clearhead.tasks.networks import check_fits, check_writes, total_loss
+from clearhead.tasks.scores import Score, of_each, perplexity
+from clearhead.tasks.task import Batch, HeadLoss, Prediction, R, RecipeTask, Trained
+from clearhead.tasks.text_scores import chrf
 from clearhead.text.special_tokens import source_tokens, start_token, target_tokens
 from clearhead.text.tokenizers import Tokenizer
 
@@ -63,12 +68,9 @@ class SequenceToSequence:
 
     def check(self, config: ModelConfig, *both: EncodedPairs, remedy: str) -> None:
         """Raises UserError unless a network can read these pairs."""
-        assert config.encoder is not None
         longest = np.maximum.reduce([self.lengths(some.source, some.target).max(axis=0) for some in both]).tolist()
-        for name, stack, length in zip(("encoder", "decoder"), (config.encoder, config.output), longest, strict=True):
-            check_length(name, stack, length, remedy=remedy)
-        check_vocabulary("encoder", config.encoder, max(largest_of(some.source) for some in both))
-        check_vocabulary("decoder", config.output, max(largest_of(some.target) for some in both))
+        largest = [max(map(largest_of, side)) for side in zip(*((one.source, one.target) for one in both), strict=True)]
+        check_fits(config, *zip(longest, largest, strict=True), remedy=remedy)
 
     def write(self, network: Transformer, source: Ids, generation: GenerationConfig) -> list[str]:
         """The best output for each source, as text."""
@@ -92,13 +94,18 @@ class SequenceToSequence:
         return total_loss(network, batches, len(plan))
 
 
-class PairTask(HeadTask[R]):
+class PairTask(HeadLoss, RecipeTask[R]):
     """A task that learns from encoded pairs of texts."""
 
     tokenizer: Tokenizer
     train: EncodedPairs
     valid: EncodedPairs
     pairs: SequenceToSequence
+    higher_is_better = True
+
+    @abstractmethod
+    def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
+        """The scores of these outputs, the main one first."""
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
         return self.pairs.plan(self.train, seed=seed, epoch=epoch)
@@ -111,46 +118,46 @@ class PairTask(HeadTask[R]):
         self.pairs.check(config, self.train, self.valid, remedy="try a lower data.preparation.max_length")
         return config
 
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         return self.pairs.lengths(self.valid.source, self.valid.target).sum(axis=1).tolist()
 
-    def judged(
-        self,
-        network: Transformer,
-        pairs: EncodedPairs,
-        generation: GenerationConfig,
-        scores: Callable[[Sequence[str], Pairs], tuple[Score, ...]],
-    ) -> Evaluation:
-        """Writes an output for each source. Measures `scores` of the outputs and their pairs, and the perplexity."""
-        outputs = self.pairs.write(network, pairs.source, generation)
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
+
+    def score(self, network: Transformer, pairs: EncodedPairs) -> Evaluation:
+        """Writes an output for each source, and measures the outputs and the perplexity of the targets."""
+        outputs = self.pairs.write(network, pairs.source, self.pairs.generation)
         nats, n_tokens = self.pairs.log_loss(network, pairs.source, pairs.target)
-        found = (*scores(outputs, pairs.text), perplexity(nats, n_tokens))
-        sentences = next((score for score in found if score.name == "chrf"), None)
-        sentences = sentences or chrf(outputs, [[one] for one in pairs.text.target])
-        examples = written_examples(outputs, pairs.text, sentences)
+        scores = (*self.scores(outputs, pairs.text), perplexity(nats, n_tokens))
+        sentences = next((score for score in scores if score.name == "chrf"), None)
+        sentences = sentences or chrf(outputs, [[target] for target in pairs.text.target])
+        rows = zip(pairs.text.source, outputs, pairs.text.target, of_each(sentences), strict=True)
+        examples = tuple(
+            Example(source, output, target, 100 - share, output != target) for source, output, target, share in rows
+        )
         samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
-        return Evaluation(found, samples, tuple(outputs), nats / n_tokens, examples)
+        return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
 
     @classmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """Predicts the output text for each input."""
         for text in model.translate(texts):
             yield Prediction(tabbed(text), {"text": text})
 
 
-def pairs_read(model: Trained, text: Pairs) -> EncodedPairs:
-    """Pairs whose sources the model reads as in training."""
+def pairs_of(model: Trained, recipe: Any, source: Source | None, *, prefix: str = "", tag: str = "") -> EncodedPairs:
+    """The pairs of a source, or the test (else validation) pairs of a recipe, as the model reads them.
+
+    `prefix` is put before each source. So is `tag`, with which the pairs of the recipe begin that are taken.
+    """
+    if source is not None:
+        text = Pairs.of((prefix + tag + text, target) for text, target in pairs_in(source))
+    else:
+        splits = pair_splits(recipe.data, recipe.data.held_out, prefix=prefix)
+        text = Pairs.of(row for row in splits.get("test", splits["valid"]) if row[0].startswith(tag))
     pairs, limit = EncodedPairs.of(text, model.tokenizer), model.contract.max_length
     room = None if limit is None else max(limit - len(source_tokens(model.tokenizer)), 0)
     return replace(pairs, source=[ids[:room] for ids in pairs.source])
-
-
-def written_examples(outputs: Sequence[str], text: Pairs, score: Score) -> tuple[Example, ...]:
-    """Each output with its pair. The error is 100 minus the score of that sentence alone."""
-    triples = zip(text.source, outputs, text.target, of_each(score), strict=True)
-    return tuple(
-        Example(source, output, target, 100 - share, output != target) for source, output, target, share in triples
-    )
 
 
 def check_encoder_decoder(config: ModelConfig, what: str, *, where: str, remedy: str) -> None:

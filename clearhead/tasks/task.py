@@ -1,9 +1,8 @@
 """A task: its recipe, its examples and batches, its loss and scores, and its predictions for new inputs.
 
-A task is one file: a `RecipeTask` with its `Recipe`, and a name in `clearhead.tasks.registry`. docs/tasks.md shows one.
+docs/tasks.md shows one.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +15,10 @@ from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
-from clearhead.data.corpus import TrainingData
+from clearhead.data.corpus import Encoded
 from clearhead.data.images import ImageProcessor
+from clearhead.data.preparation import Report
+from clearhead.data.splits import fingerprint
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
@@ -26,9 +27,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.examples import Example, Finding
-from clearhead.tasks.few import Few
-from clearhead.tasks.metrics import Score
+from clearhead.tasks.evaluation import Evaluation, Few
 from clearhead.text.tokenizers import Tokenizer
 
 R = TypeVar("R", bound=Recipe)
@@ -60,41 +59,6 @@ class Batch:
         return replace(self, inputs=tuple(x.to(device) for x in self.inputs), labels=self.labels.to(device))
 
 
-@dataclass(frozen=True)
-class Sample:
-    """An example and the network's output for it."""
-
-    source: str
-    output: str
-    reference: str
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of a network on a split, some outputs to read, and what each example adds."""
-
-    __repr__ = brief
-
-    scores: tuple[Score, ...]
-    samples: tuple[Sample, ...] = ()
-    outputs: tuple[str, ...] = ()
-    """Every output, in the order of the data, where the task writes text."""
-    loss: float = math.nan
-    """Mean loss, such as nats a token, which decides between equal main scores."""
-    examples: tuple[Example, ...] = ()
-    """Every example, in the order of the data. `compare` and the page of mistakes show them; row i of `Score.rows`
-    belongs to example i."""
-    findings: tuple[Finding, ...] = ()
-
-    def value(self, name: str) -> float:
-        """The value of a score, by its name."""
-        return self.score(name).value
-
-    def score(self, name: str) -> Score:
-        """A score, by its name."""
-        return next(score for score in self.scores if score.name == name)
-
-
 class Task(ABC):
     """What the training loop needs of a task. Losses are sums, so accumulation and data parallelism are exact."""
 
@@ -107,7 +71,7 @@ class Task(ABC):
     """The number of tokens that `evaluate` reads, if known, from which its duration is estimated."""
     unit: str = "tokens"
     """What `Batch.count` counts, such as texts, in which the speed of a run is shown."""
-    numbers: TargetScale = UNSCALED
+    target_scale: TargetScale = UNSCALED
     """The labels of a regression; any other task has none."""
 
     @abstractmethod
@@ -209,7 +173,7 @@ class Prepared:
     """A task ready to train, and its data."""
 
     task: "RecipeTask[Any]"
-    data: TrainingData
+    data: Encoded[Any]
 
 
 @dataclass(frozen=True)
@@ -286,7 +250,7 @@ class RecipeTask(Task, Generic[R]):
     files: Files
     """The files that it learns from, as a command line gives them."""
     measures: tuple[str, ...] = ()
-    """The options of `clearhead evaluate`, besides files, that `measured` takes."""
+    """The options of `clearhead evaluate`, besides files, that `measure` takes."""
     heads: tuple[str, ...] = ("language",)
     """The kinds of head of its models."""
     verb: str = "predict"
@@ -299,7 +263,7 @@ class RecipeTask(Task, Generic[R]):
     """What the samples of its evaluations are, if `evaluate` and the end of `train` show them."""
 
     @abstractmethod
-    def judged_sizes(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         """The tokens of each validation example, of which `few` gives numbers."""
 
     @classmethod
@@ -309,14 +273,12 @@ class RecipeTask(Task, Generic[R]):
 
     @classmethod
     @abstractmethod
-    def prepared(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
         """Reads the recipe's data, trains the tokenizer unless one is given, and makes the task."""
 
     @classmethod
     @abstractmethod
-    def measured(
-        cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]
-    ) -> Evaluation:
+    def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:
         """The scores of a model on a source; if it is None, on the test (else validation) data of its recipe.
 
         `options` are those of `measures` that the command line gives.
@@ -324,7 +286,7 @@ class RecipeTask(Task, Generic[R]):
 
     @classmethod
     @abstractmethod
-    def predicted(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """The model's answer to each input. No input is blank."""
 
     @classmethod
@@ -335,3 +297,141 @@ class RecipeTask(Task, Generic[R]):
         except UserError:
             return False
         return config.head.kind in cls.heads
+
+
+class HeadLoss(Task, ABC):
+    """A task that trains by the loss of the network's head."""
+
+    def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
+        return head_loss(network, batch, smoothing=smoothing)
+
+
+# --- a task of examples in memory ---------------------------------------------------------------------------------
+
+
+class Rows(Protocol):
+    """Encoded examples, of which some can be taken by their numbers."""
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        ...
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each example."""
+        ...
+
+
+E = TypeVar("E")
+D = TypeVar("D", bound=Rows)
+
+
+@dataclass(frozen=True)
+class EncodedExamples(Generic[E, D]):
+    """Examples, and what the network reads of them."""
+
+    examples: Sequence[E]
+    inputs: D
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        return type(self)([self.examples[i] for i in rows], self.inputs.take(rows))
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each example."""
+        return self.inputs.sizes
+
+
+class ExampleTask(RecipeTask[R], Generic[R, E, D]):
+    """A task whose examples E are read and encoded in memory, as D.
+
+    It states how to read, split, encode, collate, score and predict. This class does the rest.
+    """
+
+    tokenizer: Tokenizer
+    train: D
+    valid: D
+
+    @classmethod
+    @abstractmethod
+    def read(cls, source: Source, data: Any) -> list[E]:
+        """The examples of a source, in order. `data` is the recipe's table of that name, or its defaults."""
+
+    @classmethod
+    @abstractmethod
+    def split(cls, splits: dict[str, list[E]], data: Any) -> dict[str, list[E]]:
+        """The examples of each split, of which those without a source are held out of training.
+
+        Raises UserError for examples that cannot be learnt.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_recipe(cls, recipe: R, splits: Mapping[str, Sequence[E]], tokenizer: Tokenizer | None) -> Self:
+        """The task of a recipe, without data. Trains a tokenizer unless one is given."""
+
+    @classmethod
+    @abstractmethod
+    def from_model(cls, model: Trained, recipe: R | None) -> Self:
+        """The task that a model was trained for, which reads texts as in training, without data."""
+
+    @abstractmethod
+    def known(self, examples: list[E]) -> list[E]:
+        """The examples as the network learns them. Raises UserError for a label that it does not have."""
+
+    @abstractmethod
+    def encode(self, examples: Sequence[E]) -> D:
+        """The examples as the network reads them."""
+
+    @abstractmethod
+    def score(self, network: Transformer, data: D) -> Evaluation:
+        """The scores of the network on these examples."""
+
+    @abstractmethod
+    def report(self, splits: Mapping[str, Sequence[E]], encoded: Mapping[str, D]) -> Report | None:
+        """What is found in the data before training, if anything is said of them."""
+
+    @classmethod
+    @abstractmethod
+    def content(cls, example: E) -> Sequence[str]:
+        """The texts of an example, which its fingerprint is made of."""
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
+
+    def sizes(self) -> Sequence[int]:
+        return self.valid.sizes
+
+    @classmethod
+    def prepare(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
+        splits = cls._splits(recipe.data)
+        task = cls.from_recipe(recipe, splits, tokenizer)
+        splits = {name: task.known(examples) for name, examples in splits.items()}
+        encoded = {name: task.encode(examples) for name, examples in splits.items()}
+        task.train, task.valid = encoded["train"], encoded["valid"]
+        hashes = {name: fingerprint(*([cls.content(one)] for one in rows)) for name, rows in splits.items()}
+        report = task.report(splits, encoded)
+        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, report, hashes))
+
+    @classmethod
+    def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:
+        task = cls.from_model(model, recipe)
+        if source is not None:
+            examples = cls.read(source, recipe.data if recipe else defaults(cls.recipe, model))
+        else:
+            assert recipe is not None
+            splits = cls._splits(recipe.data)
+            examples = splits.get("test", splits["valid"])
+        return task.score(model.network, task.encode(task.known(examples)))
+
+    @classmethod
+    def _splits(cls, data: Any) -> dict[str, list[E]]:
+        return cls.split({name: cls.read(source, data) for name, source in data.sources.items()}, data)
+
+
+def defaults(recipe: type[Recipe], model: Trained) -> Any:
+    """The `data` of a recipe for a model without one: each field as in the model's head, else with its default."""
+    data: Any = recipe.model_fields["data"].annotation
+    head = dict(model.network.config.head)
+    return data.model_construct(**{name: head[name] for name in data.model_fields if head.get(name) is not None})

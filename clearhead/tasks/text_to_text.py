@@ -7,18 +7,21 @@ from typing import Any, Literal
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
-from clearhead.data.sources import Pairs, read_pairs
-from clearhead.data.splits import pair_splits
+from clearhead.data.sources import Pairs
 from clearhead.generation.settings import searching
-from clearhead.model import Transformer
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, HeldOut, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.few import part_of
-from clearhead.tasks.metrics import Score, exact_match
-from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
-from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
-from clearhead.tasks.written_scores import MAIN, Metric, written_scores
+from clearhead.tasks.evaluation import Evaluation
+from clearhead.tasks.scores import Score
+from clearhead.tasks.sequence_to_sequence import (
+    PairTask,
+    SequenceToSequence,
+    check_encoder_decoder,
+    pairs_of,
+)
+from clearhead.tasks.task import Files, Prepared, Trained
+from clearhead.tasks.text_scores import MAIN, Metric, exact_match, written_scores
 from clearhead.text.languages import prefix_of, with_prefix
 from clearhead.text.tokenizers import Tokenizer
 
@@ -58,7 +61,6 @@ class TextToText(PairTask[TextToTextRecipe]):
     measures = ("beams", "length_penalty")
     verb = "summarize"
     use = 'summarize {} "A text."'
-    higher_is_better = True
 
     def __init__(
         self,
@@ -74,25 +76,21 @@ class TextToText(PairTask[TextToTextRecipe]):
         """Pairs whose sources begin with the prefix. Raises UserError if the metric cannot judge the targets."""
         written_scores(metric, valid.text.target, valid.text.target)
         self.tokenizer, self.train, self.valid = tokenizer, train, valid
-        self.generation, self.metric, self.main_score = generation, metric, MAIN[metric]
+        self.metric, self.main_score = metric, MAIN[metric]
         self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
         check_encoder_decoder(config, "to write a text for another", where=where, remedy=remedy)
 
-    def evaluate(self, network: Transformer) -> Evaluation:
-        """Measures the chosen metric, exact match and perplexity."""
-        return self.judged(network, part_of(self.valid, self.few), self.generation, self.scores)
-
     def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
         """The chosen metric, and exact match."""
         found = written_scores(self.metric, outputs, text.target)
-        exact = () if self.metric == "exact_match" else (exact_match(outputs, [[one] for one in text.target]),)
+        exact = () if self.metric == "exact_match" else (exact_match(outputs, [[target] for target in text.target]),)
         return (*found, *exact)
 
     @classmethod
-    def prepared(cls, recipe: TextToTextRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: TextToTextRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
         found = encoded_pairs(
             recipe, tokenizer, held_out=data.held_out, preparation=data.preparation, prefix=data.prefix
@@ -106,21 +104,13 @@ class TextToText(PairTask[TextToTextRecipe]):
             generation=recipe.generation,
             metric=recipe.evaluation.metric,
         )
-        return Prepared(task, replace(found, tokenizer=task.tokenizer))
+        return Prepared(task, replace(found, text_tokenizer=task.tokenizer))
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: TextToTextRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
-        prefix = prefix_of(model.tokenizer)
-        if source is not None:
-            text = read_pairs(source)
-            text = Pairs([prefix + one for one in text.source], text.target)
-        else:
-            assert recipe is not None
-            splits = pair_splits(recipe.data, recipe.data.held_out, prefix=prefix)
-            text = Pairs.of(splits.get("test", splits["valid"]))
-        pairs = pairs_read(model, text)
+        pairs = pairs_of(model, recipe, source, prefix=prefix_of(model.tokenizer))
         metric: Metric = recipe.evaluation.metric if recipe else "rouge"
         generation = searching(model.generation, options)
         task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, metric=metric)

@@ -7,28 +7,26 @@ from typing import Any, Literal
 from clearhead.config import Config, ModelConfig
 from clearhead.data.corpus import encoded_pairs
 from clearhead.data.encoded import EncodedPairs
-from clearhead.data.sources import Pairs, read_pairs
-from clearhead.data.splits import pair_splits
+from clearhead.data.sources import Pairs
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
-from clearhead.model import Transformer
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, HeldOut, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.few import part_of
-from clearhead.tasks.metrics import (
-    Score,
+from clearhead.tasks.evaluation import Evaluation
+from clearhead.tasks.scores import Score
+from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_of
+from clearhead.tasks.task import Files, Prepared, Trained
+from clearhead.tasks.text_scores import (
     Tokenize,
     bleu,
     bleu_metric,
     bleu_name,
+    bleu_tokenizer,
     chrf,
     exact_match,
     moses_bleu,
 )
-from clearhead.tasks.scripts import bleu_tokenizer
-from clearhead.tasks.sequence_to_sequence import PairTask, SequenceToSequence, check_encoder_decoder, pairs_read
-from clearhead.tasks.task import Evaluation, Files, Prepared, Trained
 from clearhead.text.languages import known_tags, tag_for, tags_of
 from clearhead.text.tokenizers import Tokenizer
 
@@ -69,7 +67,6 @@ class Translation(PairTask[TranslationRecipe]):
     measures = ("beams", "length_penalty", "tokenize", "moses", "to")
     verb = "translate"
     use = 'translate {} "A sentence."'
-    higher_is_better = True
 
     def __init__(
         self,
@@ -92,19 +89,12 @@ class Translation(PairTask[TranslationRecipe]):
         self.asked: Tokenize = tokenize
         self.main_score = "bleu" if tags else bleu_name(self.tokenize)
         self.tokenizer, self.train, self.valid = tokenizer, train, valid
-        self.generation, self.tags = generation, dict(tags or {})
+        self.tags = dict(tags or {})
         self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
         check_encoder_decoder(config, "to translate", where=where, remedy=remedy)
-
-    def evaluate(self, network: Transformer) -> Evaluation:
-        return self.measure(network, part_of(self.valid, self.few), self.generation)
-
-    def measure(self, network: Transformer, pairs: EncodedPairs, generation: GenerationConfig) -> Evaluation:
-        """Measures BLEU, chrF, exact match and perplexity on these pairs, and BLEU and chrF of each language."""
-        return self.judged(network, pairs, generation, self.scores)
 
     def scores(self, outputs: Sequence[str], text: Pairs) -> tuple[Score, ...]:
         """BLEU, chrF and exact match. For several languages the mean BLEU comes first, which is the main score, then
@@ -129,7 +119,7 @@ class Translation(PairTask[TranslationRecipe]):
         return Score(self.main_score, sum(means) / len(means), f"mean of {len(means)}"), *found, exact
 
     @classmethod
-    def prepared(cls, recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prepared:
+    def prepare(cls, recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
         tags = tags_of(recipe)
         found = encoded_pairs(
@@ -148,24 +138,16 @@ class Translation(PairTask[TranslationRecipe]):
         return Prepared(task, found)
 
     @classmethod
-    def measured(
+    def measure(
         cls, model: Trained, recipe: TranslationRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         """`moses` adds the BLEU of papers on small corpora, which has a tokenizer of its own. `to` is a language."""
         search, tags = dict(options), known_tags(model.tokenizer, recipe)
         before = tag_for(search.pop("to", None), tags)
-        if source is not None:
-            text = read_pairs(source)
-            text = Pairs([before + one for one in text.source], text.target)
-        else:
-            assert recipe is not None
-            splits = pair_splits(recipe.data, recipe.data.held_out)
-            rows = splits.get("test", splits["valid"])
-            text = Pairs.of(row for row in rows if row[0].startswith(before))
-        pairs = pairs_read(model, text)
+        pairs = pairs_of(model, recipe, source, tag=before)
         tokenize = search.pop("tokenize", recipe.evaluation.tokenize if recipe else "auto")
         moses, generation = search.pop("moses", None), searching(model.generation, search)
         task = cls(model.tokenizer, pairs, pairs, max_tokens=4096, generation=generation, tokenize=tokenize, tags=tags)
         found = task.evaluate(model.network)
-        extra = (moses_bleu(found.outputs, text.target, moses),) if moses else ()
+        extra = (moses_bleu(found.outputs, pairs.text.target, moses),) if moses else ()
         return replace(found, scores=(*found.scores, *extra))

@@ -17,8 +17,8 @@ from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
 from clearhead.errors import UserError
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Sample
+from clearhead.tasks.evaluation import Sample
+from clearhead.tasks.scores import Score
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from clearhead.training.metrics_log import writing
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clearhead.tasks.task import Evaluation
+from clearhead.tasks.evaluation import Evaluation
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from clearhead.recipe.training import (
     Training,
     WarmupStableDecay,
 )
-from clearhead.tasks.task import Evaluation, Task
+from clearhead.tasks.evaluation import Evaluation
+from clearhead.tasks.task import Task
 from clearhead.training.events import Evaluated
 
 LIMITS = ("steps", "epochs", "minutes")

@@ -58,7 +58,7 @@ class Run:
     def __post_init__(self) -> None:
         self.device = self.ranks.device(prepare_machine(self.config))
         self.network.to(self.device)
-        learn_in(self.network, self.task.numbers.unit)
+        learn_in(self.network, self.task.target_scale.unit)
         set_performance_options(self.network, self.config)
         freeze(self.network, self.config.freeze)
         self.unfreezing = GradualUnfreezing(self.network, self.config)

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from clearhead.data.cache import NO_LOCKS
+from clearhead.data.corpus import NO_LOCKS
 from clearhead.errors import UserError, pasted, reason
 from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge

@@ -22,13 +22,13 @@ from clearhead.web.limits import (
     QUEUE,
     SECONDS,
     Bodies,
-    Complaints,
     Connection,
+    ConnectionErrors,
     most_connections,
     parsed,
 )
 
-__all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "bearer", "listen", "parsed", "stranger", "wait"]
+__all__ = ["HOST", "LOOPBACK", "Bodies", "Running", "answering", "bearer", "listen", "origin_error", "parsed", "wait"]
 
 HOST = "127.0.0.1"
 PATIENCE = 1.0
@@ -59,7 +59,7 @@ def listen(port: int = 0, *, host: str = HOST) -> socket.socket:
         raise UserError(f"port: expected a free one, got {got}; try another, or leave it out") from None
 
 
-def stranger(headers: Headers) -> str | None:
+def origin_error(headers: Headers) -> str | None:
     """Why a request is refused that another site sent, or that another name led here; None for any other request."""
     hosts, origins = headers.getlist("host"), headers.getlist("origin")
     if len(hosts) != 1 or not LOOPBACK.fullmatch(hosts[0]):
@@ -81,7 +81,7 @@ class Runner(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until the end. Only few threads read requests, so that the network keeps its cores."""
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(Complaints())
+        loop.set_exception_handler(ConnectionErrors())
         loop.set_default_executor(ThreadPoolExecutor(READERS, thread_name_prefix="reader"))
         await super().serve(sockets)
 

@@ -187,7 +187,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
 
-class Complaints:
+class ConnectionErrors:
     """Logs failures of connections, each kind at most once a minute, because clients can cause them at will."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clearhead.web import HOST, Running, answering, bearer, listen, stranger, wait
+from clearhead.web import HOST, Running, answering, bearer, listen, origin_error, wait
 
 POLICY = (
     *("default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:"),
@@ -61,7 +61,7 @@ class TokenGuard:
     def refusal(self, scope: Scope) -> Response | None:
         """403 for another host or origin, 401 without the token."""
         headers = Headers(scope=scope)
-        if (why := stranger(headers)) is not None:
+        if (why := origin_error(headers)) is not None:
             return failure(403, why)
         given = [self.in_address(scope), cookie_parser(headers.get("cookie", "")).get(self.cookie), bearer(headers)]
         if not any(self.is_token(one) for one in given):

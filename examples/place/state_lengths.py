@@ -1,6 +1,5 @@
 """A place of the explorer: how long each token's state is after each block."""
 
-from pathlib import Path
 from typing import TypedDict
 
 from clearhead.explorer.places import OfRun, Opened, Place, Reply
@@ -25,4 +24,4 @@ def state_lengths(opened: Opened, question: OfRun) -> Reply[Lengths]:
     )
 
 
-PLACE = Place(state_lengths, title="Lengths of states", script=Path(__file__).with_name("state_lengths.js"))
+PLACE = Place(state_lengths, title="Lengths of states", script="state_lengths.js")

@@ -18,7 +18,7 @@ from clearhead.recipe.contract import FILE, Contract
 from clearhead.recipe.data import Table
 from clearhead.runs import start
 from clearhead.tasks.registry import find, validate
-from clearhead.tasks.tag_answers import tag_names
+from clearhead.tasks.tagging.task import tag_names
 from clearhead.training.events import Evaluated
 from clearhead.training.train import train
 from tests.commands.test_predict import classifier
@@ -54,7 +54,7 @@ def test_training_evaluation_and_use_cut_long_texts_alike() -> None:
     assert model.contract == Contract(task="classification", max_length=24, pairs=False)
     source = Table(path=Path("long.jsonl"), text="text")
     assert model.recipe is not None
-    measured = find("classification", where="x").measured(model, validate(model.recipe, where="x"), source, {})
+    measured = find("classification", where="x").measure(model, validate(model.recipe, where="x"), source, {})
     assert measured.value("loss") == pytest.approx(scores["loss"], abs=1e-6)
     said = {row["text"]: model.predict([row["text"]])[0]["label"] for row in long_rows()}
     assert {one.source: one.output.rpartition("\t")[0] for one in measured.examples} == {
@@ -175,7 +175,7 @@ def test_a_tab_is_a_part_of_a_text_where_the_model_reads_single_texts() -> None:
     source = Table(path=Path("tabs.jsonl"), text="text")
     table("tabs.jsonl", [{"text": "cat\tdog\tdog", "label": name} for name in tabbed])
     assert model.recipe is not None
-    measured = find("classification", where="x").measured(model, validate(model.recipe, where="x"), source, {})
+    measured = find("classification", where="x").measure(model, validate(model.recipe, where="x"), source, {})
     assert measured.value("loss") == pytest.approx(-logits.log_softmax(-1).mean().item(), abs=1e-4)
 
 
@@ -217,8 +217,8 @@ def test_labels_with_tabs_and_line_breaks_stay_in_their_cell(capsys: pytest.Capt
 def test_held_out_is_a_share_or_a_number(name: str, held_out: float) -> None:
     tables = {**kinds()[name].tables}
     tables["data"] = {**tables["data"], "held_out": held_out}
-    prepared = find(tables["task"], where="x").prepared(validate(tables, where="x"), None)
-    n = len(prepared.task.judged_sizes())
+    prepared = find(tables["task"], where="x").prepare(validate(tables, where="x"), None)
+    n = len(prepared.task.sizes())
     # 60 examples. A share of each label is rounded, and a number of pairs is at most a fifth.
     assert abs(n - (12 if name == "translation" and held_out == 15 else 15)) <= 3
 
@@ -228,7 +228,7 @@ def test_what_leaves_nothing_to_train_on_is_refused(held_out: float, message: st
     tables = {**kinds()["classification"].tables}
     tables["data"] = {**tables["data"], "held_out": held_out}
     with pytest.raises(UserError, match=message):
-        find("classification", where="x").prepared(validate(tables, where="x"), None)
+        find("classification", where="x").prepare(validate(tables, where="x"), None)
 
 
 def test_a_model_in_our_own_form_keeps_how_it_makes_vectors() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clearhead import cli
 from clearhead.api import Model, load
-from clearhead.config import ClassificationHead
+from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError
 from clearhead.recipe import Recipe, changed, read
 from clearhead.recipe.generation import GenerationConfig
@@ -355,7 +355,7 @@ def test_a_language_model_goes_on_learning_and_opens_there(name: str, documents:
     run = begun("lm", beginning, data, tmp_path / "run", **steps)
     task = run.task
     assert isinstance(task, LanguageModel)
-    before = task.measure(run.network)[0].value
+    before = task.score(run.network)[0].value
     after = [event.evaluation.value("loss") for event in drive(run) if isinstance(event, Evaluated)][-1]
     assert after < 0.8 * before
     model = load(tmp_path / "run")
@@ -432,7 +432,7 @@ def test_the_special_tokens_of_the_checkpoint_stay_and_the_recipe_wins_for_the_r
     named = recipe.model_copy(update={"generation": GenerationConfig(start_id=0)})
     run, _ = start(named, tmp_path / "named")
     assert isinstance(run.task, Translation)
-    assert run.task.generation.start_id == 0
+    assert run.task.pairs.generation.start_id == 0
     assert run.task.collate([0]).inputs[1].ids[0, 0] == 0
 
 
@@ -628,7 +628,7 @@ def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
     run = begun("lm", beginning, data | {"length": 128}, tmp_path / "run", **steps)
     task = run.task
     assert isinstance(task, LanguageModel)
-    before = task.measure(run.network)[0].value
+    before = task.score(run.network)[0].value
     after = next(event.evaluation.value("loss") for event in drive(run) if isinstance(event, Evaluated))
     print(f"validation loss {before:.3f} before, {after:.3f} after")
     assert after < 0.85 * before

@@ -17,7 +17,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.recording.recording import record
 from tests import small_sounds
 from tests.later import later
-from tests.parity.cases import wav2vec2
+from tests.parity.cases import base
 from tests.parity.harness import Case, reference
 
 later("transformers")
@@ -48,7 +48,7 @@ def sound(n: int, seed: int = 0) -> NDArray[np.float32]:
 
 def labelled(folder: Path) -> Path:
     """Writes a small model that labels each moment, in the reference's form."""
-    case = Case("wav2vec2", "base", "Wav2Vec2ForCTC", wav2vec2.BASE)
+    case = Case("wav2vec2", "base", "Wav2Vec2ForCTC", base("wav2vec2"))
     model = reference(case)
     with torch.no_grad():
         model.lm_head.weight *= 6  # Many labels, not one for all moments.

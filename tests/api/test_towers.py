@@ -19,7 +19,7 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.storage.tensors import model_tensors
 from tests.later import later
-from tests.parity.cases.towers import IMAGE_BASE, TEXT_BASE
+from tests.parity.cases import base
 from tests.parity.harness import Case, reference
 
 later("transformers")
@@ -31,7 +31,8 @@ IDS = {"bos_token_id": VOCABULARY[START], "eos_token_id": VOCABULARY[END], "pad_
 PICTURES = np.random.default_rng(0).integers(0, 256, (3, 16, 20, 3), dtype=np.uint8)
 TEXTS = ["a cat.", "This is a photo of a dog, seen from far away", "x"]
 PROCESSOR = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 12}, "crop_size": 12}
-TEXT = TEXT_BASE | {"vocab_size": len(VOCABULARY), **IDS}
+IMAGE_BASE = base("siglip_vision_model")
+TEXT = base("siglip_text_model") | {"vocab_size": len(VOCABULARY), **IDS}
 CLIP: dict[str, Any] = {"text_config": TEXT, "vision_config": IMAGE_BASE, "projection_dim": 10}
 # The width of both towers is that of their vectors.
 SIGLIP: dict[str, Any] = {"text_config": TEXT | {"pad_token_id": 1}, "vision_config": IMAGE_BASE}

@@ -51,7 +51,7 @@ EXCEPTION = ("api", "explore", "explorer")
 WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress"),
     *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
-    *("data.images", "data.pictures", "text.chat"),
+    *("data.images", "text.chat"),
     *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
     *("tasks.registry", "explorer.static_files", "live"),
     *sorted(

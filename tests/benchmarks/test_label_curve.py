@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.label_curve import Point, draw, interval, recipe_of, sample, table
-from clearhead.data.labelled import LabelledText
+from clearhead.tasks.classification.data import LabelledText
 
 
 def test_samples_have_each_labels_share_and_differ_by_seed():

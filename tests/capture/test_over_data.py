@@ -10,7 +10,7 @@ from clearhead.analysis import ablation, lens
 from clearhead.api import Model
 from clearhead.capture import Example, Examples, capture, drawn, effects
 from clearhead.errors import UserError
-from clearhead.tasks.resampling import intervals_of_means
+from clearhead.tasks.scores import intervals_of_means
 from clearhead.trace import trace
 from tests.explorer.traced import CONFIGS, model_of
 

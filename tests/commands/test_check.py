@@ -53,7 +53,7 @@ def test_a_gguf_file_is_compared_with_what_the_reference_reads_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     later("gguf")
-    from clearhead.checkpoints.weights.gguf_file import GgufFile
+    from clearhead.checkpoints.weights.gguf import GgufFile
     from clearhead.cli.share.gguf import write
 
     file = tmp_path / "model.gguf"

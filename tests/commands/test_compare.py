@@ -8,9 +8,8 @@ import pytest
 from clearhead.cli import main
 from clearhead.cli.judge.compare import check_same
 from clearhead.errors import UserError
-from clearhead.tasks.examples import Example
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Evaluation
+from clearhead.tasks.evaluation import Evaluation, Example
+from clearhead.tasks.scores import Score
 from tests.small_models import PAIRS, model_of
 from tests.tasks.test_classification import SMALL, rows, write_table
 

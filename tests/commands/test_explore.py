@@ -22,7 +22,7 @@ from PIL import Image
 from clearhead.cli import main
 from clearhead.cli.look import explore
 from clearhead.errors import UserError
-from clearhead.explorer.hosting.server import Desk
+from clearhead.explorer.hosting.server import QuestionQueue
 from clearhead.web import listen
 from clearhead.web.page import Server
 from tests import processes
@@ -30,7 +30,7 @@ from tests.conftest import ROOT
 from tests.explorer import traced
 from tests.small_models import PAIRS, model_of
 
-Visit = Callable[[Server[Desk]], object]
+Visit = Callable[[Server[QuestionQueue]], object]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def about(url: str) -> dict[str, Any]:
 def run(monkeypatch: pytest.MonkeyPatch, visit: Visit, *words: object) -> int:
     """Run the command; once it serves, visit it and press Ctrl-C. Returns the exit code."""
 
-    def wait(server: Server[Desk]) -> None:
+    def wait(server: Server[QuestionQueue]) -> None:
         visit(server)
         raise KeyboardInterrupt
 
@@ -111,7 +111,7 @@ def test_a_model_that_reads_images_begins_with_one(
     Image.new("RGB", (8, 8), "teal").save(picture)
     runs: list[tuple[int, bytes]] = []
 
-    def visit(server: Server[Desk]) -> None:
+    def visit(server: Server[QuestionQueue]) -> None:
         said = about(server.url)
         assert said["kind"] == "image"
         runs.append(ask(server.url, {"ask": "run", "run": said["start"]}))
@@ -129,7 +129,7 @@ def test_a_question_that_there_is_none_of(folder: Path, monkeypatch: pytest.Monk
     answers: list[tuple[int, bytes]] = []
     questions = ({}, {"ask": "bogus"}, {"ask": 3}, {"ask": None}, {"ask": "run"}, {"ask": "run", "run": 1})
 
-    def visit(server: Server[Desk]) -> None:
+    def visit(server: Server[QuestionQueue]) -> None:
         answers.extend(ask(server.url, question) for question in questions)
 
     run(monkeypatch, visit, folder, "--no-browser")

@@ -10,10 +10,8 @@ import pytest
 from clearhead.cli import main
 from clearhead.cli.judge.page import MOST, page, write_page
 from clearhead.errors import UserError
-from clearhead.tasks.examples import Example, Finding
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.resampling import ScoredRows
-from clearhead.tasks.task import Evaluation
+from clearhead.tasks.evaluation import Evaluation, Example, Finding
+from clearhead.tasks.scores import Score, ScoredRows
 from tests.small_models import PAIRS, model_of
 
 NASTY = "<script>alert(1)</script> \"a\" & 'b' \ud800 #?="

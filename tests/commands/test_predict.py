@@ -115,7 +115,7 @@ def test_a_pair_has_a_tab_or_two_columns(capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_table_is_read_as_the_training_data_were(folder: str):
-    from clearhead.data.inputs import InputColumns, read_inputs
+    from clearhead.data.guessing import InputColumns, read_inputs
 
     Path("a.csv").write_text("n,message\n1,hello\n", encoding="utf-8")
     named = InputColumns(trained={"train": {"kind": "table", "text": "message", "header": True}})

@@ -10,7 +10,7 @@ from clearhead.cli.train.recipes import recipe_of
 from clearhead.data.sources import read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table
-from clearhead.tasks.classification import ClassificationRecipe
+from clearhead.tasks.classification.task import ClassificationRecipe
 from tests.small_models import model_of
 from tests.training.tiny import SMALL, number_pairs
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clearhead.cli import main
-from tests.checkpoints.families import hub
+from tests.checkpoints.families.hub import CONFIGS
 
 MAMBA = {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "state_size": 16, "hidden_size": 24}
 
@@ -31,7 +31,7 @@ def checked(name: Path | str, capsys: pytest.CaptureFixture[str], *flags: str) -
 
 @pytest.mark.parametrize("alone", [True, False], ids=["file", "folder"])
 def test_a_config_that_opens(alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, hub.LLAMA_3_2, "some.json" if alone else "config.json")
+    file = written(tmp_path, CONFIGS["llama_3_2"], "some.json" if alone else "config.json")
     code, out, err = checked(file if alone else tmp_path, capsys)
     assert (code, err) == (0, "note: no weights here, so nothing is compared with the reference\n")
     first, *rest = out.splitlines()
@@ -56,14 +56,16 @@ def test_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     told = json.loads(out)
     assert (code, told["verdict"], told["parameters"]) == (2, "does not open", None)
     assert told["missing"] == [{"mechanism": "state space layers", "field": "state_size", "value": 16}]
-    code, out, _ = checked(written(tmp_path, hub.QWEN3), capsys, "--json")
+    code, out, _ = checked(written(tmp_path, CONFIGS["qwen3"]), capsys, "--json")
     told = json.loads(out)
     assert (code, told["verdict"], told["error"]) == (0, "opens", "")
     assert {"field": "head_dim", "value": 16, "sets": ["decoder.d_head"], "note": ""} in told["fields"]
 
 
 def test_a_head_without_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = checked(written(tmp_path, {**hub.GPT2_MEDIUM, "architectures": ["GPT2ForMultipleChoice"]}), capsys)
+    code, out, _ = checked(
+        written(tmp_path, {**CONFIGS["gpt2_medium"], "architectures": ["GPT2ForMultipleChoice"]}), capsys
+    )
     assert code == 2
     assert out.startswith("opens but for a head: gpt2, GPT2ForMultipleChoice, ")
     assert " opens; so do " in out

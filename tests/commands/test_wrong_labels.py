@@ -10,9 +10,9 @@ from clearhead.api import load
 from clearhead.cli import main
 from clearhead.cli.judge.doubts import joined, opinion
 from clearhead.cli.judge.suspects import classifier_of, parts_of
-from clearhead.data.labelled import LabelledText
 from clearhead.errors import UserError
-from clearhead.tasks.classification import ClassificationRecipe
+from clearhead.tasks.classification.data import LabelledText
+from clearhead.tasks.classification.task import ClassificationRecipe
 from clearhead.tasks.registry import validate
 from tests.tasks.test_classification import SMALL, WORDS, rows, tables, write_table
 

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from clearhead.checkpoints.families import FAMILIES
-from tests.parity.cases import CASES, DERIVED, text_parts
+from clearhead.checkpoints.families import families
+from tests.parity.cases import CASES, DERIVED, TEXT_PARTS
 from tests.parity.harness import Case
 
 MODEL = re.compile(r"(Model|For\w+|LMHeadModel|MTModel)$")
@@ -52,7 +52,7 @@ def types() -> dict[str, list[str]]:
 
 def rows(folder: str) -> list[Modelled]:
     """The first model type of a folder, and every other that a family has."""
-    ours = {family.model_type for family in FAMILIES}
+    ours = {family.model_type for family in families()}
     names = types().get(folder) or [folder]
     return [Modelled(folder, name) for name in names if name == names[0] or name in ours]
 
@@ -118,7 +118,7 @@ def _modules(folder: str) -> Iterator[Any]:
 def cases() -> dict[str, dict[str, Case]]:
     """The tiny configs that the parity tests have, by model type and class."""
     found: dict[str, dict[str, Case]] = {}
-    for case in reversed([*CASES, *DERIVED, *text_parts.CASES]):
+    for case in reversed([*CASES, *DERIVED, *TEXT_PARTS]):
         if case.variant in ("base", "plain") or case.architecture not in found.get(case.family, {}):
             found.setdefault(case.family, {})[case.architecture] = case
     return found

@@ -12,7 +12,7 @@ import torch
 
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import load_towers
-from clearhead.checkpoints.families import FAMILIES, HeadMap
+from clearhead.checkpoints.families import HeadMap, families
 from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of
 from clearhead.checkpoints.families.unknown import listed
 from clearhead.checkpoints.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
@@ -20,7 +20,7 @@ from clearhead.model import Tokens
 from tests.coverage.folders import Modelled, classes, document, tiny, told
 from tests.coverage.lines import a_type
 from tests.coverage.outcome import WRONG, outcome
-from tests.parity.cases.towers import CLIP_BASE, IMAGE_BASE
+from tests.parity.cases import base
 from tests.parity.harness import Case, reference
 
 HEADER = """# Coverage of the reference library
@@ -39,7 +39,11 @@ the verdict comes from the default config alone, which is not built. Types whose
 `tests/checkpoints/families/test_elsewhere.py` compares them, and the share of repositories counts their classes.
 """
 KINDS = ("opens", "does not open", "crash")
-TOGETHER: dict[str, Any] = {"text_config": CLIP_BASE, "vision_config": IMAGE_BASE, "projection_dim": 10}
+TOGETHER: dict[str, Any] = {
+    "text_config": base("clip_text_model"),
+    "vision_config": base("siglip_vision_model"),
+    "projection_dim": 10,
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def line(one: Modelled) -> Line:
 
 def _line(one: Modelled) -> Line:
     heads = {
-        head.architecture: head for known in FAMILIES if known.model_type == one.model_type for head in known.heads
+        head.architecture: head for known in families() if known.model_type == one.model_type for head in known.heads
     }
     if heads:
         return _compared(one, [*heads.values()])
@@ -160,7 +164,7 @@ class Shares:
 def shares(lines: Sequence[Line], counts: Mapping[str, Any]) -> Shares:
     """The counted repositories by the class that they name, and the downloads by model type."""
     opens = {name for one in lines if one.kind == OPENS for name in (*one.opens, *one.also)}
-    opens |= {head.architecture for family in FAMILIES if family.read_only for head in family.heads}
+    opens |= {head.architecture for family in families() if family.read_only for head in family.heads}
     heads = {name for one in lines if one.kind == OPENS for name in one.others} - opens
     by_class = Counter(counts["classes"])
     types = {one.model_type for one in lines if one.kind == OPENS}
@@ -169,7 +173,7 @@ def shares(lines: Sequence[Line], counts: Mapping[str, Any]) -> Shares:
     return Shares(
         counts["repositories"],
         sum(n for name, n in by_class.items() if name in opens),
-        sum(by_class[name] for name in {head.architecture for one in FAMILIES if one.without for head in one.heads}),
+        sum(by_class[name] for name in {head.architecture for one in families() if one.without for head in one.heads}),
         sum(n for name, n in by_class.items() if name in heads),
         tuple(missing[:15]),
         sum(millions.values()),

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from clearhead.checkpoints.families import FAMILIES
+from clearhead.checkpoints.families import families
 from tests.coverage import draw, folders
 from tests.coverage.outcome import WRONG, Outcome, outcome
 from tests.parity.harness import Case
@@ -47,7 +47,7 @@ class Tally:
 @cache
 def classes() -> list[Case]:
     """A tiny config of every class of every family."""
-    found = [folders.tiny(family.model_type, head.architecture) for family in FAMILIES for head in family.heads]
+    found = [folders.tiny(family.model_type, head.architecture) for family in families() for head in family.heads]
     return [case for case in found if case is not None]
 
 

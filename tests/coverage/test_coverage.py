@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.checkpoints.families import FAMILIES
+from clearhead.checkpoints.families import families
 from clearhead.checkpoints.weights.fields import Field
 from tests.conftest import ROOT
 from tests.coverage import draw, folders, page, search
@@ -27,9 +27,9 @@ COUNTS = {
 @pytest.fixture(scope="module")
 def lines() -> list[page.Line]:
     """One that opens, with two classes of it; one with a missing mechanism; one of which a part opens."""
-    family = next(one for one in FAMILIES if one.model_type == "gpt2")
+    family = next(one for one in families() if one.model_type == "gpt2")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "FAMILIES", (replace(family, heads=family.heads[:2]),))
+        patch.setattr(page, "families", lambda: (replace(family, heads=family.heads[:2]),))
         return _lines()
 
 
@@ -78,7 +78,7 @@ def test_a_folder_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_page_has_every_family() -> None:
     text = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
     there = set(re.findall(r"^\| \w+ \| (\S+) \| \d", text, re.MULTILINE))
-    missing = {family.model_type for family in FAMILIES if not family.read_only} - there
+    missing = {family.model_type for family in families() if not family.read_only} - there
     assert not missing, f"run python -m tests.coverage, which writes the page: {sorted(missing)}"
 
 
@@ -92,12 +92,12 @@ def test_a_silent_difference_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     changed = replace(case, config={**case.config, "activation_function": "relu"})
     good = outcome(changed, tmp_path)
     assert good.what == "close"
-    family = next(one for one in FAMILIES if one.model_type == "gpt2")
+    family = next(one for one in families() if one.model_type == "gpt2")
     deaf = tuple(
         replace(one, read=lambda *_: "gelu") if isinstance(one, Field) and one.theirs == "activation_function" else one
         for one in family.fields
     )
-    monkeypatch.setattr("clearhead.checkpoints.families.FAMILIES", (replace(family, fields=deaf),))
+    monkeypatch.setattr("clearhead.checkpoints.families._of_type", lambda _: (replace(family, fields=deaf),))
     assert outcome(changed, tmp_path).what == "different"
     assert search.inert(replace(good, theirs=tuple(one + 1 for one in good.theirs)), good).what == "different"
     assert search.inert(good, good) == good

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from clearhead.data import cache as module
-from clearhead.data.cache import CacheEntry, DiskCache, Facts
+from clearhead.data import corpus as module
+from clearhead.data.corpus import CacheEntry, DiskCache, Facts
 from clearhead.data.sequences import Shelf
 from clearhead.errors import UserError
 from tests import processes
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from clearhead.data.cache import DiskCache
+from clearhead.data.corpus import DiskCache
 
 def make(shelf):
     shelf.writer("x", 100).add([[9]])
@@ -137,7 +137,7 @@ def test_a_kill_leaves_nothing_that_is_trusted_and_no_lock(tmp_path: Path) -> No
 SLOW = """
 import sys, time
 from pathlib import Path
-from clearhead.data.cache import DiskCache
+from clearhead.data.corpus import DiskCache
 
 def make(shelf):
     with open(sys.argv[2], "a") as log:

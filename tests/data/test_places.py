@@ -8,12 +8,12 @@ from pydantic import TypeAdapter
 
 from clearhead.cli.train.recipes import recipe_of
 from clearhead.data import files
-from clearhead.data.labelled import labelled_splits
 from clearhead.data.sources import cells_of, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table, TextFiles
 from clearhead.recipe.places import Place, Url, absolute, place
-from clearhead.tasks.classification import ClassificationRecipe
+from clearhead.tasks.classification.data import split_labelled
+from clearhead.tasks.classification.task import ClassificationRecipe
 from clearhead.training.run_folder import with_absolute_paths
 from tests.later import later
 
@@ -113,7 +113,9 @@ def test_a_recipe_for_an_address():
     recipe = recipe_of("memory://d/t.csv.zst", [], short={}, files={"train": {}})
     assert isinstance(recipe, ClassificationRecipe)
     assert (recipe.data.sources["train"].files, recipe.data.label) == (["memory://d/t.csv.zst"], "kind")
-    splits = labelled_splits(with_absolute_paths(recipe).data, recipe.data.labelling, 0.2)
+    data = with_absolute_paths(recipe).data
+    train = recipe.data.labelling.read(data.sources["train"])
+    splits = split_labelled({"train": train}, recipe.data.labelling, 0.2)
     assert sum(map(len, splits.values())) == 12
     given = {"data": "memory://d/t.csv.zst", "source": "body", "target": "kind"}
     recipe = recipe_of("translation", [], short={}, files={"train": given})

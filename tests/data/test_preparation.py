@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import preparation
-from clearhead.data.preparation import Example, Repeats, prepare
-from clearhead.data.report import DataReport, OverlapReport
+from clearhead.data.preparation import DataReport, OverlapReport, Repeats, Row, prepare
 from clearhead.data.sequences import Sequences, Shelf
 from clearhead.data.sources import Pairs
 from clearhead.errors import UserError
@@ -24,7 +23,7 @@ TRAIN = Pairs(
     target=["x", "x", "y", "x", " ", "x", "x y x y x", "x y"],
 )
 TEST = Pairs(source=["a b", "e f", "q", "b b b b b", ""], target=["x", "y", "x", "y y", "x"])
-SPLITS: dict[str, Iterable[Example]] = {"train": TRAIN, "test": TEST}
+SPLITS: dict[str, Iterable[Row]] = {"train": TRAIN, "test": TEST}
 TOKENIZER = Tokenizer.train([*TRAIN.source, *TRAIN.target], Words())
 
 
@@ -34,7 +33,7 @@ def counts(report: DataReport, name: str) -> dict[str, int]:
 
 
 def prepared(
-    splits: Mapping[str, Iterable[Example]], preparation: Preparation
+    splits: Mapping[str, Iterable[Row]], preparation: Preparation
 ) -> tuple[dict[str, list[tuple[str, ...]]], dict[str, Sequences], DataReport]:
     """The examples that are left, as text and as ids, and the report."""
     shelf = Shelf()
@@ -110,7 +109,7 @@ def test_lines_say_it() -> None:
 
 
 def test_texts_have_one_side_and_no_limit() -> None:
-    splits: dict[str, Iterable[Example]] = {"train": [("a b c d",), ("",), ("a b c d",)], "valid": [("c",)]}
+    splits: dict[str, Iterable[Row]] = {"train": [("a b c d",), ("",), ("a b c d",)], "valid": [("c",)]}
     rows, _, report = prepared(splits, Preparation(max_length=2))
     assert rows["train"] == [("a b c d",), ("a b c d",)]
     assert [side.name for side in report.splits[0].sides] == ["text"]

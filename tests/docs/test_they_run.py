@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data.corruption import extended_for
 from clearhead.recipe.data import Spans
 from clearhead.recipe.tokenizers import Words
+from clearhead.tasks.denoising import extended_for
 from clearhead.text.tokenizers import Tokenizer
 from tests.api.test_spelling import labelled
 from tests.docs.blocks import GUIDES, name

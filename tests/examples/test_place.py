@@ -73,7 +73,7 @@ def test_it_draws_its_picture(served: tuple[str, Path], chromium_page: ChromiumP
 def test_the_guide_shows_the_code_of_the_sample() -> None:
     guide = (ROOT / "docs" / "extending" / "your-own-place.md").read_text(encoding="utf-8")
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "examples" / "place").iterdir() if path.is_file()]
-    blocks = re.findall(r"```(?:python|js|toml)\n(.*?)```", guide, re.DOTALL)
+    blocks = re.findall(r"```(?:python|js|ini)\n(.*?)```", guide, re.DOTALL)
     assert len(blocks) == 3
     for block in blocks:
         assert any(block in source for source in sources), block

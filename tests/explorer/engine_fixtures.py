@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.api.sentences import Sentences
-from clearhead.explorer.answering.edits import functions, placed
+from clearhead.explorer.answering.edits import functions, resolve
 from clearhead.explorer.answering.questions import EditRequest, RunRequest
 from clearhead.explorer.answering.values import vector_ops
 from clearhead.model import Tokens, Transformer
@@ -300,7 +300,7 @@ def values_of(run: Run, edits: list[Json], other: Run) -> dict[str, Tensor]:
         return there[address.replace("[", "[b=0,") if "[" in address else f"{address}[b=0]"]
 
     known = run.plain.axes
-    seen = run.trace(functions(placed([EditRequest.model_validate(edit) for edit in edits], known), look))
+    seen = run.trace(functions(resolve([EditRequest.model_validate(edit) for edit in edits], known), look))
     return {path: seen[path][0] for path in seen}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.recipe.places import METRICS, OWNER, RECIPE
-from clearhead.tasks.metrics import Score
-from clearhead.tasks.task import Evaluation, Sample
+from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.scores import Score
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Started, Stepped
 from clearhead.training.metrics_log import MetricsLog
 

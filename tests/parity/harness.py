@@ -1,7 +1,7 @@
 """A tiny random model of the reference library beside ours, opened from the folder that it saved."""
 
 import atexit
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -55,34 +55,6 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.family}-{self.variant}-{self.architecture}"
-
-
-def cases(
-    family: str, architecture: str, base: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], *, pad: int = 0
-) -> list[Case]:
-    """The base configuration, and one case for each change to it."""
-    named = {"base": {}, **variants}
-    return [Case(family, name, architecture, {**base, **change}, pad) for name, change in named.items()]
-
-
-def relatives(
-    family: str,
-    variants: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    base: Mapping[str, Any],
-    *,
-    quick: Collection[str],
-    pad: int = 0,
-) -> list[Case]:
-    """Cases of a family that shares most code with another: the variants of each class, the base of the first class.
-
-    The normal suite compares those named in `quick`, such as `plain-ThatForMaskedLM`; the slow one all.
-    """
-    found: list[Case] = []
-    for architecture, changes in variants.items():
-        for name, change in {"plain" if found else "base": {}, **changes}.items():
-            is_quick = name == "base" or f"{name}-{architecture}" in quick
-            found.append(Case(family, name, architecture, {**base, **change}, pad, slow=not is_quick))
-    return found
 
 
 def reference(case: Case, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:

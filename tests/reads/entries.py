@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from clearhead.checkpoints.families import FAMILIES, Family, HeadMap
+from clearhead.checkpoints.families import Family, HeadMap, families
 from clearhead.checkpoints.weights.fields import Alias, Field, Ignored
 from clearhead.errors import UserError
 
@@ -50,7 +50,7 @@ def published() -> Mapping[str, list[tuple[Family, HeadMap]]]:
     import transformers
 
     found: dict[str, list[tuple[Family, HeadMap]]] = {}
-    for family in FAMILIES:
+    for family in families():
         for head in family.heads:
             if hasattr(transformers, head.architecture):
                 found.setdefault(head.architecture, []).append((family, head))

@@ -18,7 +18,7 @@ import transformers
 import clearhead
 from clearhead.api.adapters import READ
 from clearhead.checkpoints.families.generation import IGNORED, UNFOLLOWED, GenerationFields
-from clearhead.data import images, samples, sounds
+from clearhead.data import images, sounds
 from clearhead.text.formats.classes import REFUSED, table
 from tests.reads.entries import listed
 from tests.reads.source import definition, name_of, parsed
@@ -88,7 +88,7 @@ def of_processor(kind: str, name: str) -> str:
     fields, ignored, only = {
         "image": (images.ImageConfig, images.IGNORED, images.ONLY),
         "sound": (sounds.SoundConfig, sounds.IGNORED, sounds.ONLY),
-        "wave": (samples.WaveConfig, samples.IGNORED, samples.ONLY),
+        "wave": (sounds.WaveConfig, sounds.WAVE_IGNORED, sounds.WAVE_ONLY),
     }[kind]
     if name in (*fields.model_fields, "default_to_square"):
         return "applied"

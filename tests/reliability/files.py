@@ -20,15 +20,15 @@ from PIL import Image
 
 from clearhead.api import load
 from clearhead.checkpoints.weights import legacy
-from clearhead.data.conll import read_conll
-from clearhead.data.image_sets import idx
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
+from clearhead.data.sounds import read_wave
 from clearhead.data.sources import read_texts
-from clearhead.data.squad import _squad
-from clearhead.data.waves import read_wave
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import ByteBPE, Words
+from clearhead.tasks.images.data import idx
+from clearhead.tasks.question_answering.data import _squad
+from clearhead.tasks.tagging.data import read_conll
 from clearhead.text.tokenizers import Tokenizer
 from tests import processes
 from tests.api.test_load_fuzz import anything, changed, fuzz_indexes, fuzz_weights, with_bytes, with_header

@@ -18,7 +18,7 @@ from clearhead.model import Tokens
 from clearhead.model.attention import Attention
 from clearhead.model.linear import LinearMap
 from clearhead.model.mode import Evaluating
-from clearhead.tasks.question_answering import with_pairs
+from clearhead.tasks.question_answering.task import with_pairs
 from clearhead.tasks.registry import TASKS, find
 from clearhead.text.special_tokens import with_mask
 from clearhead.text.tokenizers import Tokenizer
@@ -84,7 +84,7 @@ def questions(made: dict[str, Model], folder: Path) -> list[tuple[str, Callable[
         asked.append((name, lambda: call(*args)))
 
     def by_task(task: Any, model: Model, text: str) -> object:
-        return list(task.predicted(model, [text]))
+        return list(task.predict(model, [text]))
 
     def by_method(method: Callable[[Model], object], model: Model) -> object:
         return method(model)

@@ -12,21 +12,21 @@ from clearhead.api import Model, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig
-from clearhead.data.conversations import TEMPLATE, Conversation, Turns, split_where_rewritten, with_roles, with_template
 from clearhead.errors import UserError
 from clearhead.json_text import tabbed
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Words
-from clearhead.runs import resume, start
-from clearhead.tasks.chat import Answers, Chat
+from clearhead.runs import start
+from clearhead.tasks.chat.data import TEMPLATE, Conversation, Turns, cut_where_rewritten, with_roles, with_template
+from clearhead.tasks.chat.task import Chat
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, require_equal_updates
+from tests.tasks.updates import check_resumed
 from tests.text.test_chat import TEMPLATES
-from tests.training.tiny import GENERATION, losses, number_pairs
+from tests.training.tiny import GENERATION, number_pairs
 
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 PAIRS = number_pairs(16)
@@ -54,8 +54,9 @@ def tokenizer_of(config: TokenizerConfig) -> Tokenizer:
 
 def task_of(*, length: int = 48) -> Chat:
     tokenizer, data = tokenizer_of(Words()), conversations()
-    found = Answers.of(data, [Turns.of(one, tokenizer) for one in data], limit=length)
-    return Chat(tokenizer, found, found, length=length, max_tokens=4 * length, generation=GENERATION)
+    task = Chat(tokenizer, length=length, max_tokens=4 * length, generation=GENERATION)
+    task.train = task.valid = task.encode(data)
+    return task
 
 
 def network_of(task: Chat, name: str = "nano") -> Transformer:
@@ -183,10 +184,7 @@ def test_from_conversations_to_answers(capsys: pytest.CaptureFixture[str]):
 
 
 def test_resumed_as_if_never_stopped():
-    whole = losses([*train(start(validate(tables(), where="x"), Path("whole"))[0])])
-    list(train(start(validate(tables(steps=3), where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
+    check_resumed(tables())
 
 
 # --- mistakes ----------------------------------------------------------------------------------------------------
@@ -234,13 +232,13 @@ def test_a_template_that_rewrites_earlier_messages_teaches_one_answer_at_a_time(
     one = Conversation(tuple(messages("one", "eins", "two", "zwei")), "x:1")
     with pytest.raises(UserError, match=r"^x:1: expected a chat template that adds message after message, got"):
         Turns.of(one, tokenizer)
-    cut = split_where_rewritten({"train": [one, Conversation(tuple(messages("one")), "x:2")]}, tokenizer)["train"]
+    cut = cut_where_rewritten([one, Conversation(tuple(messages("one")), "x:2")], tokenizer)
     assert [(part.where, len(part.messages)) for part in cut] == [("x:1", 2), ("x:1", 4), ("x:2", 1)]
     for part, said in zip(cut, ("five eins<eos>", "five zwei<eos>", ""), strict=True):
         turns = Turns.of(part, tokenizer)
         assert tokenizer.library.decode(turns.ids[turns.is_answer].tolist(), skip_special_tokens=False) == said
     plain = tokenizer_of(Words())
-    assert split_where_rewritten({"train": [one]}, plain) == {"train": [one]}
+    assert cut_where_rewritten([one], plain) == [one]
 
 
 def test_a_network_that_cannot_do_it_is_told():

@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from clearhead.api import Model, architecture, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ClassificationHead, ModelConfig
-from clearhead.data.labelled import LabelledText
-from clearhead.data.labelled_ids import Labelled
+from clearhead.config import ModelConfig
+from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.pretrained_start import under_head
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.tokenizers import Words
-from clearhead.runs import resume, start
-from clearhead.tasks.classification import Classification
+from clearhead.runs import start
+from clearhead.tasks.classification.data import LabelledText
+from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import validate
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
@@ -71,9 +71,11 @@ def task_of(problem_type: Any, *, packed: bool = True) -> Classification:
         PROBLEMS[2]: lambda i: (str(i / 4),),
     }
     examples = [LabelledText((text,), values[problem_type](i), f"x:{i}") for i, text in enumerate(texts)]
-    data = Labelled.of(examples, tokenizer, 64)
     labels = ("grade",) if problem_type == "regression" else ("a", "b", "c")
-    return Classification(tokenizer, data, data, labels=labels, problem_type=problem_type, max_tokens=96, packed=packed)
+    about = {"problem_type": problem_type, "limit": 64, "max_tokens": 96, "packed": packed}
+    task = Classification(tokenizer, labels=labels, **about)
+    task.train = task.valid = task.encode(examples)
+    return task
 
 
 def network_of(task: Classification, name: str = "classifier") -> Transformer:
@@ -130,7 +132,7 @@ def test_scores_do_not_depend_on_the_other_texts_of_a_batch(problem_type: Any):
     outputs = task.evaluate(network).outputs
     for i in (0, 5, len(outputs) - 1):
         one = task.train.examples[i : i + 1]
-        assert task.measure(network, Labelled.of(one, task.tokenizer, 64)).outputs == outputs[i : i + 1]
+        assert task.score(network, task.encode(one)).outputs == outputs[i : i + 1]
 
 
 # --- a run -------------------------------------------------------------------------------------------------------
@@ -168,13 +170,6 @@ def test_from_a_table_to_predictions(capsys: pytest.CaptureFixture[str]):
     assert said.startswith("accuracy ")
     assert "worst mistakes:" in said
     assert "other.csv:3: the pear and the plum" in said
-
-
-def test_resumed_as_if_never_stopped():
-    whole = losses([*train(start(validate(tables(), where="x"), Path("whole"))[0])])
-    list(train(start(validate(tables(steps=3), where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
 
 
 def test_a_checkpoint_gets_a_new_head_unless_its_labels_are_the_same():
@@ -286,6 +281,6 @@ def test_a_model_without_labels_is_told():
     task = task_of("single_label_classification")
     base = Transformer(architecture(ModelChoice(preset="nano", stacks={**SMALL}), 99))
     with pytest.raises(UserError, match=r"^model: expected a classification head, got language; try clearhead train"):
-        list(Classification.predicted(Model(base, task.tokenizer), ["a"]))
+        list(Classification.predict(Model(base, task.tokenizer), ["a"]))
     with pytest.raises(UserError, match=r"^model: expected a network of texts to classify them, got one of pictures"):
         task.fit(preset("vit-tiny"))

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from clearhead.api import Model, load
 from clearhead.cli import main
-from clearhead.config import ClassificationHead
-from clearhead.data.labelled import LabelledText
-from clearhead.data.labelled_ids import Labelled
+from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError
 from clearhead.pretrained_start import under_head
+from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
-from clearhead.tasks.classification import Classification
+from clearhead.tasks.classification.data import LabelledText
+from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.registry import suitable
 from clearhead.tasks.task import Batch
 from clearhead.text.tokenizers import Tokenizer
@@ -62,10 +62,11 @@ def task_of(tokenizer: Tokenizer, problem_type: Any) -> Classification:
     examples = [
         LabelledText((text,), own[which], f"x:{i}") for i, (text, own) in enumerate(zip(texts, labels, strict=True))
     ]
-    data, names = Labelled.of(examples, tokenizer, 64), ("n",) if problem_type == "regression" else ("a", "b", "c")
-    return Classification(
-        tokenizer, data, data, labels=names, problem_type=problem_type, max_tokens=128, start=tokenizer.eos_id
-    )
+    names = ("n",) if problem_type == "regression" else ("a", "b", "c")
+    again = GenerationConfig(start_id=tokenizer.eos_id)
+    task = Classification(tokenizer, labels=names, problem_type=problem_type, limit=64, max_tokens=128, again=again)
+    task.train = task.valid = task.encode(examples)
+    return task
 
 
 def loss_of(theirs: Any, batch: Batch) -> Tensor:

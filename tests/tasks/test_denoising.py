@@ -9,19 +9,17 @@ import pytest
 from clearhead.api import load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.data.corruption import extended_for
 from clearhead.data.encoded import EncodedText
 from clearhead.errors import UserError
 from clearhead.recipe.data import Corruption, Infilling, Spans
 from clearhead.recipe.tokenizers import Words
-from clearhead.runs import resume, start
-from clearhead.tasks.denoising import Denoising
-from clearhead.tasks.registry import suitable, validate
+from clearhead.tasks.denoising import Denoising, extended_for
+from clearhead.tasks.registry import suitable
 from clearhead.text.special_tokens import SpecialTokens
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, encoder_decoder_loss, require_equal_updates, small_encoder_decoder
-from tests.training.tiny import GENERATION, SMALL, losses, number_pairs
+from tests.tasks.updates import check_resumed
+from tests.training.tiny import GENERATION, SMALL, number_pairs
 
 LINES = [f"{a}. {b}" for a, b in zip(number_pairs(40).source, number_pairs(40, seed=2).source, strict=True)]
 BOTH = pytest.mark.parametrize("corruption", [Spans(), Infilling()], ids=lambda config: config.kind)
@@ -83,10 +81,7 @@ def test_losses_and_updates_are_those_of_the_other_library(steps: int, corruptio
 
 @BOTH
 def test_resumed_as_if_never_stopped(corruption: Corruption):
-    whole = losses([*train(start(validate(tables(corruption), where="x"), Path("whole"))[0])])
-    list(train(start(validate(tables(corruption, steps=2), where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 4})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 2}
+    check_resumed(tables(corruption), 4)
 
 
 @pytest.mark.parametrize(("recipe", "hole"), [("span_corruption", "<extra_id_0>"), ("denoising", "<mask>")])

@@ -14,20 +14,21 @@ from clearhead.api import Model, load
 from clearhead.api.sentences import Sentences
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ModelConfig, NoHead
-from clearhead.data.sentence_pairs import Group, Groups
+from clearhead.config import ModelConfig
+from clearhead.config.heads import NoHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import WordPiece
 from clearhead.recipe.training import AdamW, Constant, Training
-from clearhead.runs import resume, start
-from clearhead.tasks.contrast import contrast, retrieval, same
-from clearhead.tasks.embedding import Embedding
+from clearhead.runs import start
+from clearhead.tasks.embedding.data import Group, Groups
+from clearhead.tasks.embedding.task import Embedding, contrast, retrieval, same
 from clearhead.tasks.registry import suitable, validate
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.run import Run
 from clearhead.training.train import train
 from clearhead.training.update import BatchIterator, update
+from tests.tasks.updates import check_resumed
 from tests.training.tiny import losses
 
 SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}
@@ -221,10 +222,7 @@ def merged(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, A
 
 
 def test_resumed_as_if_never_stopped_and_begun_again_from_what_was_saved():
-    whole = losses([*train(start(validate(tables(pooling="max"), where="x"), Path("whole"))[0])])
-    list(train(start(validate(merged(tables(pooling="max"), {"steps": 3}), where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
+    check_resumed(tables(pooling="max"))
     again = tables(model={"start": "part"})
     _, prepared = start(validate(again, where="x"), Path("again"))
     task = prepared.task

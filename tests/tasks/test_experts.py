@@ -18,13 +18,13 @@ from clearhead.tasks.task import Batch, head_loss
 from clearhead.trace import trace
 from tests.later import later
 from tests.model import small
-from tests.parity.cases import deepseek, mixtures
+from tests.parity.cases import MIXTURES
 from tests.parity.doubled import doubled
 from tests.parity.harness import Case
 
 later("transformers")
 
-CASES = [*mixtures.CASES, *deepseek.CASES]
+CASES = MIXTURES
 FIRST = {case.architecture: case for case in reversed(CASES) if case.architecture.endswith("ForCausalLM")}
 # Low enough to clamp the gate of some units and the other map of some.
 FIRST["GptOssForCausalLM"] = next(case for case in CASES if (case.family, case.variant) == ("gpt_oss", "low-limit"))

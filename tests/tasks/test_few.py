@@ -1,6 +1,8 @@
 """An evaluation of few validation examples measures exactly these, in every task."""
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,12 +10,13 @@ import pytest
 import torch
 
 from clearhead.api import architecture
+from clearhead.cli import main
 from clearhead.model import Transformer
 from clearhead.progress import watching
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import Infilling
-from clearhead.tasks.few import LEAST, TOKENS, Few, few_of
-from clearhead.tasks.task import Evaluation, RecipeTask
+from clearhead.tasks.evaluation import LEAST, TOKENS, Evaluation, Few, few_of
+from clearhead.tasks.task import RecipeTask
 from tests.tasks import test_chat as chat
 from tests.tasks import test_classification as classification
 from tests.tasks import test_denoising as denoising
@@ -40,7 +43,7 @@ MAKERS: dict[str, tuple[Callable[[], Any], str, Callable[[Any, Sequence[int]], f
     "tagging": (
         lambda: tagging.task_of(limit=6),
         "classifier",
-        lambda task, r: sum(len(task.valid.sentences[i].words) for i in r),
+        lambda task, r: sum(len(task.valid.examples[i].words) for i in r),
     ),
     "answers": (lambda: answers.task_of(limit=14), "classifier", lambda _, r: len(r)),
     "images": (images.task_of, "image-classifier", lambda _, r: len(r)),
@@ -68,7 +71,7 @@ def network_of(task: RecipeTask[Any], preset: str) -> Transformer:
 
 
 def evaluated(task: RecipeTask[Any], network: Transformer, rows: Sequence[int] | None) -> Evaluation:
-    task.few = None if rows is None else Few(rows, len(task.judged_sizes()))
+    task.few = None if rows is None else Few(rows, len(task.sizes()))
     return task.evaluate(network)
 
 
@@ -76,7 +79,7 @@ def evaluated(task: RecipeTask[Any], network: Transformer, rows: Sequence[int] |
 def test_two_parts_have_the_loss_of_the_whole(name: str):
     make, preset, weight = MAKERS[name]
     task = make()
-    network, sizes = network_of(task, preset), task.judged_sizes()
+    network, sizes = network_of(task, preset), task.sizes()
     assert len(sizes) > 2
     assert min(sizes) > 0
     parts = [*range(0, len(sizes), 3)], [i for i in range(len(sizes)) if i % 3]
@@ -98,7 +101,7 @@ def test_few_pairs_are_candidates_of_each_other_alone():
     rows = [1, 2, 5, 11]
     alone = embedding.task_of([embedding.TRIPLES[i] for i in rows])
     assert evaluated(task, network, rows).scores == evaluated(alone, network, None).scores
-    assert task.valid.taken(rows).lengths == alone.valid.lengths
+    assert task.valid.take(rows).lengths == alone.valid.lengths
 
 
 @pytest.mark.parametrize(
@@ -139,3 +142,26 @@ def test_an_evaluation_tells_how_far_it_is():
     n_told = len(told)
     evaluated(task, network_of(task, "demo"), None)
     assert len(told) == n_told
+
+
+def test_few_choose_the_best_checkpoint_and_all_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("table.csv", "valid.csv"):
+        classification.write_table(Path(name), classification.rows())
+    sizes = " ".join(f"--model.stacks.{name} {value}" for name, value in classification.SMALL.items())
+    few = "--training.evaluate_examples 5 --training.evaluate_every 20 --training.max_tokens 64 --steps 20"
+    line = f"train table.csv --valid-data valid.csv --out run --json --precision fp32 {sizes} {few}"
+    main(line.split())
+    printed = capsys.readouterr()
+    assert printed.err.count("evaluations: 5 of the 36 validation examples, always the same") == 1
+    assert "the best checkpoint was chosen on 5 of the 36 validation examples" in printed.err
+    figures = json.loads(printed.out)
+    assert round(5 * figures["accuracy"], 9) % 1 == 0
+    assert round(36 * figures["held_out"]["accuracy"], 9) % 1 == 0
+    main(["resume", "run", "--steps", "21", "--training.evaluate_examples", "all"])
+    printed = capsys.readouterr().err
+    assert "training.evaluate_examples: 5 -> all" in printed
+    assert "evaluations:" not in printed
+    assert "best" in next(line for line in printed.splitlines() if line.startswith("step 21  accuracy"))

@@ -13,21 +13,23 @@ from torch import nn
 from clearhead.api import Model, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ClassificationHead, ModelConfig, PatchInput
-from clearhead.data.encoded_pictures import Augmentation, Pictures
+from clearhead.config import ModelConfig
+from clearhead.config.heads import ClassificationHead
+from clearhead.config.inputs import PatchInput
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.data.labelled import LabelledText
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import AdamW, Constant, Training
 from clearhead.runs import resume, start
-from clearhead.tasks.image_classification import ImageClassification, patch_for
+from clearhead.tasks.classification.data import LabelledText
+from clearhead.tasks.images.data import Augmentation, Pictures
+from clearhead.tasks.images.task import ImageClassification, patch_for
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
 from clearhead.training.run import Run
 from clearhead.training.train import train
 from clearhead.training.update import BatchIterator, update
-from tests.training.tiny import losses
+from tests.tasks.updates import check_resumed
 
 SIDE = 8
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 16, "dropout": 0.0}
@@ -174,11 +176,7 @@ def test_resumed_as_if_never_stopped(storage: str):
     write_folder(Path("pictures"), channels=3)
     given = tables()
     given["data"]["storage"] = storage
-    whole = losses([*train(start(validate(given, where="x"), Path("whole"))[0])])
-    given["training"]["steps"] = 3
-    list(train(start(validate(given, where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
+    check_resumed(given)
     assert load("part").images.config == load("whole").images.config
 
 

@@ -8,7 +8,7 @@ import torch
 
 from clearhead.api import architecture
 from clearhead.checkpoints.families import preset
-from clearhead.config import TaggingHead
+from clearhead.config.heads import TaggingHead
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Transformer
@@ -72,7 +72,7 @@ def nats_one_by_one(network: Transformer, sequences: Iterable[list[int]]) -> flo
 def test_measures_every_token_of_the_validation_text_but_the_first_once():
     task = language()
     network = new_network(task, dropout=0.5).train()
-    scores = {score.name: score.value for score in task.measure(network)}
+    scores = {score.name: score.value for score in task.score(network)}
     assert network.training
     ids = running(task.valid).tolist()
     nats = nats_one_by_one(network.eval(), (ids[at : at + 13] for at in range(0, len(ids) - 1, 12)))
@@ -94,7 +94,7 @@ def test_documents_are_read_each_alone_from_bos_to_eos():
     assert max(map(len, whole)) > 13
     pieces = [ids[at : at + 13] for ids in whole for at in range(0, len(ids) - 1, 12)]
     wanted, n = nats_one_by_one(network, pieces), sum(len(ids) - 1 for ids in whole)
-    assert task.measure(network)[0].value == pytest.approx(wanted / n, rel=1e-5)
+    assert task.score(network)[0].value == pytest.approx(wanted / n, rel=1e-5)
     for epoch in range(2):
         plan = task.plan(seed=0, epoch=epoch)
         batches = [task.collate(examples) for examples in plan]

@@ -10,14 +10,15 @@ import torch
 from clearhead.api import Model, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import LanguageHead, ModelConfig
+from clearhead.config import ModelConfig
+from clearhead.config.heads import LanguageHead
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import Words
-from clearhead.runs import resume, start
+from clearhead.runs import start
 from clearhead.tasks.masked_lm import MaskedLanguageModel
 from clearhead.tasks.registry import suitable, validate
 from clearhead.tasks.task import Batch
@@ -25,7 +26,8 @@ from clearhead.text.special_tokens import SpecialTokens, with_mask
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.train import train
 from tests.tasks.reference import UPDATES, require_equal_updates
-from tests.training.tiny import GENERATION, losses, number_pairs
+from tests.tasks.updates import check_resumed
+from tests.training.tiny import GENERATION, number_pairs
 
 SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 LINES = number_pairs(40).source
@@ -184,10 +186,7 @@ def test_from_a_text_to_words_in_place_of_masks(capsys: pytest.CaptureFixture[st
 
 
 def test_resumed_as_if_never_stopped():
-    whole = losses([*train(start(validate(tables(), where="x"), Path("whole"))[0])])
-    list(train(start(validate(tables(steps=3), where="x"), Path("part"))[0]))
-    run, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(run)]) == {step: loss for step, loss in whole.items() if step > 3}
+    check_resumed(tables())
 
 
 def test_a_checkpoint_goes_on_with_its_head_or_gets_one():
@@ -215,7 +214,7 @@ def test_what_cannot_be_masked_is_told():
             task.fit(preset(name))
     model = Model(network_of(task), task.tokenizer)
     with pytest.raises(UserError, match=r"^text 2: expected <mask> where a word is to be filled in, got none"):
-        list(MaskedLanguageModel.predicted(model, ["a <mask>", "a b"]))
+        list(MaskedLanguageModel.predict(model, ["a <mask>", "a b"]))
     Path("lines.txt").write_text("\n".join("qqq" for _ in range(20)), encoding="utf-8")
     list(train(start(validate(tables(steps=1), where="x"), Path("first"))[0]))
     Path("lines.txt").write_text("\n".join("unknown words" for _ in range(20)), encoding="utf-8")

@@ -1,10 +1,11 @@
-"""Answers that are parts of a context: the loss, windows, scores, and what users do with SQuAD's files."""
+"""Question answering: losses and updates against the reference library, windows, answers, mistakes."""
 
 import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,18 +14,23 @@ from clearhead.api import Model, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
 from clearhead.config import ModelConfig
-from clearhead.data.squad import Answer, AnswerColumns, Question
-from clearhead.data.squad_ids import Windows
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.pretrained_start import under_head
 from clearhead.recipe.data import SquadFiles
 from clearhead.recipe.tokenizers import Words
 from clearhead.runs import start
-from clearhead.tasks.question_answering import Asked, QuestionAnswering, with_pairs
+from clearhead.tasks.question_answering.data import Answer, AnswerColumns, Question, Window, Windows
+from clearhead.tasks.question_answering.scores import exact, f1
+from clearhead.tasks.question_answering.task import (
+    MOST_TOKENS,
+    QuestionAnswering,
+    best_of,
+    label_of,
+    logits_of,
+    with_pairs,
+)
 from clearhead.tasks.registry import suitable, validate
-from clearhead.tasks.span_answers import best_of, logits_of
-from clearhead.tasks.squad_scores import exact, f1
 from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
 
@@ -72,9 +78,10 @@ def task_of(*, limit: int = 64, packed: bool = True) -> QuestionAnswering:
         for answers in [(Answer(row["answer"], row["context"].index(row["answer"])),) if row["answer"] else ()]
     ]
     texts = [text for row in table for text in (row["question"], row["context"])]
-    asked = Asked.of(questions, with_pairs(Tokenizer.train(texts, Words())), limit=limit, overlap=2)
     tokenizer = with_pairs(Tokenizer.train(texts, Words()))
-    return QuestionAnswering(tokenizer, asked, asked, max_tokens=96, packed=packed)
+    task = QuestionAnswering(tokenizer, limit=limit, overlap=2, max_tokens=96, packed=packed)
+    task.train = task.valid = task.encode(questions)
+    return task
 
 
 def network_of(task: QuestionAnswering, name: str = "classifier") -> Transformer:
@@ -92,16 +99,16 @@ def network_of(task: QuestionAnswering, name: str = "classifier") -> Transformer
 def test_the_loss_is_that_of_each_window_alone(limit: int, packed: bool):
     task = task_of(limit=limit, packed=packed)
     network, expected = network_of(task), 0.0
-    for window in task.train.data.windows:
+    for window in task.train.inputs.windows:
         logits = network(torch.tensor([window.ids]))[0]
-        both = zip(logits.T, task.train.label(window), strict=True)
+        both = zip(logits.T, label_of(window, task.train), strict=True)
         expected += sum(F.cross_entropy(row[None], torch.tensor([at])).item() for row, at in both) / 2
     found = n_windows = 0
     for examples in task.plan(seed=0, epoch=0):
         loss, n = task.loss(network, task.collate(examples))
         found, n_windows = found + loss.item(), n_windows + n
-    assert n_windows == len(task.train.data.windows)
-    assert (n_windows > len(task.train.questions)) == (limit == 10)
+    assert n_windows == len(task.train.inputs.windows)
+    assert (n_windows > len(task.train.examples)) == (limit == 10)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -110,7 +117,7 @@ def test_smoothing_leaves_padding_out():
     network = network_of(task)
     batch = task.collate(range(8))
     assert batch.inputs[0].valid is not None
-    logits = [network(torch.tensor([one.ids]))[0] for one in task.train.data.windows[:8]]
+    logits = [network(torch.tensor([one.ids]))[0] for one in task.train.inputs.windows[:8]]
     expected = sum(
         F.cross_entropy(rows.T, torch.tensor(label), label_smoothing=0.1).item()
         for rows, label in zip(logits, batch.labels.tolist(), strict=True)
@@ -123,7 +130,7 @@ def test_updates_are_those_of_the_other_library(n: int, tmp_path: Path, monkeypa
     """With windows of one length in a batch, since its loss counts the logits of padding too."""
     transformers = pytest.importorskip("transformers")
     task = task_of()
-    lengths = task.train.data.lengths
+    lengths = task.train.inputs.lengths
     same = [[i for i, one in enumerate(lengths) if one == length] for length in sorted(set(lengths))]
     monkeypatch.setattr(task, "plan", lambda **_: same)
     network = network_of(task, "bert-base")
@@ -150,7 +157,7 @@ def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
     network = network_of(task, name).float()
     folder = Model(network, task.tokenizer).save(tmp_path / "model")
     theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([task.train.data.windows[0].ids])
+    ids = torch.tensor([task.train.inputs.windows[0].ids])
     torch.testing.assert_close(theirs(ids).start_logits, network(ids)[..., 0], atol=1e-5, rtol=1e-5)
 
 
@@ -316,3 +323,24 @@ def test_training_windows_of_which_none_holds_an_answer_are_told():
     recipe = {"task": "question_answering", "data": data, "model": model, "tokenizer": {"kind": "words"}}
     with pytest.raises(UserError, match=r"train\.jsonl:1: expected a window that holds an answer, got none"):
         start(validate(recipe | {"training": {"steps": 1}}, where="x"), Path("run"))
+
+
+N, START = 40, 2
+
+
+@pytest.mark.parametrize(
+    ("first", "lasts", "right"),
+    [
+        (7, {3: 5.0, 9: 1.0}, 9),  # None ends before it begins,
+        (1, {1 + MOST_TOKENS: 5.0, MOST_TOKENS: 1.0}, MOST_TOKENS),  # and none is longer than it may be.
+    ],
+)
+def test_the_best_of_the_spans_that_can_be(first: int, lasts: dict[int, float], right: int):
+    logits = np.zeros((START + N, 2))
+    logits[0] = -9.0  # no answer
+    logits[START + first, 0] = 5.0
+    for last, value in lasts.items():
+        logits[START + last, 1] = value
+    places = [(10 * i, 10 * i + 9) for i in range(N)]
+    [found] = best_of(Windows([Window(0, [0] * (START + N), [0] * (START + N), START, places)], 1), [logits])
+    assert (found.start, found.end, found.score) == (10 * first, 10 * right + 9, 6.0)

@@ -5,8 +5,8 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import pytest
 
-from clearhead.tasks.metrics import bleu, chrf, exact_match, of_each
-from clearhead.tasks.resampling import ScoredRows, difference
+from clearhead.tasks.scores import ScoredRows, difference, of_each
+from clearhead.tasks.text_scores import bleu, chrf, exact_match
 
 
 def mean(values: np.ndarray) -> float:

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from clearhead.api import Model, load
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ModelConfig, TaggingHead
-from clearhead.data.tag_schemes import SCHEMES, Span
-from clearhead.data.tagged import TaggedSentence, read_tagged
+from clearhead.config import ModelConfig
+from clearhead.config.heads import TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
@@ -24,8 +23,8 @@ from clearhead.recipe.data import HubDataset
 from clearhead.recipe.tokenizers import WordPiece
 from clearhead.runs import start
 from clearhead.tasks.registry import suitable, validate
-from clearhead.tasks.tag_answers import Decoder
-from clearhead.tasks.tagging import Tagged, Tagging
+from clearhead.tasks.tagging.data import SCHEMES, Span, TaggedSentence, read_tagged
+from clearhead.tasks.tagging.task import Decoder, Tagging
 from clearhead.text.tokenizers import Tokenizer
 from tests.tasks.updates import mask_of, our_losses, their_losses
 
@@ -69,9 +68,10 @@ def task_of(*, packed: bool = True, limit: int = 64) -> Tagging:
     rows = sentences()[::3]
     found = [TaggedSentence(*map(tuple, zip(*row, strict=True)), f"x:{i}") for i, row in enumerate(rows)]  # pyrefly: ignore
     tokenizer = Tokenizer.train([one.text for one in found], WordPiece(vocab_size=60))
-    data = Tagged.of(found, tokenizer, limit)
     tags = ("O", "B-person", "I-person", "B-place")
-    return Tagging(tokenizer, data, data, tags=tags, max_tokens=96, packed=packed)
+    task = Tagging(tokenizer, tags=tags, limit=limit, max_tokens=96, packed=packed)
+    task.train = task.valid = task.encode(found)
+    return task
 
 
 def network_of(task: Tagging, name: str = "classifier") -> Transformer:
@@ -92,8 +92,8 @@ def test_the_loss_is_the_cross_entropy_of_the_first_pieces(name: str, limit: int
     task = task_of(limit=limit)
     network = network_of(task, name)
     expected = 0.0
-    for part in task.train.ids.parts:
-        tags = task.train.sentences[part.sentence].tags[part.start :][: len(part.cells)]
+    for part in task.train.inputs.parts:
+        tags = task.train.examples[part.sentence].tags[part.start :][: len(part.cells)]
         logits = network(torch.tensor([part.ids]))[0][part.cells]
         expected += F.cross_entropy(
             logits, torch.tensor([task.tags.index(tag) for tag in tags]), reduction="sum"
@@ -102,7 +102,7 @@ def test_the_loss_is_the_cross_entropy_of_the_first_pieces(name: str, limit: int
     for examples in task.plan(seed=0, epoch=0):
         loss, n = task.loss(network, task.collate(examples))
         found, n_words = found + loss.item(), n_words + n
-    assert n_words == sum(len(one.words) for one in task.train.sentences)
+    assert n_words == sum(len(one.words) for one in task.train.examples)
     assert found == pytest.approx(expected, rel=1e-9)
     padded = task_of(packed=False, limit=limit)
     totals = [padded.loss(network, padded.collate(examples))[0].item() for examples in padded.plan(seed=0, epoch=0)]
@@ -139,7 +139,7 @@ def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
     network = network_of(task, name).float()
     folder = Model(network, task.tokenizer).save(tmp_path / "model")
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([task.train.ids.parts[0].ids])
+    ids = torch.tensor([task.train.inputs.parts[0].ids])
     torch.testing.assert_close(theirs(ids).logits, network(ids), atol=1e-5, rtol=1e-5)
 
 
@@ -238,8 +238,8 @@ def test_long_sentences_are_read_in_parts_and_told():
     assert any("sentences of more than 6 tokens, read in parts" in line for line in prepared.data.lines())
     task = run.task
     assert isinstance(task, Tagging)
-    assert max(task.train.ids.lengths) <= 6
-    found = task.measure(run.network, task.train)
+    assert max(task.train.inputs.lengths) <= 6
+    found = task.score(run.network, task.train)
     assert found.value("accuracy") <= 1.0
 
 
@@ -296,11 +296,11 @@ def test_without_the_scorer_of_spans_the_remedy_is_told(monkeypatch: pytest.Monk
 def test_spans_are_counted_as_the_library_does():
     from nervaluate import Evaluator
 
-    from clearhead.tasks.span_scores import span_scores
+    from clearhead.tasks.tagging.scores import span_scores
 
     gold = [["O", "B-a", "I-a", "B-b"], ["B-a", "O", "B-b", "I-b"], ["O", "O", "B-a", "I-a"], ["O", "O", "O", "O"]]
     mine = [["O", "B-a", "I-a", "B-a"], ["B-a", "O", "O", "B-b"], ["B-b", "I-b", "B-a", "I-a"], ["O", "B-a", "O", "O"]]
-    from clearhead.data.tag_schemes import spans_of
+    from clearhead.tasks.tagging.data import spans_of
 
     found = {one.name: one.value for one in span_scores([*map(spans_of, gold)], [*map(spans_of, mine)])}
     theirs = Evaluator(gold, mine, tags=["a", "b"], loader="list").evaluate()["overall"]["strict"]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from clearhead.api import architecture
+from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs
 from clearhead.model import Transformer
 from clearhead.model.layout import Tokens
@@ -12,7 +13,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.training import AdamW, Constant
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch
-from clearhead.tasks.translation import EncodedPairs, TranslationRecipe
+from clearhead.tasks.translation import TranslationRecipe
 from clearhead.training.events import Evaluated
 from clearhead.training.train import train
 from tests.training.tiny import encoded, new_network, new_run, number_pairs, translation
@@ -110,7 +111,7 @@ def test_figures_and_outputs_are_of_the_validation_pairs():
         task.tokenizer.encode_batch(evaluation.outputs),
     )
     if all(evaluation.outputs):
-        assert task.measure(network, right, task.generation).value("exact_match") == 1.0
+        assert task.score(network, right).value("exact_match") == 1.0
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if read(name)["task"] in FILES])

@@ -1,7 +1,8 @@
 """The losses of updates in float64: those of our training, and those of the other library from the same weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,8 +10,12 @@ from torch import Tensor
 
 from clearhead.model import Transformer
 from clearhead.recipe.training import AdamW, Constant, Training
-from clearhead.tasks.task import Batch, Task
+from clearhead.runs import resume, start
+from clearhead.tasks.registry import validate
+from clearhead.tasks.task import Batch, Prepared, Task
+from clearhead.training.events import Stepped
 from clearhead.training.run import Run
+from clearhead.training.train import train
 from clearhead.training.update import update
 
 LR, BETAS, EPS = 3e-3, (0.9, 0.999), 1e-8
@@ -51,3 +56,19 @@ def mask_of(batch: Batch) -> Tensor:
     """b t: 1 for each token, 0 for padding."""
     tokens = batch.inputs[0]
     return torch.ones_like(tokens.ids) if tokens.valid is None else tokens.valid.long()
+
+
+def check_resumed(tables: Mapping[str, Any], steps: int = 6) -> Prepared:
+    """A run that stopped half-way goes on with the losses of one that did not; its data, as it reads them again."""
+
+    def losses(run: Run) -> dict[int, float]:
+        return {event.step: event.loss for event in train(run) if isinstance(event, Stepped)}
+
+    def begun(n: int, folder: str) -> Run:
+        return start(validate({**tables, "training": {**tables["training"], "steps": n}}, where="x"), Path(folder))[0]
+
+    whole, half = losses(begun(steps, "whole")), steps // 2
+    losses(begun(half, "part"))
+    run, prepared = resume(Path("part"), changes={"steps": steps})
+    assert losses(run) == {step: loss for step, loss in whole.items() if step > half}
+    return prepared

@@ -12,7 +12,7 @@ from clearhead.cli.use.translate import translate
 from clearhead.errors import UserError
 from clearhead.text.languages import language, languages, reading
 from clearhead.text.tokenizers import Tokenizer
-from tests.parity.cases import mbart
+from tests.parity.cases import base
 from tests.parity.harness import Case, reference
 
 transformers = pytest.importorskip("transformers")
@@ -78,7 +78,7 @@ def test_a_language_that_is_not_there(tmp_path: Path) -> None:
 def test_translate_from_and_to_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first word is the token of the target's language; the source's stands before the text."""
     tokenizer = made("NllbTokenizer", tmp_path)
-    config = {**mbart.M2M_100_BASE, "vocab_size": len(tokenizer), "pad_token_id": 1}
+    config = {**base("m2m_100"), "vocab_size": len(tokenizer), "pad_token_id": 1}
     theirs = reference(Case("m2m_100", "", "M2M100ForConditionalGeneration", config))
     theirs.generation_config.update(max_new_tokens=6, num_beams=2, max_length=None)
     theirs.save_pretrained(tmp_path)

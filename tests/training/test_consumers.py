@@ -16,8 +16,9 @@ from rich.cells import cell_len
 
 from clearhead.errors import NumericError, UserError
 from clearhead.progress import counted, watching
-from clearhead.tasks.metrics import Score, bleu, moses_bleu
-from clearhead.tasks.task import Evaluation, Sample
+from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.scores import Score
+from clearhead.tasks.text_scores import bleu, moses_bleu
 from clearhead.training import consumers
 from clearhead.training.consumers import (
     EvaluationBar,

@@ -17,7 +17,7 @@ from clearhead.model import Transformer
 from clearhead.recipe.training import AdamW, WarmupStableDecay
 from clearhead.runs import Keeper
 from clearhead.storage import checkpoints
-from clearhead.tasks.task import Evaluation
+from clearhead.tasks.evaluation import Evaluation
 from clearhead.training import train as loop
 from clearhead.training.events import Ended, Evaluated, Saved, Skipped, Started, Stepped
 from clearhead.training.planning.fitting import Estimate

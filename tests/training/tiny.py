@@ -23,10 +23,11 @@ from clearhead.recipe.training import AdamW, Constant, Muon, Training
 from clearhead.runs import Keeper, start
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import model_tensors
+from clearhead.tasks.evaluation import Evaluation
 from clearhead.tasks.language_model import LanguageModel
-from clearhead.tasks.metrics import Score
 from clearhead.tasks.registry import validate
-from clearhead.tasks.task import Batch, Evaluation, Task
+from clearhead.tasks.scores import Score
+from clearhead.tasks.task import Batch, Task
 from clearhead.tasks.translation import Translation
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Event, Stepped

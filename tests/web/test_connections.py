@@ -13,7 +13,7 @@ import pytest
 
 from clearhead import web
 from clearhead.web import limits
-from clearhead.web.limits import LEAST, MOST, Complaints, most_connections
+from clearhead.web.limits import LEAST, MOST, ConnectionErrors, most_connections
 from tests import processes
 from tests.conftest import ROOT
 from tests.web.apps import (
@@ -157,7 +157,7 @@ def test_the_end_waits_for_no_client():
 
 
 def test_a_complaint_comes_once_in_a_while(caplog: pytest.LogCaptureFixture):
-    loop, complaints = asyncio.new_event_loop(), Complaints()
+    loop, complaints = asyncio.new_event_loop(), ConnectionErrors()
     for _ in range(1000):
         error = OSError(errno.EMFILE, "Too many open files")
         complaints(loop, {"message": "socket.accept() out of system resource", "exception": error})

@@ -1,157 +1,55 @@
-"""Named architectures and the Hugging Face families. Each family is data in a file of its own."""
+"""Named architectures and the families of the Hugging Face libraries, each of which is data in a module.
 
-from collections.abc import Mapping
+A family's module is imported when a config names its model type, or when all families are asked for. Imports no torch.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
+from importlib import resources
 from typing import Any
 
-from clearhead.checkpoints.families import small, transformer
-from clearhead.checkpoints.families.decoders import (
-    bloom,
-    cohere,
-    elsewhere,
-    falcon,
-    gemma,
-    glm,
-    gpt2,
-    gpt_neo,
-    gpt_neox,
-    gptj,
-    llama,
-    llama_kin,
-    llama_tables,
-    olmo,
-    opt,
-    phi,
-    qwen,
-    text_parts,
-    xglm,
-)
-from clearhead.checkpoints.families.encoder_decoders import bart, marian, mbart, t5
-from clearhead.checkpoints.families.encoders import (
-    albert,
-    bert,
-    deberta,
-    distilbert,
-    electra,
-    esm,
-    eurobert,
-    modernbert,
-    mpnet,
-    roberta,
-    rotary_berts,
-)
 from clearhead.checkpoints.families.family import Family, HeadMap
-from clearhead.checkpoints.families.mixtures import deepseek, gpt_oss, mixtures, sigmoid_mixtures
-from clearhead.checkpoints.families.pictures_and_sounds import (
-    clip,
-    deit,
-    dinov2,
-    dinov3,
-    siglip,
-    vit,
-    wav2vec2,
-    whisper,
-)
 from clearhead.checkpoints.families.unknown import unknown
 from clearhead.checkpoints.weights.quantization import method_of
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
+from clearhead.extensions import extensions, load_extension, parts
 
-__all__ = ["FAMILIES", "Family", "HeadMap", "family_for", "family_named", "family_of", "preset", "presets"]
+__all__ = ["FAMILIES", "Family", "HeadMap", "families", "family_for", "family_named", "family_of", "preset", "presets"]
 
-FAMILIES: tuple[Family, ...] = (
-    gpt2.FAMILY,
-    llama.FAMILY,
-    llama.ARCEE,
-    llama.MISTRAL,
-    qwen.QWEN2,
-    qwen.QWEN3,
-    bert.FAMILY,
-    roberta.FAMILY,
-    roberta.XLM_FAMILY,
-    roberta.CAMEMBERT_FAMILY,
-    roberta.DATA2VEC_FAMILY,
-    distilbert.FAMILY,
-    albert.FAMILY,
-    electra.FAMILY,
-    mpnet.FAMILY,
-    deberta.FAMILY,
-    esm.ROTARY,
-    esm.LEARNED,
-    rotary_berts.NOMIC,
-    rotary_berts.GTE,
-    rotary_berts.JINA,
-    eurobert.FAMILY,
-    modernbert.FAMILY,
-    vit.FAMILY,
-    whisper.FAMILY,
-    wav2vec2.FAMILY,
-    wav2vec2.HUBERT,
-    wav2vec2.UNISPEECH,
-    wav2vec2.UNISPEECH_SAT,
-    deit.FAMILY,
-    dinov2.FAMILY,
-    dinov2.WITH_REGISTERS,
-    dinov3.FAMILY,
-    clip.TEXT,
-    clip.IMAGE,
-    siglip.TEXT,
-    siglip.IMAGE,
-    marian.MARIAN,
-    marian.PEGASUS,
-    bart.FAMILY,
-    mbart.MBART,
-    mbart.M2M_100,
-    mbart.BLENDERBOT,
-    t5.FAMILY,
-    t5.MT5,
-    t5.UMT5,
-    gpt_neox.FAMILY,
-    gptj.FAMILY,
-    gptj.CODEGEN,
-    gpt_neo.FAMILY,
-    gpt_neo.BIGCODE,
-    opt.FAMILY,
-    bloom.FAMILY,
-    bloom.MPT,
-    falcon.FAMILY,
-    phi.FAMILY,
-    phi.PHI3,
-    gemma.FAMILY,
-    gemma.GEMMA2,
-    gemma.EMBEDDING_GEMMA,
-    gemma.GEMMA3,
-    cohere.FAMILY,
-    cohere.COHERE2,
-    glm.FAMILY,
-    glm.GLM4,
-    olmo.OLMO2,
-    olmo.OLMO3,
-    llama_kin.GRANITE,
-    llama_kin.SMOLLM3,
-    llama_kin.STARCODER2,
-    llama_kin.NEMOTRON,
-    llama_kin.STABLELM,
-    *llama_tables.ALL,
-    xglm.FAMILY,
-    *elsewhere.ALL,
-    mixtures.MIXTRAL,
-    mixtures.QWEN2_MOE,
-    mixtures.QWEN3_MOE,
-    mixtures.OLMOE,
-    gpt_oss.FAMILY,
-    sigmoid_mixtures.GLM4_MOE,
-    sigmoid_mixtures.MINIMAX_M2,
-    sigmoid_mixtures.GRANITE_MOE,
-    deepseek.DEEPSEEK_V3,
-    deepseek.KIMI_K2,
-    deepseek.DEEPSEEK_V2,
-    deepseek.GLM4_MOE_LITE,
-    deepseek.YOUTU,
-    deepseek.MINICPM3,
-    *text_parts.ALL,
-)
-"""Every architecture that can be read and written. If several fit a network, the first is written."""
+
+def _table(file: str) -> dict[str, Any]:
+    """The content of a file beside this one."""
+    return tomllib.loads(resources.files(__name__).joinpath(file).read_text(encoding="utf-8"))
+
+
+FAMILIES: Mapping[str, str] = {
+    model_type: f"{__name__}.{place}" for model_type, place in _table("families.toml").items()
+}
+"""The place of each family, or of the families of one model type, by model type; extensions add theirs.
+
+If several families can express a network, the first is written.
+"""
+
+
+def _of_type(model_type: str) -> tuple[Family, ...]:
+    """The families of a model type."""
+    found = load_extension("families", model_type, parts("families", FAMILIES)[model_type])
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _in_order(first: str | None = None) -> Iterator[Family]:
+    """Every family, those of this model type first."""
+    for model_type in sorted(parts("families", FAMILIES), key=lambda name: name != first):
+        yield from _of_type(model_type)
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """Every architecture that can be read and written."""
+    return tuple(_in_order())
 
 
 def family_of(document: Mapping[str, Any], *, where: str) -> Family:
@@ -159,28 +57,37 @@ def family_of(document: Mapping[str, Any], *, where: str) -> Family:
     family = family_named(document)
     method_of(document, where=where, but=() if family is None else family.packings)
     if family is None:
-        raise unknown(document, FAMILIES).error(where)
+        raise unknown(document, families()).error(where)
     return family
 
 
 def family_named(document: Mapping[str, Any]) -> Family | None:
     """The family that a config names, however its weights are quantized; None if it is unknown."""
-    return next((family for family in FAMILIES if family.reads(document)), None)
+    model_type = document.get("model_type")
+    if not isinstance(model_type, str) or model_type not in parts("families", FAMILIES):
+        return None
+    return next((family for family in _of_type(model_type) if family.reads(document)), None)
 
 
 def family_for(config: ModelConfig, prefer: str | None = None) -> tuple[Family, HeadMap, dict[str, Any]] | None:
     """The first family that can express this network, with its head and config. `prefer` is tried first."""
-    for family in sorted(FAMILIES, key=lambda family: family.model_type != prefer):
-        found = family.write(config)
-        if found is not None:
-            document, head = found
+    for family in _in_order(prefer):
+        written = family.write(config)
+        if written is not None:
+            document, head = written
             return family, head, document
     return None
 
 
+@cache
+def _own_presets() -> Mapping[str, ModelConfig]:
+    return {name: ModelConfig.model_validate(table) for name, table in _table("presets.toml").items()}
+
+
 def presets() -> dict[str, ModelConfig]:
-    """Every preset by name."""
-    return transformer.PRESETS | bert.PRESETS | gpt2.PRESETS | llama.PRESETS | vit.PRESETS | small.PRESETS
+    """Every preset by name: those of presets.toml, and those of families of other packages."""
+    added = [family.presets for name in extensions("families") for family in _of_type(name)]
+    return {name: config for named in (_own_presets(), *added) for name, config in named.items()}
 
 
 def preset(name: str) -> ModelConfig:

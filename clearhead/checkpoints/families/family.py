@@ -2,8 +2,10 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -32,6 +34,10 @@ from clearhead.recipe import explain
 
 if TYPE_CHECKING:
     from torch import Tensor
+from collections.abc import Collection
+from typing import TypeVar
+
+from clearhead.checkpoints.weights.mapping import leave_out, names_one_of
 
 Document = Mapping[str, Any]
 REFERENCE = "transformers 5.23.0"
@@ -89,6 +95,8 @@ class Family:
     """Whether its decoder counts no padding token as a position, so that texts cannot begin with one."""
     packings: tuple[str, ...] = ()
     """The methods of quantised checkpoints whose tensors its weight table restores."""
+    presets: Mapping[str, ModelConfig] = field(default_factory=dict)
+    """Networks by name, for a family of another package; those of this one stand in presets.toml."""
 
     def reads(self, document: Document) -> bool:
         """Whether a config names this family."""
@@ -283,43 +291,57 @@ def _unlimited(positions: Positions) -> Positions:
     return positions.model_copy(update={"trained_length": None}) if isinstance(positions, Rotary) else positions
 
 
-# Fields of any config that change no computed number, or that support only their usual value.
 ANGLES = ("rope_parameters", "rope_scaling")
 """Fields whose value is a table of settings."""
 OF_ANGLES = {"base": "rope_theta", "original_length": "original_max_position_embeddings"}
 """Our settings that stand under these names in the table of rotary angles, or beside it."""
+_TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("common.toml").read_text(encoding="utf-8"))
 COMMON: tuple[FieldRule, ...] = (
-    ignored("architectures", "auto_map", "dtype", "id2label", "is_encoder_decoder", "label2id", "model_type"),
-    ignored("name_or_path", "_name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class"),
-    ignored("tie_word_embeddings"),
-    ignored("torch_dtype", "transformers_version", "use_cache", "prefix", "chunk_size_feed_forward", "torchscript"),
-    ignored("output_*", "return_dict*", "_attn_implementation*", "attn_implementation", "_commit_hash"),
-    # The start and end tokens belong to the generation settings.
-    ignored("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id", "mask_token_id"),
-    ignored("unk_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"),
-    ignored("max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "temperature"),
-    ignored("diversity_penalty", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty"),
-    ignored("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences", "remove_invalid_values"),
-    ignored("exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "finetuning_task"),
-    ignored("hidden_dropout", "classifier_dropout", "gradient_checkpointing", "_num_labels"),
-    Only("is_decoder", False),
-    Only("add_cross_attention", False),
-    Only("cross_attention_hidden_size", None),
-    Only("tie_encoder_decoder", False),
-    Only("pruned_heads", {}),
-    ignored("is_causal"),  # `_check_causality` reads it.
-    # No class defines these, but shared code of the reference library reads them.
-    Only("sliding_window", None),
-    Only("layer_types", None),
-    Only("attention_chunk_size", None),
-    Only("kv_sharing_modes", None),
-    Only("per_layer_config", None),
-    Only("is_heterogeneous", False),
-    Only("fusion_config", None),
-    # Which part of a config is that of its text: shared code finds it by these names, or by this prefix.
-    *(Only(name, None) for name in ("text_config", "text_encoder", "decoder", "generator")),
-    *(Only(f"decoder_{name}", None) for name in ("sliding_window", "layer_types", "attention_chunk_size")),
-    Only("transformers_weights", None),
-    # They say how the weights are stored, which `method_of` reads.
-    ignored("quantization_config", "compression_config"),
+    ignored(*_TABLE["ignored"]),
+    *(Only(name, None) for name in _TABLE["absent"]),
+    *(Only(name, value) for name, value in _TABLE["only"].items()),
 )
+"""Fields of any config that change no computed number, or that support only their usual value."""
+
+
+# --- tensors under the names of another class of the same family ---------------------------------------------------
+
+T = TypeVar("T")
+
+
+def respelled(
+    family: Family, head: HeadMap, document: Document, tensors: Mapping[str, T], *, where: str
+) -> dict[str, T]:
+    """The tensors under the names that checkpoints of this class use, where they have those of another class."""
+    others = sorted({"", *(one.prefix for one in family.heads)} - {head.prefix}, key=len, reverse=True)
+    is_usual = {name: bool(head.prefix) and name.startswith(head.prefix) for name in tensors}
+    odd = [name for name in tensors if not is_usual[name] and name.startswith((*others,))]
+    if not odd:
+        return dict(tensors)
+    is_own = names_one_of(family.table(family.read(document, where=where)[0], head))
+    names = {name: name for name in tensors}
+    for name in odd:
+        spellings = (head.prefix + name.removeprefix(one) for one in others if name.startswith(one))
+        if not is_own(name) and (own := next((one for one in spellings if is_own(one)), None)) is not None:
+            names[name] = own if own not in tensors else name
+    return {names[name]: tensor for name, tensor in tensors.items()}
+
+
+def other_heads(
+    family: Family, head: HeadMap, document: Document, names: Collection[str], rules: list[Rule], *, where: str
+) -> list[Rule]:
+    """Rules that leave out the tensors of heads that this class does not have."""
+    is_own = names_one_of(rules)
+    left, found = [name for name in names if not is_own(name)], list[Rule]()
+    for other in family.heads if left else ():
+        if other is head:
+            continue
+        try:
+            config, _ = family.read({**document, "architectures": [other.architecture]}, where=where)
+        except UserError:
+            continue
+        is_theirs = names_one_of(family.table(config, other))
+        if theirs := [name for name in left if is_theirs(name)]:
+            found.append(leave_out(*theirs, because=f"{head.architecture} has no head of {other.architecture}"))
+            left = [name for name in left if name not in theirs]
+    return found

@@ -1,11 +1,15 @@
 """Generation settings of the Hugging Face libraries, from generation_config.json or fields of config.json."""
 
 import logging
+import re
+import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from importlib.resources import files
 from typing import Annotated, Literal
 
 from pydantic import (
+    BaseModel,
     ConfigDict,
     Field,
     JsonValue,
@@ -16,12 +20,86 @@ from pydantic import (
     ValidationError,
 )
 
-from clearhead.checkpoints.families.speech import SpeechFields, read_speech, write_speech
 from clearhead.config import Probability, Share
 from clearhead.errors import UserError
 from clearhead.recipe import explain
-from clearhead.recipe.generation import Exponent, GenerationConfig, Several
+from clearhead.recipe.generation import Exponent, GenerationConfig, Several, SpeechTokens
 from clearhead.recipe.names import schema_of
+
+# --- tokens that name language and task ----------------------------------------------------------------------------
+
+NAME = re.compile(r"<\|(.+)\|>")
+KEPT = ("alignment_heads", "max_initial_timestamp_index", "prev_sot_token_id", "is_multilingual")
+"""Fields that change no text without times."""
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class SpeechFields(BaseModel):
+    """The supported fields under their original names. Null counts as absent."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    lang_to_id: dict[str, TokenId] | None = None
+    task_to_id: dict[str, TokenId] | None = None
+    no_timestamps_token_id: TokenId | None = None
+    language: str | None = None
+    task: str | None = None
+    forced_decoder_ids: list[list[int | None]] | None = None
+    """The older way to name language and task: the place of a token after the start token, and its id."""
+    is_multilingual: bool | None = None
+    return_timestamps: bool | None = None
+    alignment_heads: JsonValue = None
+    max_initial_timestamp_index: JsonValue = None
+    prev_sot_token_id: JsonValue = None
+
+
+def read_speech(said: SpeechFields) -> SpeechTokens | None:
+    """The tokens; None if no field names one."""
+    if said.lang_to_id is None and said.task_to_id is None and said.no_timestamps_token_id is None:
+        return None
+    several = said.is_multilingual is not False
+    languages = {_bare(name): token for name, token in (said.lang_to_id or {}).items()} if several else {}
+    tasks = (said.task_to_id or {}) if several else {}
+    forced = {pair[-1] for pair in said.forced_decoder_ids or () if pair}
+    older = {
+        "language": next((name for name, token in languages.items() if token in forced), None),
+        "task": next((name for name, token in tasks.items() if token in forced), None),
+    }
+    fields = {
+        "languages": languages,
+        "tasks": tasks,
+        "no_timestamps_id": said.no_timestamps_token_id,
+        "language": older["language"] if said.language is None else _bare(said.language),
+        "task": said.task if said.task in tasks else older["task"] or "transcribe",
+        "times": bool(said.return_timestamps) and said.no_timestamps_token_id is not None,
+        "kept": {name: value for name in KEPT if (value := dict(said)[name]) is not None},
+    }
+    return SpeechTokens.model_validate(fields)
+
+
+def _bare(name: str) -> str:
+    """en for <|en|>"""
+    found = NAME.fullmatch(name)
+    return found[1] if found else name
+
+
+def write_speech(speech: SpeechTokens | None) -> dict[str, JsonValue]:
+    """The fields from which `read_speech` restores these tokens."""
+    if speech is None:
+        return {}
+    languages: dict[str, JsonValue] = {f"<|{name}|>": token for name, token in speech.languages.items()}
+    tasks: dict[str, JsonValue] = {**speech.tasks}
+    return {
+        "lang_to_id": languages or None,
+        "task_to_id": tasks or None,
+        "no_timestamps_token_id": speech.no_timestamps_id,
+        "language": speech.language,
+        "task": speech.task if speech.is_multilingual and speech.task != "transcribe" else None,
+        "return_timestamps": speech.times or None,
+        **speech.kept,
+    }
+
 
 _log = logging.getLogger("clearhead")
 
@@ -30,57 +108,13 @@ TOP_K = 50
 """Default top_k of the reference library's sampling."""
 SPECIAL = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
 
-# Fields that change no token: bookkeeping, additional outputs, and how tokens are computed.
-IGNORED = (
-    *("_*", "transformers_version", "output_*", "return_dict*", "use_cache", "cache_implementation", "cache_config"),
-    *("max_cache_len", "compile_config", "disable_compile", "low_memory", "prefill_chunk_size", "use_mtp"),
-    *("continuous_batching_config", "remove_invalid_values", "is_assistant", "assistant_*", "num_assistant_tokens*"),
-    *("target_lookbehind", "speculation_type", "prompt_lookup_num_tokens", "max_matching_ngram_size"),
-)
-
-# Unsupported fields that change tokens -> the value at which each has no effect.
-UNFOLLOWED: dict[str, JsonValue] = {
-    "constraints": None,
-    "diversity_penalty": 0.0,
-    "dola_layers": None,
-    "encoder_no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "exponential_decay_length_penalty": None,
-    "force_words_ids": None,
-    "guidance_scale": 1.0,
-    "max_time": None,
-    "num_beam_groups": 1,
-    "penalty_alpha": None,
-    "renormalize_logits": False,
-    "sequence_bias": None,
-    "stop_strings": None,
-    "token_healing": False,
-    "top_h": None,
-    "typical_p": 1.0,
-    "watermarking_config": None,
-}
-
-
-# Their fields -> ours, where values are the same.
-SAME = {
-    "min_new_tokens": "min_new_tokens",
-    "num_return_sequences": "n_best",
-    "num_beams": "beams",
-    "length_penalty": "length_penalty",
-    "early_stopping": "early_stopping",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "seed": "seed",
-    "repetition_penalty": "repetition_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngram",
-    "pad_token_id": "pad_id",
-    "forced_bos_token_id": "forced_first_id",
-    "forced_eos_token_id": "forced_last_id",
-}
-
+_TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("generation.toml").read_text(encoding="utf-8"))
+IGNORED: tuple[str, ...] = tuple(_TABLE["ignored"])
+"""Fields that change no token."""
+UNFOLLOWED: dict[str, JsonValue] = {**dict.fromkeys(_TABLE["absent"]), **_TABLE["without_effect"]}
+"""Unsupported fields that change tokens -> the value at which each has no effect."""
+SAME: dict[str, str] = _TABLE["same"]
+"""Their fields -> ours, where values are the same."""
 
 Id = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 """The id of a token. A negative value means none."""

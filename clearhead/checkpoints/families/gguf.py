@@ -11,9 +11,8 @@ from typing import Any
 from clearhead.checkpoints.families import gguf_angles as angles
 from clearhead.checkpoints.families.gguf_angles import Content, Fields, Said
 from clearhead.checkpoints.weights.documents import AGAIN, short, shown
-from clearhead.checkpoints.weights.gguf_file import GgufFile
-from clearhead.checkpoints.weights.mapping import Rule, ignore, rename, transpose
-from clearhead.checkpoints.weights.rows import paired
+from clearhead.checkpoints.weights.gguf import GgufFile
+from clearhead.checkpoints.weights.mapping import Rule, ignore, paired, rename, transpose
 from clearhead.errors import UserError
 
 NAME = "general.architecture"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clearhead.checkpoints.families.family import Document, HeadMap
+from clearhead.checkpoints.families.family import Document, HeadMap, Rules
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import Field, FieldRule, Values, computed, extra, implied, named, same
 from clearhead.checkpoints.weights.mapping import Rule, rename, tie
@@ -227,3 +227,134 @@ def pooler_rules(config: ModelConfig) -> Sequence[Rule]:
     """The pooler of a model without a head, if it has one."""
     assert isinstance(config.head, NoHead)
     return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()
+
+
+# --- heads of decoders whose names and biases differ from Llama's --------------------------------------------------
+
+
+def decoder_language(
+    architecture: str,
+    prefix: str,
+    *fields: FieldRule,
+    tied: bool = True,
+    bias: bool = False,
+    older: tuple[str, ...] = (),
+    also: tuple[str, ...] = (),
+) -> HeadMap:
+    """Words. `older` are further names of the output matrix, and `fields` the head's own."""
+
+    def rules(config: ModelConfig) -> Sequence[Rule]:
+        names = ("lm_head", *older)
+        matrices = [output_matrix(f"{name}.weight", config, "decoder.embed.tokens.weight") for name in names]
+        return (*matrices, rename("lm_head.bias", "head.output.bias")) if bias else matrices
+
+    return HeadMap(
+        architecture,
+        {"head.kind": "language", "head.bias": bias},
+        rules,
+        (same("tie_word_embeddings", "head.tied", default=tied), *fields),
+        prefix=prefix,
+        also=also,
+    )
+
+
+def tags(architecture: str, prefix: str, dropout: FieldRule | None = None) -> HeadMap:
+    """Tags, with a bias."""
+    return HeadMap(
+        architecture,
+        {"head.kind": "tagging"},
+        lambda _: (rename("classifier.{p}", "head.output.{p}"),),
+        (*labels(), dropout or tagging_dropout()),
+        prefix=prefix,
+    )
+
+
+def decoder_heads(
+    name: str, prefix: str, kinds: str = "bare class tags span", dropout: FieldRule | None = None
+) -> list[HeadMap]:
+    """The heads besides the language head, of the kinds that a family has."""
+    made = {
+        "bare": HeadMap(f"{name}Model", {"head.kind": "none"}),
+        "class": last_token_classifier(f"{name}ForSequenceClassification", prefix),
+        "tags": tags(f"{name}ForTokenClassification", prefix, dropout),
+        "span": span(f"{name}ForQuestionAnswering", prefix=prefix),
+    }
+    return [made[kind] for kind in kinds.split()]
+
+
+# --- heads of encoders of text -------------------------------------------------------------------------------------
+
+
+def encoder_language(
+    architecture: str, prefix: str, rules: Rules, *fields: FieldRule, also: tuple[str, ...] = ()
+) -> HeadMap:
+    """Masked words: a dense layer with a norm, then the matrix over the vocabulary with a bias."""
+    return HeadMap(
+        architecture,
+        {"head.kind": "language", "head.bias": True, "head.transform": True},
+        rules,
+        (same("tie_word_embeddings", "head.tied", default=True), *fields),
+        prefix=prefix,
+        also=also,
+    )
+
+
+def encoder_classifier(
+    architecture: str,
+    prefix: str,
+    *fields: FieldRule,
+    pooler: str,
+    output: str = "classifier",
+    activation: str | None = None,
+    others: tuple[Rule, ...] = (),
+) -> HeadMap:
+    """A class of the text. `pooler` and `output` are the names of its dense layer and its matrix.
+
+    `fields` are those besides the labels, `others` further rules.
+    """
+    rules = (rename(f"{pooler}.{{p}}", "head.pooler.{p}"), rename(f"{output}.{{p}}", "head.output.{p}"), *others)
+    constants: dict[str, object] = {"head.kind": "classification", "head.pooler": True}
+    return HeadMap(
+        architecture,
+        constants if activation is None else constants | {"head.pooler_activation": activation},
+        lambda _: rules,
+        (*labels(), problem_type(), *fields),
+        prefix=prefix,
+    )
+
+
+def encoder_tagging(architecture: str, prefix: str, dropout: FieldRule, *others: Rule) -> HeadMap:
+    """A class of each token. `dropout` is the field of the head's dropout, `others` are further rules."""
+    rules = (rename("classifier.{p}", "head.output.{p}"), *others)
+    return HeadMap(architecture, {"head.kind": "tagging"}, lambda _: rules, (*labels(), dropout), prefix=prefix)
+
+
+# --- a decoder's tables turned into those of an encoder with the same blocks ---------------------------------------
+
+
+def _moved(path: str) -> str:
+    return f"encoder.{path.removeprefix('decoder.')}" if path.startswith("decoder.") else path
+
+
+def encoding(fields: Sequence[FieldRule]) -> tuple[FieldRule, ...]:
+    """The same fields, which set those of the encoder."""
+
+    def writer(write: Callable[[Any, Values], Any]) -> Callable[[Any, Values], Any]:
+        return lambda value, ours: write(value, {**ours, "decoder": ours["encoder"]})
+
+    return tuple(
+        replace(field, ours=tuple(map(_moved, field.ours)), write=writer(field.write))
+        if isinstance(field, Field)
+        else field
+        for field in fields
+    )
+
+
+def encoding_rules(rules: Rules) -> Callable[[ModelConfig], Sequence[Rule]]:
+    """The same weight table, which fills the encoder."""
+    return lambda config: [replace(rule, ours=tuple(map(_moved, rule.ours))) for rule in rules(config)]
+
+
+def encoding_constants(constants: Document) -> Document:
+    """The same settings, those of the encoder."""
+    return {_moved(path): value for path, value in constants.items()}

@@ -1,14 +1,106 @@
 """What an architecture without a table says: its mechanisms, and the nearest one that opens. Imports no torch."""
 
-from collections.abc import Collection, Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.resources import files
+
+from pydantic import JsonValue
 
 from clearhead.checkpoints.families.family import COMMON, Document, Family
-from clearhead.checkpoints.families.mechanisms import Sign, cut, fields_of, parts, signs
-from clearhead.checkpoints.weights.documents import short
+from clearhead.checkpoints.weights.documents import short, shown
 from clearhead.checkpoints.weights.fields import FieldMap
 from clearhead.errors import UserError
+
+# --- mechanisms by the config fields that name them ----------------------------------------------------------------
+
+LONGEST = 40
+"""Characters of a name or value in a message that lists several."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A part of a network, and the config fields that each show that a network has it."""
+
+    name: str
+    fields: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    """If given, the field's text, or an item of its list, must contain one of these. Else every set value counts."""
+    above: float = 0
+    """A number says so only above this one."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A field of a config that says which mechanism the network has."""
+
+    mechanism: str
+    field: str
+    value: JsonValue
+
+    def __str__(self) -> str:
+        return f"{self.mechanism} ({cut(self.field)}={_shortest(self.value)})"
+
+
+_TABLES = tomllib.loads(files("clearhead.checkpoints.families").joinpath("mechanisms.toml").read_text(encoding="utf-8"))
+MECHANISMS: tuple[Mechanism, ...] = tuple(
+    Mechanism(table["name"], tuple(table["fields"]), tuple(table.get("words", ())), table.get("above", 0))
+    for table in _TABLES["mechanism"]
+)
+"""Mechanisms by the config fields that name them."""
+
+
+def signs(document: Document) -> list[Sign]:
+    """Each mechanism that the fields of a config name, once, with the field that says so."""
+    found: dict[str, Sign] = {}
+    for mechanism in MECHANISMS:
+        for name in mechanism.fields:
+            if mechanism.name not in found and _says(document.get(name), mechanism):
+                found[mechanism.name] = Sign(mechanism.name, name, document[name])
+    return list(found.values())
+
+
+def fields_of(name: str) -> frozenset[str]:
+    """The fields that name this mechanism if they are set to any value."""
+    return frozenset(field for one in MECHANISMS if one.name == name and not one.words for field in one.fields)
+
+
+def parts(document: Document) -> Iterator[tuple[str, Document]]:
+    """The configs of the networks within a network, by field."""
+    for name, value in document.items():
+        if isinstance(value, dict) and isinstance(value.get("model_type"), str) and value["model_type"]:
+            yield name, value
+
+
+def _says(value: object, mechanism: Mechanism) -> bool:
+    if mechanism.words:
+        texts = value if isinstance(value, list) else [value]
+        return any(isinstance(text, str) and word in text for text in texts[:256] for word in mechanism.words)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return value > mechanism.above
+    return bool(value)
+
+
+def _shortest(value: JsonValue) -> str:
+    """A value for a message: tables and long lists only by their size."""
+    if isinstance(value, Mapping):
+        return "{…}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        kinds = list(dict.fromkeys(map(str, value[:256])))
+        return cut(kinds[0]) if len(kinds) == 1 else f"{len(value)} values"
+    return cut(repr(value))
+
+
+def cut(text: str) -> str:
+    """A name or value of a config for a message that lists several."""
+    plain = shown(text)
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 1]}…"
+
+
+# --- architectures without a table ---------------------------------------------------------------------------------
 
 NEAR = 5
 """At least so many fields must be those of a family for it to be near."""

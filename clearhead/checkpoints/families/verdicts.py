@@ -7,11 +7,10 @@ from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from clearhead.checkpoints.families import FAMILIES, family_named, family_of
+from clearhead.checkpoints.families import families, family_named, family_of
 from clearhead.checkpoints.families.family import Document, Family, HeadMap
-from clearhead.checkpoints.families.mechanisms import Sign, parts, signs
 from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of
-from clearhead.checkpoints.families.unknown import unknown
+from clearhead.checkpoints.families.unknown import Sign, parts, signs, unknown
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 
@@ -119,7 +118,7 @@ def _without_head(family: Family, document: Document, where: str, error: str) ->
 
 def _unknown(document: Document, where: str, levels: int) -> Verdict:
     """The verdict of the fields, for an architecture without a table, and of the networks within it."""
-    found = unknown(document, FAMILIES)
+    found = unknown(document, families())
     within = parts(document) if levels > 1 else ()
     inner = {name: verdict(part, where=f"{where}:{name}", levels=levels - 1) for name, part in within}
     return Verdict(

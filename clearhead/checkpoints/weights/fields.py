@@ -275,7 +275,10 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
     """Our value of the field. Raises UserError, in one line, for a value that breaks the conversion."""
     value, place = values[field.theirs], f"{where}:{field.theirs}"
     try:
-        return field.read(value, values)
+        ours = field.read(value, values)
+        if isinstance(ours, complex):
+            raise ValueError("a root of a negative number")
+        return ours
     except UserError as error:
         if (known := error.refusal) is None:
             raise UserError(f"{place}: {shown(str(error))}; {ANOTHER}", field=place) from None

@@ -1,4 +1,4 @@
-"""Finds the folder of a name: a local one, or one of the hub by the hub library's cache, token and offline rules."""
+"""Finds the folder of a name, local or on the hub, and uploads one, by the hub library's cache and token."""
 
 import errno
 import re
@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
-from clearhead.checkpoints.weights.documents import INDEX, MODEL, Index, is_there, shown
-from clearhead.checkpoints.weights.elsewhere import ADAPTER, ADAPTER_HEAD, ADAPTER_WEIGHTS, other_form
-from clearhead.checkpoints.weights.gguf_file import SUFFIX
+from clearhead.checkpoints.weights.documents import (
+    ADAPTER,
+    ADAPTER_HEAD,
+    ADAPTER_WEIGHTS,
+    INDEX,
+    MODEL,
+    Index,
+    is_there,
+    other_form,
+    shown,
+)
+from clearhead.checkpoints.weights.gguf import SUFFIX
 from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX
 from clearhead.checkpoints.weights.modules import MODULES, SETTINGS, TEXTS, listed
 from clearhead.errors import UserError, reason
@@ -184,3 +193,54 @@ def _either(name: str, remedy: str) -> str:
     """The remedy for the hub, after a similar local folder's name if there is one."""
     found = nearest(name)
     return f"{found} if a folder is meant, else {remedy}" if found != "check the path" else remedy
+
+
+# --- uploads -------------------------------------------------------------------------------------------------------
+
+NOT_SENT = ("MANIFEST.json", ".*")
+"""Files that are not uploaded: the hub keeps its own checksums, and people may edit a file there."""
+
+
+def upload(folder: Path, repository: str, *, private: bool) -> str:
+    """Upload the folder's files to a repository of models, which is made if needed; returns its address.
+
+    `private` makes a new repository visible only to its owner; an existing one stays as it is. Raises UserError, in one
+    line, for an upload that fails.
+    """
+    import huggingface_hub
+
+    api = huggingface_hub.HfApi()
+    try:
+        place = api.create_repo(repository, private=private, exist_ok=True, repo_type="model")
+        api.upload_folder(
+            repo_id=place.repo_id,
+            folder_path=folder,
+            ignore_patterns=[*NOT_SENT],
+            commit_message="Upload by clearhead",
+        )
+    except Exception as error:  # errors of the hub library, its HTTP client and the system
+        raise UserError(f"{shown(repository)}: {_upload_explained(error)}") from error
+    return str(place)
+
+
+def _upload_explained(error: Exception) -> str:
+    from huggingface_hub import errors
+
+    match error:
+        case errors.HFValidationError():
+            return "expected a name on the hub, such as owner/name, got another text; check the name"
+        case errors.LocalTokenNotFoundError():
+            return "expected a token that may write, got none; try `hf auth login`, or HF_TOKEN"
+        case errors.HfHubHTTPError() if error.response.status_code == 401:
+            return "expected a token that may write, got none that the hub knows; try `hf auth login`, or HF_TOKEN"
+        case errors.HfHubHTTPError() if error.response.status_code in (403, 404):
+            return (
+                "expected a token that may write there, got one that may not; check the owner, and the token's rights"
+            )
+        case errors.HfHubHTTPError():
+            status = f"{error.response.status_code} {error.response.reason_phrase}"
+            return f"expected the hub to accept it, got {shown(status)}; try again later"
+        case errors.OfflineModeIsEnabled():
+            return "expected the hub, got HF_HUB_OFFLINE, which is set; try without it"
+        case _:
+            return f"expected to reach the hub, got {shown(reason(error))}; check the connection"

@@ -18,6 +18,11 @@ from clearhead.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 AGAIN = "try the config.json it was saved with"
 
@@ -52,6 +57,11 @@ class Rule:
 def rename(theirs: str, ours: str) -> Rule:
     """Rename a tensor."""
     return Rule((theirs,), (ours,))
+
+
+def renames(theirs: str, ours: str, names: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Rename modules within `theirs` to modules within `ours`, with all their parameters."""
+    return tuple(rename(f"{theirs}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in names.items())
 
 
 def transpose(theirs: str, ours: str) -> Rule:
@@ -299,3 +309,75 @@ def _check_copy(name: str, copy: "Tensor", found: Loaded, original: str, where: 
             f"{where}:{name}: expected the numbers of {found.origin[original]}, to which the config ties it, got"
             " others; try tie_word_embeddings = false in config.json"
         )
+
+
+# --- rows in another order -----------------------------------------------------------------------------------------
+
+
+def fused(theirs: str, ours: Sequence[str], *, rows: Sequence[int], groups: int = 1) -> Rule:
+    """Theirs holds `groups` groups of rows; each group has rows[0] of ours[0], then rows[1] of ours[1], and so on."""
+
+    def load(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        whole = tensors[0]
+        if whole.ndim == 0 or len(whole) != groups * sum(rows):
+            raise UserError(f"expected {groups * sum(rows)} rows, got shape {list(whole.shape)}")
+        return [part.flatten(0, 1) for part in whole.unflatten(0, (groups, sum(rows))).split(list(rows), 1)]
+
+    def save(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        import torch
+
+        parts = [tensor.unflatten(0, (groups, n)) for tensor, n in zip(tensors, rows, strict=True)]
+        return [torch.cat(parts, 1).flatten(0, 1)]
+
+    return Rule((theirs,), tuple(ours), load, save)
+
+
+def turned_first(rule: Rule, *sides: int, width: int, turned: int) -> Rule:
+    """The same rule for heads of `width` rows whose last `turned` ones rotate; ours are the first."""
+
+    def load(tensor: "Tensor") -> "Tensor":
+        return tensor.unflatten(0, (-1, width)).roll(turned, 1).flatten(0, 1)
+
+    def save(tensor: "Tensor") -> "Tensor":
+        return tensor.unflatten(0, (-1, width)).roll(-turned, 1).flatten(0, 1)
+
+    return _each(rule, sides, load, save)
+
+
+def paired(rule: Rule, *sides: int, width: int, rotated: int) -> Rule:
+    """The same rule for heads that rotate neighbours, (0, 1), (2, 3), ...; ours rotate halves, (0, r/2), (1, r/2 + 1).
+
+    `sides` are the numbers of the queries and keys among ours, whose heads have `width` rows, `rotated` of them turned.
+    """
+
+    def halves(tensor: "Tensor") -> "Tensor":
+        return _rotated_rows(tensor, width, rotated, (rotated // 2, 2))
+
+    def neighbours(tensor: "Tensor") -> "Tensor":
+        return _rotated_rows(tensor, width, rotated, (2, rotated // 2))
+
+    return _each(rule, sides, halves, neighbours)
+
+
+def _each(
+    rule: Rule, sides: Sequence[int], load: "Callable[[Tensor], Tensor]", save: "Callable[[Tensor], Tensor]"
+) -> Rule:
+    """The same rule, after which these of our tensors are turned, and before which they are turned back."""
+
+    def each(turn: "Callable[[Tensor], Tensor]", tensors: "Sequence[Tensor]") -> "list[Tensor]":
+        return [turn(tensor) if i in sides else tensor for i, tensor in enumerate(tensors)]
+
+    return replace(
+        rule,
+        load=lambda tensors: each(load, rule.load(tensors)),
+        save=lambda tensors: rule.save(each(save, tensors)),
+    )
+
+
+def _rotated_rows(tensor: "Tensor", width: int, rotated: int, grid: tuple[int, int]) -> "Tensor":
+    """The first `rotated` rows of each head, as a grid, transposed."""
+    import torch
+
+    heads = tensor.unflatten(0, (-1, width))
+    turned = heads[:, :rotated].unflatten(1, grid).transpose(1, 2).flatten(1, 2)
+    return torch.cat([turned, heads[:, rotated:]], 1).flatten(0, 1)

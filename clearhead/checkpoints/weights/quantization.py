@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clearhead.checkpoints.weights.documents import AGAIN, short, shown
-from clearhead.checkpoints.weights.elsewhere import ORIGIN
+from clearhead.checkpoints.weights.documents import AGAIN, ORIGIN, short, shown
 from clearhead.errors import UserError
 
 FIELDS = ("quantization_config", "compression_config")

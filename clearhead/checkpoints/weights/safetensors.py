@@ -9,8 +9,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from clearhead.checkpoints.weights import legacy
-from clearhead.checkpoints.weights.documents import AGAIN, INDEX, MODEL, Index, is_there, shown, size_of
-from clearhead.checkpoints.weights.elsewhere import refuse_other_form
+from clearhead.checkpoints.weights.documents import (
+    AGAIN,
+    INDEX,
+    MODEL,
+    Index,
+    is_there,
+    refuse_other_form,
+    shown,
+    size_of,
+)
 from clearhead.errors import UserError, reason
 from clearhead.json_text import JsonObject
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import Model
 from clearhead.checkpoints.weights.documents import short, shown
-from clearhead.checkpoints.weights.gguf_file import gguf_in
+from clearhead.checkpoints.weights.gguf import gguf_in
 from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.config import ClassificationHead, Continuous, LanguageHead, TaggingHead
 from clearhead.generation import complete

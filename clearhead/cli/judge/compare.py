@@ -11,8 +11,8 @@ from clearhead.errors import UserError
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from clearhead.tasks.examples import Example
-    from clearhead.tasks.metrics import Score
+    from clearhead.tasks.evaluation import Example
+    from clearhead.tasks.scores import Score
     from clearhead.tasks.task import Evaluation
 
 N_EXAMPLES = 3
@@ -50,7 +50,7 @@ def compare(
     """
     from clearhead.cli.judge.scores import json_of, measured
     from clearhead.machine.device import keep_freed_memory
-    from clearhead.tasks.resampling import RESAMPLES
+    from clearhead.tasks.scores import RESAMPLES
 
     files = {"source": source, "target": target, "text": text, "data": data}
     keep_freed_memory()
@@ -95,7 +95,7 @@ def compared(one: "Evaluation", other: "Evaluation") -> "dict[str, dict[str, Jso
 
 
 def _row(first: "Score", second: "Score") -> "dict[str, JsonValue]":
-    from clearhead.tasks.resampling import difference
+    from clearhead.tasks.scores import difference
 
     row: dict[str, JsonValue] = {"first": first.value, "second": second.value}
     if first.rows is None or second.rows is None or len(first.rows) != len(second.rows):

@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 
 from clearhead.config.heads import ProblemType
-from clearhead.data.labelled import LabelledText
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
+from clearhead.tasks.classification.data import LabelledText
 
 FAR = 3.0
 """Deviations from the other residuals beyond which a number is likely wrong (Leys et al. 2013)."""

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 from clearhead.errors import UserError, pasted
 
 if TYPE_CHECKING:
-    from clearhead.tasks.examples import Example
-    from clearhead.tasks.metrics import Score
+    from clearhead.tasks.evaluation import Example
+    from clearhead.tasks.scores import Score
     from clearhead.tasks.task import Evaluation
 
 MOST = 200
@@ -52,7 +52,7 @@ def write_page(path: Path, *, model: str, data: str, found: "Evaluation") -> Non
 
 def page(model: str, data: str, found: "Evaluation") -> str:
     """The page as HTML."""
-    from clearhead.tasks.examples import worst
+    from clearhead.tasks.evaluation import worst
 
     mistakes = worst(found.examples, MOST)
     n = sum(one.is_wrong for one in found.examples)

@@ -18,7 +18,7 @@ from clearhead.checkpoints.families.gguf import content_of, described
 from clearhead.checkpoints.families.verdicts import OPENS
 from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json, shown
 from clearhead.checkpoints.weights.fields import ANOTHER, Decision
-from clearhead.checkpoints.weights.gguf_file import GgufFile, gguf_in
+from clearhead.checkpoints.weights.gguf import GgufFile, gguf_in
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.checkpoints.weights.modules import network_folder
 from clearhead.cli.judge.answers import Answer, answers

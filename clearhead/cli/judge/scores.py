@@ -13,12 +13,12 @@ from clearhead.cli.judge.page import write_page
 from clearhead.cli.options import tell
 from clearhead.cli.train.recipes import source_given
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import checkpoint_named
+from clearhead.explorer.answering.checkpoints import checkpoint_named
 from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
-from clearhead.tasks.metrics import Score
+from clearhead.tasks.scores import Score
 from clearhead.tasks.task import Evaluation, Given, RecipeTask
 from clearhead.training.consumers import EvaluationBar, sample_lines
 
@@ -49,7 +49,7 @@ def measured(
     tell(f"{name}: measuring ...")
     where = " and ".join(map(str, source.files)) if source else own_data(recipe)
     with watching(EvaluationBar()):
-        return task, task.measured(model, recipe, source, given), where
+        return task, task.measure(model, recipe, source, given), where
 
 
 def _source_of(table: Mapping[str, Any], *, where: str) -> Source:
@@ -73,7 +73,7 @@ def judge(folder: Path, *, device: str, page: Path | None = None) -> dict[str, J
     model = load(folder, device=device)
     task, recipe = task_of(str(folder), model)
     with watching(EvaluationBar()):
-        found = task.measured(model, recipe, None, {})
+        found = task.measure(model, recipe, None, {})
     tell(f"the best model on {own_data(recipe)}:")
     report(task, found, sys.stderr)
     if page is not None:

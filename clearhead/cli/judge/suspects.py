@@ -16,14 +16,14 @@ from clearhead.checkpoints.weights.documents import read_json
 from clearhead.cli.judge.doubts import Doubts, doubts, joined, opinion
 from clearhead.cli.options import tell
 from clearhead.cli.train.recipes import recipe_of, tables_given
-from clearhead.data.labelled import LabelledText, hold_out, names_of
+from clearhead.data.splits import hold_out
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.model.target_scaling import settled
 from clearhead.runs import begin
-from clearhead.tasks.answers import head_of, logits_of
-from clearhead.tasks.classification import Classification, ClassificationRecipe
+from clearhead.tasks.classification.data import LabelledText, names_of
+from clearhead.tasks.classification.task import Classification, ClassificationRecipe, head_of, logits_of
 from clearhead.tasks.registry import validate
 from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Ended
@@ -182,7 +182,7 @@ def trained(
                     raise Interrupted("stopped; the models of the folds that ended are in the folder", event.signal)
         task = run.task
         assert isinstance(task, Classification)
-        logits = logits_of(run.model, task.valid.inputs, task.tokenizer, start=task.start)
+        logits = logits_of(run.model, task.valid.inputs, task.tokenizer)
         model = Model(settled(run.model).cpu(), task.tokenizer, fold.generation)
         return model, scores(head_of(model.config), logits).numpy()
 

@@ -12,8 +12,15 @@ from clearhead.api import CONFIG, read_config
 from clearhead.checkpoints.families import family_of
 from clearhead.checkpoints.families.unknown import listed
 from clearhead.checkpoints.families.verdicts import DOES_NOT_OPEN, OPENS, Verdict, verdict
-from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, INDEX, MODEL, read_json, shown
-from clearhead.checkpoints.weights.elsewhere import ADAPTER, refuse_other_form
+from clearhead.checkpoints.weights.documents import (
+    ADAPTER,
+    CONFIG_LIMIT,
+    INDEX,
+    MODEL,
+    read_json,
+    refuse_other_form,
+    shown,
+)
 from clearhead.checkpoints.weights.fields import ANOTHER, Decision
 from clearhead.checkpoints.weights.hub import fetched_config, local_folder
 from clearhead.checkpoints.weights.legacy import BIN, BIN_INDEX

@@ -74,7 +74,7 @@ def difference(
     from clearhead.api import load
     from clearhead.capture import difference as compare
     from clearhead.capture import drawn
-    from clearhead.explorer.answering.moments import checkpoint_named
+    from clearhead.explorer.answering.checkpoints import checkpoint_named
     from clearhead.machine.device import keep_freed_memory
     from clearhead.storage.disk import replace_file
 

@@ -126,7 +126,7 @@ def opened(
     file that shall hold it.
     """
     from clearhead.api import load
-    from clearhead.explorer.answering.moments import checkpoint_named
+    from clearhead.explorer.answering.checkpoints import checkpoint_named
     from clearhead.explorer.answering.opened import UNNAMED
     from clearhead.explorer.export.page import rounded_model
     from clearhead.explorer.session import Session

@@ -17,7 +17,7 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import begin
-from clearhead.tasks.checks import check_writes
+from clearhead.tasks.networks import check_writes
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch, Evaluation, Task, head_loss
 from clearhead.training.planning.fitting import Fitting

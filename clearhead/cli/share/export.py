@@ -118,8 +118,7 @@ def push(model: Named, repository: str, /, *, private: Flag = False, revision: s
         revision: Branch, tag or commit of the model that is read.
     """
     from clearhead.api import load
-    from clearhead.checkpoints.weights.hub import locate
-    from clearhead.checkpoints.weights.upload import upload
+    from clearhead.checkpoints.weights.hub import locate, upload
 
     tell(f"reading {model}")
     opened = load(locate(model, revision=revision))

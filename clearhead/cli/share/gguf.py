@@ -10,14 +10,13 @@ from torch import Tensor
 from clearhead.analysis import comparison
 from clearhead.api import Model
 from clearhead.api.pretrained import read_gguf
-from clearhead.checkpoints.families import FAMILIES, family_of
+from clearhead.checkpoints.families import families, family_of
 from clearhead.checkpoints.families.family import canonical
 from clearhead.checkpoints.families.gguf import Written, described, known, written
 from clearhead.checkpoints.families.gguf_angles import Content
 from clearhead.checkpoints.weights import mapping
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.gguf_file import AT_ONCE
-from clearhead.checkpoints.weights.gguf_header import library
+from clearhead.checkpoints.weights.gguf import AT_ONCE, library
 from clearhead.cli.options import tell
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
@@ -54,7 +53,7 @@ def described_model(model: Model, name: str) -> tuple[Written, dict[str, Tensor]
     if not isinstance(model.config.head, LanguageHead) or model.config.encoder is not None:
         raise UserError(f"{name}: expected a decoder that writes texts, got another model; try --to hf")
     names, lacking = [model.family] if model.family in known() else known(), ""
-    for family in FAMILIES:
+    for family in families():
         found = family.write(model.config) if family.model_type in names else None
         if found is None:
             continue

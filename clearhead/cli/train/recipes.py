@@ -9,13 +9,13 @@ from typing import Any
 
 from clearhead import recipe as recipes
 from clearhead.cli.options import tell
-from clearhead.data.conll import is_conll
 from clearhead.data.guessing import guess, is_table, table_of
-from clearhead.data.image_sets import classes_of, is_image_folder, splits_in
 from clearhead.errors import UserError
 from clearhead.recipe import Recipe
 from clearhead.recipe.places import absolute, place
+from clearhead.tasks.images.data import classes_of, is_image_folder, splits_in
 from clearhead.tasks.registry import field_names, find, validate
+from clearhead.tasks.tagging.data import is_conll
 from clearhead.tasks.task import Files, Given
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")

@@ -72,7 +72,7 @@ def show(name: str, /, *texts: Text) -> None:
     """
     from clearhead.api import model_folder
     from clearhead.api.pretrained import gguf_tokenizer
-    from clearhead.checkpoints.weights.gguf_file import gguf_in
+    from clearhead.checkpoints.weights.gguf import gguf_in
     from clearhead.checkpoints.weights.hub import locate
     from clearhead.text.tokenizers import Tokenizer
 

@@ -14,10 +14,10 @@ from clearhead.api.predicting import Row, ZeroShot, entailments, numbered, reads
 from clearhead.api.towers import TwoTowerModel, holds_towers, load_towers
 from clearhead.cli.options import tell
 from clearhead.cli.use.inputs import LINES, Options, arriving, check_file, stream_to
-from clearhead.data.image_sets import SUFFIXES
-from clearhead.data.inputs import InputColumns, read_inputs
+from clearhead.data.guessing import InputColumns, read_inputs
 from clearhead.errors import UserError
 from clearhead.machine.device import keep_freed_memory
+from clearhead.tasks.images.data import SUFFIXES
 from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
 
 Say: TypeAlias = Callable[[Sequence[Row], int], Iterator[Prediction]]

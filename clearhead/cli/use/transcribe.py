@@ -46,7 +46,7 @@ def transcribe(
     from clearhead.api import load
     from clearhead.api.predicting import task_of
     from clearhead.api.transcribing import transcripts, with_times
-    from clearhead.data.waves import read_wave
+    from clearhead.data.sounds import read_wave
     from clearhead.generation.settings import changed
     from clearhead.machine.device import keep_freed_memory
 

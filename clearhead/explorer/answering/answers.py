@@ -27,7 +27,7 @@ class Plan(TypedDict):
     masks: dict[str, Mask]
 
 
-class Moment(TypedDict):
+class Checkpoint(TypedDict):
     """One checkpoint of a training run."""
 
     step: int
@@ -75,7 +75,7 @@ class About(TypedDict):
     """The mask token of an encoder that predicts masked tokens."""
     step: int | None
     plan: Plan
-    history: list[Moment]
+    history: list[Checkpoint]
     """The run's checkpoints, oldest first."""
     losses: list[tuple[int, float]]
     """At most 400 of the logged training losses, evenly spaced: step and loss."""

@@ -20,7 +20,7 @@ from clearhead.data.sources import rows_of
 from clearhead.data.tables import read_rows
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import Interval
-from clearhead.explorer.answering.moments import Moments
+from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import COMPARED, AddressText, Asked, Reply, RunRequest, SmallCount, Step
 from clearhead.explorer.lru_cache import LRUCache
@@ -280,7 +280,7 @@ def own_source(model: Model) -> tuple[Iterator[Text], str] | None:
 
 
 def _samples(opened: Opened) -> list[Text]:
-    samples, both = Moments(opened.folder).samples(), opened.model.is_encoder_decoder
+    samples, both = RunCheckpoints(opened.folder).samples(), opened.model.is_encoder_decoder
     return [(source, reference) if both else source for source, reference in samples if source.strip()]
 
 
@@ -318,7 +318,7 @@ class Kept(LRUCache[Difference]):
 
 def differs(opened: Opened) -> bool:
     """Whether there is a second model."""
-    return opened.compared is not None or len(opened.passes.moments.steps()) > 1
+    return opened.compared is not None or len(opened.passes.checkpoints.steps()) > 1
 
 
 def compare(opened: Opened, question: DifferenceQuestion) -> Reply[DifferenceReply]:

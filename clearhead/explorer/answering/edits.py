@@ -33,7 +33,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Placed:
+class ResolvedEdit:
     """An edit whose address exists."""
 
     where: Address
@@ -69,9 +69,9 @@ class Placed:
                 return True
 
 
-def placed(edits: Sequence[EditRequest], axes: Mapping[str, str]) -> list[Placed]:
+def resolve(edits: Sequence[EditRequest], axes: Mapping[str, str]) -> list[ResolvedEdit]:
     """Each edit with the axes of its address, by path in `axes`. Raises UserError for an unknown path or axis."""
-    found: list[Placed] = []
+    found: list[ResolvedEdit] = []
     for edit in edits:
         where = Address.parse(edit.at)
         if where.path not in axes:
@@ -80,7 +80,7 @@ def placed(edits: Sequence[EditRequest], axes: Mapping[str, str]) -> list[Placed
         for axis, _ in where.index:
             if axis not in names:
                 raise UserError(f"{where}: axis {axis!r} is not one of {' '.join(names)!r}")
-        one = Placed(where, axes[where.path], edit)
+        one = ResolvedEdit(where, axes[where.path], edit)
         if edit.do == "mean" and _averaged(one) is None:
             raise UserError(f"{where}: expected positions to take the mean over, got one or none; try set")
         found.append(one)
@@ -88,13 +88,13 @@ def placed(edits: Sequence[EditRequest], axes: Mapping[str, str]) -> list[Placed
 
 
 def functions(
-    edits: Sequence[Placed], other: Other, window: Window | None = None, *, direct: Direct | None = None
+    edits: Sequence[ResolvedEdit], other: Other, window: Window | None = None, *, direct: Direct | None = None
 ) -> dict[str, Callable[[Tensor], Tensor]]:
     """The functions for a trace, by path. With a `window` they leave out edits of positions outside it.
 
     They raise UserError if an index or a shape does not fit.
     """
-    by_path: dict[str, list[tuple[Placed, Tensor | None]]] = {}
+    by_path: dict[str, list[tuple[ResolvedEdit, Tensor | None]]] = {}
     for edit in edits:
         # Computed now: it may need a run, and traces do not nest.
         new = other(edit.edit.from_, str(edit.where)) if edit.edit.from_ is not None else None
@@ -106,7 +106,7 @@ def functions(
     return {path: partial(_made, several, window) for path, several in by_path.items()}
 
 
-def _made(edits: Sequence[tuple[Placed, Tensor | None]], window: Window | None, value: Tensor) -> Tensor:
+def _made(edits: Sequence[tuple[ResolvedEdit, Tensor | None]], window: Window | None, value: Tensor) -> Tensor:
     value = value.clone()
     for edit, given in edits:
         where = edit.where if window is None else _seen(edit, window, value.shape)
@@ -123,14 +123,14 @@ def _made(edits: Sequence[tuple[Placed, Tensor | None]], window: Window | None, 
     return value
 
 
-def _new(placed: Placed, part: Tensor, given: Tensor | None) -> Tensor:
-    edit = placed.edit
+def _new(resolved: ResolvedEdit, part: Tensor, given: Tensor | None) -> Tensor:
+    edit = resolved.edit
     match edit.do:
         case "add" if given is not None:
             assert isinstance(edit.value, int | float)
             if given.shape[-1:] != part.shape[-1:]:
                 raise UserError(
-                    f"{placed.where}: expected the address of whole vectors, got a part; leave the index out"
+                    f"{resolved.where}: expected the address of whole vectors, got a part; leave the index out"
                 )
             return part + edit.value * given.to(part)
         case _ if given is not None:
@@ -140,7 +140,7 @@ def _new(placed: Placed, part: Tensor, given: Tensor | None) -> Tensor:
         case "close":
             return torch.full_like(part, float("-inf"))
         case "mean":
-            return part.mean(1 + placed.rest.index(_averaged(placed) or ""), keepdim=True)
+            return part.mean(1 + resolved.rest.index(_averaged(resolved) or ""), keepdim=True)
         case "scale":
             assert isinstance(edit.value, int | float)
             return part * edit.value
@@ -148,19 +148,19 @@ def _new(placed: Placed, part: Tensor, given: Tensor | None) -> Tensor:
             return torch.tensor(edit.value).to(part)
 
 
-def _averaged(placed: Placed) -> str | None:
+def _averaged(resolved: ResolvedEdit) -> str | None:
     """The axis of positions that a mean is over."""
-    return next((axis for axis in ("t", "s") if axis in placed.rest), None)
+    return next((axis for axis in ("t", "s") if axis in resolved.rest), None)
 
 
-def _seen(placed: Placed, window: Window, shape: torch.Size) -> Address | None:
+def _seen(resolved: ResolvedEdit, window: Window, shape: torch.Size) -> Address | None:
     """The address relative to the window; None for a position outside the window."""
-    where = placed.where
+    where = resolved.where
     if where.path.startswith("encoder."):
         return where
     index: list[tuple[str, int]] = []
     for axis, i in where.index:
-        length = shape[placed.axes.split().index(axis)]
+        length = shape[resolved.axes.split().index(axis)]
         if axis == "t" or (axis == "s" and ".cross." not in where.path and length <= window.start):
             i -= window.start  # Keys and values, unlike the rest, come whole from the cache.
         elif axis != "s" or ".cross." in where.path:

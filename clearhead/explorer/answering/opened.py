@@ -10,16 +10,17 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
-from clearhead.config import LanguageHead, NoHead, TokenInput, VectorHead
+from clearhead.config.heads import LanguageHead, NoHead, VectorHead
+from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError
-from clearhead.explorer.answering.moments import Moments
+from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.model.fast.rounding import RoundedMatrix
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 SENTENCE = "The animal did not cross the street because it was too tired."
 SIMILAR = (
@@ -57,7 +58,7 @@ def starts(
 
 def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
     """The sentences of the run's last evaluation."""
-    texts = dict.fromkeys(source for source, _ in Moments(folder).samples() if source.strip())
+    texts = dict.fromkeys(source for source, _ in RunCheckpoints(folder).samples() if source.strip())
     if not model.has_tokenizer:
         return []
     return [RunRequest(text=text) for text in texts if len(text) <= MOST_CHARACTERS][:MOST_EXAMPLES]

@@ -20,18 +20,12 @@ from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
 from clearhead.api.variants import changed as changed_config
 from clearhead.capture.passes import every_address
-from clearhead.config import (
-    ClassificationHead,
-    LanguageHead,
-    ModelConfig,
-    StackConfig,
-    StackName,
-    TaggingHead,
-    TokenInput,
-)
+from clearhead.config import ModelConfig, StackConfig, StackName
+from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
+from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError, sizes
-from clearhead.explorer.answering.edits import Placed, Window, functions, placed
-from clearhead.explorer.answering.moments import Moments
+from clearhead.explorer.answering.checkpoints import RunCheckpoints
+from clearhead.explorer.answering.edits import ResolvedEdit, Window, functions, resolve
 from clearhead.explorer.answering.questions import COMPARED, REPLY_BYTES, RunRequest, TextSets
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import Recording, observe, observe_by_block
@@ -47,7 +41,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import Edit
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 URL = re.compile(r"data:image/(?:png|jpeg);base64,", re.ASCII)
 
@@ -68,7 +62,7 @@ def picture_of(image: str | None, examples: "Sequence[Picture]") -> "Picture":
 def _decoded(text: str) -> "Picture":
     from PIL import Image
 
-    from clearhead.data.pictures import load
+    from clearhead.data.images import load
 
     try:
         content = base64.b64decode(text, validate=True)
@@ -205,7 +199,7 @@ class Passes:
         """`folder` is that of a run or a checkpoint; `examples` are images that a page may ask for by number.
         `compared` is a model of the same architecture and tokens.
         """
-        self.model, self.moments, self.examples, self.compared = model, Moments(folder), examples, compared
+        self.model, self.checkpoints, self.examples, self.compared = model, RunCheckpoints(folder), examples, compared
         self._models: LRUCache[Model] = LRUCache(2)
         self._variants: LRUCache[Model] = LRUCache(8)
         self._axes: LRUCache[dict[str, str]] = LRUCache(8)
@@ -230,9 +224,9 @@ class Passes:
             if self.compared is None:
                 raise UserError(f"step: expected a checkpoint, got {step}; try clearhead explore MODEL --compare OTHER")
             return self.compared
-        if step is None or step == self.moments.step:
+        if step is None or step == self.checkpoints.step:
             return self.model
-        return self._models.get(str(step), lambda: self.moments.load(step))
+        return self._models.get(str(step), lambda: self.checkpoints.load(step))
 
     def get(self, run: RunRequest) -> Pass:
         """The requested pass. Raises UserError if it cannot be computed."""
@@ -250,7 +244,7 @@ class Passes:
         return self._axes.get(self._variant(run), lambda: every_address(model).axes)
 
     def _variant(self, run: RunRequest) -> str:
-        step = self.moments.step if run.step is None else run.step
+        step = self.checkpoints.step if run.step is None else run.step
         return f"{step} {run.change.model_dump_json()}"
 
     def _arithmetic(self, reading: ReadInput) -> Arithmetic:
@@ -293,7 +287,7 @@ class Passes:
 
     def _made(self, run: RunRequest) -> Pass:
         model = self.model_of(run)
-        edits = placed(run.edits, self.axes_of(run)) if run.edits else []
+        edits = resolve(run.edits, self.axes_of(run)) if run.edits else []
         written, notes = self._written(model, run, edits)
         picture = picture_of(run.image, self.examples) if model.reader.reads_images else None
         target = run.target if written is None or run.target is not None else text_of(model, written)
@@ -332,12 +326,12 @@ class Passes:
     @cached_property
     def _usual(self) -> float | None:
         """Tokens for each character in the samples of the run; None without any."""
-        texts = [source for source, _ in self.moments.samples()] if self.model.has_tokenizer else []
+        texts = [source for source, _ in self.checkpoints.samples()] if self.model.has_tokenizer else []
         length = sum(map(len, texts))
         return sum(len(self.model.tokenizer.encode(text)) for text in texts) / length if length >= FEW else None
 
     def _written(
-        self, model: Model, run: RunRequest, edits: Sequence[Placed]
+        self, model: Model, run: RunRequest, edits: Sequence[ResolvedEdit]
     ) -> tuple[list[int] | None, tuple[str, ...]]:
         """The target that the model writes, if the request asks for one, and notes about it."""
         writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
@@ -351,7 +345,7 @@ class Passes:
         ids = [int(step.tokens[0, 0]) for step in writer.steps(greedy(model))]
         return ids[:-1] if ids and ids[-1] in model.settings().end_ids else ids, writer.notes
 
-    def writer(self, model: Model, run: RunRequest, edits: Sequence[Placed]) -> EditedGeneration:
+    def writer(self, model: Model, run: RunRequest, edits: Sequence[ResolvedEdit]) -> EditedGeneration:
         """Generation from the run's text, or of its target, with the edits that it can make."""
         if not isinstance(model.config.head, LanguageHead) or model.network.decoder is None:
             raise UserError("generate: expected a model that writes text, got another; try run")

@@ -181,7 +181,7 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
     for i, run in enumerate(_distinct([_settled(opened, _plain(run)) for run in runs])):
         with LOCK:
             reply, found = pass_at_a_glance(opened, OfRun(run=run)).json, opened.passes.get(run)
-        part = f"weights-{opened.passes.moments.step if run.step is None else run.step}"
+        part = f"weights-{opened.passes.checkpoints.step if run.step is None else run.step}"
         if part not in made.parts:
             made.parts.update(_weights(part, found.model, opened.matrices))
         said = {name: reply[name] for name in ("tokens", "target", "grid", "notes") if name in reply}

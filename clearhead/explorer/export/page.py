@@ -32,7 +32,7 @@ from clearhead.model.linear import refuse_rounded
 from clearhead.storage.disk import replace_file
 
 if TYPE_CHECKING:
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 FIRST = 0x100
 """The first of 2^15 characters, of which none is a mark of HTML, a control character or half of a pair."""

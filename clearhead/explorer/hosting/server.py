@@ -25,7 +25,7 @@ from clearhead.machine.device import keep_freed_memory
 from clearhead.web import Bodies, parsed
 from clearhead.web.page import HEADERS, Server, TokenGuard, failure, refused, serving_page
 
-__all__ = ["HEADERS", "Answers", "Desk", "answered", "application"]
+__all__ = ["HEADERS", "Answers", "QuestionQueue", "answered", "application"]
 
 _log = logging.getLogger("clearhead")
 
@@ -67,7 +67,7 @@ class Answers(Protocol):
         ...
 
 
-class Desk:
+class QuestionQueue:
     """Queues questions, has the session answer them in worker threads, and returns the replies."""
 
     def __init__(self, session: Answers) -> None:
@@ -176,14 +176,14 @@ async def static(request: Request) -> Response:
         return failure(500, str(error))
 
 
-def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
+def application(queue: QuestionQueue, *, token: str, cookie: str) -> ASGIApp:
     """The whole application, behind the guard."""
     app = Starlette(
         routes=[
             Route("/", shell),
             Route("/static/{name}", static),
             Route("/place/{name}.js", place),
-            Route("/ask", desk.ask, methods=["POST"]),
+            Route("/ask", queue.ask, methods=["POST"]),
         ],
         exception_handlers={HTTPException: refused},
     )
@@ -191,7 +191,7 @@ def application(desk: Desk, *, token: str, cookie: str) -> ASGIApp:
     return TokenGuard(app, token=token, cookie=cookie, command="clearhead explore")
 
 
-def serving(session: Answers, listener: socket.socket | None = None) -> AbstractContextManager[Server[Desk]]:
+def serving(session: Answers, listener: socket.socket | None = None) -> AbstractContextManager[Server[QuestionQueue]]:
     """Serves the session, on the listener's port or a free one, until the end of the block."""
     keep_freed_memory()
-    return serving_page(Desk(session), application, listener, name="explorer", before_end=Desk.close)
+    return serving_page(QuestionQueue(session), application, listener, name="explorer", before_end=QuestionQueue.close)

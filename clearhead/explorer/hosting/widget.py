@@ -23,7 +23,7 @@ from clearhead.web.page import open_browser
 if TYPE_CHECKING:
     from anywidget import AnyWidget
 
-    from clearhead.data.pictures import Picture
+    from clearhead.data.images import Picture
 
 _log = logging.getLogger("clearhead")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.capture.passes import every_address
 from clearhead.errors import UserError
-from clearhead.explorer.answering.edits import functions, placed
+from clearhead.explorer.answering.edits import functions, resolve
 from clearhead.explorer.answering.questions import Change, EditRequest
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
@@ -110,7 +110,7 @@ class Rows:
         self._by_path: dict[str, list[tuple[int, Callable[[Tensor], Tensor]]]] = {}
         for i, edits in enumerate(lists):
             try:
-                made = functions(placed(edits, axes), _no_other)
+                made = functions(resolve(edits, axes), _no_other)
             except UserError as error:
                 self.failed[i] = error
                 continue

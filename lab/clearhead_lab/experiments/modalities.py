@@ -8,8 +8,8 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.brief import brief
-from clearhead.data.image_sets import idx
 from clearhead.model import Tokens, Transformer
+from clearhead.tasks.images.data import idx
 from clearhead_lab.classifiers import counts, predicted, standardised
 from clearhead_lab.datasets import LONGEST, Reviews, Words, batches, datasets
 from clearhead_lab.experiment import Row

@@ -17,10 +17,28 @@ from clearhead.config import ModelConfig, NoHead
 from clearhead.errors import UserError
 from clearhead.model.heads import NoHead as NoHeadModule
 from clearhead.model.layout import Layout
-from tests.checkpoints.families import hub_encoders as hub
+from tests.checkpoints.families.hub import CONFIGS
 from tests.later import later
-from tests.parity.cases.bert import BASE
+from tests.parity.cases import base
 from tests.parity.harness import Case, Gap, inputs, reference
+
+HUB = (
+    "bert",
+    "bert_multilingual",
+    "bert_ner",
+    "cross_encoder",
+    "roberta",
+    "roberta_squad",
+    "xlm_roberta",
+    "camembert",
+    "modernbert",
+    "vit",
+    "electra_small",
+    "distilbert",
+    "mpnet",
+)
+
+BASE = base("bert")
 
 transformers = later("transformers")
 
@@ -44,7 +62,7 @@ def agrees(theirs: Any, ours: Model, case: Case) -> bool:
     return Gap.between(expected, states(ours.network, batch.ours), batch.ours).relative <= CLOSE
 
 
-@pytest.mark.parametrize("document", hub.ALL.values(), ids=hub.ALL.keys())
+@pytest.mark.parametrize("document", [CONFIGS[name] for name in HUB], ids=HUB)
 def test_configs_of_the_hub_read_as_the_reference_reads_them(document: dict[str, Any]) -> None:
     kind = transformers.AutoConfig.for_model(document["model_type"])
     config, again = read(document), kind.from_dict(document).to_dict() | {"architectures": document["architectures"]}
@@ -56,7 +74,7 @@ def test_configs_of_the_hub_read_as_the_reference_reads_them(document: dict[str,
 
 
 def test_our_preset_is_the_hub_s() -> None:
-    assert canonical(read(hub.BERT)) == canonical(preset("bert-base"))
+    assert canonical(read(CONFIGS["bert"])) == canonical(preset("bert-base"))
 
 
 def test_tensors_of_an_old_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +117,7 @@ def test_untied_output_adds_the_decoder_s_own_bias(tmp_path: Path) -> None:
 
 
 def test_pretraining_class_reads_as_the_masked_word_head() -> None:
-    assert read(hub.BERT | {"architectures": ["BertForPreTraining"]}) == read(hub.BERT)
+    assert read(CONFIGS["bert"] | {"architectures": ["BertForPreTraining"]}) == read(CONFIGS["bert"])
 
 
 @pytest.mark.parametrize("architecture", ["BertModel", "RobertaModel"])
@@ -147,4 +165,4 @@ def test_bare_tensors_under_a_head_have_no_prefix(tmp_path: Path) -> None:
 )
 def test_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read(hub.BERT | changes)
+        read(CONFIGS["bert"] | changes)

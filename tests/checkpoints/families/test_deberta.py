@@ -16,11 +16,13 @@ from clearhead.errors import UserError
 from clearhead.tasks.task import Batch
 from clearhead.trace import trace
 from tests.later import later
-from tests.parity.cases.deberta import BASE, CASES
+from tests.parity.cases import base, of
 from tests.parity.harness import reference
 from tests.tasks.reference import UPDATES, require_equal_updates
 from tests.tasks.test_classification import task_of
 from tests.tasks.updates import mask_of
+
+BASE = base("deberta-v2")
 
 transformers = later("transformers")
 
@@ -109,7 +111,7 @@ def test_a_checkpoint_of_v3_has_the_newer_spelling_of_its_head(tmp_path: Path) -
 
 
 def test_terms_have_addresses_and_every_number_can_be_derived(tmp_path: Path) -> None:
-    reference(CASES[0]).save_pretrained(tmp_path)
+    reference(of("deberta-v2")[0]).save_pretrained(tmp_path)
     network = load(tmp_path).network
     with torch.no_grad(), trace(network, {"encoder.blocks.1.attn.distance.c2p": 0.0}) as seen:
         network(torch.tensor([[3, 4, 5]]))

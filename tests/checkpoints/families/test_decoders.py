@@ -8,10 +8,10 @@ import torch
 
 from clearhead.api import load
 from clearhead.checkpoints.families import family_for, family_of
-from clearhead.checkpoints.families.decoders.gptj import FIELDS as GPTJ_FIELDS
+from clearhead.checkpoints.families.decoders.gpt import GPTJ_FIELDS
 from clearhead.checkpoints.weights import mapping
 from clearhead.checkpoints.weights.fields import Field
-from clearhead.checkpoints.weights.rows import fused, paired
+from clearhead.checkpoints.weights.mapping import fused, paired
 from clearhead.config import LongScaling, ModelConfig, NoPositions, Rotary, StackConfig
 from clearhead.errors import UserError
 from tests.parity.harness import Case, reference, round_trip
@@ -173,3 +173,8 @@ def test_a_narrow_token_table_is_read_with_its_layers(tmp_path: Path) -> None:
     round_trip(theirs, ours, tmp_path / "ours")
     with pytest.raises(UserError, match="word_embed_proj_dim: expected 24, which is hidden_size, got 10"):
         read("opt", **shape, **own, architectures=["OPTModel"])
+
+
+def test_a_root_of_a_negative_number_is_refused() -> None:
+    with pytest.raises(UserError, match=r"query_pre_attn_scalar: expected another kind of value, got -1 "):
+        read("gemma2", query_pre_attn_scalar=-1)

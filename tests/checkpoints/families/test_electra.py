@@ -10,15 +10,18 @@ from tokenizers import models, pre_tokenizers
 
 from clearhead.api import load
 from clearhead.checkpoints.families import family_for, family_of
-from clearhead.config import ClassificationHead, LanguageHead, TaggingHead
-from clearhead.data.tagged_ids import WordIds
+from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.tasks.tag_answers import log_shares, said
+from clearhead.tasks.tagging.ids import WordIds
+from clearhead.tasks.tagging.task import Decoder, Sentence, log_shares, prediction_of, tag_names, tagging_head
 from clearhead.text.tokenizers import Tokenizer
-from tests.checkpoints.families import hub_encoders as hub
-from tests.parity.cases.electra import BASE, NARROW
+from tests.checkpoints.families.hub import CONFIGS
+from tests.parity.cases import base
 from tests.parity.harness import Case, both
+
+BASE = base("electra")
+NARROW = {"embedding_size": 10}
 
 pytest.importorskip("transformers")
 
@@ -41,7 +44,8 @@ def test_a_word_is_replaced_where_its_number_is_above_0(tmp_path: Path) -> None:
         numbers = theirs(ids).logits[0]
     shares = log_shares(ours.network, WordIds.of([WORDS], words(), 16), words())
     np.testing.assert_allclose(np.exp(shares[0][:, 1]), numbers.sigmoid().numpy(), rtol=1e-4)
-    (found,) = said(ours.network, words(), [" ".join(WORDS)], 16)
+    text = " ".join(WORDS)
+    found = prediction_of(text, Sentence.of(text), Decoder(tag_names(tagging_head(ours.network.config))), shares[0])
     assert found.values["tags"] == ["replaced" if number > 0 else "O" for number in numbers]
 
 
@@ -59,7 +63,7 @@ def test_a_new_head_is_the_family_s(tmp_path: Path) -> None:
 
 
 def test_configs_of_the_hub() -> None:
-    config, head = family_of(hub.ELECTRA_SMALL, where="c").read(hub.ELECTRA_SMALL, where="c")
+    config, head = family_of(CONFIGS["electra_small"], where="c").read(CONFIGS["electra_small"], where="c")
     assert head.architecture == "ElectraForPreTraining"
     assert isinstance(config.head, TaggingHead)
     assert config.encoder is not None
@@ -67,7 +71,7 @@ def test_configs_of_the_hub() -> None:
     found = family_for(config, "electra")
     assert found is not None
     assert found[0].model_type == "electra"
-    document = {**hub.ELECTRA_SMALL, "embedding_size": 256}
+    document = {**CONFIGS["electra_small"], "embedding_size": 256}
     base, _ = family_of(document, where="c").read(document, where="c")
     assert base.encoder is not None
     assert Transformer(base.model_copy(update={"encoder": base.encoder.model_copy(update={"n_layers": 1})}))

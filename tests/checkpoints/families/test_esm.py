@@ -14,13 +14,13 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.text.tokenizers import Tokenizer
 from tests.later import later
-from tests.parity.cases import esm
+from tests.parity.cases import base, of
 from tests.parity.harness import both
 
 later("transformers")
 
-MASK = esm.BASE["mask_token_id"]
-CASE = esm.CASES[0]
+MASK = base("esm")["mask_token_id"]
+CASE = of("esm")[0]
 
 
 def test_a_mask_is_left_out_of_its_text_alone(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_frequencies_per_layer_as_older_checkpoints_have_them(tmp_path: Path) ->
     ],
 )
 def test_what_it_is_not(changes: dict[str, Any], message: str) -> None:
-    document = {**esm.BASE, "model_type": "esm", "architectures": ["EsmForMaskedLM"], **changes}
+    document = {**base("esm"), "model_type": "esm", "architectures": ["EsmForMaskedLM"], **changes}
     with pytest.raises(UserError, match=message):
         family_of(document, where="config.json").read(document, where="config.json")
 

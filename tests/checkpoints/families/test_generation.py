@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import settings as limits
 from pydantic import ValidationError
 
-from clearhead.checkpoints.families import generation as g
+from clearhead.checkpoints.families.generation import (
+    FILE,
+    IGNORED,
+    UNFOLLOWED,
+    GenerationFields,
+    fnmatchcase,
+    read_generation,
+    write_generation,
+)
 from clearhead.errors import UserError
 from clearhead.recipe.generation import GenerationConfig
 from tests.later import later
@@ -20,7 +28,7 @@ from tests.later import later
 def read(
     document: dict[str, Any] | None, model: dict[str, Any] | None = None, *, encoder_decoder: bool = True
 ) -> GenerationConfig:
-    return g.read_generation(model or {}, document, encoder_decoder=encoder_decoder, where="folder")
+    return read_generation(model or {}, document, encoder_decoder=encoder_decoder, where="folder")
 
 
 def changes(config: GenerationConfig) -> dict[str, Any]:
@@ -119,7 +127,7 @@ KNOWN: dict[str, tuple[dict[str, Any], bool, dict[str, Any]]] = {
         {"end_ids": (2,), "banned_ids": (7, 5, 2)},
     ),
     "nothing": ({}, True, {}),
-    "nulls": (dict.fromkeys([*g.GenerationFields.model_fields, *g.UNFOLLOWED]), True, {}),
+    "nulls": (dict.fromkeys([*GenerationFields.model_fields, *UNFOLLOWED]), True, {}),
 }
 
 
@@ -174,7 +182,7 @@ def test_what_is_not_followed_is_told_in_one_line(
 
 @pytest.mark.parametrize("encoder_decoder", [False, True])
 def test_what_does_nothing_is_not_told(encoder_decoder: bool, caplog: pytest.LogCaptureFixture) -> None:
-    document = SUMMARIZER | g.UNFOLLOWED | {"use_cache": False, "output_scores": True, "_from_model_config": True}
+    document = SUMMARIZER | UNFOLLOWED | {"use_cache": False, "output_scores": True, "_from_model_config": True}
     with caplog.at_level(logging.WARNING, "clearhead"):
         read(document, encoder_decoder=encoder_decoder)
         read({"cache_implementation": "static", "assistant_lookbehind": 3, "return_dict_in_generate": True})
@@ -258,7 +266,7 @@ def test_settings_written_read_back_equal(values: dict[str, Any], encoder_decode
         config = GenerationConfig.model_validate(values)
     except ValidationError:
         return
-    document = json.loads(json.dumps(g.write_generation(config, encoder_decoder=encoder_decoder)))
+    document = json.loads(json.dumps(write_generation(config, encoder_decoder=encoder_decoder)))
     assert read(document, encoder_decoder=encoder_decoder) == config
 
 
@@ -266,7 +274,7 @@ values = st.none() | st.booleans() | st.integers(-3, 9) | st.floats() | st.text(
 values = values | st.lists(values | st.lists(st.integers(-2, 9), max_size=2), max_size=3)
 
 
-fields = st.sampled_from([*g.GenerationFields.model_fields, *g.UNFOLLOWED, "other"])
+fields = st.sampled_from([*GenerationFields.model_fields, *UNFOLLOWED, "other"])
 
 
 @given(st.dictionaries(fields, values, max_size=4), st.booleans())
@@ -285,24 +293,24 @@ transformers = later("transformers")
 
 
 def test_every_field_of_the_library_is_known() -> None:
-    names = {*transformers.GenerationConfig().to_dict(), *g.GenerationFields.model_fields} - {"transformers_version"}
-    known = {name for name in names if name in g.GenerationFields.model_fields or name in g.UNFOLLOWED}
-    ignored = {name for name in names if any(g.fnmatchcase(name, pattern) for pattern in g.IGNORED)}
+    names = {*transformers.GenerationConfig().to_dict(), *GenerationFields.model_fields} - {"transformers_version"}
+    known = {name for name in names if name in GenerationFields.model_fields or name in UNFOLLOWED}
+    ignored = {name for name in names if any(fnmatchcase(name, pattern) for pattern in IGNORED)}
     assert names == known | ignored
     assert not known & ignored
     defaults = transformers.GenerationConfig._get_default_generation_params()
-    assert all(defaults.get(name) in (None, value) for name, value in g.UNFOLLOWED.items())
+    assert all(defaults.get(name) in (None, value) for name, value in UNFOLLOWED.items())
 
 
 @pytest.mark.parametrize("document", [TRANSLATOR, SUMMARIZER, CHATTER], ids=["translator", "summarizer", "chatter"])
 def test_the_library_opens_what_is_written(document: dict[str, Any], tmp_path: Path) -> None:
     encoder_decoder = document is not CHATTER
     config = read(document, encoder_decoder=encoder_decoder)
-    written = g.write_generation(config, encoder_decoder=encoder_decoder)
-    (tmp_path / g.FILE).write_text(json.dumps(written), encoding="utf-8")
+    written = write_generation(config, encoder_decoder=encoder_decoder)
+    (tmp_path / FILE).write_text(json.dumps(written), encoding="utf-8")
     theirs = transformers.GenerationConfig.from_pretrained(tmp_path)
     theirs.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / g.FILE).read_text(encoding="utf-8"))
+    saved = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
     assert read(saved, encoder_decoder=encoder_decoder) == config
     assert theirs.eos_token_id == document["eos_token_id"]
     if encoder_decoder:

@@ -10,7 +10,7 @@ import torch
 from clearhead.api import Model, load, pretrained
 from clearhead.checkpoints.families.gguf import ARCHITECTURES, known
 from clearhead.checkpoints.families.gguf_angles import wavelength_divisors
-from clearhead.checkpoints.weights.gguf_file import GgufFile
+from clearhead.checkpoints.weights.gguf import GgufFile
 from clearhead.cli.share.formats import quiet
 from clearhead.cli.share.gguf import described_model, put, write
 from clearhead.errors import UserError

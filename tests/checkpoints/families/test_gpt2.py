@@ -10,14 +10,16 @@ from clearhead.checkpoints.weights import mapping
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from tests.checkpoints.families import hub
+from tests.checkpoints.families.hub import CONFIGS
 
 
 def read(document: dict[str, Any]) -> ModelConfig:
     return family_of(document, where="config.json").read(document, where="config.json")[0]
 
 
-@pytest.mark.parametrize("document", [hub.DISTIL_GPT2, hub.GPT2_MEDIUM], ids=["distilgpt2", "gpt2-medium"])
+@pytest.mark.parametrize(
+    "document", [CONFIGS["distil_gpt2"], CONFIGS["gpt2_medium"]], ids=["distilgpt2", "gpt2-medium"]
+)
 def test_configs_of_the_hub_read_as_the_reference_reads_them(document: dict[str, Any]) -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.GPT2Config.from_dict(document).to_dict()
@@ -25,7 +27,7 @@ def test_configs_of_the_hub_read_as_the_reference_reads_them(document: dict[str,
 
 
 def test_masks_are_ignored_and_the_second_head_is_left_out() -> None:
-    document = hub.DISTIL_GPT2 | {"architectures": ["GPT2DoubleHeadsModel"]}
+    document = CONFIGS["distil_gpt2"] | {"architectures": ["GPT2DoubleHeadsModel"]}
     family = family_of(document, where="")
     config, head = family.read(document, where="")
     table = family.table(config, head)
@@ -39,7 +41,7 @@ def test_masks_are_ignored_and_the_second_head_is_left_out() -> None:
 
 
 def test_products_are_written_transposed() -> None:
-    document = hub.DISTIL_GPT2 | {"n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 5}
+    document = CONFIGS["distil_gpt2"] | {"n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 5}
     family = family_of(document, where="")
     config, head = family.read(document, where="")
     ours = {name: p.detach() for name, p in Transformer(config).named_parameters()}
@@ -62,4 +64,4 @@ def test_products_are_written_transposed() -> None:
 )
 def test_what_is_not_supported_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read(hub.DISTIL_GPT2 | changes)
+        read(CONFIGS["distil_gpt2"] | changes)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from clearhead.checkpoints.families import FAMILIES, Family, family_of
-from clearhead.checkpoints.families.decoders import bloom
+from clearhead.checkpoints.families import Family, families, family_of
+from clearhead.checkpoints.families.angles import ORIGINAL
+from clearhead.checkpoints.families.decoders.fused import ATTENTION
 from clearhead.checkpoints.families.family import REFERENCE
-from clearhead.checkpoints.families.rotary import ORIGINAL
 from clearhead.checkpoints.weights.fields import FieldMap, Only, ignored, same
 from clearhead.errors import UserError
 from tests.coverage import folders
@@ -23,8 +23,8 @@ from tests.reads import entries, library
 
 transformers = later("transformers")
 
-PUBLISHED = [family for family in FAMILIES if not family.read_only]
-CLASSES = sorted({head.architecture for one in FAMILIES if one.without or not one.read_only for head in one.heads})
+PUBLISHED = [family for family in families() if not family.read_only]
+CLASSES = sorted({head.architecture for one in families() if one.without or not one.read_only for head in one.heads})
 
 
 def read_by(architecture: str) -> dict[str, frozenset[str]]:
@@ -90,7 +90,7 @@ def test_a_table_of_angles_has_no_field_that_is_not_known(family: Family) -> Non
 def test_each_field_of_attention_s_own_table_is_known() -> None:
     within = {name.removeprefix("attn_config.") for name in read_by("MptModel") if name.startswith("attn_config.")}
     assert within
-    assert within <= {*bloom.ATTENTION}
+    assert within <= {*ATTENTION}
 
 
 def test_what_has_no_entry_is_unknown() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from clearhead.api import sentences
 from clearhead.api.sentences import KINDS
-from clearhead.data import images, samples, sounds
+from clearhead.data import images, sounds
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.text.formats.classes import REFUSED, check_settings, table
@@ -41,14 +41,21 @@ def test_fields_of_tokenizers() -> None:
     assert entries.listed("tokenizers") | REFUSED.keys() <= {*found}
 
 
-@pytest.mark.parametrize(("kind", "read"), [("image", images), ("sound", sounds), ("wave", samples)])
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("image", images.read_preprocessor),
+        ("sound", sounds.read_preprocessor),
+        ("wave", sounds.read_wave_preprocessor),
+    ],
+)
 def test_fields_of_processors(kind: str, read: Any) -> None:
     """What is neither applied nor ignored by name is refused: so is a field that nobody knows."""
     found = {name: sidecars.of_processor(kind, name) for name in sidecars.of_processors(kind)}
     assert sum(what == "applied" for what in found.values()) >= 2
     for name in ["mystery", *(name for name, what in found.items() if what in ("refused", "one value"))]:
         with pytest.raises(UserError, match=name):
-            read.read_preprocessor({"sampling_rate": 16000, name: 77} if kind != "image" else {name: 77}, where="p")
+            read({"sampling_rate": 16000, name: 77} if kind != "image" else {name: 77}, where="p")
 
 
 def test_fields_of_sentence_encoders() -> None:

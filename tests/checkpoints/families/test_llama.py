@@ -13,7 +13,7 @@ from clearhead.checkpoints.weights import mapping
 from clearhead.config import LinearScaling, ModelConfig, Rotary, StackConfig, WavelengthScaling, YarnScaling
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from tests.checkpoints.families import hub
+from tests.checkpoints.families.hub import CONFIGS
 
 
 def read(document: dict[str, Any]) -> ModelConfig:
@@ -27,14 +27,14 @@ def decoder(document: dict[str, Any]) -> StackConfig:
 
 
 def positions(**changes: object) -> Rotary:
-    found = decoder(hub.TINY_LLAMA | changes).positions
+    found = decoder(CONFIGS["tiny_llama"] | changes).positions
     assert isinstance(found, Rotary)
     return found
 
 
 @pytest.mark.parametrize(
     "document",
-    [hub.LLAMA_3_2, hub.TINY_LLAMA, hub.SMOLLM2, hub.MISTRAL_0_1, hub.MISTRAL_0_3],
+    [CONFIGS["llama_3_2"], CONFIGS["tiny_llama"], CONFIGS["smollm2"], CONFIGS["mistral_0_1"], CONFIGS["mistral_0_3"]],
     ids=["llama-3.2", "tinyllama", "smollm2", "mistral-0.1", "mistral-0.3"],
 )
 def test_configs_of_the_hub_read_as_the_reference_reads_them(document: dict[str, Any]) -> None:
@@ -48,9 +48,9 @@ def test_configs_of_the_hub_read_as_the_reference_reads_them(document: dict[str,
 
 
 def test_window() -> None:
-    assert decoder(hub.MISTRAL_0_1).window == 4096
-    assert decoder(hub.MISTRAL_0_3).window is None
-    without = {name: value for name, value in hub.MISTRAL_0_1.items() if name != "sliding_window"}
+    assert decoder(CONFIGS["mistral_0_1"]).window == 4096
+    assert decoder(CONFIGS["mistral_0_3"]).window is None
+    without = {name: value for name, value in CONFIGS["mistral_0_1"].items() if name != "sliding_window"}
     assert decoder(without).window == 4096
 
 
@@ -60,7 +60,7 @@ def test_rotary_scaling_in_both_spellings() -> None:
     older = positions(rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
     newer = positions(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0})
     assert older == newer == Rotary(base=500.0, scaling=LinearScaling(factor=2.0), trained_length=2048)
-    waves = decoder(hub.LLAMA_3_2).positions
+    waves = decoder(CONFIGS["llama_3_2"]).positions
     scaling = WavelengthScaling(factor=32.0, original_length=8192)
     assert waves == Rotary(base=500_000.0, scaling=scaling, trained_length=131_072)
 
@@ -97,7 +97,7 @@ def test_yarn_by_way_of_lengths_and_scales() -> None:
 )
 def test_what_is_not_supported_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        read(hub.TINY_LLAMA | changes)
+        read(CONFIGS["tiny_llama"] | changes)
     assert "\n" not in str(caught.value)
 
 
@@ -150,11 +150,11 @@ def test_the_longest_text_that_is_written() -> None:
         assert found is not None
         return found[2]["max_position_embeddings"]
 
-    assert written(hub.TINY_LLAMA) == 2048
+    assert written(CONFIGS["tiny_llama"]) == 2048
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
-    assert written(hub.TINY_LLAMA | {"rope_scaling": yarn}) == 2048
-    assert written(hub.LLAMA_3_2) == 131_072
-    assert written(hub.TINY_LLAMA | {"max_position_embeddings": 256}) == 256
+    assert written(CONFIGS["tiny_llama"] | {"rope_scaling": yarn}) == 2048
+    assert written(CONFIGS["llama_3_2"]) == 131_072
+    assert written(CONFIGS["tiny_llama"] | {"max_position_embeddings": 256}) == 256
 
 
 def tensors(document: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -170,22 +170,22 @@ def loaded(document: dict[str, Any], theirs: dict[str, torch.Tensor]) -> mapping
 
 
 def test_frequencies_that_older_versions_stored_are_ignored() -> None:
-    theirs = tensors(hub.TINY_LLAMA)
+    theirs = tensors(CONFIGS["tiny_llama"])
     frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(4) for i in range(2)}
-    found = loaded(hub.TINY_LLAMA, theirs | frequencies)
-    assert found.tensors.keys() == loaded(hub.TINY_LLAMA, theirs).tensors.keys()
+    found = loaded(CONFIGS["tiny_llama"], theirs | frequencies)
+    assert found.tensors.keys() == loaded(CONFIGS["tiny_llama"], theirs).tensors.keys()
     assert not found.left_out
 
 
 def test_a_tied_table_may_be_stored_twice_if_it_is_the_same() -> None:
-    theirs = tensors(hub.LLAMA_3_2)
+    theirs = tensors(CONFIGS["llama_3_2"])
     assert "lm_head.weight" not in theirs
     table = theirs["model.embed_tokens.weight"]
-    assert loaded(hub.LLAMA_3_2, theirs | {"lm_head.weight": table.clone()}).tensors.keys()
+    assert loaded(CONFIGS["llama_3_2"], theirs | {"lm_head.weight": table.clone()}).tensors.keys()
     with pytest.raises(UserError, match=r"folder:lm_head\.weight: expected the numbers of model\.embed_tokens\.weight"):
-        loaded(hub.LLAMA_3_2, theirs | {"lm_head.weight": table + 1})
+        loaded(CONFIGS["llama_3_2"], theirs | {"lm_head.weight": table + 1})
     only_copy = {name: tensor for name, tensor in theirs.items() if name != "model.embed_tokens.weight"}
-    found = loaded(hub.LLAMA_3_2, only_copy | {"lm_head.weight": table})
+    found = loaded(CONFIGS["llama_3_2"], only_copy | {"lm_head.weight": table})
     assert torch.equal(found.tensors["decoder.embed.tokens.weight"], table)
 
 

@@ -14,7 +14,7 @@ from clearhead.api import load
 from clearhead.checkpoints.families.mixtures.gpt_oss import restored
 from clearhead.errors import UserError
 from tests.later import later
-from tests.parity.cases.mixtures import CASES, GPT_OSS, MIXTRAL
+from tests.parity.cases import of
 from tests.parity.harness import both, reference
 
 later("transformers")
@@ -30,7 +30,7 @@ def changed(folder: Path, **fields: Any) -> None:
     [(3, r"moe.gate.weight: expected shape \[3, 24\], got \[4, 24\]"), (5, r"expected shape \[5, 24\], got \[4, 24\]")],
 )
 def test_a_number_of_experts_that_does_not_fit_is_one_line(n: int, told: str, tmp_path: Path) -> None:
-    reference(MIXTRAL[0]).save_pretrained(tmp_path)
+    reference(of("mixtral")[0]).save_pretrained(tmp_path)
     changed(tmp_path, num_local_experts=n)
     with pytest.raises(UserError, match=told) as found:
         load(tmp_path)
@@ -38,7 +38,7 @@ def test_a_number_of_experts_that_does_not_fit_is_one_line(n: int, told: str, tm
 
 
 def test_a_choice_of_more_experts_than_there_are_is_one_line(tmp_path: Path) -> None:
-    reference(MIXTRAL[0]).save_pretrained(tmp_path)
+    reference(of("mixtral")[0]).save_pretrained(tmp_path)
     changed(tmp_path, num_experts_per_tok=5)
     with pytest.raises(UserError, match="must be at most") as found:
         load(tmp_path)
@@ -46,7 +46,7 @@ def test_a_choice_of_more_experts_than_there_are_is_one_line(tmp_path: Path) -> 
 
 
 def test_a_correction_is_as_exact_as_it_is_stored(tmp_path: Path) -> None:
-    case = next(case for case in CASES if case.family == "glm4_moe")
+    case = of("glm4_moe")[0]
     stored = reference(case)
     stored.save_pretrained(tmp_path)
     name, wanted = next((name, one) for name, one in stored.named_buffers() if name.endswith("correction_bias"))
@@ -72,7 +72,7 @@ def test_four_bit_numbers_are_restored_as_the_reference_does() -> None:
 
 
 def test_a_folder_of_four_bit_numbers_opens(tmp_path: Path) -> None:
-    case, generator = GPT_OSS[0], torch.Generator().manual_seed(0)
+    case, generator = of("gpt_oss")[0], torch.Generator().manual_seed(0)
     case = replace(case, config={**case.config, "hidden_size": 32, "intermediate_size": 32})
     theirs, _ = both(case, tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -8,13 +8,15 @@ from clearhead.checkpoints.families import family_for, family_of
 from clearhead.checkpoints.families.family import canonical
 from clearhead.config import Rotary, StackConfig
 from clearhead.errors import UserError
-from tests.checkpoints.families.hub_encoders import MODERNBERT
+from tests.checkpoints.families.hub import CONFIGS
 
 FULL, LOCAL = "full_attention", "sliding_attention"
 
 
 def encoder(**changes: object) -> StackConfig:
-    document: dict[str, Any] = {name: value for name, value in (MODERNBERT | changes).items() if value != "absent"}
+    document: dict[str, Any] = {
+        name: value for name, value in (CONFIGS["modernbert"] | changes).items() if value != "absent"
+    }
     config, _ = family_of(document, where="config.json").read(document, where="config.json")
     found = family_for(config)
     assert found is not None

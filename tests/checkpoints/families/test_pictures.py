@@ -15,7 +15,7 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.storage.tensors import model_tensors
 from tests.later import later
-from tests.parity.cases import pictures
+from tests.parity.cases import base, of
 from tests.parity.harness import Case, reference
 
 transformers = later("transformers")
@@ -32,8 +32,7 @@ def read(**document: Any) -> Any:
 @pytest.mark.parametrize("family", CLASSES)
 def test_pictures_of_the_processor_s_size(family: str, side: int, tmp_path: Path) -> None:
     """Two patches and five in a row, with positions for three: the reference takes them as they come."""
-    base = pictures.V3_BASE | {"num_attention_heads": 3} if family == "dinov3_vit" else pictures.NO_UNITS
-    theirs = reference(Case(family, "", CLASSES[family], base))
+    theirs = reference(Case(family, "", CLASSES[family], base("dinov3_vit" if family == "dinov3_vit" else "dinov2")))
     theirs.save_pretrained(tmp_path / "theirs")
     (tmp_path / "theirs" / "preprocessor_config.json").write_text(json.dumps(CROP | {"crop_size": side}))
     ours = load(tmp_path / "theirs")
@@ -46,7 +45,7 @@ def test_pictures_of_the_processor_s_size(family: str, side: int, tmp_path: Path
     kept = model_tensors(again.network)
     assert all(torch.equal(tensor, kept[name]) for name, tensor in model_tensors(ours.network).items())
     if family != "dinov3_vit":
-        assert json.loads((tmp_path / "ours" / "config.json").read_text())["image_size"] == base["image_size"]
+        assert json.loads((tmp_path / "ours" / "config.json").read_text())["image_size"] == base("dinov2")["image_size"]
 
 
 def test_the_published_sizes() -> None:
@@ -79,15 +78,15 @@ def test_refused(changes: dict[str, object], message: str) -> None:
 
 
 def test_a_logit_is_the_sum_of_what_scaled_branches_write(tmp_path: Path) -> None:
-    base = pictures.NO_UNITS | {"num_labels": 3}
-    reference(Case("dinov2", "", "Dinov2ForImageClassification", base)).save_pretrained(tmp_path)
+    config = base("dinov2") | {"num_labels": 3}
+    reference(Case("dinov2", "", "Dinov2ForImageClassification", config)).save_pretrained(tmp_path)
     pixels = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
     found = attribute(load(tmp_path).network, [pixels], 1)
     torch.testing.assert_close(sum(found.shares.values()), found.logit, atol=1e-5, rtol=1e-5)
 
 
 def test_a_new_head_reads_what_the_family_s_reads(tmp_path: Path) -> None:
-    reference(Case("dinov2", "", "Dinov2Model", pictures.NO_UNITS)).save_pretrained(tmp_path / "bare")
+    reference(Case("dinov2", "", "Dinov2Model", base("dinov2"))).save_pretrained(tmp_path / "bare")
     ours = load(tmp_path / "bare", head=ClassificationHead(n_labels=3))
     theirs = transformers.Dinov2ForImageClassification.from_pretrained(ours.save(tmp_path / "classifier"))
     pixels = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
@@ -96,7 +95,7 @@ def test_a_new_head_reads_what_the_family_s_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", [pictures.DEIT[0], pictures.REGISTERS[0]], ids=str)
+@pytest.mark.parametrize("case", [of("deit")[0], of("dinov2_with_registers")[0]], ids=str)
 def test_updates_are_the_reference_s(case: Case, steps: int, tmp_path: Path) -> None:
     theirs = reference(case, dtype=torch.float64).train()
     theirs.save_pretrained(tmp_path)

@@ -1,12 +1,15 @@
 """Named architectures: their published sizes, and what a wrong name says."""
 
+import sys
+
 import pytest
 import torch
 
-from clearhead.checkpoints.families import preset, presets
+from clearhead.checkpoints.families import family_named, preset, presets
 from clearhead.config import ClassificationHead, ModelConfig, StackInput, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
+from tests import processes
 
 
 def parameters(config: ModelConfig) -> int:
@@ -98,3 +101,18 @@ def test_presets_are_fresh_and_survive_json() -> None:
     presets().clear()
     for name, config in presets().items():
         assert ModelConfig.model_validate_json(config.model_dump_json()) == config, name
+
+
+def test_a_family_is_imported_only_when_a_config_names_it() -> None:
+    code = (
+        "import sys; from clearhead.checkpoints.families import family_named, presets; presets();"
+        "family_named({'model_type': 'gpt2'});"
+        "print([name for name in sys.modules if '.families.decoders.' in name or '.families.encoders.' in name])"
+    )
+    done = processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['clearhead.checkpoints.families.decoders.gpt']\n"
+
+
+@pytest.mark.parametrize("odd", [None, 3, [], {}, "nothing"])
+def test_a_model_type_that_is_none_has_no_family(odd: object) -> None:
+    assert family_named({"model_type": odd}) is None

@@ -7,7 +7,7 @@ import pytest
 from clearhead.checkpoints.families import family_for, family_of
 from clearhead.config import ModelConfig, Rotary, YarnScaling
 from clearhead.errors import UserError
-from tests.checkpoints.families import hub
+from tests.checkpoints.families.hub import CONFIGS
 
 WINDOW = {"use_sliding_window": True, "sliding_window": 8, "num_hidden_layers": 3}
 LOCAL, FULL = "sliding_attention", "full_attention"
@@ -17,7 +17,7 @@ def read(document: dict[str, Any]) -> ModelConfig:
     return family_of(document, where="config.json").read(document, where="config.json")[0]
 
 
-@pytest.mark.parametrize("document", [hub.QWEN2_5, hub.QWEN3], ids=["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("document", [CONFIGS["qwen2_5"], CONFIGS["qwen3"]], ids=["qwen2.5", "qwen3"])
 def test_configs_of_the_hub_read_as_the_reference_reads_them(document: dict[str, Any]) -> None:
     transformers = pytest.importorskip("transformers")
     kind = transformers.AutoConfig.for_model(document["model_type"])
@@ -33,7 +33,7 @@ def test_configs_of_the_hub_read_as_the_reference_reads_them(document: dict[str,
 
 def test_yarn_of_the_long_text_recipe() -> None:
     yarn = {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}
-    stack = read(hub.QWEN2_5 | {"rope_scaling": yarn}).decoder
+    stack = read(CONFIGS["qwen2_5"] | {"rope_scaling": yarn}).decoder
     assert stack is not None
     assert stack.positions == Rotary(
         base=1e6, scaling=YarnScaling(factor=4.0, original_length=32768), trained_length=32768
@@ -52,7 +52,7 @@ def test_yarn_of_the_long_text_recipe() -> None:
 def test_layers_with_a_window(
     changes: dict[str, Any], layers: tuple[int, ...] | None, types: list[str], first: int
 ) -> None:
-    config = read(hub.QWEN3 | WINDOW | changes)
+    config = read(CONFIGS["qwen3"] | WINDOW | changes)
     assert config.decoder is not None
     assert (config.decoder.window, config.decoder.window_layers) == (8, layers)
     found = family_for(config)
@@ -63,7 +63,7 @@ def test_layers_with_a_window(
 
 @pytest.mark.parametrize("changes", [{"max_window_layers": 3}, {"layer_types": [FULL] * 3}, {"sliding_window": None}])
 def test_no_layer_with_a_window(changes: dict[str, Any]) -> None:
-    config = read(hub.QWEN2_5 | WINDOW | {"max_window_layers": 0} | changes)
+    config = read(CONFIGS["qwen2_5"] | WINDOW | {"max_window_layers": 0} | changes)
     assert config.decoder is not None
     assert (config.decoder.window, config.decoder.window_layers) == (None, None)
     found = family_for(config)
@@ -82,5 +82,5 @@ def test_no_layer_with_a_window(changes: dict[str, Any]) -> None:
 )
 def test_what_is_not_supported_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        read(hub.QWEN2_5 | WINDOW | changes)
+        read(CONFIGS["qwen2_5"] | WINDOW | changes)
     assert "\n" not in str(caught.value)

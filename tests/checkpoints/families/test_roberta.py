@@ -12,13 +12,16 @@ from clearhead.api import load
 from clearhead.checkpoints.families import family_for, family_of
 from clearhead.config import Learned
 from clearhead.errors import UserError
-from tests.checkpoints.families import hub_encoders as hub
-from tests.parity.cases.roberta import BASE, PAD
+from tests.checkpoints.families.hub import CONFIGS
+from tests.parity.cases import base
 from tests.parity.harness import Case, Gap, inputs, reference
+
+BASE = base("roberta")
+PAD = 1
 
 
 def positions(**changes: object) -> Learned:
-    document = hub.ROBERTA | changes
+    document = CONFIGS["roberta"] | changes
     config, _ = family_of(document, where="config.json").read(document, where="config.json")
     assert config.encoder is not None
     assert isinstance(config.encoder.positions, Learned)
@@ -31,7 +34,7 @@ def test_positions_begin_after_the_padding() -> None:
 
 
 def test_a_family_is_kept_when_it_is_saved_and_no_other_claims_it() -> None:
-    for document in (hub.ROBERTA, hub.XLM_ROBERTA, hub.CAMEMBERT):
+    for document in (CONFIGS["roberta"], CONFIGS["xlm_roberta"], CONFIGS["camembert"]):
         config, _ = family_of(document, where="").read(document, where="")
         for prefer, expected in ((document["model_type"], document["model_type"]), (None, "roberta")):
             found = family_for(config, prefer)

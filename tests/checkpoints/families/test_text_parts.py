@@ -12,15 +12,14 @@ from clearhead.api import load
 from clearhead.checkpoints.families.verdicts import OPENS, verdict
 from clearhead.errors import UserError
 from tests.later import later
-from tests.parity.cases import mostly_slow
-from tests.parity.cases.text_parts import CASES
+from tests.parity.cases import TEXT_PARTS, mostly_slow
 from tests.parity.harness import Case, both, gaps
 
 transformers = later("transformers")
 TODAY = {"language_model.model.": "model.language_model.", "language_model.lm_head": "lm_head", "": "model."}
 
 
-@pytest.mark.parametrize("case", mostly_slow(CASES), ids=str)
+@pytest.mark.parametrize("case", mostly_slow(TEXT_PARTS), ids=str)
 def test_its_states_are_the_reference_s(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     theirs, ours = both(case, tmp_path / "theirs")
     for way, gap in gaps(case, theirs, ours):
@@ -37,7 +36,7 @@ def test_its_states_are_the_reference_s(case: Case, tmp_path: Path, caplog: pyte
 
 
 def test_both_ways_to_name_its_tensors(tmp_path: Path) -> None:
-    _, ours = both(CASES[1], tmp_path)
+    _, ours = both(TEXT_PARTS[1], tmp_path)
     file, renamed = tmp_path / "model.safetensors", dict[str, torch.Tensor]()
     for name, tensor in load_file(file).items():
         old = next(prefix for prefix in TODAY if name.startswith(prefix))
@@ -52,7 +51,7 @@ def test_both_ways_to_name_its_tensors(tmp_path: Path) -> None:
 
 
 def test_what_is_said_of_it(tmp_path: Path) -> None:
-    both(CASES[0], tmp_path)
+    both(TEXT_PARTS[0], tmp_path)
     document = json.loads((tmp_path / "config.json").read_text())
     found = verdict(document, where="c")
     assert (found.kind, found.without) == (OPENS, "what reads pictures")

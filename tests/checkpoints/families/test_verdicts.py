@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from clearhead.api import load
-from clearhead.checkpoints.families import FAMILIES
-from clearhead.checkpoints.families.mechanisms import MECHANISMS, signs
+from clearhead.checkpoints.families import families
+from clearhead.checkpoints.families.unknown import MECHANISMS, signs
 from clearhead.checkpoints.families.verdicts import BUT_FOR_A_HEAD, DOES_NOT_OPEN, OPENS, verdict
 from clearhead.errors import UserError
 from tests.api.test_load_fuzz import changed
-from tests.checkpoints.families import hub
+from tests.checkpoints.families.hub import CONFIGS
 
 NOWHERE: dict[str, Any] = {"model_type": "nowhere"}
 
@@ -22,7 +22,9 @@ def judge(document: dict[str, Any]) -> Any:
     return verdict(document, where="config.json")
 
 
-@pytest.mark.parametrize("document", [hub.LLAMA_3_2, hub.MISTRAL_0_1, hub.QWEN2_5, hub.GPT2_MEDIUM])
+@pytest.mark.parametrize(
+    "document", [CONFIGS["llama_3_2"], CONFIGS["mistral_0_1"], CONFIGS["qwen2_5"], CONFIGS["gpt2_medium"]]
+)
 def test_what_opens(document: dict[str, Any]) -> None:
     found = judge(document)
     assert (found.kind, found.architecture, found.error) == (OPENS, document["architectures"][0], "")
@@ -37,23 +39,23 @@ def test_of_several_families_of_a_type_the_one_that_the_config_names(both_ways: 
 
 
 def test_a_head_without_a_table_leaves_the_network() -> None:
-    found = judge({**hub.GPT2_MEDIUM, "architectures": ["GPT2ForMultipleChoice"]})
+    found = judge({**CONFIGS["gpt2_medium"], "architectures": ["GPT2ForMultipleChoice"]})
     assert found.kind == BUT_FOR_A_HEAD
     assert found.missing[0].field == "architectures"
     assert " opens; so do " in found.instead
-    assert all(head.architecture in found.instead for head in FAMILIES[0].heads)
+    assert all(head.architecture in found.instead for head in families()[0].heads)
     assert found.error.startswith("config.json:architectures: expected one of")
 
 
 def test_a_refused_value_names_its_field_and_what_is_expected() -> None:
-    found = judge({**hub.LLAMA_3_2, "rope_scaling": {"rope_type": "proportional", "factor": 2.0}})
+    found = judge({**CONFIGS["llama_3_2"], "rope_scaling": {"rope_type": "proportional", "factor": 2.0}})
     assert (found.kind, found.architecture) == (DOES_NOT_OPEN, "LlamaForCausalLM")
     assert found.error.startswith("config.json:rope_parameters: expected rope_type default, ")
     assert found.instead.startswith("llama opens where ")
 
 
 def test_quantized_weights_leave_the_checkpoint_they_were_made_from() -> None:
-    found = judge({**hub.LLAMA_3_2, "quantization_config": {"quant_method": "of nobody", "bits": 4}})
+    found = judge({**CONFIGS["llama_3_2"], "quantization_config": {"quant_method": "of nobody", "bits": 4}})
     assert found.kind == DOES_NOT_OPEN
     assert found.missing[0].field == "quantization_config"
     assert found.instead == "the checkpoint it was made from"
@@ -84,19 +86,19 @@ def test_a_field_that_is_off_says_nothing(fields: dict[str, Any]) -> None:
 
 
 def test_fields_of_no_known_mechanism_are_listed_beside_the_nearest_table() -> None:
-    document = {**hub.LLAMA_3_2, "model_type": "nowhere", "whorl": 3, "rope_scaling": None}
+    document = {**CONFIGS["llama_3_2"], "model_type": "nowhere", "whorl": 3, "rope_scaling": None}
     found = judge(document)
     assert found.not_understood == ("whorl",)
     assert "whose fields whorl no table here reads; the nearest that opens is " in found.error
 
 
 def test_a_config_without_its_type_is_told_which_it_fits() -> None:
-    document = {name: value for name, value in hub.GPT2_MEDIUM.items() if name != "model_type"}
+    document = {name: value for name, value in CONFIGS["gpt2_medium"].items() if name != "model_type"}
     assert judge(document).error.endswith('all its fields are those of gpt2; if it is one, try "model_type": "gpt2"')
 
 
 def test_a_network_within_a_network_is_judged_too() -> None:
-    found = judge({**NOWHERE, "text_config": hub.LLAMA_3_2, "vision_config": {"model_type": "elsewhere"}})
+    found = judge({**NOWHERE, "text_config": CONFIGS["llama_3_2"], "vision_config": {"model_type": "elsewhere"}})
     assert {name: part.kind for name, part in found.parts.items()} == {
         "text_config": OPENS,
         "vision_config": DOES_NOT_OPEN,
@@ -106,7 +108,7 @@ def test_a_network_within_a_network_is_judged_too() -> None:
 
 def test_no_mechanism_is_missing_that_a_family_has() -> None:
     """A config of a known family opens, so that none of its mechanisms may be called missing under another name."""
-    for family in FAMILIES:
+    for family in families():
         fields = {entry.theirs: 8 for entry in family.map_of(family.heads[0]).fields()}
         assert judge({**NOWHERE, **fields}).missing == (), family.model_type
 
@@ -127,7 +129,12 @@ def test_load_says_the_same(tmp_path: Path) -> None:
 
 # --- whatever the config ---------------------------------------------------------------------------------------------
 
-WORLD = [hub.LLAMA_3_2, hub.GPT2_MEDIUM, hub.QWEN3, {**NOWHERE, "text_config": hub.LLAMA_3_2, "num_experts": 8}]
+WORLD = [
+    CONFIGS["llama_3_2"],
+    CONFIGS["gpt2_medium"],
+    CONFIGS["qwen3"],
+    {**NOWHERE, "text_config": CONFIGS["llama_3_2"], "num_experts": 8},
+]
 
 
 def test_any_config_has_a_verdict() -> None:

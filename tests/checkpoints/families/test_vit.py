@@ -15,11 +15,11 @@ from clearhead.config import ClassificationHead, ModelConfig, NoHead, PatchInput
 from clearhead.errors import UserError
 from clearhead.model.heads import NoHead as NoHeadModule
 from clearhead.model.layout import Layout
-from tests.checkpoints.families.hub_encoders import VIT
-from tests.parity.cases.vit import BASE
+from tests.checkpoints.families.hub import CONFIGS
+from tests.parity.cases import base
 from tests.parity.harness import Case, Gap, inputs, reference
 
-SMALL = {name: value for name, value in BASE.items() if name != "num_labels"}
+SMALL = {name: value for name, value in base("vit").items() if name != "num_labels"}
 
 
 def read(document: dict[str, Any]) -> ModelConfig:
@@ -27,15 +27,15 @@ def read(document: dict[str, Any]) -> ModelConfig:
 
 
 def test_sizes_may_be_given_as_squares() -> None:
-    assert read(VIT | {"image_size": [224, 224], "patch_size": [16, 16]}) == read(VIT)
-    encoder = read(VIT).encoder
+    assert read(CONFIGS["vit"] | {"image_size": [224, 224], "patch_size": [16, 16]}) == read(CONFIGS["vit"])
+    encoder = read(CONFIGS["vit"]).encoder
     assert encoder is not None
     assert encoder.input == PatchInput(image_size=224, patch_size=16)
     assert encoder.max_length == 197
 
 
 def test_two_classes_may_have_one_name() -> None:
-    head = read(VIT).head
+    head = read(CONFIGS["vit"]).head
     assert isinstance(head, ClassificationHead)
     assert head.labels == ("tench", "crane", "shark", "crane")
 
@@ -99,4 +99,4 @@ def test_a_pooler_is_there_where_its_tensors_are(tmp_path: Path) -> None:
 )
 def test_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read(VIT | changes)
+        read(CONFIGS["vit"] | changes)

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.checkpoints.families import family_for
-from clearhead.checkpoints.families.pictures_and_sounds.whisper import FAMILY
+from clearhead.checkpoints.families.pictures_and_sounds.sounds import WHISPER
 from clearhead.cli.judge.reference import compare
 from clearhead.model import Tokens
 from clearhead.model.summary import summarize
 from tests.later import later
-from tests.parity.cases import whisper
+from tests.parity.cases import base
 from tests.parity.harness import Case, both
 
 later("transformers")
 
-CASE = Case("whisper", "base", "WhisperForConditionalGeneration", whisper.BASE)
+CASE = Case("whisper", "base", "WhisperForConditionalGeneration", base("whisper"))
 LR = 1e-3
 
 
@@ -80,7 +80,7 @@ def test_the_check_command_finds_it_close(pair: tuple[Any, Model], tmp_path: Pat
 
 def test_the_smallest_published_model() -> None:
     """39 million parameters, as in the paper's table 1, but for the encoder's waves, which are counted there too."""
-    config, _ = FAMILY.read({"model_type": "whisper"}, where="config.json")
+    config, _ = WHISPER.read({"model_type": "whisper"}, where="config.json")
     summary = summarize(config)
     assert summary.parameters == 37_760_640
     stem = {row.path: row for row in summary.rows if "conv" in row.path}
@@ -89,4 +89,4 @@ def test_the_smallest_published_model() -> None:
     assert (summary.source_length, summary.target_length) == (1500, 448)
     found = family_for(config)
     assert found is not None
-    assert found[0] is FAMILY
+    assert found[0] is WHISPER

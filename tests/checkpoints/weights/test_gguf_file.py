@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clearhead.api import load, named_config
-from clearhead.checkpoints.weights import gguf_header
-from clearhead.checkpoints.weights.gguf_file import GgufFile
+from clearhead.checkpoints.weights.gguf import GgufFile, library
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from tests.gguf_files import KINDS, SIZES, gguf, packed, plain, straight, write
@@ -250,4 +249,4 @@ def test_the_library_is_missing(small: bytes, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "gguf", None)
     with pytest.raises(UserError, match=r"expected the package gguf, .*; try pip install 'clearhead\[gguf\]'$"):
         load(path)
-    assert gguf_header.library
+    assert library

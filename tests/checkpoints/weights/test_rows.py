@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from clearhead.checkpoints.weights.mapping import Rule, rename
-from clearhead.checkpoints.weights.rows import fused, paired, turned_first
+from clearhead.checkpoints.weights.mapping import Rule, fused, paired, rename, turned_first
 
 PLAIN = rename("x", "y")
 RULES: dict[str, tuple[Rule, int, list[list[int]]]] = {

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 import clearhead
-from clearhead.checkpoints.weights.upload import upload
+from clearhead.checkpoints.weights.hub import upload
 from clearhead.cli import main
 from clearhead.errors import UserError
 from tests import processes

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.edits import Placed, Window, functions, nearest, placed
+from clearhead.explorer.answering.edits import ResolvedEdit, Window, functions, nearest, resolve
 from clearhead.explorer.answering.questions import EditRequest, RunRequest, checked
 from clearhead.trace import Address
 from tests.explorer.asking import ask, session_of, start
@@ -25,7 +25,7 @@ def none(run: RunRequest, address: str) -> torch.Tensor:
 
 
 def made(*edits: EditRequest, value: torch.Tensor = VALUE, window: Window | None = None) -> torch.Tensor:
-    found = functions(placed(edits, AXES), none, window)
+    found = functions(resolve(edits, AXES), none, window)
     assert len(found) == 1
     return next(iter(found.values()))(value)
 
@@ -99,7 +99,7 @@ def test_a_patch_is_the_value_of_another_run() -> None:
 def test_which_edits_can_be_made_while_a_decoder_writes(at: str, do: str, waits: bool) -> None:
     axes = "b h s k" if at.endswith("v[h=0]") else "b h t s" if "weights" in at else "b h t k"
     fields: dict[str, Any] = {"row": {"value": [1.0]}, "patch": {"from": {"text": "a"}}}.get(do, {})
-    assert Placed(Address.parse(at), axes, edit(at, "set" if do == "row" else do, **fields)).waits == waits
+    assert ResolvedEdit(Address.parse(at), axes, edit(at, "set" if do == "row" else do, **fields)).waits == waits
 
 
 def test_an_edit_waits_for_its_position() -> None:

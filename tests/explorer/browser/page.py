@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from clearhead.api import Model
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.explorer.hosting.server import Desk
+from clearhead.explorer.hosting.server import QuestionQueue
 from clearhead.explorer.session import Session
 from clearhead.trace import Trace
 from clearhead.web.page import Server
@@ -57,7 +57,7 @@ class Served:
 
     model: Model
     session: Session
-    server: Server[Desk]
+    server: Server[QuestionQueue]
 
     def trace(self, text: Any, target: str | None = None, **edit: Any) -> tuple[Trace, Tensor]:
         """Python's own forward pass. Only one trace runs at a time, and the server makes some too."""

@@ -94,7 +94,7 @@ def test_checkpoints(run_of_12_steps: Served, open_page: Open) -> None:
     """The chosen one becomes B; a row opens B − A."""
     opened = open_page(run_of_12_steps, fragment("one two", view="difference"))
     page = opened.page
-    steps = run_of_12_steps.session.passes.moments.steps()
+    steps = run_of_12_steps.session.passes.checkpoints.steps()
     page.get_by_role("combobox", name="B").select_option(label=f"step {steps[0]}")
     becomes(lambda: opened.fragment().get("side"), "b")
     first = page.locator("main table tbody button").first

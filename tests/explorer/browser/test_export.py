@@ -21,7 +21,7 @@ from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.export.page import export_page, export_translations, html_of, rounded_model
-from clearhead.explorer.hosting.server import Desk
+from clearhead.explorer.hosting.server import QuestionQueue
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.trace import zero
@@ -76,7 +76,7 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
             contexts.callback(context.close)
             context.set_default_timeout(20_000)
             nobody: Any = None
-            server: Server[Desk] = nobody
+            server: Server[QuestionQueue] = nobody
             served = Served(session.model, session, server)
             opened.append(OpenedFile(served, ChromiumPage(context.new_page()), path=path))
             opened[-1].go_to(fragment)

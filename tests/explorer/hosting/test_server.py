@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.hosting import server as module
-from clearhead.explorer.hosting.server import BODY_LIMIT, HEADERS, MAX_WAITING, Desk, application, serving
+from clearhead.explorer.hosting.server import BODY_LIMIT, HEADERS, MAX_WAITING, QuestionQueue, application, serving
 from clearhead.web import listen
 from clearhead.web.page import Server, open_browser
 
@@ -75,7 +75,7 @@ def _page(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def client(fake: Fake) -> TestClient:
     """A browser that has not yet opened the address."""
-    app = application(Desk(fake), token=TOKEN, cookie="c")
+    app = application(QuestionQueue(fake), token=TOKEN, cookie="c")
     return TestClient(app, base_url=ADDRESS, follow_redirects=False)
 
 
@@ -317,13 +317,13 @@ def test_wrong_methods_and_places(page: TestClient):
 
 
 @pytest.fixture
-def server(fake: Fake) -> Iterator[Server[Desk]]:
+def server(fake: Fake) -> Iterator[Server[QuestionQueue]]:
     with serving(fake) as running:
         yield running
         fake.going.set()
 
 
-def ask(server: Server[Desk], question: object, *, timeout: float = 20) -> tuple[int, bytes]:
+def ask(server: Server[QuestionQueue], question: object, *, timeout: float = 20) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)
     headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
     try:
@@ -334,7 +334,7 @@ def ask(server: Server[Desk], question: object, *, timeout: float = 20) -> tuple
         connection.close()
 
 
-def send(server: Server[Desk], request: bytes, *, within: float = 5) -> bytes:
+def send(server: Server[QuestionQueue], request: bytes, *, within: float = 5) -> bytes:
     """What comes back for these bytes; nothing where the server hangs up, or waits for more."""
     with (
         suppress(ConnectionError, TimeoutError),
@@ -352,7 +352,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_the_printed_address_opens_the_page(server: Server[Desk]):
+def test_the_printed_address_opens_the_page(server: Server[QuestionQueue]):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
     connection.request("GET", server.url.removeprefix(server.origin))
     first = connection.getresponse()
@@ -368,7 +368,7 @@ def test_the_printed_address_opens_the_page(server: Server[Desk]):
     assert ask(server, {"ask": "echo"}) == (200, b'{"ask": "echo"}')
 
 
-def test_a_hundred_at_once_are_all_answered_a_few_at_a_time(server: Server[Desk], fake: Fake):
+def test_a_hundred_at_once_are_all_answered_a_few_at_a_time(server: Server[QuestionQueue], fake: Fake):
     fake.going.clear()
     with ThreadPoolExecutor(100) as pool:
         waiting = [pool.submit(ask, server, {"ask": "echo", "n": n}) for n in range(100)]
@@ -396,14 +396,14 @@ def test_more_than_can_wait_are_told(fake: Fake, monkeypatch: pytest.MonkeyPatch
         assert ask(server, {"ask": "echo"})[0] == 200
 
 
-def ask_briefly(server: Server[Desk]) -> tuple[int, bytes] | None:
+def ask_briefly(server: Server[QuestionQueue]) -> tuple[int, bytes] | None:
     try:
         return ask(server, {"ask": "echo"}, timeout=0.2)
     except TimeoutError:
         return None
 
 
-def test_who_hangs_up_before_its_turn_is_not_answered(server: Server[Desk], fake: Fake):
+def test_who_hangs_up_before_its_turn_is_not_answered(server: Server[QuestionQueue], fake: Fake):
     fake.going.clear()
     with ThreadPoolExecutor(8) as pool:
         first = [pool.submit(ask, server, {"ask": "echo"}) for _ in range(module.AT_ONCE)]
@@ -417,14 +417,14 @@ def test_who_hangs_up_before_its_turn_is_not_answered(server: Server[Desk], fake
     assert not any("gone" in question for question in fake.asked)
 
 
-def test_who_hangs_up_in_the_middle_does_no_harm(server: Server[Desk]):
+def test_who_hangs_up_in_the_middle_does_no_harm(server: Server[QuestionQueue]):
     head = f"POST /ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n"
     for rest in ("Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{", "Content-Length: 9", ""):
         assert send(server, (head + rest).encode(), within=0.1) == b""
     assert ask(server, {"ask": "echo"})[0] == 200
 
 
-def test_a_question_that_does_not_arrive_is_given_up(server: Server[Desk]):
+def test_a_question_that_does_not_arrive_is_given_up(server: Server[QuestionQueue]):
     server.shown.bodies.seconds = 0.05
     head = f"POST /ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
@@ -436,7 +436,7 @@ STEPS = ("..", "%2e%2e", "....", "%252e%252e", "..%5c", "%c0%ae%c0%ae", ".", "",
 ENDS = ("etc/passwd", "server.py", "boot.js%00", "static_files.py", "BOOT.JS", "boot.js.", "__init__.py", "..", "")
 
 
-def test_what_is_no_file_of_the_page_is_not_found(server: Server[Desk], monkeypatch: pytest.MonkeyPatch):
+def test_what_is_no_file_of_the_page_is_not_found(server: Server[QuestionQueue], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "static_file", lambda name: pytest.fail(f"asked for {name}"))
     rng = random.Random(0)
     for _ in range(500):
@@ -446,7 +446,7 @@ def test_what_is_no_file_of_the_page_is_not_found(server: Server[Desk], monkeypa
         assert send(server, request.encode()).startswith(b"HTTP/1.1 404"), path
 
 
-def test_sockets_are_not_upgraded(server: Server[Desk]):
+def test_sockets_are_not_upgraded(server: Server[QuestionQueue]):
     upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     version = "Sec-WebSocket-Version: 13\r\n\r\n"
     for host, status in (("localhost", b"401"), ("evil.example", b"403")):
@@ -530,7 +530,7 @@ def fuzzed(rng: random.Random, token: str) -> bytes:
 
 
 @pytest.mark.parametrize("n", [600, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_fuzzed_requests_are_refused_and_the_server_lives(server: Server[Desk], fake: Fake, n: int):
+def test_fuzzed_requests_are_refused_and_the_server_lives(server: Server[QuestionQueue], fake: Fake, n: int):
     rng = random.Random(0)
     statuses: dict[bytes, int] = {}
     for _ in range(n):

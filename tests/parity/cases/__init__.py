@@ -1,83 +1,76 @@
-"""What is compared with the reference library: one file a family."""
+"""What is compared with the reference library: tables of configurations, one file a kind of network."""
 
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.parity.cases import (
-    albert,
-    arcee,
-    bart,
-    bert,
-    deberta,
-    decoders,
-    deepseek,
-    distilbert,
-    electra,
-    esm,
-    eurobert,
-    gpt2,
-    llama,
-    marian,
-    mbart,
-    mistral,
-    mixtures,
-    modernbert,
-    mpnet,
-    mt5,
-    pegasus,
-    pictures,
-    qwen2,
-    qwen3,
-    roberta,
-    rotary_berts,
-    t5,
-    tables,
-    towers,
-    umt5,
-    vit,
-    wav2vec2,
-    whisper,
-)
 from tests.parity.harness import Case
 
-CASES: list[Case] = [
-    *gpt2.CASES,
-    *llama.CASES,
-    *arcee.CASES,
-    *mistral.CASES,
-    *qwen2.CASES,
-    *qwen3.CASES,
-    *bert.CASES,
-    *roberta.CASES,
-    *distilbert.CASES,
-    *albert.CASES,
-    *electra.CASES,
-    *mpnet.CASES,
-    *deberta.CASES,
-    *esm.CASES,
-    *rotary_berts.CASES,
-    *eurobert.CASES,
-    *modernbert.CASES,
-    *vit.CASES,
-    *whisper.CASES,
-    *wav2vec2.CASES,
-    *pictures.CASES,
-    *towers.CASES,
-    *marian.CASES,
-    *pegasus.CASES,
-    *bart.CASES,
-    *mbart.CASES,
-    *t5.CASES,
-    *mt5.CASES,
-]
+FILES = ("decoders", "encoder_decoders", "encoders", "mixtures", "pictures_and_sounds")
+
+
+def _with_none(value: Any) -> Any:
+    """The value with None for "null", which TOML does not have."""
+    if isinstance(value, dict):
+        return {name: _with_none(item) for name, item in value.items()}
+    return None if value == "null" else value
+
+
+def _read(file: str) -> Iterator[tuple[str, list[Case]]]:
+    """The cases of each family of a file."""
+    tables = _with_none(tomllib.loads(Path(__file__).with_name(f"{file}.toml").read_text(encoding="utf-8")))
+    shared = tables.pop("changes")
+    for name, about in tables.items():
+        family, pads, cases = about.get("family", name), about.get("pads", {}), list[Case]()
+        for architecture, one in about["classes"].items():
+            base = {**about["base"], **one.get("more", {})}
+            changes = {**shared, **about.get("changes", {}), **one.get("changes", {})}
+            for i, variant in enumerate(one["variants"]):
+                config = {**base, **(changes[variant] if i else {})}
+                slow = variant not in one["quick"] if "quick" in one else None
+                pad = pads.get(variant, about.get("pad", 0))
+                cases.append(Case(family, variant, architecture, config, pad, slow))
+        yield name, cases
+
+
+FAMILIES: Mapping[str, list[Case]] = {family: cases for file in FILES for family, cases in _read(file)}
+
+
+def of(*families: str) -> list[Case]:
+    """The cases of these families."""
+    return [case for family in families for case in FAMILIES[family]]
+
+
+def base(family: str) -> dict[str, Any]:
+    """The base configuration of a family's first class."""
+    return dict(FAMILIES[family][0].config)
+
+
+MAIN = (
+    "gpt2", "llama", "arcee", "mistral", "qwen2", "qwen3", "bert", "roberta", "xlm-roberta", "camembert",
+    "data2vec-text", "distilbert", "albert", "electra", "mpnet", "deberta-v2", "esm", "nomic_bert", "gte",
+    "jina_embeddings_v3", "eurobert", "modernbert", "vit", "whisper", "wav2vec2", "hubert", "unispeech",
+    "unispeech-sat", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "clip_text_model", "clip_vision_model",
+    "siglip_text_model", "siglip_vision_model", "marian", "pegasus", "bart", "mbart", "m2m_100", "blenderbot", "t5",
+    "mt5",
+)  # fmt: skip
+"""Families that are compared class by class."""
+TEXT_PARTS: list[Case] = of("gemma3", "llava", "llava_next", "llava_onevision")
+"""Models of pictures and texts, of which the text model is compared."""
+CASES: list[Case] = of(*MAIN)
 REPRESENTATIVES: list[Case] = [case for case in CASES if case.variant == "base"]
 """One for each class: for checks that take longer."""
 ONE_A_FAMILY: list[Case] = [*{case.family: case for case in reversed(REPRESENTATIVES)}.values()]
 """The first class of each family: for checks that take long."""
 
 
-DERIVED: list[Case] = [*decoders.CASES, *tables.CASES, *umt5.CASES, *deberta.HEADS, *mixtures.CASES, *deepseek.CASES]
+MIXTURES: list[Case] = [case for _, cases in _read("mixtures") for case in cases]
+DERIVED: list[Case] = [
+    case for family, cases in FAMILIES.items() if family not in MAIN for case in cases if case not in TEXT_PARTS
+]
 """Families that share fields and rules with others."""
 DERIVED_REPRESENTATIVES: list[Any] = [
     pytest.param(case, marks=pytest.mark.slow) for case in DERIVED if case.variant == "base"

@@ -72,7 +72,7 @@ export interface About {
   mask: string | null;
   step: number | null; plan: Plan;
   /** The run's checkpoints, oldest first. */
-  history: Moment[];
+  history: Checkpoint[];
   /** At most 400 of the logged training losses, evenly spaced: step and loss. */
   losses: [number, number][];
   /** The name of the model that this one is compared with. */
@@ -169,7 +169,7 @@ export interface Mask {
 }
 
 /** One checkpoint of a training run. */
-export interface Moment {
+export interface Checkpoint {
   step: number; loss: number | null; score: number | null;
 }
 

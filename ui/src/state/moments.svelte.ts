@@ -1,6 +1,6 @@
 /** The page's input through every checkpoint of the training run: one forward pass each, one after another. */
 
-import type { Moment } from "../core/protocol";
+import type { Checkpoint } from "../core/protocol";
 import type { Explorer } from "./explorer.svelte";
 import { Run } from "./run";
 
@@ -13,7 +13,7 @@ export class Moments {
 
   constructor(readonly app: Explorer) {}
 
-  get all(): Moment[] {
+  get all(): Checkpoint[] {
     return this.app.about.history;
   }
 

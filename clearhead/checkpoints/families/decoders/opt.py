@@ -1,15 +1,29 @@
-"""The decoder of Zhang et al. 2022: ReLU, learned positions with two rows before the first, pre-norm or post-norm."""
+"""Decoders with BART's names: OPT and XGLM."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from clearhead.checkpoints.families.decoders.decoder_heads import language, others
+from clearhead.checkpoints.families.encoder_decoders.bart import LENGTH, mbart_waves
 from clearhead.checkpoints.families.family import Family
-from clearhead.checkpoints.families.shared import ACTIVATIONS
-from clearhead.checkpoints.weights.fields import Field, Only, Values, computed, ignored, implied, inherited, named, same
-from clearhead.checkpoints.weights.mapping import Rule, rename
+from clearhead.checkpoints.families.shared import ACTIVATIONS, decoder_heads, decoder_language
+from clearhead.checkpoints.weights.fields import (
+    Alias,
+    Field,
+    Only,
+    Values,
+    computed,
+    ignored,
+    implied,
+    inherited,
+    named,
+    same,
+)
+from clearhead.checkpoints.weights.mapping import Rule, ignore, rename, renames
 from clearhead.config import ModelConfig
+from clearhead.errors import UserError
+
+# --- OPT (Zhang et al. 2022) ---------------------------------------------------------------------------------------
 
 
 def _final_norm(removed: bool, values: Values) -> bool:
@@ -22,7 +36,7 @@ def _place(place: str, _: Values) -> bool:
     return place == "pre"
 
 
-FIELDS = (
+OPT_FIELDS = (
     same("vocab_size", "decoder.input.vocab_size", default=50_272),
     same("hidden_size", "decoder.d_model", default=768),
     same("num_hidden_layers", "decoder.n_layers", default=12),
@@ -96,7 +110,7 @@ WIDTHS = (
     _if_narrow("head.transform_alone", True, False),
     _if_narrow("head.transform_bias", False, True),
 )
-CONSTANTS: dict[str, Any] = {
+OPT_CONSTANTS: dict[str, Any] = {
     "decoder.input.kind": "tokens",
     "decoder.positions.kind": "learned",
     "decoder.positions.offset": 2,
@@ -104,31 +118,105 @@ CONSTANTS: dict[str, Any] = {
 }
 
 
-def rules(_: ModelConfig) -> Sequence[Rule]:
+def opt_rules(_: ModelConfig) -> Sequence[Rule]:
     """BART's names."""
     ours = "decoder.blocks.{i}"
     attention = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "out"}
     return (
         rename("decoder.embed_tokens.weight", "decoder.embed.tokens.weight"),
         rename("decoder.embed_positions.weight", "decoder.positions.table.weight"),
-        *(rename(f"decoder.layers.{{i}}.self_attn.{a}.{{p}}", f"{ours}.attn.{b}.{{p}}") for a, b in attention.items()),
-        rename("decoder.layers.{i}.self_attn_layer_norm.{p}", f"{ours}.attn_norm.{{p}}"),
-        rename("decoder.layers.{i}.fc1.{p}", f"{ours}.ffn.up.{{p}}"),
-        rename("decoder.layers.{i}.fc2.{p}", f"{ours}.ffn.down.{{p}}"),
-        rename("decoder.layers.{i}.final_layer_norm.{p}", f"{ours}.ffn_norm.{{p}}"),
+        *renames("decoder.layers.{i}.self_attn", f"{ours}.attn", attention),
+        *renames(
+            "decoder.layers.{i}",
+            ours,
+            {
+                "self_attn_layer_norm": "attn_norm",
+                "fc1": "ffn.up",
+                "fc2": "ffn.down",
+                "final_layer_norm": "ffn_norm",
+            },
+        ),
         rename("decoder.final_layer_norm.{p}", "decoder.final_norm.{p}"),
         rename("decoder.project_in.weight", "decoder.embed.widen.weight"),
         rename("decoder.project_out.weight", "head.dense.weight"),
     )
 
 
-FAMILY = Family(
+OPT = Family(
     model_type="opt",
-    constants=CONSTANTS,
-    fields=FIELDS,
-    rules=rules,
+    constants=OPT_CONSTANTS,
+    fields=OPT_FIELDS,
+    rules=opt_rules,
     heads=(
-        language("OPTForCausalLM", "model.", *WIDTHS),
-        *(replace(head, fields=(*head.fields, SAME_WIDTH)) for head in others("OPT", "model.", "bare class span")),
+        decoder_language("OPTForCausalLM", "model.", *WIDTHS),
+        *(
+            replace(head, fields=(*head.fields, SAME_WIDTH))
+            for head in decoder_heads("OPT", "model.", "bare class span")
+        ),
     ),
+)
+
+
+# --- XGLM (Lin et al. 2021) ----------------------------------------------------------------------------------------
+
+FIRST = 2
+"""The row of the first position."""
+
+
+def _padding(row: int | None, _: Values) -> None:
+    if row is not None and row >= FIRST:
+        raise UserError(f"expected less than {FIRST}, because it names a row of the positions, got {row}")
+
+
+XGLM_FIELDS = (
+    same("vocab_size", "decoder.input.vocab_size", default=256_008),
+    same("d_model", "decoder.d_model", default=1024),
+    *mbart_waves("decoder", default=1024),
+    same("num_layers", "decoder.n_layers", default=24),
+    same("attention_heads", "decoder.n_heads", default=16),
+    same("ffn_dim", "decoder.d_ff", default=4096),
+    named("activation_function", "decoder.activation", names=ACTIVATIONS, default="gelu"),
+    same("scale_embedding", "decoder.input.scale", default=True),
+    same("dropout", "decoder.dropout", default=0.1),
+    same("attention_dropout", "decoder.attn_dropout", default=0.1),
+    same("activation_dropout", "decoder.ffn_dropout", default=0.0),
+    same("init_std", "init.std", default=0.02),
+    computed("pad_token_id", read=_padding, write=lambda *_: 1, default=1),
+    # The waves have no end.
+    computed("max_position_embeddings", write=lambda *_: LENGTH, default=2048, like=LENGTH),
+    Alias("hidden_size", of="d_model"),
+    Alias("num_attention_heads", of="attention_heads"),
+    Alias("num_hidden_layers", of="num_layers"),
+    # In training, the reference library skips a share of the layers. Here all of them are trained.
+    ignored("layerdrop"),
+)
+XGLM_CONSTANTS: dict[str, Any] = {
+    "decoder.input.kind": "tokens",
+    "decoder.positions.kind": "sinusoidal",
+    "decoder.positions.layout": "concatenated",
+    "decoder.positions.offset": FIRST,
+    "decoder.norm_eps": 1e-5,
+}
+
+
+def xglm_rules(_: ModelConfig) -> Sequence[Rule]:
+    """BART's names."""
+    theirs, ours = "layers.{i}", "decoder.blocks.{i}"
+    attention = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "out"}
+    rest = {"self_attn_layer_norm": "attn_norm", "fc1": "ffn.up", "fc2": "ffn.down", "final_layer_norm": "ffn_norm"}
+    return (
+        rename("embed_tokens.weight", "decoder.embed.tokens.weight"),
+        *renames(f"{theirs}.self_attn", f"{ours}.attn", attention),
+        *renames(theirs, ours, rest),
+        rename("layer_norm.{p}", "decoder.final_norm.{p}"),
+        ignore("embed_positions.weights"),
+    )
+
+
+XGLM = Family(
+    model_type="xglm",
+    constants=XGLM_CONSTANTS,
+    fields=XGLM_FIELDS,
+    rules=xglm_rules,
+    heads=(decoder_language("XGLMForCausalLM", "model."), *decoder_heads("XGLM", "model.", "bare")),
 )

@@ -1,18 +1,18 @@
-"""The encoder-decoder of Vaswani et al. 2017 as in Marian NMT, and PEGASUS, which puts its norms first."""
+"""Marian (the encoder-decoder of Vaswani et al. 2017, as in Marian NMT), and PEGASUS, which puts its norms first."""
 
 from collections.abc import Sequence
 
-from clearhead.checkpoints.families.encoder_decoders.encoder_decoder import (
-    FIELDS,
+from clearhead.checkpoints.families.encoder_decoders.bart import (
+    BART_FIELDS,
     LANGUAGE_FIELDS,
     SINUSOIDAL,
     STACKS,
     WITH_BIAS,
+    bart_rules,
     both,
     language_rules,
     norms,
     position_tables,
-    rules,
     streams,
 )
 from clearhead.checkpoints.families.family import Family, HeadMap
@@ -50,10 +50,10 @@ MARIAN = Family(
     fields=(
         *TABLES,
         *SINUSOIDAL,
-        *FIELDS,
+        *BART_FIELDS,
         *norms(before=False, of_embedding=False),
     ),
-    rules=rules,
+    rules=bart_rules,
     heads=(
         HeadMap(
             "MarianMTModel",
@@ -72,7 +72,7 @@ MARIAN = Family(
 def pegasus_rules(config: ModelConfig) -> Sequence[Rule]:
     """The shared rules plus a norm after the last block of each stack."""
     _, writes = streams(config)
-    return (*rules(config), *(writes(f"{s}.layer_norm.{{p}}", f"{s}.final_norm.{{p}}") for s in STACKS))
+    return (*bart_rules(config), *(writes(f"{s}.layer_norm.{{p}}", f"{s}.final_norm.{{p}}") for s in STACKS))
 
 
 PEGASUS = Family(
@@ -85,7 +85,7 @@ PEGASUS = Family(
     fields=(
         same("vocab_size", *both("input.vocab_size"), default=50_265),
         *SINUSOIDAL,
-        *FIELDS,
+        *BART_FIELDS,
         *norms(before=True, of_embedding=False),
         Only("tie_word_embeddings", True),
     ),

@@ -236,7 +236,7 @@ def family(model_type: str, name: str, writer: HeadMap, *, each_layer: bool = Fa
     return Family(model_type, {}, (), rules, heads)
 
 
-FAMILY = family(
+T5 = family(
     "t5",
     "T5",
     HeadMap(

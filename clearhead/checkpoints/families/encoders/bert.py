@@ -1,37 +1,26 @@
-"""The encoder of Devlin et al. 2018, and what RoBERTa shares with it: tensors, and heads on the first state."""
+"""BERT, DistilBERT and ALBERT, and what other encoders share with BERT."""
 
 from collections.abc import Sequence
 
-from clearhead.checkpoints.families.encoders import encoder_heads
 from clearhead.checkpoints.families.family import Family, HeadMap
-from clearhead.checkpoints.families.shared import encoder_sizes, output_matrix, pooler_rules, span
-from clearhead.checkpoints.weights.fields import Field, FieldRule, Only, computed, ignored, same
-from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename, tie
-from clearhead.config import Init, LanguageHead, Learned, ModelConfig, StackConfig, TokenInput
-
-PRESETS = {
-    "bert-base": ModelConfig(
-        encoder=StackConfig(
-            input=TokenInput(vocab_size=30_522, n_types=2, norm=True),
-            d_model=768,
-            n_layers=12,
-            n_heads=12,
-            d_ff=3072,
-            positions=Learned(max_length=512),
-            norm_place="post",
-            norm_eps=1e-12,
-            activation="gelu",
-            dropout=0.1,
-            attn_dropout=0.1,
-        ),
-        head=LanguageHead(tied=True, bias=True, transform=True),
-        init=Init(depth_scaled=False),
-    )
-}
+from clearhead.checkpoints.families.shared import (
+    ACTIVATIONS,
+    encoder_classifier,
+    encoder_language,
+    encoder_sizes,
+    encoder_tagging,
+    output_matrix,
+    pooler_rules,
+    span,
+    with_defaults,
+)
+from clearhead.checkpoints.weights.fields import Alias, Field, FieldRule, Only, computed, ignored, named, same
+from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename, renames, tie
+from clearhead.config import LanguageHead, ModelConfig
 
 # --- what RoBERTa shares -----------------------------------------------------------------------------------------
 
-CONSTANTS = {
+POST_NORM = {
     "encoder.input.kind": "tokens",
     "encoder.input.norm": True,
     "encoder.positions.kind": "learned",
@@ -60,7 +49,7 @@ def norm(theirs: str, ours: str) -> tuple[Rule, ...]:
     return tuple(rename(f"{theirs}.{old}", f"{ours}.{new}") for old, new in names.items())
 
 
-def rules(_: ModelConfig) -> Sequence[Rule]:
+def bert_rules(_: ModelConfig) -> Sequence[Rule]:
     """The embeddings and the blocks, whose norms follow their branches."""
     theirs, ours = "encoder.layer.{i}", "encoder.blocks.{i}"
     return (
@@ -68,10 +57,16 @@ def rules(_: ModelConfig) -> Sequence[Rule]:
         rename("embeddings.position_embeddings.weight", "encoder.positions.table.weight"),
         rename("embeddings.token_type_embeddings.weight", "encoder.embed.types.weight"),
         *norm("embeddings.LayerNorm", "encoder.embed.norm"),
-        rename(f"{theirs}.attention.self.query.{{p}}", f"{ours}.attn.q.{{p}}"),
-        rename(f"{theirs}.attention.self.key.{{p}}", f"{ours}.attn.k.{{p}}"),
-        rename(f"{theirs}.attention.self.value.{{p}}", f"{ours}.attn.v.{{p}}"),
-        rename(f"{theirs}.attention.output.dense.{{p}}", f"{ours}.attn.out.{{p}}"),
+        *renames(
+            theirs,
+            ours,
+            {
+                "attention.self.query": "attn.q",
+                "attention.self.key": "attn.k",
+                "attention.self.value": "attn.v",
+                "attention.output.dense": "attn.out",
+            },
+        ),
         *norm(f"{theirs}.attention.output.LayerNorm", f"{ours}.attn_norm"),
         rename(f"{theirs}.intermediate.dense.{{p}}", f"{ours}.ffn.up.{{p}}"),
         rename(f"{theirs}.output.dense.{{p}}", f"{ours}.ffn.down.{{p}}"),
@@ -90,7 +85,7 @@ def output_bias(theirs: str, decoder: str, *, tied: bool) -> tuple[Rule, ...]:
     return both, rename(theirs, ours)
 
 
-def no_pooler(prefix: str) -> Rule:
+def bert_no_pooler(prefix: str) -> Rule:
     """Leaves out the checkpoint's pooler, because the head reads the states themselves."""
     return leave_out(f"{prefix}pooler.dense.{{p}}", because="this head reads the states, not the pooled one")
 
@@ -105,20 +100,20 @@ def classifier_dropout(theirs: str = "classifier_dropout") -> Field:
     )
 
 
-def bare(architecture: str) -> HeadMap:
+def bert_bare(architecture: str) -> HeadMap:
     """No head. The checkpoint's tensors decide whether there is a pooler, since no config states it."""
     return HeadMap(architecture, {"head.kind": "none"}, pooler_rules, presence={"head.pooler": "pooler.dense.weight"})
 
 
-def tagging(architecture: str, prefix: str, dropout: Field | None = None) -> HeadMap:
+def bert_tagging(architecture: str, prefix: str, dropout: Field | None = None) -> HeadMap:
     """The head that predicts a class for each token. `dropout` is the field of its dropout."""
-    return encoder_heads.tagging(architecture, prefix, dropout or classifier_dropout(), no_pooler(prefix))
+    return encoder_tagging(architecture, prefix, dropout or classifier_dropout(), bert_no_pooler(prefix))
 
 
 # --- this one ----------------------------------------------------------------------------------------------------
 
 
-def language_rules(config: ModelConfig) -> Sequence[Rule]:
+def bert_language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective."""
     assert isinstance(config.head, LanguageHead)
     theirs = "cls.predictions"
@@ -128,27 +123,195 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
         rename(f"{theirs}.transform.dense.{{p}}", "head.dense.{p}"),
         *norm(f"{theirs}.transform.LayerNorm", "head.norm"),
         leave_out("cls.seq_relationship.{p}", because="no head here tells whether two sentences follow"),
-        no_pooler("bert."),
+        bert_no_pooler("bert."),
     )
 
 
-HEADS = (
-    encoder_heads.language("BertForMaskedLM", "bert.", language_rules, also=("BertForPreTraining",)),
-    bare("BertModel"),
-    encoder_heads.classifier(
-        "BertForSequenceClassification", "bert.", classifier_dropout(), pooler="bert.pooler.dense"
-    ),
-    tagging("BertForTokenClassification", "bert."),
-    span("BertForQuestionAnswering", no_pooler("bert."), prefix="bert."),
+BERT_HEADS = (
+    encoder_language("BertForMaskedLM", "bert.", bert_language_rules, also=("BertForPreTraining",)),
+    bert_bare("BertModel"),
+    encoder_classifier("BertForSequenceClassification", "bert.", classifier_dropout(), pooler="bert.pooler.dense"),
+    bert_tagging("BertForTokenClassification", "bert."),
+    span("BertForQuestionAnswering", bert_no_pooler("bert."), prefix="bert."),
 )
 
-FAMILY = Family(
+BERT = Family(
     model_type="bert",
-    constants=CONSTANTS,
+    constants=POST_NORM,
     fields=(
         *encoder_fields(30_522),
         same("max_position_embeddings", "encoder.positions.max_length", default=512),
     ),
-    rules=rules,
-    heads=HEADS,
+    rules=bert_rules,
+    heads=BERT_HEADS,
 )
+
+
+# --- DistilBERT (Sanh et al. 2019) ---------------------------------------------------------------------------------
+
+DISTILBERT_PREFIX = "distilbert."
+
+DISTILBERT_FIELDS = (
+    same("vocab_size", "encoder.input.vocab_size", default=30_522),
+    same("max_position_embeddings", "encoder.positions.max_length", default=512),
+    same("dim", "encoder.d_model", default=768),
+    same("n_layers", "encoder.n_layers", default=6),
+    same("n_heads", "encoder.n_heads", default=12),
+    same("hidden_dim", "encoder.d_ff", default=3072),
+    named("activation", "encoder.activation", names=ACTIVATIONS, default="gelu"),
+    same("initializer_range", "init.std", default=0.02),
+    # In the reference library it does not act on what attention adds to the residual stream.
+    same("dropout", "encoder.dropout", default=0.1),
+    same("attention_dropout", "encoder.attn_dropout", default=0.1),
+    Alias("hidden_size", of="dim"),
+    Alias("num_attention_heads", of="n_heads"),
+    Alias("num_hidden_layers", of="n_layers"),
+    # It decides how the position table is drawn. A checkpoint has the table itself.
+    ignored("sinusoidal_pos_embds"),
+    ignored("qa_dropout", "seq_classif_dropout", "output_past", "tie_weights_"),
+)
+
+
+def distilbert_rules(_: ModelConfig) -> Sequence[Rule]:
+    """The embeddings and the blocks, whose norms follow their branches."""
+    theirs, ours = "transformer.layer.{i}", "encoder.blocks.{i}"
+    parts = {
+        **{f"attention.{n}_lin": f"attn.{n}" for n in "qkv"},
+        "attention.out_lin": "attn.out",
+        "sa_layer_norm": "attn_norm",
+        "ffn.lin1": "ffn.up",
+        "ffn.lin2": "ffn.down",
+        "output_layer_norm": "ffn_norm",
+    }
+    return (
+        rename("embeddings.word_embeddings.weight", "encoder.embed.tokens.weight"),
+        rename("embeddings.position_embeddings.weight", "encoder.positions.table.weight"),
+        rename("embeddings.LayerNorm.{p}", "encoder.embed.norm.{p}"),
+        *renames(theirs, ours, parts),
+        ignore("embeddings.position_ids"),
+    )
+
+
+def distilbert_language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The head of the masked-word objective."""
+    assert isinstance(config.head, LanguageHead)
+    return (
+        output_matrix("vocab_projector.weight", config, "encoder.embed.tokens.weight"),
+        rename("vocab_projector.bias", "head.output.bias"),
+        rename("vocab_transform.{p}", "head.dense.{p}"),
+        rename("vocab_layer_norm.{p}", "head.norm.{p}"),
+    )
+
+
+DISTILBERT_HEADS = (
+    encoder_language("DistilBertForMaskedLM", DISTILBERT_PREFIX, distilbert_language_rules),
+    HeadMap("DistilBertModel", {"head.kind": "none"}),
+    encoder_classifier(
+        "DistilBertForSequenceClassification",
+        DISTILBERT_PREFIX,
+        same("seq_classif_dropout", "head.dropout", default=0.2),
+        pooler="pre_classifier",
+        activation="relu",
+    ),
+    # Its dropout is that of the network.
+    encoder_tagging(
+        "DistilBertForTokenClassification", DISTILBERT_PREFIX, same("dropout", "head.dropout", default=0.1)
+    ),
+    span(
+        "DistilBertForQuestionAnswering",
+        prefix=DISTILBERT_PREFIX,
+        fields=(same("qa_dropout", "head.dropout", default=0.1),),
+    ),
+)
+
+DISTILBERT = Family(
+    model_type="distilbert",
+    constants=POST_NORM | {"encoder.norm_eps": 1e-12},
+    fields=DISTILBERT_FIELDS,
+    rules=distilbert_rules,
+    heads=DISTILBERT_HEADS,
+)
+
+
+# --- ALBERT (Lan et al. 2019) --------------------------------------------------------------------------------------
+
+ALBERT_PREFIX = "albert."
+PARTS = {
+    **{f"attention.{name}": f"attn.{name[0]}" for name in ("query", "key", "value")},
+    "attention.dense": "attn.out",
+    "ffn": "ffn.up",
+    "ffn_output": "ffn.down",
+}
+NORMS = {"attention.LayerNorm": "attn_norm", "full_layer_layer_norm": "ffn_norm"}
+
+ALBERT_FIELDS = (
+    *with_defaults(
+        encoder_fields(30_000),
+        hidden_size=4096,
+        num_attention_heads=64,
+        intermediate_size=16_384,
+        hidden_act="gelu_new",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    ),
+    same("embedding_size", "encoder.input.width", default=128),
+    same("num_hidden_groups", "encoder.n_groups", default=1),
+    same("max_position_embeddings", "encoder.positions.max_length", default=512),
+    ignored("classifier_dropout_prob", "net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"),
+    # Several different blocks that repeat together.
+    Only("inner_group_num", 1),
+)
+
+
+def albert_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The embeddings, the dense layer to the width of the network, and the first block of each group."""
+    stack = config.output
+    found: list[Rule] = [
+        rename("embeddings.word_embeddings.weight", "encoder.embed.tokens.weight"),
+        rename("embeddings.position_embeddings.weight", "encoder.positions.table.weight"),
+        rename("embeddings.token_type_embeddings.weight", "encoder.embed.types.weight"),
+        *norm("embeddings.LayerNorm", "encoder.embed.norm"),
+        rename("encoder.embedding_hidden_mapping_in.{p}", "encoder.embed.project.{p}"),
+    ]
+    for group in range(stack.n_layers // stack.repeats):
+        theirs = f"encoder.albert_layer_groups.{group}.albert_layers.0"
+        ours = f"encoder.blocks.{group * stack.repeats}"
+        found += [rename(f"{theirs}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in PARTS.items()]
+        for there, here in NORMS.items():
+            found += norm(f"{theirs}.{there}", f"{ours}.{here}")
+    return found
+
+
+def albert_no_pooler(prefix: str) -> Rule:
+    """Leaves out the checkpoint's pooler."""
+    return leave_out(f"{prefix}pooler.{{p}}", because="this head reads the states, not the pooled one")
+
+
+def albert_language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The head of the masked-word objective, whose dense layer leads back to the width of the tables."""
+    assert isinstance(config.head, LanguageHead)
+    return (
+        output_matrix("predictions.decoder.weight", config, "encoder.embed.tokens.weight"),
+        *output_bias("predictions.bias", "predictions.decoder.bias", tied=config.head.tied),
+        rename("predictions.dense.{p}", "head.dense.{p}"),
+        *norm("predictions.LayerNorm", "head.norm"),
+        leave_out("sop_classifier.classifier.{p}", because="no head here tells which of two sentences is first"),
+        albert_no_pooler(ALBERT_PREFIX),
+    )
+
+
+DROPOUT = same("classifier_dropout_prob", "head.dropout", default=0.1)
+ALBERT_HEADS = (
+    encoder_language("AlbertForMaskedLM", ALBERT_PREFIX, albert_language_rules, also=("AlbertForPreTraining",)),
+    HeadMap(
+        "AlbertModel",
+        {"head.kind": "none"},
+        lambda _: (rename("pooler.{p}", "head.pooler.{p}"),),
+        presence={"head.pooler": "pooler.weight"},
+    ),
+    encoder_classifier("AlbertForSequenceClassification", ALBERT_PREFIX, DROPOUT, pooler="albert.pooler"),
+    encoder_tagging("AlbertForTokenClassification", ALBERT_PREFIX, DROPOUT, albert_no_pooler(ALBERT_PREFIX)),
+    span("AlbertForQuestionAnswering", albert_no_pooler(ALBERT_PREFIX), prefix=ALBERT_PREFIX),
+)
+
+ALBERT = Family(model_type="albert", constants=POST_NORM, fields=ALBERT_FIELDS, rules=albert_rules, heads=ALBERT_HEADS)

@@ -7,17 +7,19 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from clearhead.checkpoints.families.encoders import encoder_heads
 from clearhead.checkpoints.families.encoders.bert import classifier_dropout, norm, output_bias
 from clearhead.checkpoints.families.family import Family, HeadMap
 from clearhead.checkpoints.families.shared import (
+    encoder_classifier,
+    encoder_language,
     encoder_sizes,
+    encoder_tagging,
     output_matrix,
     span,
     with_defaults,
 )
 from clearhead.checkpoints.weights.fields import FieldRule, Only, Values, computed, ignored, implied, named, same
-from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename
+from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename, renames
 from clearhead.config import LanguageHead, ModelConfig
 from clearhead.errors import UserError
 
@@ -197,10 +199,7 @@ def rules(config: ModelConfig) -> Sequence[Rule]:
         rename("embeddings.token_type_embeddings.weight", "encoder.embed.types.weight"),
         *norm("embeddings.LayerNorm", "encoder.embed.norm"),
         *(of_distances if config.first.distances else (leave_out("encoder.LayerNorm.{p}", because=NO_DISTANCES),)),
-        *(
-            rename(f"{theirs}.attention.self.{there}.{{p}}", f"{block}.attn.{here}.{{p}}")
-            for there, here in (own | projected).items()
-        ),
+        *renames(f"{theirs}.attention.self", f"{block}.attn", (own | projected)),
         rename(f"{theirs}.attention.output.dense.{{p}}", f"{block}.attn.out.{{p}}"),
         *norm(f"{theirs}.attention.output.LayerNorm", f"{block}.attn_norm"),
         rename(f"{theirs}.intermediate.dense.{{p}}", f"{block}.ffn.up.{{p}}"),
@@ -226,7 +225,7 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-FAMILY = Family(
+DEBERTA = Family(
     model_type="deberta-v2",
     constants={
         "encoder.input.kind": "tokens",
@@ -237,16 +236,16 @@ FAMILY = Family(
     fields=FIELDS,
     rules=rules,
     heads=(
-        encoder_heads.language("DebertaV2ForMaskedLM", PREFIX, language_rules),
+        encoder_language("DebertaV2ForMaskedLM", PREFIX, language_rules),
         HeadMap("DebertaV2Model", {"head.kind": "none"}),
-        encoder_heads.classifier(
+        encoder_classifier(
             "DebertaV2ForSequenceClassification",
             PREFIX,
             classifier_dropout("cls_dropout"),  # Its config class does not have it.
             named("pooler_hidden_act", "head.pooler_activation", names=POOLER, default="gelu"),
             pooler="pooler.dense",
         ),
-        encoder_heads.tagging(
+        encoder_tagging(
             "DebertaV2ForTokenClassification", PREFIX, same("hidden_dropout_prob", "head.dropout", default=0.1)
         ),
         span("DebertaV2ForQuestionAnswering", prefix=PREFIX),

@@ -247,7 +247,7 @@ HEADS = (
     ),
 )
 
-FAMILY = Family(
+MODERNBERT = Family(
     model_type="modernbert",
     constants={
         "encoder.input.kind": "tokens",

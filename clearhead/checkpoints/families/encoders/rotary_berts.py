@@ -1,28 +1,39 @@
-"""BERTs with rotary positions and names of their own: Nomic BERT (Nussbaum et al. 2024: gated, without biases), GTE
-(Zhang et al. 2024: gated) and jina-embeddings-v3 (Sturua et al. 2024).
-"""
+"""Encoders with rotary positions: Nomic BERT, GTE, jina-embeddings-v3 and EuroBERT."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from clearhead.checkpoints.families.encoders import encoder_heads, roberta
+from clearhead.checkpoints.families.angles import modern, modern_with, rotary
+from clearhead.checkpoints.families.decoders.llama import BIASES, LLAMA_CONSTANTS, llama_rules, llama_sizes
 from clearhead.checkpoints.families.encoders.bert import (
-    bare,
+    bert_bare,
+    bert_no_pooler,
+    bert_tagging,
     classifier_dropout,
     encoder_fields,
-    no_pooler,
     norm,
     output_bias,
-    tagging,
 )
-from clearhead.checkpoints.families.encoders.bidirectional import encoding, modern_with
-from clearhead.checkpoints.families.encoders.roberta import exact_gelu
-from clearhead.checkpoints.families.family import Document, Family, HeadMap, Rules
-from clearhead.checkpoints.families.rotary import rotary
-from clearhead.checkpoints.families.shared import head_width, output_matrix, with_defaults
-from clearhead.checkpoints.weights.fields import FieldRule, Values, computed, same
-from clearhead.checkpoints.weights.mapping import Rule, rename, split
+from clearhead.checkpoints.families.encoders.roberta import exact_gelu, roberta_heads
+from clearhead.checkpoints.families.family import Document, Family, HeadMap, Rules, prefixed
+from clearhead.checkpoints.families.shared import (
+    encoder_classifier,
+    encoder_language,
+    encoding,
+    encoding_constants,
+    encoding_rules,
+    head_width,
+    labels,
+    output_matrix,
+    problem_type,
+    with_defaults,
+)
+from clearhead.checkpoints.weights.documents import short
+from clearhead.checkpoints.weights.fields import ANOTHER, FieldRule, Only, Values, computed, ignored, same
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename, renames, split
 from clearhead.config import LanguageHead, ModelConfig
+from clearhead.errors import UserError
 
 CONSTANTS: Document = {
     "encoder.input.kind": "tokens",
@@ -54,7 +65,7 @@ def rules(block: str, norms: tuple[str, str, str], attention: tuple[str, str], i
         *(split(f"{block}.{qkv}.{p}", [f"{ours}.attn.{n}.{p}" for n in "qkv"]) for p in ("weight", "bias")),
         rename(f"{block}.{out}.{{p}}", f"{ours}.attn.out.{{p}}"),
         rename(f"{block}.{of_attention}.{{p}}", f"{ours}.attn_norm.{{p}}"),
-        *(rename(f"{block}.mlp.{there}.{{p}}", f"{ours}.ffn.{here}.{{p}}") for there, here in inner.items()),
+        *renames(f"{block}.mlp", f"{ours}.ffn", inner),
         rename(f"{block}.{of_inner}.{{p}}", f"{ours}.ffn_norm.{{p}}"),
     )
     return lambda _: table
@@ -64,11 +75,11 @@ def heads(name: str, prefix: str, writer: HeadMap) -> tuple[HeadMap, ...]:
     """The classes that the gated ones have."""
     return (
         writer,
-        bare(f"{name}Model"),
-        encoder_heads.classifier(
+        bert_bare(f"{name}Model"),
+        encoder_classifier(
             f"{name}ForSequenceClassification", prefix, classifier_dropout(), pooler=f"{prefix}pooler.dense"
         ),
-        tagging(f"{name}ForTokenClassification", prefix),
+        bert_tagging(f"{name}ForTokenClassification", prefix),
     )
 
 
@@ -84,7 +95,7 @@ def nomic_rules(config: ModelConfig) -> Sequence[Rule]:
         *output_bias(f"{theirs}.bias", f"{theirs}.decoder.bias", tied=config.head.tied),
         rename(f"{theirs}.transform.dense.{{p}}", "head.dense.{p}"),
         *norm(f"{theirs}.transform.layer_norm", "head.norm"),
-        no_pooler("nomic_bert."),
+        bert_no_pooler("nomic_bert."),
     )
 
 
@@ -109,7 +120,7 @@ NOMIC = Family(
     heads=heads(
         "NomicBert",
         "nomic_bert.",
-        encoder_heads.language("NomicBertForMaskedLM", "nomic_bert.", nomic_rules),
+        encoder_language("NomicBertForMaskedLM", "nomic_bert.", nomic_rules),
     ),
     modernize=modern_with(1000.0),
 )
@@ -124,7 +135,7 @@ def gte_rules(config: ModelConfig) -> Sequence[Rule]:
         rename("lm_head.decoder.bias", "head.output.bias"),
         rename("lm_head.dense.{p}", "head.dense.{p}"),
         *norm("lm_head.norm", "head.norm"),
-        no_pooler("gte."),
+        bert_no_pooler("gte."),
     )
 
 
@@ -146,7 +157,7 @@ GTE = Family(
         head_width(),
     ),
     rules=lambda config: (*gte_blocks(config), split(f"{GTE_BLOCK}.mlp.up_gate_proj.weight", GTE_INNER)),
-    heads=heads("Gte", "gte.", encoder_heads.language("GteForMaskedLM", "gte.", gte_rules, exact_gelu())),
+    heads=heads("Gte", "gte.", encoder_language("GteForMaskedLM", "gte.", gte_rules, exact_gelu())),
     modernize=modern_with(160_000.0),
 )
 
@@ -174,6 +185,144 @@ JINA = Family(
         ("mixer.Wqkv", "mixer.out_proj"),
         {"fc1": "up", "fc2": "down"},
     ),
-    heads=roberta.heads("JinaEmbeddingsV3"),
+    heads=roberta_heads("JinaEmbeddingsV3"),
     modernize=modern_with(20_000.0),
+)
+
+
+# --- EuroBERT (Boizard et al. 2025): a decoder's blocks without the causal mask ------------------------------------
+
+PREFIX = "model."
+POOLS = {"bos": ("first", False), "mean": ("mean", False), "late": ("mean", True)}
+"""Their name -> which states the classifier reads, and whether its first layer comes before the mean."""
+
+
+def _pool(name: str, _: Values) -> str:
+    return POOLS[name][0]
+
+
+def _pools_last(name: str, _: Values) -> bool:
+    return POOLS[name][1]
+
+
+def _name(_: object, ours: Values) -> str:
+    head = ours["head"]
+    return {pools: name for name, pools in POOLS.items()}[head["pool"], head["pools_last"]]
+
+
+def language_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The output matrix, which has a bias if the feed-forward layers have."""
+    output = output_matrix("lm_head.weight", config, "encoder.embed.tokens.weight")
+    return (output, rename("lm_head.bias", "head.output.bias"))
+
+
+HEADS = (
+    HeadMap(
+        "EuroBertForMaskedLM",
+        {"head.kind": "language"},
+        language_rules,
+        (same("tie_word_embeddings", "head.tied", default=False), same("mlp_bias", "head.bias", default=False)),
+        prefix=PREFIX,
+    ),
+    HeadMap("EuroBertModel", {"head.kind": "none"}),
+    HeadMap(
+        "EuroBertForSequenceClassification",
+        {"head.kind": "classification", "head.pooler": True, "head.pooler_activation": "gelu"},
+        lambda _: (rename("dense.{p}", "head.pooler.{p}"), rename("classifier.{p}", "head.output.{p}")),
+        (
+            *labels(),
+            problem_type(),
+            computed("classifier_pooling", "head.pool", read=_pool, write=_name, default="late", like="late"),
+            computed("classifier_pooling", "head.pools_last", read=_pools_last, write=_name, default="late"),
+        ),
+        prefix=PREFIX,
+    ),
+    HeadMap(
+        "EuroBertForTokenClassification",
+        {"head.kind": "tagging"},
+        lambda _: (rename("classifier.{p}", "head.output.{p}"),),
+        labels(),
+        prefix=PREFIX,
+    ),
+)
+
+EUROBERT = Family(
+    model_type="eurobert",
+    constants=encoding_constants(LLAMA_CONSTANTS),
+    fields=(
+        *with_defaults(
+            encoding(
+                (
+                    *llama_sizes(
+                        vocab_size=128_256,
+                        hidden_size=768,
+                        intermediate_size=3072,
+                        kv_heads=None,
+                        eps=1e-5,
+                        max_length=8192,
+                    ),
+                    *BIASES,
+                )
+            ),
+            num_hidden_layers=12,
+            num_attention_heads=12,
+        ),
+        ignored("classifier_pooling"),
+    ),
+    rules=encoding_rules(llama_rules),
+    heads=HEADS,
+    modernize=modern,
+)
+
+# --- GTE as it was published (Zhang et al. 2024) ---------------------------------------------------------------------
+
+
+def _ntk_angles(document: dict[str, Any]) -> dict[str, Any]:
+    """Their rope_scaling of the kind ntk: another base, and all angles divided by factor^(2 / width)."""
+    scaling, theta = document.pop("rope_scaling", None), document.pop("rope_theta", 10_000.0)
+    parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
+    if isinstance(scaling, dict):
+        if scaling.get("type") != "ntk" or scaling.get("mixed_b") is not None:
+            raise UserError(f"rope_scaling: expected the type ntk without mixed_b, got {short(scaling)}; {ANOTHER}")
+        factor, n_heads = scaling.get("factor", 1.0), document.get("num_attention_heads", 12)
+        sizes = (theta, factor, document.get("hidden_size", 768), n_heads)
+        if not all(type(one) in (int, float) and 0 < one < 1e9 for one in sizes) or sizes[2] < n_heads:
+            raise UserError(f"rope_scaling: expected numbers above 0, got {short(scaling)}; {ANOTHER}")
+        width = sizes[2] // n_heads
+        parameters = {"rope_type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 / width)}
+    return document | {"rope_parameters": parameters}
+
+
+def _published(head: HeadMap) -> HeadMap:
+    """The class under its published name. A checkpoint without a head may have those of another class in it."""
+    name = head.architecture.replace("Gte", "New")
+    if head.prefix:
+        return replace(head, architecture=name, prefix="new.")
+    unread = leave_out("classifier.{p}", "lm_head.{a}.{p}", because="the config names the class without a head")
+    rules = head.rules
+
+    def both(config: ModelConfig) -> Sequence[Rule]:
+        return (*rules(config), unread, *(prefixed(rule, "new.") for rule in (*GTE.rules(config), *rules(config))))
+
+    return replace(head, architecture=name, rules=both, also_first=True)
+
+
+NEW_FIELDS: tuple[FieldRule, ...] = (
+    Only("position_embedding_type", "rope"),
+    Only("layer_norm_type", "layer_norm"),
+    Only("logn_attention_scale", False),
+    Only("logn_attention_clip1", False),
+    ignored("pack_qkv", "unpad_inputs", "use_memory_efficient_attention"),
+    same("vocab_size", "encoder.input.vocab_size", default=30_528),
+)
+NEW = replace(
+    GTE,
+    model_type="new",
+    fields=(
+        *NEW_FIELDS,
+        *(one for one in GTE.fields if getattr(one, "theirs", "") not in ("position_embedding_type", "vocab_size")),
+    ),
+    heads=tuple(map(_published, GTE.heads)),
+    modernize=_ntk_angles,
+    read_only=True,
 )

@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from clearhead.checkpoints.families import layered
-from clearhead.checkpoints.families.decoders.llama import CONSTANTS, heads, sizes
-from clearhead.checkpoints.families.decoders.llama import rules as llama_rules
+from clearhead.checkpoints.families.angles import modern, rotary, windows
+from clearhead.checkpoints.families.decoders.llama import LLAMA_CONSTANTS, llama_heads, llama_rules, llama_sizes
 from clearhead.checkpoints.families.family import Family
-from clearhead.checkpoints.families.mixtures.expert_rules import checked, number, of_each, places
-from clearhead.checkpoints.families.mixtures.mixtures import balance, choice
-from clearhead.checkpoints.families.rotary import modern, rotary
+from clearhead.checkpoints.families.mixtures.mixtures import balance, checked, choice, number, of_each, places
 from clearhead.checkpoints.weights.fields import computed, inherited, same
 from clearhead.checkpoints.weights.mapping import Rule, rename
 from clearhead.config import ModelConfig
@@ -120,9 +117,9 @@ def _rules(config: ModelConfig) -> Sequence[Rule]:
     )
 
 
-FAMILY = Family(
+GPT_OSS = Family(
     model_type="gpt_oss",
-    constants=CONSTANTS
+    constants=LLAMA_CONSTANTS
     | {
         "decoder.sinks": True,
         "decoder.ffn_bias": True,
@@ -130,7 +127,7 @@ FAMILY = Family(
         "decoder.experts.router_bias": True,
     },
     fields=(
-        *sizes(
+        *llama_sizes(
             vocab_size=201_088,
             hidden_size=2880,
             intermediate_size=2880,
@@ -142,7 +139,7 @@ FAMILY = Family(
             angles=rotary(max_length=131_072, theta=150_000.0),
         ),
         inherited("attention_bias", "decoder.qkv_bias", "decoder.out_bias", of="bias", default=True),
-        *layered.windows(every=2, window=128),
+        *windows(every=2, window=128),
         *choice(128, 4, theirs="num_local_experts", also="num_experts"),
         *balance(),
         same("swiglu_alpha", "decoder.clamp.alpha", default=1.702),
@@ -151,7 +148,7 @@ FAMILY = Family(
         replace(computed("quantization_config", read=_none, write=_none, default=None), extra=True),
     ),
     rules=_rules,
-    heads=heads("GptOss")[:4],
+    heads=llama_heads("GptOss")[:4],
     modernize=_modern,
     packings=(MXFP4,),
 )

@@ -1,4 +1,4 @@
-"""The image encoder of Dosovitskiy et al. 2020. Its tiny preset is from Touvron et al. 2021 (DeiT, table 1)."""
+"""ViT and DeiT: image encoders."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,25 +8,8 @@ from clearhead.checkpoints.families.shared import encoder_sizes, head_width, lab
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import FieldRule, Only, Values, computed, ignored, implied, inherited, same
 from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename, reshape
-from clearhead.config import ClassificationHead, Init, Learned, ModelConfig, PatchInput, StackConfig
+from clearhead.config import ModelConfig, PatchInput
 from clearhead.errors import UserError
-
-PRESETS = {
-    "vit-tiny": ModelConfig(
-        encoder=StackConfig(
-            input=PatchInput(image_size=224, patch_size=16),
-            d_model=192,
-            n_layers=12,
-            n_heads=3,
-            d_ff=768,
-            positions=Learned(max_length=197),
-            norm_eps=1e-6,
-            activation="gelu",
-        ),
-        head=ClassificationHead(n_labels=1000),
-        init=Init(depth_scaled=False),
-    )
-}
 
 
 def square(size: int | list[int], _: Values | None = None) -> int:
@@ -50,7 +33,7 @@ def picture_fields(*, patch_size: int) -> tuple[FieldRule, ...]:
     )
 
 
-def fields(*, n_first: int) -> tuple[FieldRule, ...]:
+def vit_fields(*, n_first: int) -> tuple[FieldRule, ...]:
     """The whole map, where so many cells before the patches have positions."""
 
     def length(image: int | list[int], values: Values) -> int:
@@ -78,7 +61,7 @@ def patch_rules(config: ModelConfig, there: str) -> Sequence[Rule]:
     return reshape(f"{there}.weight", f"{here}.weight", there=kernels, here=[d, channels * side * side]), *bias
 
 
-def rules(config: ModelConfig) -> Sequence[Rule]:
+def vit_rules(config: ModelConfig) -> Sequence[Rule]:
     """Turns the patch convolution's kernels into a matrix, and renames from the library's older and newer names."""
     stack = config.encoder
     assert stack is not None
@@ -114,7 +97,7 @@ POOLER_SIZE = implied(
 )
 
 
-def classifier(architecture: str, prefix: str) -> HeadMap:
+def vit_classifier(architecture: str, prefix: str) -> HeadMap:
     """The head that reads the class token's state."""
     return HeadMap(
         architecture,
@@ -131,7 +114,7 @@ def unread_pooler(prefix: str) -> Rule:
     return leave_out(f"{prefix}pooler.dense.{{p}}", because=because)
 
 
-def bare(architecture: str) -> HeadMap:
+def vit_bare(architecture: str) -> HeadMap:
     """The states, and a pooler if its tensors are there."""
     return HeadMap(
         architecture,
@@ -142,16 +125,54 @@ def bare(architecture: str) -> HeadMap:
     )
 
 
-CONSTANTS = {
+VIT_CONSTANTS = {
     "encoder.input.kind": "patches",
     "encoder.positions.kind": "learned",
     "init.depth_scaled": False,
 }
 
-FAMILY = Family(
+VIT = Family(
     model_type="vit",
-    constants=CONSTANTS,
-    fields=fields(n_first=1),
-    rules=rules,
-    heads=(classifier("ViTForImageClassification", "vit."), bare("ViTModel")),
+    constants=VIT_CONSTANTS,
+    fields=vit_fields(n_first=1),
+    rules=vit_rules,
+    heads=(vit_classifier("ViTForImageClassification", "vit."), vit_bare("ViTModel")),
+)
+
+
+# --- DeiT (Touvron et al. 2020) ------------------------------------------------------------------------------------
+
+PREFIX = "deit."
+
+
+def deit_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The rules of a model without a teacher, and the token that learns from the teacher."""
+    assert config.encoder is not None
+    d = config.encoder.d_model
+    token = reshape("embeddings.distillation_token", "encoder.embed.registers", there=[1, 1, d], here=[1, d])
+    return (token, *vit_rules(config))
+
+
+HEADS = (
+    vit_classifier("DeiTForImageClassification", PREFIX),
+    HeadMap(
+        "DeiTForImageClassificationWithTeacher",
+        {"head.kind": "classification", "head.distilled": True},
+        lambda _: (
+            rename("cls_classifier.{p}", "head.output.{p}"),
+            rename("distillation_classifier.{p}", "head.distilled.{p}"),
+            unread_pooler(PREFIX),
+        ),
+        (*labels(), problem_type()),
+        prefix=PREFIX,
+    ),
+    vit_bare("DeiTModel"),
+)
+
+DEIT = Family(
+    model_type="deit",
+    constants={**VIT_CONSTANTS, "encoder.input.n_registers": 1},
+    fields=vit_fields(n_first=2),
+    rules=deit_rules,
+    heads=HEADS,
 )

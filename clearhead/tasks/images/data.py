@@ -1,0 +1,358 @@
+"""Pictures with labels: reads them from folders, idx files, arrays and tables; their splits. Imports no torch."""
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.brief import brief
+from clearhead.data.files import Unpacked, UnpackedFrames, nearest, opened
+from clearhead.data.images import about
+from clearhead.data.sources import cells_of
+from clearhead.data.tables import MISSING, written
+from clearhead.errors import UserError, reason
+from clearhead.recipe.data import ArrayFile, Column, HubDataset, IdxFiles, ImageFolder, Source, Table
+
+if TYPE_CHECKING:
+    from clearhead.data.images import Picture
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from typing import Self
+
+from pydantic import NonNegativeInt
+
+from clearhead.config import Config
+from clearhead.data.images import ImageProcessor
+from clearhead.data.splits import complete_splits, fingerprint
+from clearhead.recipe.data import HeldOut
+from clearhead.tasks.classification.data import LabelledText, check_splits, names_of
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
+"""The names of folders that hold one split each."""
+IDX_BYTES = 0x08
+"""The code of unsigned bytes in the magic number of an idx file."""
+MAX_ARRAY = 1 << 36
+"""Most bytes of an array of pictures."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPicture:
+    """A picture and its class."""
+
+    __repr__ = brief
+
+    picture: "Picture"
+    """A path, or whole numbers y x or y x c."""
+    label: str
+    where: str
+    """Its path, or its file and its index from 0: `digits.npz[17]`."""
+
+
+def read_pictures(source: Source, label: Column) -> list[LabelledPicture]:
+    """Every picture of a source, in order. Files are named, and not opened yet.
+
+    Raises UserError, which names the file, for a label that is missing, an empty class, and counts that differ.
+    """
+    match source:
+        case ImageFolder():
+            found = [*_of_folder(source.path)]
+        case IdxFiles():
+            pixels, labels = idx(source.images, 3), idx(source.labels, 1)
+            found = _paired(pixels, labels, source.images, source.labels)
+        case ArrayFile():
+            pixels, labels = _array(source.path, source.images), _array(source.path, source.labels)
+            if pixels.ndim not in (3, 4) or labels.ndim != 1:
+                raise UserError(
+                    f"{source.path}: expected pictures n y x (c) and labels n, got {_shape(pixels)} and"
+                    f" {_shape(labels)}; try other names with data.train.images and data.train.labels"
+                )
+            found = _paired(pixels, labels, source.path, source.path)
+        case Table() | HubDataset() if source.text is not None:
+            found = [*_of_rows(source, source.text, label)]
+        case _:
+            raise UserError(f'{source.kind}: expected pictures and their labels, got texts; try kind = "image_folder"')
+    if not found:
+        raise UserError(f"{_name(source)}: expected pictures, got none; give another file")
+    return found
+
+
+def _name(source: Source) -> str:
+    return ", ".join(map(str, source.files)) or source.kind
+
+
+# --- folders and tables -----------------------------------------------------------------------------------------------
+
+
+def classes_of(folder: Path) -> list[Path]:
+    """The folders in a folder, apart from hidden ones."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def is_image_folder(path: Path) -> bool:
+    """Whether a path is that of a folder that holds pictures in a folder for each class."""
+    return path.is_dir() and any(_is_picture(file) for one in classes_of(path) for file in one.iterdir())
+
+
+def splits_in(folder: Path) -> dict[str, Path]:
+    """The folders of the splits in a folder of pictures: `train/CLASS` and others; the folder itself without them."""
+    found = {split: folder / name for split, names in PARTS.items() for name in names if is_image_folder(folder / name)}
+    return found if "train" in found else {"train": folder}
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
+def _of_folder(folder: Path) -> Iterator[LabelledPicture]:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: expected a folder with a folder of pictures for each class, found none")
+    classes = classes_of(folder)
+    if loose := next((path for path in sorted(folder.iterdir()) if _is_picture(path)), None):
+        raise UserError(f"{loose}: expected pictures in a folder that is named for their class; move it into one")
+    if len(classes) < 2:
+        raise UserError(f"{folder}: expected a folder for each class, at least 2, got {len(classes)}; add them")
+    for one in classes:
+        files = [path for path in sorted(one.iterdir()) if not path.name.startswith(".")]
+        if not files:
+            raise UserError(f"{one}: expected pictures of the class {one.name}, got an empty folder; add some")
+        for path in files:
+            if not _is_picture(path):
+                raise UserError(f"{path}: expected {', '.join(SUFFIXES)}, got another file; move it elsewhere")
+            yield LabelledPicture(path, one.name, str(path))
+
+
+def _of_rows(source: Table | HubDataset, column: Column, label: Column) -> Iterator[LabelledPicture]:
+    """The pictures of a table, whose paths begin at the table's folder."""
+    table = source.path if isinstance(source, Table) else None
+    folder = table.parent if isinstance(table, Path) else Path()
+    for where, (name, cell) in cells_of(source, [column, label]):
+        path, said = written(name), written(cell)
+        if not path or said.lower() in MISSING:
+            what = f"a picture's path in column {column!r}" if not path else f"a label in column {label!r}"
+            raise UserError(f"{where}: expected {what}, got {said if path else 'none'}; fill it in or delete the row")
+        if not (folder / path).is_file():
+            raise UserError(f"{where}: expected a picture's path from {folder}, got {path}, where no file is")
+        yield LabelledPicture(folder / path, said, f"{where}: {path}")
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def _paired(pixels: NDArray[np.generic], labels: NDArray[np.generic], at: Path, where: Path) -> list[LabelledPicture]:
+    if len(pixels) != len(labels):
+        raise UserError(
+            f"{where}: expected a label for each of the {len(pixels):,} pictures of {at.name}, got {len(labels):,};"
+            " give the files that belong together"
+        )
+    names: list[object] = labels.tolist()
+    found = [written(name) for name in names]
+    if missing := [i for i, name in enumerate(found) if name.lower() in MISSING]:
+        raise UserError(f"{where}[{missing[0]}]: expected a label, got {names[missing[0]]!r}; fill it in")
+    return [
+        LabelledPicture(picture, name, f"{at}[{i}]")
+        for i, (picture, name) in enumerate(zip(pixels, found, strict=True))
+    ]
+
+
+def idx(path: Path, n_axes: int) -> NDArray[np.uint8]:
+    """The bytes of an idx file with so many axes: 00 00 08 n, n sizes of 4 bytes, the values   (LeCun et al. 1998).
+
+    Raises UserError for any other file, and for one with too few or too many bytes.
+    """
+    with opened(path) as file:
+        return _idx(file, path, n_axes)
+
+
+def _idx(file: BinaryIO | Unpacked | UnpackedFrames, path: Path, n_axes: int) -> NDArray[np.uint8]:
+    head = file.read(4 + 4 * n_axes)
+    if head[:4] != bytes((0, 0, IDX_BYTES, n_axes)) or len(head) < 4 + 4 * n_axes:
+        what = "pictures" if n_axes > 1 else "labels"
+        raise UserError(f"{path}: expected {what} in an idx file (00 00 08 0{n_axes}), got {head[:4].hex(' ')}")
+    shape = tuple(int(size) for size in np.frombuffer(head[4:], ">u4"))
+    size = int(np.prod(shape, dtype=object))
+    content = file.read(min(size, MAX_ARRAY) + 1)
+    if len(content) != size:
+        got = f"{len(content):,}" if len(content) < size else "more"
+        raise UserError(f"{path}: expected {size:,} bytes after its sizes, got {got}; try fetching it again")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _array(path: Path, name: str) -> NDArray[np.generic]:
+    """An array of an npz file. Objects, which only unpickling makes, are refused."""
+    with opened(path) as raw:
+        if isinstance(raw, UnpackedFrames):
+            raise UserError(f"{path}: expected an npz file, got Zstandard; unpack it first")
+        try:
+            with zipfile.ZipFile(raw) as file:
+                return _member(file, name, path)
+        except (zipfile.BadZipFile, ValueError, EOFError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"{path}: expected arrays of numpy.savez, got {reason(error)}; write it again") from None
+
+
+def _member(file: zipfile.ZipFile, name: str, path: Path) -> NDArray[np.generic]:
+    known = [member.removesuffix(".npy") for member in file.namelist()]
+    if name not in known:
+        raise UserError(f"{path}: expected an array {name!r}, got none{nearest(name, known)}")
+    if file.getinfo(f"{name}.npy").file_size > MAX_ARRAY:
+        raise UserError(f"{path}:{name}: expected at most {MAX_ARRAY:,} bytes, got more; try several files")
+    with file.open(f"{name}.npy") as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _shape(array: NDArray[np.generic]) -> str:
+    return " x ".join(map(str, array.shape)) or "a number"
+
+
+def channels_of(pictures: Sequence[LabelledPicture]) -> int:
+    """1 if all pictures are grey, otherwise 3. Raises UserError, which names the file, for one that is no picture."""
+    return 1 if all(_shape_of(one)[2] for one in pictures) else 3
+
+
+def size_of(pictures: Sequence[LabelledPicture]) -> tuple[int, int]:
+    """The height and width of all pictures. Raises UserError, which names it, for one of another size."""
+    first = _shape_of(pictures[0])[:2]
+    for one in pictures:
+        height, width, _ = _shape_of(one)
+        if (height, width) != first:
+            raise UserError(
+                f"{one.where}: expected {first[0]} x {first[1]} pixels, the size of the first picture, got"
+                f" {height} x {width}; try --size {min(first)}, which resizes all"
+            )
+    return first
+
+
+def _shape_of(one: LabelledPicture) -> tuple[int, int, bool]:
+    """The height and width of a picture, and whether it is grey."""
+    if isinstance(one.picture, Path):
+        return about(one.picture)
+    array = np.asarray(one.picture)
+    is_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
+    height, width = array.shape[1:] if is_first else array.shape[:2]
+    return height, width, array.ndim == 2 or array.shape[0 if is_first else -1] == 1
+
+
+Bytes = NDArray[np.uint8]
+IN_MEMORY_UP_TO = 1 << 30
+"""Bytes of pixels that are kept in memory; more are read from their files again for each batch."""
+BLOCK = 1024
+PREPROCESSOR = "preprocessor_config.json"
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of one size, and their labels."""
+
+    __repr__ = brief
+
+    examples: list[LabelledText]
+    """Each with the hash of its pixels in place of a text, so that equal pictures are equal texts."""
+    read: Callable[[Sequence[int]], Bytes]
+    """Reads the pictures with these numbers, b c y x."""
+    is_in_memory: bool
+
+    @classmethod
+    def of(cls, pictures: Sequence[LabelledPicture], processor: ImageProcessor, *, in_memory: bool | None) -> Self:
+        """Reads every picture once. Keeps the pixels in memory unless `in_memory` is false; by default if they are few.
+
+        Raises UserError, which names it, for a file that is no picture.
+        """
+        kept: list[Bytes] = []
+        examples: list[LabelledText] = []
+        size = 0
+        for one in pictures:
+            pixels = processor.resized(one.picture, where=one.where)
+            examples.append(LabelledText((sha256(pixels.tobytes()).hexdigest(),), (one.label,), one.where))
+            size = size or pixels.size * len(pictures)
+            if in_memory if in_memory is not None else size <= IN_MEMORY_UP_TO:
+                kept.append(pixels)
+        if kept:
+            together = np.stack(kept)
+            return cls(examples, lambda rows: together[rows], is_in_memory=True)
+        return cls(examples, lambda rows: processor.sized([pictures[i].picture for i in rows]), is_in_memory=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the pixels and labels in order."""
+        return fingerprint(*([(*one.texts, *one.labels)] for one in self.examples))
+
+    def subset(self, examples: Sequence[LabelledText]) -> "Pictures":
+        """These of the pictures."""
+        numbers = {one.where: i for i, one in enumerate(self.examples)}
+        return self.take([numbers[one.where] for one in examples])
+
+    def take(self, rows: Sequence[int]) -> "Pictures":
+        """The pictures with these numbers."""
+        examples = [self.examples[i] for i in rows]
+        return Pictures(examples, lambda wanted: self.read([rows[i] for i in wanted]), self.is_in_memory)
+
+    def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and the standard deviation of each channel, with pixels from 0 to 1, to four digits."""
+        n_channels = self.read([0]).shape[1]
+        counts = np.zeros((n_channels, 256))
+        for start in range(0, len(self.examples), BLOCK):
+            block = self.read(range(len(self.examples))[start : start + BLOCK])
+            counts += [np.bincount(block[:, channel].ravel(), minlength=256) for channel in range(n_channels)]
+        values, shares = np.arange(256) / 255, counts / counts.sum(1, keepdims=True)
+        means = shares @ values
+        deviations = np.sqrt((shares * (values - means[:, None]) ** 2).sum(1))
+        return tuple(np.round(means, 4).tolist()), tuple(np.maximum(np.round(deviations, 4), 1e-4).tolist())
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def with_held_out(splits: Mapping[str, Pictures], share: HeldOut) -> dict[str, Pictures]:
+    """The splits; without one for validation, this share of the training pictures is, and as much a test if there is
+    none.
+
+    Equal pictures are in one part, and each part has its share of every class. Raises UserError if there are too few,
+    and for a class that training does not have.
+    """
+    given, what = {name: one.examples for name, one in splits.items()}, "pictures to hold some of each class out"
+    found = {
+        name: splits[name] if part is given.get(name) else splits["train"].subset(part)
+        for name, part in complete_splits(given, share, expected=what).items()
+    }
+    names = names_of(found["train"].examples)
+    if len(names) < 2:
+        raise UserError(f"data.train: expected at least 2 classes, got {', '.join(names)}; add pictures of another")
+    check_splits({split: pictures.examples for split, pictures in found.items()}, what="pictures")
+    return found
+
+
+# --- random changes ---------------------------------------------------------------------------------------------------
+
+
+class Augmentation(Config):
+    """Random changes of training pictures, other ones in each epoch: a function of (seed, epoch, picture)."""
+
+    shift: NonNegativeInt = 0
+    """Most pixels by which a picture moves up or down, and left or right. Its edge fills the gap."""
+    flip: bool = False
+    """Mirror half of the pictures, left to right."""
+
+    def of(self, pixels: Bytes, draws: NDArray[np.float64]) -> Bytes:
+        """b c y x -> b c y x, with three draws from 0 to 1 for each picture."""
+        b, _, height, width = pixels.shape
+        down, right = np.floor(draws[:, :2].T * (2 * self.shift + 1)).astype(np.int64) - self.shift
+        rows = np.clip(np.arange(height) + down[:, None], 0, height - 1)
+        columns = np.clip(np.arange(width) + right[:, None], 0, width - 1)
+        if self.flip:
+            columns = np.where(draws[:, 2:] < 0.5, columns, columns[:, ::-1])
+        return pixels.transpose(0, 2, 3, 1)[
+            np.arange(b)[:, None, None], rows[:, :, None], columns[:, None, :]
+        ].transpose(0, 3, 1, 2)
+
+
+@lru_cache(maxsize=2)
+def draws_of(seed: int, n: int) -> NDArray[np.float64]:
+    """n 3: the draws of an epoch, of which row i belongs to picture i."""
+    return np.random.default_rng(seed).random((n, 3))

@@ -1,0 +1,401 @@
+"""Sentences with a tag for each word: reads CoNLL files and tables, checks tags, holds some out. No torch."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from operator import ne
+from typing import Literal
+
+from clearhead.config import Config
+from clearhead.data.files import nearest, read_lines
+from clearhead.data.guessing import is_table
+from clearhead.data.sources import cells_of
+from clearhead.data.splits import complete_splits
+from clearhead.data.tables import column_names, written
+from clearhead.errors import UserError
+from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table, TaggedFiles
+from clearhead.recipe.places import Place
+
+SchemeName = Literal["none", "bio", "iobes", "bilou"]
+OUTSIDE = "O"
+MARKED = re.compile(r"([BIESLU])-(.+)")
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The prefixes of a scheme. Without prefixes, tags mark single words."""
+
+    name: SchemeName
+    inside: str = "I"
+    last: str = "I"
+    """The last of several words."""
+    single: str = "B"
+    """A span of one word."""
+
+    def __bool__(self) -> bool:
+        return self.name != "none"
+
+    @property
+    def prefixes(self) -> set[str]:
+        """Every prefix."""
+        return {"B", self.inside, self.last, self.single} if self else set()
+
+    def has(self, tag: str) -> bool:
+        """Whether this is a tag of the scheme; any text is one of no scheme."""
+        found = MARKED.fullmatch(tag)
+        return not self or tag == OUTSIDE or (found is not None and found[1] in self.prefixes)
+
+    def follows(self, before: str, tag: str) -> bool:
+        """Whether a sequence may have these two tags together. O stands for its beginning and its end."""
+        if not self:
+            return True
+        ends = before == OUTSIDE or (self.name == "bio" or before[0] in (self.last, self.single))
+        if tag == OUTSIDE or tag[0] in ("B", self.single):
+            return ends
+        return before != OUTSIDE and before[0] in ("B", self.inside) and before[2:] == tag[2:]
+
+
+SCHEMES: dict[SchemeName, Scheme] = {
+    "none": Scheme("none"),
+    "bio": Scheme("bio"),
+    "iobes": Scheme("iobes", last="E", single="S"),
+    "bilou": Scheme("bilou", last="L", single="U"),
+}
+
+
+class Span(Config):
+    """Words [start, end) that have a label together."""
+
+    label: str
+    start: int
+    end: int
+
+
+def scheme_of(tags: Iterable[str]) -> Scheme:
+    """The scheme that these tags have: none unless there is O and one with a prefix such as B-."""
+    known = {*tags}
+    used = {found[1] for tag in known if (found := MARKED.fullmatch(tag))}
+    if OUTSIDE not in known or not used:
+        return SCHEMES["none"]
+    if used & {"E", "S"}:
+        return SCHEMES["iobes"]
+    return SCHEMES["bilou" if used & {"L", "U"} else "bio"]
+
+
+def with_begins(tags: Sequence[str]) -> list[str]:
+    """BIO tags, with B- in place of an I- that begins a span, as in IOB1 (Tjong Kim Sang and Veenstra 1999)."""
+    found: list[str] = []
+    for before, tag in zip(("", *tags), tags, strict=False):
+        begins = tag.startswith("I-") and before[2:] != tag[2:]
+        found.append(f"B-{tag[2:]}" if begins else tag)
+    return found
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The spans of valid tags of any scheme, in order; of other tags as `conlleval` reads them."""
+    spans: list[Span] = []
+    tags, start = [tag or OUTSIDE for tag in tags], 0
+    for i, (tag, after) in enumerate(zip(tags, (*tags[1:], OUTSIDE), strict=True)):
+        if tag == OUTSIDE or not MARKED.fullmatch(tag):
+            continue
+        if not i or tag[0] in "BSU" or tags[i - 1] == OUTSIDE or tags[i - 1][0] in "ESLU" or tags[i - 1][2:] != tag[2:]:
+            start = i
+        if tag[0] in "ESLU" or after == OUTSIDE or after[0] in "BSU" or after[2:] != tag[2:]:
+            spans.append(Span(label=tag[2:], start=start, end=i + 1))
+    return spans
+
+
+def wrong_places(tags: Sequence[str], scheme: Scheme) -> Iterator[int]:
+    """The words whose tags cannot follow the tags before them; the number of words for a span without an end."""
+    around = [OUTSIDE, *tags, OUTSIDE]
+    for i, (before, tag) in enumerate(pairwise(around)):
+        if not scheme.follows(before, tag):
+            yield i
+
+
+CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+"""The columns of CoNLL-U (universaldependencies.org/format.html)."""
+MARK = "-DOCSTART-"
+"""The word of a line that begins a document in the files of CoNLL 2003."""
+NAMES = (".conll", ".conllu", ".iob", ".iob2", ".bio")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The fields of a line."""
+
+    line: int
+    fields: Sequence[str]
+
+
+def is_conll(name: str) -> bool:
+    """Whether a name is that of a CoNLL file."""
+    return name.lower().removesuffix(".gz").endswith(NAMES)
+
+
+def read_conll(
+    path: Place, words: Column | None, tags: Column | None
+) -> Iterator[tuple[list[str], list[str], list[int]]]:
+    """Yields the words, tags and line numbers of each sentence.
+
+    By default words are the first column and tags the last one; of CoNLL-U they are FORM and UPOS. A missing tag of
+    CoNLL-U, `_`, is an empty one. Raises UserError, which names the line, for a row of another width than the first,
+    and for a column that is missing.
+    """
+    columns: tuple[int, int] | None = None
+    is_universal = False
+    for rows in _sentences(path):
+        if columns is None:
+            columns, is_universal = _columns(path, rows[0], words, tags), _is_universal(rows[0])
+        at, of = columns
+        kept = [row for row in rows if row.fields[0].isdigit()] if is_universal else rows
+        if kept:
+            found = [row.fields[of] for row in kept]
+            yield (
+                [row.fields[at] for row in kept],
+                ["" if is_universal and tag == "_" else tag for tag in found],
+                [row.line for row in kept],
+            )
+
+
+def _sentences(path: Place) -> Iterator[list[Row]]:
+    """The rows of each sentence, which are all as wide as the first one, without comments."""
+    sentence: list[Row] = []
+    first: Row | None = None
+    separator = re.compile(r"[ \t]+")
+    for line, text in enumerate(read_lines(path), start=1):
+        if not text.strip(" \t"):
+            if sentence:
+                yield sentence
+            sentence = []
+            continue
+        if first is None and "\t" in text:
+            separator = re.compile("\t")
+        row = Row(line, separator.split(text.strip(" ")))
+        is_comment = text.startswith("#") and not sentence and (first is None or len(row.fields) != len(first.fields))
+        if is_comment or row.fields[0] == MARK:
+            continue
+        first = first or row
+        if len(row.fields) != len(first.fields):
+            raise UserError(
+                f"{path}:{line}: expected {len(first.fields)} columns as in line {first.line}, got {len(row.fields)};"
+                " mend the line"
+            )
+        sentence.append(row)
+    if sentence:
+        yield sentence
+    if first is None:
+        raise UserError(f"{path}: expected words with tags, got only comments; try another file")
+
+
+def _is_universal(row: Row) -> bool:
+    """Whether a row is one of CoNLL-U: ten columns, of which the first counts the words."""
+    return len(row.fields) == len(CONLLU) and re.fullmatch(r"1(-\d+)?|0\.1", row.fields[0]) is not None
+
+
+def _columns(path: Place, row: Row, words: Column | None, tags: Column | None) -> tuple[int, int]:
+    width, is_universal = len(row.fields), _is_universal(row)
+    where = f"{path}:{row.line}"
+    if width < 2:
+        raise UserError(f"{where}: expected a word and its tag, got one column; put a tab or a space between them")
+
+    def index(column: Column | None, default: int, option: str) -> int:
+        if column is None:
+            return default
+        name = str(column)
+        if name.isdigit():
+            if int(name) < width:
+                return int(name)
+            raise UserError(f"{where}: expected a column {name}, got {width} columns from 0; try another {option}")
+        if is_universal:
+            if name.lower() in CONLLU:
+                return CONLLU.index(name.lower())
+            raise UserError(f"{where}: expected a column {name!r}, got none{nearest(name, CONLLU)}")
+        raise UserError(f"{where}: expected a column by its number from 0, got {name!r}; try {option} {width - 1}")
+
+    both = index(words, is_universal + 0, "data.words"), index(tags, 3 if is_universal else width - 1, "--label")
+    if both[0] == both[1]:
+        raise UserError(f"{where}: expected words and tags in two columns, got column {both[0]} twice; try --label N")
+    return both
+
+
+WORDS = ("tokens", "words", "form", "text")
+TAGS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "label")
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    """Words and the tag of each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    """An empty one is not known, and does not count."""
+    where: str
+    """The file, or the place of the row, such as `tags.jsonl:17`."""
+    lines: tuple[int, ...] = ()
+    """The line of each word, if each has one of its own."""
+    n_changed: int = 0
+    """Tags that were read as others."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The tags that are known."""
+        return tuple(filter(None, self.tags))
+
+    @property
+    def text(self) -> str:
+        """The words with spaces between them."""
+        return " ".join(self.words)
+
+    @property
+    def normalized(self) -> str:
+        """Equal for sentences that differ only in case and white space."""
+        return " ".join(self.text.casefold().split())
+
+    def written(self, tags: Sequence[str]) -> str:
+        """Each word with its tag of `tags`, where it has one."""
+        return " ".join(f"{word}/{tag}" if tag else word for word, tag in zip(self.words, tags, strict=True))
+
+    def place(self, i: int = 0) -> str:
+        """The place of a word, such as `train.conll:17`; past the last word, that of the last."""
+        i = min(i, len(self.words) - 1)
+        return f"{self.where}:{self.lines[i]}" if self.lines else f"{self.where}: word {i + 1}"
+
+
+def read_tagged(source: Source, words: Column | None, tags: Column | None) -> list[TaggedSentence]:
+    """Every sentence of a source that has words, in order.
+
+    `words` and `tags` are their columns; None takes those that the format has, or that have a usual name. Raises
+    UserError, which names the row, for words without tags.
+    """
+    if isinstance(source, TaggedFiles):
+        found = [one for path in source.paths for one in _read(path, words, tags)]
+    elif isinstance(source, Table | HubDataset) and source.text is not None:
+        found = [*_rows(source, source.text if words is None else words, TAGS[0] if tags is None else tags)]
+    else:
+        raise UserError(f'{source.kind}: expected words with tags, got other data; try kind = "tagged" with paths')
+    if kept := [one for one in found if one.words]:
+        return kept
+    raise UserError(f"{source.kind}: expected sentences, got rows without words; try another column with data.words")
+
+
+def _read(path: Place, words: Column | None, tags: Column | None) -> Iterator[TaggedSentence]:
+    if not is_table(path.name):
+        for forms, found, lines in read_conll(path, words, tags):
+            yield TaggedSentence(tuple(forms), tuple(found), str(path), tuple(lines))
+        return
+    table = Table(path=path, text=0, header=True)
+    known = column_names(table)
+    yield from _rows(table, _named(path, known, words, WORDS, "data.words"), _named(path, known, tags, TAGS, "--label"))
+
+
+def _named(path: Place, known: Sequence[Column], given: Column | None, usual: Sequence[str], option: str) -> Column:
+    """The given column, or the first with a usual name."""
+    names = [*map(str, known)]
+    wanted = usual if given is None else [str(given)]
+    found = next((name for name in wanted if name in names), None)
+    if found is None:
+        remedy = f"; there are {', '.join(names)}; try {option} NAME" if given is None else nearest(str(given), names)
+        raise UserError(f"{path}:1: expected a column {' or '.join(wanted)}, got none{remedy}")
+    return found
+
+
+def _rows(source: Table | HubDataset, words: Column, tags: Column) -> Iterator[TaggedSentence]:
+    for where, (forms, found) in cells_of(source, [words, tags]):
+        both = [_several(cell, where, name) for cell, name in ((forms, words), (found, tags))]
+        if len(both[0]) != len(both[1]):
+            raise UserError(
+                f"{where}: expected a tag for each of {len(both[0])} words, got {len(both[1])} in column {tags!r};"
+                " mend the row"
+            )
+        yield TaggedSentence(both[0], both[1], where)
+
+
+def _several(cell: object, where: str, name: Column) -> tuple[str, ...]:
+    """The words or tags in a cell: a list, or text with spaces between them."""
+    if isinstance(cell, str):
+        return tuple(cell.split())
+    if not isinstance(cell, list):
+        raise UserError(f"{where}: expected a list in column {name!r}, got {cell!r}; try another column")
+    return tuple(map(written, cell))
+
+
+# --- splits ---------------------------------------------------------------------------------------------------------
+
+
+def split_tagged(splits: dict[str, list[TaggedSentence]], held_out: HeldOut) -> dict[str, list[TaggedSentence]]:
+    """The splits, with tags of one scheme; those without a source are held out of training.
+
+    Raises UserError for too few sentences, and for tags that are not those of one scheme or that training does not
+    have.
+    """
+    train, known = splits["train"], tags_in(splits["train"])
+    if len(known) < 2:
+        got = ", ".join(known) or "none"
+        raise UserError(f"{train[0].where}: expected at least 2 tags, got {got}; try another --label")
+    scheme = scheme_of(known)
+    normal = {split: normalize(sentences, scheme) for split, sentences in splits.items()}
+    normal = complete_splits(normal, held_out, expected="sentences, to hold some out")
+    known = tags_in(normal["train"])
+    for split, sentences in normal.items():
+        check_tags(sentences, known, remedy=f"correct it, or move sentences of it from {SPLITS[split]} to training")
+    return normal
+
+
+def tags_in(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
+    """The distinct tags: O first, then by the label that they mark and their prefix."""
+    found = {tag for sentence in sentences for tag in sentence.labels}
+    marks = bool(scheme_of(found))
+    return tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag[2:], tag[0]) if marks else (False, tag, "")))
+
+
+def check_tags(sentences: Iterable[TaggedSentence], known: Sequence[str], *, remedy: str) -> None:
+    """Raises UserError for the first word with a tag that is not `known`."""
+    names = {*known, ""}
+    for sentence in sentences:
+        if not names.issuperset(sentence.tags):
+            i = next(i for i, tag in enumerate(sentence.tags) if tag not in names)
+            some = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
+            raise UserError(
+                f"{sentence.place(i)}: expected a tag of the training data ({some}), got {sentence.tags[i]}; {remedy}"
+            )
+
+
+def normalize(sentences: Sequence[TaggedSentence], scheme: Scheme) -> list[TaggedSentence]:
+    """The sentences with valid tags of the scheme.
+
+    In BIO, an I- that begins a span is read as B-, as the usual scorers do. Raises UserError, which names the word, for
+    any other tag that is not one of the scheme, or that cannot follow the one before it.
+    """
+    return [_normal(sentence, scheme) for sentence in sentences] if scheme else [*sentences]
+
+
+def _normal(sentence: TaggedSentence, scheme: Scheme) -> TaggedSentence:
+    tags = tuple(tag or OUTSIDE for tag in sentence.tags)
+    if alien := [i for i, tag in enumerate(tags) if not scheme.has(tag)]:
+        i, prefixes = alien[0], ", ".join(f"{prefix}-TYPE" for prefix in sorted(scheme.prefixes))
+        known = f"O, {prefixes}, as {scheme.name.upper()} has"
+        raise UserError(f"{sentence.place(i)}: expected {known}, got {tags[i]}; mend the tag")
+    if scheme.name == "bio":
+        tags = tuple(with_begins(tags))
+    elif wrong := [*wrong_places(tags, scheme)]:
+        i = wrong[0]
+        got = tags[i] if i < len(tags) else f"the end after {tags[-1]}"
+        before = tags[i - 1] if i else "the beginning"
+        raise UserError(
+            f"{sentence.place(i)}: expected a tag that {scheme.name.upper()} has after {before}, got {got};"
+            f" mend it, or the tags {scheme.last}- and {scheme.single}- elsewhere if the others are BIO"
+        )
+    known = tuple(tag if given else "" for tag, given in zip(tags, sentence.tags, strict=True))
+    n_changed = sum(map(ne, known, sentence.tags))
+    return replace(sentence, tags=known, n_changed=sentence.n_changed + n_changed)
+
+
+def changes_in(splits: Iterable[Sequence[TaggedSentence]]) -> tuple[str, ...]:
+    """What `normalize` changed in the sentences of these splits, for people."""
+    changed = [sentence for split in splits for sentence in split if sentence.n_changed]
+    if not changed:
+        return ()
+    n, first = sum(sentence.n_changed for sentence in changed), min(changed, key=lambda one: (one.lines, one.where))
+    return (f"{n:,} tags I- that begin a span are read as B-, such as in the sentence at {first.place()}",)
