@@ -91,7 +91,7 @@ def network(task: Task) -> Transformer:
 
 def prepare(task: Task, folder: Path) -> dict[str, Path | int]:
     """The model in both forms, with a tokenizer of numbered words, which CTranslate2 asks for."""
-    from clearhead.commands.export_ctranslate2 import convert
+    from clearhead.cli.share.ctranslate2 import convert
 
     words = Tokenizer.train([" ".join(f"w{i}" for i in range(task.vocab_size))], Words(vocab_size=task.vocab_size))
     assert words.vocab_size == task.vocab_size

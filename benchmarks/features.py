@@ -18,7 +18,7 @@ from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead.analysis.features import Ended, Settings, Site, Stepped, report, train
 from clearhead.api import load
-from clearhead.commands.features import batches, number
+from clearhead.cli.look.sparse import batches, number
 from clearhead.generation import complete
 from clearhead.machine.device import keep_freed_memory
 

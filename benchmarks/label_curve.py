@@ -11,7 +11,7 @@ from cyclopts import App
 
 from benchmarks.entry import run_command
 from clearhead import recipe as recipes
-from clearhead.commands.wrong_labels import trained
+from clearhead.cli.judge.suspects import trained
 from clearhead.recipe.data import Table
 from clearhead.tasks.classification.data import LabelledText, Labelling, names_of
 from clearhead.tasks.classification.task import ClassificationRecipe, head_of

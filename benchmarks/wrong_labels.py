@@ -10,7 +10,7 @@ import numpy as np
 from cyclopts import App, Parameter
 
 from benchmarks.entry import run_command
-from clearhead.commands.wrong_labels import classifier_of, judged, parts_of
+from clearhead.cli.judge.suspects import classifier_of, judged, parts_of
 
 app = App(name="python -m benchmarks.wrong_labels", help="Precision and recall of wrong labels that were put in.")
 RECALLS = (0.6, 0.8)

@@ -26,7 +26,7 @@ MOST = 2000
 def holders() -> Iterator[type]:
     """Every public dataclass with a field of tensors or arrays."""
     for found in pkgutil.walk_packages(clearhead.__path__, "clearhead."):
-        if not found.name.endswith("__main__") and not found.name.startswith("clearhead.commands"):
+        if not found.name.endswith("__main__") and not found.name.startswith("clearhead.cli"):
             for name, kind in vars(importlib.import_module(found.name)).items():
                 if inspect.isclass(kind) and dataclasses.is_dataclass(kind) and not name.startswith("_"):
                     types = " ".join(str(f.type) for f in dataclasses.fields(kind) if f.repr)

@@ -20,11 +20,10 @@ import torch
 from clearhead.api import load
 from clearhead.cli import main
 from clearhead.cli.commands import application
+from clearhead.cli.judge.scores import json_of
 from clearhead.cli.options import Tokenize as on_the_line
-from clearhead.commands.measure import json_of
-from clearhead.commands.sweep import combinations
-from clearhead.commands.train import recipe_of
-from clearhead.commands.use import arriving
+from clearhead.cli.train.sweep import combinations
+from clearhead.cli.use.inputs import arriving
 from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.recipe.generation import GenerationConfig
@@ -206,7 +205,7 @@ def test_a_bug_of_ours_is_not_hidden(shell: Shell, monkeypatch: pytest.MonkeyPat
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("clearhead.commands.measure.summarize", broken)
+    monkeypatch.setattr("clearhead.model.summary.summarize", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         shell("summary", "gpt2")
 
@@ -329,9 +328,8 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     kinds: list[str] = []
 
-    def checked(recipe: str, changes: Any, *, short: Any, files: Any, valid: Any, columns: Any, **_: object) -> None:
-        found = recipe_of(recipe, changes, short=short, files={"train": files, "valid": valid}, columns=columns)
-        kinds.append(found.data.train.kind)
+    def checked(recipe_for: Callable[[bool], Any], *_: object) -> None:
+        kinds.append(recipe_for(False).data.train.kind)
 
     Path("reviews.csv").write_text("body,topic\na b,x\nc d,y\n", encoding="utf-8")
     row = {"premise": "a", "hypothesis": "b", "relation": "x", "en": "a", "de": "b", "body": "c"}
@@ -341,7 +339,7 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
         Path(name).write_text(json.dumps(row | {"translation": {"en": "a", "de": "b"}}), encoding="utf-8")
     Path("pairs.csv").write_text("en,de\na b,x y\n", encoding="utf-8")
     Path("pairs.tsv").write_text("1. a\tb\n2. c\td\n", encoding="utf-8")
-    monkeypatch.setattr("clearhead.commands.train.train_command", checked)
+    monkeypatch.setattr("clearhead.cli.train.session.train_run", checked)
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
     lines = [line for line in re.findall(r"`clearhead (train [^`]*)`", page) if "--sweep" not in line]
     for line in lines:
@@ -627,7 +625,7 @@ def test_ctrl_c_before_the_training(shell: Shell, tmp_path: Path, monkeypatch: p
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("clearhead.commands.train.start", interrupted)
+    monkeypatch.setattr("clearhead.cli.train.session.start", interrupted)
     said = shell("train", write_recipe(tmp_path), "--out", "run")
     assert (said.code, said.out, said.err) == (130, "", "run: reading data\nstopped by Ctrl-C\n")
 
@@ -839,7 +837,7 @@ main()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
-@pytest.mark.parametrize("module", ["cyclopts", "clearhead.commands.measure", "torch", "torch.nn"])
+@pytest.mark.parametrize("module", ["cyclopts", "clearhead.cli.plan.plan", "torch", "torch.nn"])
 def test_ctrl_c_in_an_import_ends_it_in_one_line(module: str):
     done = run_python(STOPS, module, "summary", "gpt2")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")

@@ -1,8 +1,11 @@
-"""The kinds of option that several commands share."""
+"""The kinds of option that several commands share, and what they say to people. Imports no torch."""
 
+import sys
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+
+from clearhead.errors import UserError
 
 Text = str
 """Words for a model, or the name of a column."""
@@ -21,3 +24,16 @@ Int4 = Annotated[
 OneObject = Annotated[Flag, Parameter(help="Print one JSON object on standard output, and nothing else there.")]
 Length = Annotated[int | None, Parameter(help="Tokens of a text at most.")]
 Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]
+
+
+def tell(text: str) -> None:
+    """Prints a message for people on standard error. Standard output is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def check_positive(**options: int | None) -> None:
+    """Raises UserError for an option of the command line below 1."""
+    for name, value in options.items():
+        if value is not None and value < 1:
+            option = name.replace("_", "-")
+            raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")

@@ -3,12 +3,13 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from clearhead.cli.commands import application
-from clearhead.commands.failures import explained
+from clearhead.cli.failures import explained
+from clearhead.cli.options import tell
 from clearhead.errors import Interrupted, UserError
 
 ALONE, EXPLAIN = "--no-tokenizer", "--explain"
@@ -32,20 +33,15 @@ def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda
         if not {"--help", "-h", "--version"} & {*options}:
             Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
         _check_words(words)
-        surroundings: AbstractContextManager[None] = nullcontext()
-        if ALONE in options or explains:
-            from clearhead.commands.around import around
-
-            surroundings = around(opens_alone=ALONE in options, explains=explains)
-        with surroundings:
+        with _around(opens_alone=ALONE in options, explains=explains):
             application(words[0] if words else None)(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as raised:
         error = KeyboardInterrupt() if is_interrupted() and not isinstance(raised, Interrupted) else raised
-        told = explained(error)
-        if told is None:
+        failure = explained(error)
+        if failure is None:
             raise
-        message, code = told
+        message, code = failure
         if "--debug" in options:
             traceback.print_exc()
         if message:
@@ -63,3 +59,18 @@ def _check_words(words: Sequence[str]) -> None:
             byte, encoding = ord(word[error.start]) & 0xFF, sys.getfilesystemencoding()
             remedy = "rename the file" if encoding == "utf-8" else "set LC_ALL=C.UTF-8"
             raise UserError(f"{word}: expected text in {encoding}, got the byte 0x{byte:02X}; {remedy}") from None
+
+
+@contextmanager
+def _around(*, opens_alone: bool, explains: bool) -> Iterator[None]:
+    """Models open without their tokenizers; how the texts were computed is told in the end."""
+    with ExitStack() as blocks:
+        if opens_alone:
+            from clearhead.api.loading import without_tokenizers
+
+            blocks.enter_context(without_tokenizers())
+        if explains:
+            from clearhead.generation.paths import explaining
+
+            blocks.enter_context(explaining(tell))
+        yield

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from clearhead.cli.options import Flag
-from clearhead.commands import check_positive, tell
+from clearhead.cli.options import Flag, check_positive, tell
 from clearhead.errors import Interrupted, UserError
 from clearhead_lab.exercise_commands import exercises, grade
 
@@ -78,7 +77,7 @@ def run(
         data: Folder of the real data that some experiments read, as docs/lab.md lays it out (default: the environment
             variable CLEARHEAD_SHARED_DATA).
     """
-    from clearhead.commands.train import next_folder
+    from clearhead.cli.train.session import next_folder
     from clearhead_lab.datasets import data_in
     from clearhead_lab.reporting import overview
     from clearhead_lab.running import prepare
@@ -222,7 +221,7 @@ def walk(
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
     """
-    from clearhead.commands.explore import serve
+    from clearhead.cli.look.explore import serve
     from clearhead.explorer.answering.questions import RunRequest
     from clearhead.explorer.export.page import fragment, html_of
     from clearhead.explorer.session import Session

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clearhead.checkpoints.weights.documents import shown
-from clearhead.commands import tell
+from clearhead.cli.options import tell
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:

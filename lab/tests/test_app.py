@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearhead.cli.lab import lab
+from clearhead.cli.learn import lab
 from clearhead.errors import UserError
 from clearhead.extensions import extensions
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from clearhead.commands.failures import explained
+from clearhead.cli.failures import explained
 from clearhead.errors import OutOfMemory, Refusal, UserError, is_memory, refuse, sizes
 from clearhead.storage.disk import check_space
 

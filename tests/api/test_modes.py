@@ -234,7 +234,7 @@ def test_nothing_else_switches_modes():
         "api/loading.py": 2,
         "api/towers.py": 2,
         "api/variants.py": 1,
-        "commands/check.py": 1,  # the reference's model
+        "cli/judge/reference.py": 1,  # the reference's model
         "demo/__init__.py": 1,
         "model/fast/int8.py": 1,
         "model/fast/rounding.py": 1,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clearhead.api import Model, load, transcribing
 from clearhead.cli import main
-from clearhead.commands.check import check
+from clearhead.cli.judge.reference import compare
 from clearhead.errors import UserError
 from clearhead.explorer.recording.recording import record
 from tests import small_sounds
@@ -84,7 +84,7 @@ def test_texts_are_the_reference_s(folder: Path, tmp_path: Path) -> None:
     again = load(model.save(tmp_path / "again"))
     assert again.transcribe(sounds) == expected
     assert [theirs(tmp_path / "again", one) for one in sounds] == expected
-    assert check(folder).close
+    assert compare(folder).close
     assert "sounds of any length" in (tmp_path / "again" / "README.md").read_text(encoding="utf-8")
     assert again.reader.hearing.config == model.reader.hearing.config
 

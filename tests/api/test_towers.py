@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from clearhead.analysis.comparison import CLOSE
 from clearhead.api import TwoTowerModel, load, load_towers
 from clearhead.api.predicting import ZeroShot
-from clearhead.commands.predict import Given, predict_command
+from clearhead.cli.use.inputs import Options
+from clearhead.cli.use.predictions import predict_inputs
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.storage.tensors import model_tensors
@@ -164,15 +165,15 @@ def test_the_command_line(
     folder, ours = clip[1], clip[2]
     Image.fromarray(PICTURES[0]).save(tmp_path / "one.png")
     picture = str(tmp_path / "one.png")
-    predict_command(str(folder), [picture], Given(), verb="classify", zero_shot=ZeroShot(["a cat", "a dog"]))
+    predict_inputs(str(folder), [picture], Options(), verb="classify", zero_shot=ZeroShot(["a cat", "a dog"]))
     ((label, share), _) = ours.classify([PICTURES[0]], labels=["a cat", "a dog"])[0]
     assert capsys.readouterr().out == f"{label}\t{share:.4f}\n"
-    predict_command(str(folder), [picture, "a cat"], Given(json=True), verb="embed")
+    predict_inputs(str(folder), [picture, "a cat"], Options(json=True), verb="embed")
     vectors = [json.loads(line)["vector"] for line in capsys.readouterr().out.splitlines()]
     expected = torch.cat([ours.embed([PICTURES[0]]), ours.embed(["a cat"])])
     torch.testing.assert_close(torch.tensor(vectors), expected, rtol=0, atol=1e-6)
     with pytest.raises(UserError, match="expected --labels, because this model has none"):
-        predict_command(str(folder), [picture], Given(), verb="classify")
+        predict_inputs(str(folder), [picture], Options(), verb="classify")
 
 
 def test_refused(clip: tuple[Any, Path, TwoTowerModel], tmp_path: Path) -> None:

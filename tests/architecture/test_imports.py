@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clearhead.cli.commands import COMMANDS
 from tests import processes
 from tests.architecture.source import LAB, PACKAGE, ROOT, Import, Source, part, sources
 
@@ -39,9 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "live": BASE | {"storage", "web"},
     "serve": FLOOR | {"api", "web"},
     "demo": ENGINE | {"runs", "explorer", "web"},
-    "commands": ENGINE | {"pretrained_start", "runs", "explorer", "live", "serve", "web"},
-    "cli": {"errors", "extensions", "api", "commands", "demo"},
-    "lab": ENGINE | {"", "explorer", "commands", "cli"},  # clearhead_lab, which no part of clearhead imports
+    "cli": ENGINE | {"pretrained_start", "runs", "explorer", "live", "serve", "web", "demo"},
+    "lab": ENGINE | {"", "explorer", "cli"},  # clearhead_lab, which no part of clearhead imports
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }
@@ -49,11 +49,14 @@ ALLOWED: dict[str, set[str]] = {
 EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
-    *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress", "cli"),
+    *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress"),
     *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
     *("data.images", "text.chat"),
     *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
-    *("tasks.registry", "explorer.static_files", "live", "commands.watch"),
+    *("tasks.registry", "explorer.static_files", "live"),
+    *sorted(
+        {where.partition(":")[0].removeprefix(f"{PACKAGE}.") for group in COMMANDS.values() for where in group.values()}
+    ),
 )
 
 FAMILIES = ("gpt", "llama", "bert", "t5", "marian", "bart", "roberta", "qwen", "mistral", "vit")
@@ -201,7 +204,7 @@ def test_nothing_executes_data() -> None:
 
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
 READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
-READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "commands.export_ctranslate2")
+READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "cli.share.ctranslate2")
 READ_OWN_JSON += ("data.phrases.locale_text", "recipe.generation", f"{LAB}.course.values")
 
 

@@ -54,7 +54,7 @@ def test_a_gguf_file_is_compared_with_what_the_reference_reads_of_it(
 ) -> None:
     later("gguf")
     from clearhead.checkpoints.weights.gguf import GgufFile
-    from clearhead.commands.export_gguf import write
+    from clearhead.cli.share.gguf import write
 
     file = tmp_path / "model.gguf"
     write(model_of("llama-tiny"), file, "float16", name="x")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli import main
-from clearhead.commands.compare import check_same
+from clearhead.cli.judge.compare import check_same
 from clearhead.errors import UserError
 from clearhead.tasks.evaluation import Evaluation, Example
 from clearhead.tasks.scores import Score

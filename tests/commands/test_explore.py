@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 from clearhead.cli import main
-from clearhead.commands import explore
+from clearhead.cli.look import explore
 from clearhead.errors import UserError
 from clearhead.explorer.hosting.server import QuestionQueue
 from clearhead.web import listen
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page as built, whether or not it is; no browser."""
-    monkeypatch.setattr(explore, "check_built", lambda: None)
+    monkeypatch.setattr("clearhead.explorer.static_files.check_built", lambda: None)
     monkeypatch.setattr(webbrowser, "open", lambda _: pytest.fail("no browser"))
 
 
@@ -140,13 +140,13 @@ def test_a_question_that_there_is_none_of(folder: Path, monkeypatch: pytest.Monk
 def test_a_port_of_ones_choice(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     with listen() as held:
         port = held.getsockname()[1]
-        monkeypatch.setattr(explore, "load", lambda *_, **__: pytest.fail("too late"))
+        monkeypatch.setattr("clearhead.api.load", lambda *_, **__: pytest.fail("too late"))
         assert run(monkeypatch, lambda _: None, folder, "--port", port) == 2
         error = f"error: port: expected a free one, got {port}, which is taken; try another, or leave it out\n"
         assert capsys.readouterr() == ("", error)
         monkeypatch.undo()
     ports: list[int] = []
-    monkeypatch.setattr(explore, "check_built", lambda: None)
+    monkeypatch.setattr("clearhead.explorer.static_files.check_built", lambda: None)
     run(monkeypatch, lambda server: ports.append(server.port), folder, "--port", port, "--no-browser")
     assert ports == [port]
 
@@ -162,7 +162,7 @@ def test_a_page_that_was_not_built_is_told_first(monkeypatch: pytest.MonkeyPatch
     def missing() -> None:
         raise UserError("explorer.js: expected the built page; build it")
 
-    monkeypatch.setattr(explore, "check_built", missing)
+    monkeypatch.setattr("clearhead.explorer.static_files.check_built", missing)
     assert run(monkeypatch, lambda _: None, "./nowhere") == 2
     assert capsys.readouterr().err == "error: explorer.js: expected the built page; build it\n"
 
@@ -193,7 +193,8 @@ def test_the_browser_opens_the_address(
 
 
 def test_ctrl_c_from_outside(folder: Path):
-    code = "from clearhead.commands import explore; explore.static_file = str; from clearhead.cli import main; main()"
+    code = "from clearhead.explorer import static_files; static_files.check_built = lambda: None\n"
+    code += "from clearhead.cli import main; main()"
     command = [sys.executable, "-c", code, "explore", str(folder), "one two", "--no-browser"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with processes.started(
@@ -215,9 +216,9 @@ LONG_ANSWER = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from clearhead.cli import main
-from clearhead.commands import explore
+from clearhead.explorer import static_files
 from clearhead.explorer.session import Session
-explore.check_built = lambda: None
+static_files.check_built = lambda: None
 Session.answer = lambda *_: time.sleep(600)
 main(["explore", {folder!r}, "--no-browser"])
 """

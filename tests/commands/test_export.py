@@ -11,7 +11,7 @@ import torch
 from clearhead.api import Model, load
 from clearhead.checkpoints.weights import safetensors
 from clearhead.cli import main
-from clearhead.commands.export import ExportOptions, check_options, judge, quiet, whole
+from clearhead.cli.share.formats import ExportOptions, check_options, judge, quiet, whole
 from clearhead.errors import NumericError, UserError
 from tests.small_models import model_of
 

@@ -7,14 +7,14 @@ import torch
 
 from clearhead.api import Model
 from clearhead.cli import main
-from clearhead.commands.export import quiet
+from clearhead.cli.share.formats import quiet
 from clearhead.config import ClassificationHead, LanguageHead
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
 from tests.later import later
 from tests.small_models import PAIRS, model_of
 
-ctranslate2, ours = later("ctranslate2"), later("clearhead.commands.export_ctranslate2")
+ctranslate2, ours = later("ctranslate2"), later("clearhead.cli.share.ctranslate2")
 later("transformers")
 
 

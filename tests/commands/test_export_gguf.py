@@ -9,7 +9,7 @@ import torch
 
 from clearhead.api import load
 from clearhead.cli import main
-from clearhead.commands.export import quiet
+from clearhead.cli.share.formats import quiet
 from clearhead.model import Tokens
 from clearhead.recipe.tokenizers import ByteBPE
 from tests.later import later

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from clearhead.api import Model, load
-from clearhead.commands.export import quiet
-from clearhead.commands.export_onnx import FILE, Plain, difference, input_names, sample, signature, write
+from clearhead.cli.share.formats import quiet
+from clearhead.cli.share.onnx import FILE, Plain, difference, input_names, sample, signature, write
 from clearhead.config import ClassificationHead, Learned, ModelConfig, PatchInput, StackConfig
 from clearhead.model import Tokens, Transformer
 from tests.later import later

@@ -7,10 +7,9 @@ import pytest
 
 from clearhead.analysis.features import Features
 from clearhead.api import load
-from clearhead.api.features import load_features
+from clearhead.api.features import attach, features_named, load_features
 from clearhead.cli import main
-from clearhead.commands.explore import attach_all
-from clearhead.commands.features import _windows
+from clearhead.cli.look.sparse import _windows
 from clearhead.explorer.session import Session
 from tests.small_models import TEXTS, model_of
 
@@ -41,7 +40,7 @@ def test_train_and_show(folder: Path, data: Path, tmp_path: Path, capsys: pytest
     assert (features.n, features.k) == (64, 8)
     assert features.w_skip is not None
     session = Session(load(folder), name="nano", text="one")
-    attach_all(session, [str(out)])
+    attach(session.model.network, features_named(str(out), session.model.network))
     (attached,) = session.model.network.attached
     assert isinstance(attached, Features)
     assert attached.source == f"{str(out)!r}, model.network"

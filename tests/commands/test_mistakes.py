@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clearhead.cli import main
-from clearhead.commands.mistakes import MOST, page, write_page
+from clearhead.cli.judge.page import MOST, page, write_page
 from clearhead.errors import UserError
 from clearhead.tasks.evaluation import Evaluation, Example, Finding
 from clearhead.tasks.scores import Score, ScoredRows

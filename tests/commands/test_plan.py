@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.cli import main
-from clearhead.commands.plan import CHARACTERS, SENTENCE, is_recipe, subject_of
+from clearhead.cli.plan.costs import CHARACTERS, SENTENCE, is_recipe, subject_of
 from clearhead.errors import UserError
 from tests.training.tiny import write_recipe
 

@@ -9,7 +9,7 @@ import torch
 from clearhead import config as c
 from clearhead.api import Model
 from clearhead.cli import main
-from clearhead.commands import predict as module
+from clearhead.cli.use import predictions as module
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.contract import Contract

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from clearhead.cli import main
-from clearhead.commands import serve
+from clearhead.cli.use import serve
 from clearhead.generation.settings import searching
 from clearhead.web import listen
 from tests import processes
@@ -97,7 +97,7 @@ def run(monkeypatch: pytest.MonkeyPatch, visit: Any, *words: object) -> None:
         visit()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(serve, "wait", wait)
+    monkeypatch.setattr("clearhead.web.wait", wait)
     with pytest.raises(SystemExit) as end:
         main(["serve", *map(str, words)])
     assert end.value.code == 130
@@ -152,7 +152,7 @@ def test_a_key_that_nobody_can_send(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str
 ):
     monkeypatch.setenv(serve.KEY, key)
-    monkeypatch.setattr(serve, "listen", lambda *_, **__: pytest.fail("too late"))
+    monkeypatch.setattr("clearhead.web.listen", lambda *_, **__: pytest.fail("too late"))
     for host in ("127.0.0.1", "0.0.0.0"):
         said = error(capsys, folder, "--host", host)
         assert f"{serve.KEY}: expected visible ASCII characters" in said

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from clearhead.cli import main
-from clearhead.commands.train import recipe_of
+from clearhead.cli.train.recipes import recipe_of
 from clearhead.data.sources import read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table

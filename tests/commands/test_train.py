@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.commands.train import is_restart, start_again, train_command
+from clearhead.cli.train.session import is_restart, start_again
+from clearhead.cli.train.train import train
 from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.storage import checkpoints
@@ -63,5 +64,5 @@ def test_restarts_need_a_folder_by_name(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert is_restart()
     with pytest.raises(UserError, match="expected --out") as caught:
-        train_command("lm", [], short={}, files={}, out=None, tensorboard=False, as_json=False)
+        train("lm")
     assert "\n" not in str(caught.value)

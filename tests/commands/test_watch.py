@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clearhead.cli import main
-from clearhead.commands import watch
+from clearhead.cli.train import watch
 from clearhead.live import state
 from clearhead.live.state import Watched
 from clearhead.web.page import Server

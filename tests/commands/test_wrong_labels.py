@@ -8,8 +8,8 @@ import pytest
 
 from clearhead.api import load
 from clearhead.cli import main
-from clearhead.commands.second_opinion import joined, opinion
-from clearhead.commands.wrong_labels import classifier_of, parts_of
+from clearhead.cli.judge.doubts import joined, opinion
+from clearhead.cli.judge.suspects import classifier_of, parts_of
 from clearhead.errors import UserError
 from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import ClassificationRecipe

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from clearhead.commands.train import recipe_of
+from clearhead.cli.train.recipes import recipe_of
 from clearhead.data import files
 from clearhead.data.sources import cells_of, read_pairs, read_texts
 from clearhead.errors import UserError

@@ -183,7 +183,7 @@ def write(folder: Path, document: str) -> None:
         for split in ("train", "dev", "test"):
             lines(folder / f"{split}.tsv", [f"{row['a']}\t{row['label']}" for row in rows()])
     if document == "gguf.md":
-        from clearhead.commands.export_gguf import write as write_gguf
+        from clearhead.cli.share.gguf import write as write_gguf
         from tests.small_models import model_of
 
         for name in ("model.gguf", "model-Q4_K_M.gguf"):

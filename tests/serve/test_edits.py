@@ -12,8 +12,8 @@ from torch import Tensor
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.api.steering import save_direction
-from clearhead.commands.serve import worker_of
-from clearhead.commands.steer import named_directions
+from clearhead.cli.look.steering import named_directions
+from clearhead.cli.use.serve import worker_of
 from clearhead.errors import UserError
 from clearhead.serve.engine import Engine
 from clearhead.serve.server import Routes, application

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from clearhead import config as c
 from clearhead.api import Model
-from clearhead.commands.serve import example
+from clearhead.cli.use.serve import example
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.contract import Contract

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from clearhead.api import Model
-from clearhead.commands.serve import worker_of
+from clearhead.cli.use.serve import worker_of
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.recipe.generation import GenerationConfig

@@ -10,7 +10,7 @@ import torch
 from starlette.testclient import TestClient
 
 from clearhead.api import Model
-from clearhead.commands.serve import worker_of
+from clearhead.cli.use.serve import worker_of
 from clearhead.generation import Draft
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import ByteBPE

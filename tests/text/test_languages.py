@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clearhead.api import load
-from clearhead.commands.use import translate_command
+from clearhead.cli.use.translate import translate
 from clearhead.errors import UserError
 from clearhead.text.languages import language, languages, reading
 from clearhead.text.tokenizers import Tokenizer
@@ -88,11 +88,9 @@ def test_translate_from_and_to_by_name(tmp_path: Path, capsys: pytest.CaptureFix
         first = tokenizer.convert_tokens_to_ids("eng_Latn")
         ids = theirs.eval().generate(**batch, forced_bos_token_id=first)
     expected = tokenizer.batch_decode(ids, skip_special_tokens=True)[0]
-    search = {"beams": 2, "length_penalty": None, "n_best": 1}
-    options: dict[str, Any] = {"file": None, "search": search, "page": None, "int8": False, "device": "cpu"}
-    translate_command(str(tmp_path), TEXTS[:1], to="eng", source="deu", **options)
+    translate(str(tmp_path), TEXTS[0], to="eng", source="deu", beams=2)
     assert capsys.readouterr().out.strip() == expected.strip()
     assert load(tmp_path).generation.forced_first_id is None
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "m2m_100"
     with pytest.raises(UserError, match="--from fr: expected a language"):
-        translate_command(str(tmp_path), TEXTS[:1], source="fr", **options)
+        translate(str(tmp_path), TEXTS[0], source="fr")

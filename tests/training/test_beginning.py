@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clearhead.commands.train import resume_command, train_command
+from clearhead.cli.train.train import resume, train
 from clearhead.errors import Interrupted, UserError
 from clearhead.storage import checkpoints
 from clearhead.training.metrics_log import read_metrics
@@ -29,11 +29,11 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin(recipe: Path, out: Path) -> None:
-    train_command(str(recipe), [], short={}, files={}, out=out, tensorboard=False, as_json=False)
+    train(str(recipe), out=out)
 
 
 def go_on(folder: Path) -> None:
-    resume_command(folder, (), short={}, tensorboard=False, as_json=False)
+    resume(folder)
 
 
 def losses(folder: Path) -> list[object]:
@@ -54,7 +54,7 @@ MOMENTS = {
     "network": "clearhead.training.planning.fitting.Fitting.new_network",
     "together": "clearhead.runs.check_ranks",
     "beginning": "clearhead.training.train._begin",
-    "log": "clearhead.commands.train.note_data_report",
+    "log": "clearhead.cli.train.session.note_data_report",
     "update": "clearhead.training.train.update",
     "saving": "clearhead.storage.checkpoints.save_file",
     "sealing": "clearhead.storage.checkpoints.close_folder",

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from clearhead.api import load
-from clearhead.commands.train import next_folder, resume_command
+from clearhead.cli.train.session import next_folder
+from clearhead.cli.train.train import resume as resume_command
 from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.runs import Keeper, resume, start
@@ -75,8 +76,8 @@ def test_a_second_run_is_refused_and_the_first_is_as_if_alone(tmp_path: Path, at
     def intrude() -> None:
         unfinished.mkdir()
         for action in (
+            lambda: resume_command(folder),
             lambda: resume(folder),
-            lambda: resume_command(folder, (), short={}, tensorboard=False, as_json=False),
             lambda: newest_checkpoint(folder, ALONE),
             lambda: list(train(apply_changes(folder, recipe))),
         ):

@@ -35,7 +35,7 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 CHILD = """
 import json, os, signal, sys, time
 import torch._dynamo  # An optimizer imports it, which takes seconds.
-import clearhead.commands.train, clearhead.runs, clearhead.training.consumers
+import clearhead.cli.train.session, clearhead.runs, clearhead.training.consumers
 from clearhead.cli import main
 from clearhead.tasks.translation import Translation
 from clearhead.storage import checkpoints

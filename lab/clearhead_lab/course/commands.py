@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
 
 from clearhead.cli.commands import application
-from clearhead.commands.changes import pairs
+from clearhead.cli.train.recipes import pairs
 from clearhead.errors import UserError
 from clearhead.tasks.registry import field_names
 

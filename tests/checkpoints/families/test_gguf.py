@@ -11,8 +11,8 @@ from clearhead.api import Model, load, pretrained
 from clearhead.checkpoints.families.gguf import ARCHITECTURES, known
 from clearhead.checkpoints.families.gguf_angles import wavelength_divisors
 from clearhead.checkpoints.weights.gguf import GgufFile
-from clearhead.commands.export import quiet
-from clearhead.commands.export_gguf import described_model, put, write
+from clearhead.cli.share.formats import quiet
+from clearhead.cli.share.gguf import described_model, put, write
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from tests.later import later

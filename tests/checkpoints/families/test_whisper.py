@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.api import Model
 from clearhead.checkpoints.families import family_for
 from clearhead.checkpoints.families.pictures_and_sounds.sounds import WHISPER
-from clearhead.commands.check import check
+from clearhead.cli.judge.reference import compare
 from clearhead.model import Tokens
 from clearhead.model.summary import summarize
 from tests.later import later
@@ -73,7 +73,7 @@ def test_updates_are_the_reference_s(pair: tuple[Any, Model], n: int) -> None:
 
 
 def test_the_check_command_finds_it_close(pair: tuple[Any, Model], tmp_path: Path) -> None:
-    found = check(tmp_path)
+    found = compare(tmp_path)
     assert found.close
     assert {"encoder.blocks.0.resid_pre", "encoder.final_norm.out"} <= {one.address for one in found.differences}
 

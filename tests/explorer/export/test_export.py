@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clearhead.api import Model
-from clearhead.commands import explore
+from clearhead.cli.look import explore
 from clearhead.errors import UserError
 from clearhead.explorer import static_files
 from clearhead.explorer.answering.questions import EditRequest, RunRequest
@@ -178,17 +178,7 @@ def test_what_no_file_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     for name in static_files.FILES:
         (static_files.STATIC / name).touch()
     with pytest.raises(UserError, match="live: expected --export FILE beside it"):
-        explore.explore_command(
-            "some/model",
-            "one",
-            target=None,
-            export=None,
-            live="int8",
-            port=0,
-            browser=False,
-            revision=None,
-            device="cpu",
-        )
+        explore.explore("some/model", "one", live="int8")
 
 
 def test_edits_are_shown_beside_the_input_and_stand_in_the_state(tmp_path: Path) -> None:
@@ -248,13 +238,11 @@ def test_the_question_and_the_command(
     def loaded(*_: object, **__: object) -> Model:
         return session.model
 
-    monkeypatch.setattr(explore, "load", loaded)
+    monkeypatch.setattr("clearhead.api.load", loaded)
     for name in static_files.FILES:
         (static_files.STATIC / name).touch()
     path = tmp_path / "page.html"
-    explore.explore_command(
-        "some/model", "one two", target=None, export=path, port=0, browser=False, revision=None, device="cpu"
-    )
+    explore.explore("some/model", "one two", export=path)
     assert capsys.readouterr().out == f"{path}\n"
     assert parts_of(path.read_text(encoding="utf-8"))["data"][0]["command"] == "clearhead explore some/model"
 

@@ -1,0 +1,51 @@
+"""The message and the exit code of a failed command. Imports no torch."""
+
+import os
+import sys
+
+from cyclopts import CycloptsError
+
+from clearhead.cli.options import tell
+from clearhead.errors import OutOfMemory, UserError, is_memory
+
+
+def explained(error: BaseException) -> tuple[str, int] | None:
+    """The message for an error, in one line, and the exit code; None for a bug of ours."""
+    match error:
+        case OutOfMemory():
+            return str(error), error.exit_code
+        case Exception() if is_memory(error):
+            return (
+                "out of memory; try a lower --training.max_tokens, fewer --beams, shorter lines or a smaller model",
+                OutOfMemory.exit_code,
+            )
+        case UserError():
+            return str(error), error.exit_code
+        case CycloptsError():
+            usage = " ".join(("clearhead", *(error.command_chain or ()), "--help"))
+            return str(UserError(f"{' '.join(str(error).split())} See {usage}")), 2
+        case KeyboardInterrupt():
+            return "stopped by Ctrl-C", 130
+        case BrokenPipeError():
+            return "", 141
+        case FileNotFoundError() if error.filename is None:
+            return "current folder: expected one that is there, got none; change to another folder", 2
+        case OSError():
+            place = error.filename or "system"
+            return str(UserError(f"{place}: {error.strerror or error}; check the path, its permissions and space")), 2
+        case _:
+            return None
+
+
+def leave_unless(has_ended: bool) -> None:
+    """Ends the process at once if a thread still computes, with the message and exit code of the signal.
+
+    For a `finally`. Python's own end would wait for such a thread, or crash under it.
+    """
+    reason = sys.exception()
+    failure = None if reason is None else explained(reason)
+    if failure is not None and not has_ended:
+        message, code = failure
+        tell(message)
+        sys.stdout.flush()
+        os._exit(code)

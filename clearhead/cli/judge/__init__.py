@@ -1,0 +1,1 @@
+"""Commands that judge a model, a table or a checkpoint."""

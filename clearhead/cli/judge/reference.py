@@ -1,0 +1,182 @@
+"""Compares a checkpoint with the reference library, value by value, and explains its config."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import JsonValue
+
+from clearhead.analysis.comparison import CLOSE, LOGITS, Difference, differences, reference_states, sample, states
+from clearhead.api import CONFIG, Model, load
+from clearhead.api.folders import unread
+from clearhead.checkpoints.families import family_of
+from clearhead.checkpoints.families.gguf import content_of, described
+from clearhead.checkpoints.families.verdicts import OPENS
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, read_json, shown
+from clearhead.checkpoints.weights.fields import ANOTHER, Decision
+from clearhead.checkpoints.weights.gguf import GgufFile, gguf_in
+from clearhead.checkpoints.weights.hub import locate
+from clearhead.checkpoints.weights.modules import network_folder
+from clearhead.cli.judge.answers import Answer, answers
+from clearhead.cli.judge.verdict import fields
+from clearhead.config import ClassificationHead, TokenInput, VectorHead
+from clearhead.errors import UserError
+
+LENGTHS = (12, 7)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of a check."""
+
+    architecture: str
+    parameters: int
+    decisions: tuple[Decision, ...]
+    reference: str | None
+    """The reference library and its version; None if it is not installed."""
+    differences: tuple[Difference, ...]
+    answers: tuple[Answer, ...]
+    """The other comparisons, and those that were skipped."""
+    unread: tuple[str, ...]
+    """Files of the folder that `load` does not read."""
+
+    @property
+    def close(self) -> bool:
+        """Whether every value is close, and all other comparisons are equal."""
+        return not self.wrong and all(one.relative <= CLOSE for one in self.differences)
+
+    @property
+    def wrong(self) -> list[Answer]:
+        """The comparisons that differ."""
+        return [one for one in self.answers if one.equal is False]
+
+
+@contextmanager
+def foreign_folder(name: str, revision: str | None) -> Iterator[Path]:
+    """The model's folder for other libraries. A model of ours is written to a temporary one."""
+    folder = locate(name, revision=revision)
+    if gguf_in(folder) is not None:
+        yield folder
+        return
+    config = network_folder(folder) / CONFIG
+    document = read_json(config, limit=CONFIG_LIMIT) if config.is_file() else {"clearhead": 1}
+    if "clearhead" not in document:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = load(folder).save(Path(temporary) / "model")
+        if "clearhead" in read_json(copy / CONFIG):
+            raise UserError(f"{name}: expected an architecture that other libraries have, got one of our own")
+        yield copy
+
+
+def compare(folder: Path) -> Check:
+    """Compares a folder's model in both libraries: float32 values on one random input, and answers for texts."""
+    document, where = _config(folder)
+    family = family_of(document, where=where)
+    head = family.head_of(document, where=where)
+    model = load(folder, dtype=torch.float32)
+    reference, gaps, others = compared(model, folder, head.architecture)
+    return Check(
+        architecture=head.architecture,
+        parameters=sum(parameter.numel() for parameter in model.network.parameters()),
+        decisions=tuple(family.decisions(document, where=where)),
+        reference=reference,
+        differences=tuple(gaps),
+        answers=tuple(others),
+        unread=tuple(unread(folder)) if folder.is_dir() else (),
+    )
+
+
+def _config(folder: Path) -> tuple[dict[str, Any], str]:
+    """The config of a folder or of a GGUF file, and where it is."""
+    if (file := gguf_in(folder)) is not None:
+        return described(content_of(GgufFile.open(file)))[0], str(file)
+    config = network_folder(folder) / CONFIG
+    return read_json(config, limit=CONFIG_LIMIT), str(config)
+
+
+def compared(
+    model: Model, folder: Path, architecture: str
+) -> tuple[str | None, Sequence[Difference], Sequence[Answer]]:
+    """The reference's name and version, the differences and other comparisons; None and nothing without it."""
+    try:
+        import transformers
+    except ImportError:
+        return None, (), ()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    pad, end = model.generation.pad_id, end_of_texts(model)
+    generator = torch.Generator().manual_seed(0)
+    limits = [stack.max_length or max(LENGTHS) for stack in model.config.stacks.values()]
+    pads = pad is not None and not (isinstance(model.config.head, VectorHead) and model.config.head.fills)
+    lengths = [min(n, *limits) for n in (LENGTHS if pads else LENGTHS[:1])]
+    arguments, tokens = sample(model.network, lengths=lengths, generator=generator, pad=pad or 0, end=end)
+    file = gguf_in(folder)
+    place, where = (network_folder(folder), CONFIG) if file is None else (file.parent, file.name)
+    form: dict[str, Any] = {} if file is None else {"gguf_file": file.name}
+    try:
+        # Ignores the config's choice of attention, for which the library may download code.
+        opened: Any = getattr(transformers, architecture).from_pretrained(
+            place, dtype=torch.float32, attn_implementation="eager", local_files_only=True, **form
+        )
+        theirs = reference_states(opened.eval(), arguments, model.network)
+    except Exception as error:  # a config from elsewhere may raise anything there
+        what = f"{type(error).__name__}: {shown(str(error))}"
+        raise UserError(
+            f"{place / where}: expected a model that the reference opens too, got {what}; {ANOTHER}"
+        ) from error
+    gaps = differences(states(model.network, tokens), theirs, tokens)
+    return f"transformers {transformers.__version__}", gaps, [*answers(model, folder, opened)]
+
+
+def end_of_texts(model: Model) -> int | None:
+    """The token that ends a text and stands nowhere else, if the model reads the state at that token."""
+    head, ends, reads = model.config.head, model.generation.end_ids, model.config.output.input
+    if not ends or not isinstance(reads, TokenInput):
+        return None
+    if isinstance(head, VectorHead) and model.config.decoder is not None:
+        # Where a config says 2, the reference looks for the largest id of a text.
+        return reads.vocab_size - 1 if ends[0] == 2 else ends[0]
+    return ends[0] if model.is_encoder_decoder and isinstance(head, ClassificationHead) else None
+
+
+def lines(found: Check) -> Iterator[str]:
+    """The result as lines for people."""
+    yield f"{found.architecture}, {found.parameters:,} parameters"
+    yield from fields(found.decisions)
+    yield ""
+    yield f"Files that are not read: {', '.join(map(shown, found.unread)) or 'none'}"
+    if found.reference is None:
+        return
+    yield ""
+    yield f"Largest difference from {found.reference}, float32, the same random input; as a share of max(1, largest):"
+    width = max(len(one.address) for one in found.differences)
+    for gap in found.differences:
+        mark = "" if gap.relative <= CLOSE else "  not close"
+        yield f"  {gap.address:<{width}}  {gap.largest:.1e}  {gap.relative:.1e}{mark}"
+    yield ""
+    for one in found.answers:
+        said = {True: "equal", False: f"not equal: {one.why}", None: f"not compared: {one.why}"}[one.equal]
+        yield f"  {one.what}: {said}"
+    logits = next(one for one in found.differences if one.address == LOGITS)
+    if found.close:
+        equal = ", ".join(["states", LOGITS, *(one.what for one in found.answers if one.equal)])
+        rest = ", ".join(one.what for one in found.answers if one.equal is None)
+        yield f"Close: every share is at most {CLOSE:.0e}; {LOGITS} differs by {logits.largest:.1e}."
+        yield f"Compared: {equal}. Not compared: {rest or 'nothing of these'}."
+
+
+def to_json(found: Check) -> dict[str, JsonValue]:
+    """The result for programs."""
+    told: dict[str, Any] = asdict(found)
+    return {
+        "verdict": OPENS,
+        "fields": told.pop("decisions"),
+        **told,
+        "close": found.close if found.reference else None,
+    }

@@ -1,0 +1,152 @@
+"""Training of sparse features: the texts, the progress on the console, and what the report says."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from clearhead.analysis.features import (
+    Ended,
+    Features,
+    Report,
+    Settings,
+    Site,
+    Stepped,
+    effect_on_logits,
+    train,
+)
+from clearhead.api import Model
+from clearhead.api.steering import batches_of
+from clearhead.cli.options import tell
+from clearhead.config import LanguageHead
+from clearhead.data.files import read_lines, read_text
+from clearhead.errors import UserError
+from clearhead.json_text import JsonObject
+from clearhead.model import Tokens
+from clearhead.runs import prepare_task, task_of
+
+HELD_OUT = 10
+"""One of so many batches is kept from training, and measured at the end."""
+LENGTH = 256
+"""Most tokens of a window of running text."""
+AT_ONCE = 4096
+"""Tokens of a batch."""
+MEASURED = 32
+"""Most batches that are measured."""
+SHOWN_EVERY = 5.0
+"""Seconds between two lines about the training."""
+
+
+@dataclass(frozen=True)
+class TextBatches:
+    """Batches of texts, and for a model with a loss the labels of each."""
+
+    inputs: list[Sequence[Tokens]]
+    labels: list[Tensor] | None
+
+    def split(self) -> "tuple[TextBatches, TextBatches]":
+        """What to train on, and what to measure on. Raises UserError if there is too little for both."""
+        if len(self.inputs) < 2:
+            raise UserError("--data: expected at least two batches of texts, got fewer; give more text")
+        held = range(0, len(self.inputs), HELD_OUT)[:MEASURED]
+        rest = [i for i in range(len(self.inputs)) if i % HELD_OUT]
+        return self._some(rest), self._some(held)
+
+    def _some(self, which: Sequence[int]) -> "TextBatches":
+        labels = None if self.labels is None else [self.labels[i] for i in which]
+        return TextBatches([self.inputs[i] for i in which], labels)
+
+
+def trained(model: Model, texts: TextBatches, site: Site, settings: Settings) -> Features:
+    """The features after the training, which prints how far it is."""
+    shown = 0.0
+    for event in train(model.network, texts.inputs, site, settings):
+        match event:
+            case Stepped() if event.seconds >= shown:
+                shown = event.seconds + SHOWN_EVERY
+                tell(
+                    f"step {event.step}  {event.progress:.0%}  variance explained {event.explained:.1%}"
+                    f"  {event.n_dead} dead  {event.n_positions:,} positions"
+                )
+            case Ended():
+                return event.features
+            case _:
+                pass
+    raise AssertionError
+
+
+def figures(found: Report) -> JsonObject:
+    """The report as JSON."""
+    return {**asdict(found), "recovered": found.recovered, "recovered_from_mean": found.recovered_from_mean}
+
+
+def number(width: str, model: Model, site: Site) -> int:
+    """The number of features: 4096, or 16x for sixteen times the width of the stack."""
+    times = width.endswith("x")
+    digits = width.removesuffix("x")
+    if not digits.isdigit() or not int(digits):
+        raise UserError(f"--width: expected a number of features such as 4096, or 16x, got {width!r}")
+    return int(digits) * (model.config.stacks[site.reads.split(".")[0]].d_model if times else 1)  # type: ignore[index]
+
+
+def words(model: Model, features: Features, feature: int) -> str:
+    """The words that a feature makes likelier, if it writes to a language model's stream."""
+    if not isinstance(model.config.head, LanguageHead):
+        return ""
+    try:
+        likelier = effect_on_logits(model.network, features, feature).topk(3).indices.tolist()
+    except UserError:
+        return ""
+    return f" ({' '.join(model.tokenizer.decode([i]).strip() or '␣' for i in likelier)})"
+
+
+# --- the texts ----------------------------------------------------------------------------------------------------
+
+
+def batches(model: Model, name: str, data: Path | None) -> TextBatches:
+    """Batches of a file, or of the data of the run that the model comes from.
+
+    A language model reads windows of the file's running text, any other model a line as a text; an encoder-decoder a
+    source and a target with a tab between them.
+    """
+    if data is None:
+        return _of_run(model, name)
+    if isinstance(model.config.head, LanguageHead) and model.config.encoder is None:
+        return _windows(model, read_text(data))
+    lines = [line for line in read_lines(data) if line.strip()]
+    pairs = len(model.config.stacks) == 2
+    texts: list[str | tuple[str, str]] = []
+    for i, line in enumerate(lines, 1):
+        source, tab, target = line.partition("\t")
+        if pairs and not tab:
+            raise UserError(f"{data}:{i}: expected a source and a target with a tab between them, got one text")
+        texts.append((source, target) if pairs else line)
+    return TextBatches(list(batches_of(model, texts)), None)
+
+
+def _of_run(model: Model, name: str) -> TextBatches:
+    _, recipe = task_of(name, model)
+    if recipe is None:
+        raise UserError(f"{name}: expected --data FILE with a model that is no run, got none")
+    task = prepare_task(recipe, model.tokenizer if model.has_tokenizer else None).task
+    found = [task.collate(rows).to(model.device) for rows in task.plan(seed=0, epoch=0)]
+    return TextBatches([batch.inputs for batch in found], [batch.labels for batch in found])
+
+
+def _windows(model: Model, text: str) -> TextBatches:
+    """Windows of running text, each after the marks with which the tokenizer begins a text."""
+    before = model.reader.special_tokens().before
+    ids = model.reader.known(model.tokenizer.encode(text))
+    limit = min(LENGTH, model.config.output.max_length or LENGTH)
+    size = min(limit - len(before), max(1, len(ids) // 8))
+    inputs: list[Sequence[Tokens]] = []
+    labels: list[Tensor] = []
+    windows = [ids[i : i + size + 1] for i in range(0, len(ids) - size, size)]
+    rows = max(1, AT_ONCE // limit)
+    for at in range(0, len(windows), rows):
+        some = torch.tensor([[*before, *window] for window in windows[at : at + rows]])
+        inputs.append([model.here(Tokens(some[:, :-1]))])
+        labels.append(some[:, 1:].flatten().to(model.device))
+    return TextBatches(inputs, labels)

@@ -1,0 +1,197 @@
+"""A run of the command line: its folder, its progress on the console, and what stands there in the end."""
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGINT
+
+from pydantic import JsonValue
+
+from clearhead.cli.judge.scores import json_of, judge
+from clearhead.cli.options import tell
+from clearhead.cli.train.watch import live_page
+from clearhead.errors import Interrupted, UserError, pasted
+from clearhead.progress import watching
+from clearhead.recipe import Recipe
+from clearhead.runs import Keeper, Prepared, note_data_report, resume, start, with_absolute_paths
+from clearhead.storage import checkpoints
+from clearhead.training.consumers import EvaluationBar, ProgressBar, TensorBoardLog
+from clearhead.training.events import Ended, Event, Started
+from clearhead.training.metrics_log import MetricsLog, read_metrics
+from clearhead.training.ranks import Ranks, joined
+from clearhead.training.run import Run
+from clearhead.training.run_folder import (
+    RECIPE,
+    is_free,
+    is_run,
+    lock_folder,
+    recipe_begun,
+    require_new,
+    require_run,
+    undo,
+)
+from clearhead.training.saving import newest_checkpoint
+from clearhead.training.train import train
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command shows of a run besides messages."""
+
+    explain: bool = False
+    page: Path | None = None
+    live: bool = False
+    tensorboard: bool = False
+    as_json: bool = False
+
+
+def train_run(recipe_for: Callable[[bool], Recipe], name: str, out: Path | None, output: Output = Output()) -> None:
+    """Trains a recipe in a new folder: `out`, or the next named `name`. Under torchrun, as one of its processes.
+
+    `recipe_for` returns the recipe, and says what it guesses if its argument is true.
+    """
+    with joined() as ranks, ExitStack() as pages:
+        ranks.together(lambda: check_restarts(out))
+        recipe = ranks.together(lambda: recipe_for(ranks.is_first))
+        is_ours = out is None or not out.exists()
+        runs = Path("runs")
+        folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
+        with written_by(ranks, folder, is_ours=is_ours):
+            if ranks.is_first:
+                if output.live:
+                    pages.enter_context(live_page(folder))  # Which ends after the run has left its folder.
+                begins = recipe.model.start
+                tell(f"{folder}: reading data" if begins is None else f"{folder}: reading {begins} and data")
+            run, prepared = start_again(recipe, folder, ranks) if is_restart() else start(recipe, folder, ranks)
+            drive(run, prepared, folder, output)
+
+
+def resume_run(folder: Path, changes: Callable[[], Mapping[str, object]], output: Output = Output()) -> None:
+    """Resumes the run in a folder, with changes to its recipe's training."""
+    with joined() as ranks, ExitStack() as pages:
+        given = ranks.together(changes)
+        ranks.together(lambda: require_run(folder))
+        with written_by(ranks, folder):
+            if output.live and ranks.is_first:
+                pages.enter_context(live_page(folder))
+            run, prepared = resume(folder, ranks, changes=given)
+            drive(run, prepared, folder, output)
+
+
+@contextmanager
+def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator[None]:
+    """Holds a run's folder. A run that cannot begin leaves the folder empty; Ctrl-C leaves what `resume` needs.
+
+    `is_ours` says that this command has made the folder.
+    """
+    ranks.together(lambda: None if is_run(folder) else require_new(folder))  # Before a lock is written.
+    with lock_folder(folder, ranks):
+        is_new = is_free(folder)
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and not is_free(folder):
+                raise Interrupted(f"stopped; go on with: clearhead resume {pasted(folder)}", SIGINT) from None
+            if is_new and ranks.is_first and not isinstance(error, Interrupted):
+                undo(folder, is_ours=is_ours)
+            raise
+
+
+def check_restarts(out: Path | None) -> None:
+    """Raises UserError where torchrun may restart this command but could not find its run again."""
+    if out is None and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
+        raise UserError("torchrun: expected --out with --max-restarts, got none; give --out FOLDER, to find the run by")
+
+
+def is_restart() -> bool:
+    """Whether torchrun has started this command before and restarts it because a process failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def start_again(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
+    """The run that this command began before, from its newest checkpoint, or from the start if there is none."""
+    if ranks.first(is_run(folder)):
+        newest = newest_checkpoint(folder, ranks)
+        if ranks.together(lambda: is_of(recipe, folder, newest)):
+            return resume(folder, ranks)
+    return start(recipe, folder, ranks)
+
+
+def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
+    """Whether the folder holds a run of this recipe; `newest` is its newest checkpoint, if there is one."""
+    saved = recipe_begun(folder) if newest is None else checkpoints.load(newest).json.get(RECIPE, {})
+    # A checkpoint to start from changes `generation`, which the given recipe does not show.
+    given = with_absolute_paths(recipe).model_dump(mode="json")
+    return {**saved, "generation": None} == {**given, "generation": None}
+
+
+def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
+    """Train with a progress bar and logs; report at the end where the model is and how to use it."""
+    figures: dict[str, JsonValue] = {}
+    place = pasted(folder)  # As a shell reads it.
+    with ProgressBar(unit=run.task.unit) as bar, watching(EvaluationBar()):
+        consumers: list[Callable[[Event], None]] = []
+        if run.ranks.is_first:
+            for line in prepared.data.lines():
+                tell(line)
+            consumers += [
+                bar,
+                MetricsLog(folder),
+                *([TensorBoardLog(folder)] if output.tensorboard else []),
+                Keeper(run),
+            ]
+        for event in train(run):
+            for consume in consumers:
+                consume(event)
+            if isinstance(event, Started) and run.ranks.is_first:
+                note_data_report(folder, prepared)
+                for option in event.performance_options if output.explain else ():
+                    tell(f"  {option.name}: {option.value}: {option.why} (training.{option.field})")
+            if isinstance(event, Ended):
+                if event.signal is not None:
+                    raise Interrupted(
+                        f"stopped after step {event.step:,}; go on with: clearhead resume {place}", event.signal
+                    )
+                figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
+    if not run.ranks.is_first:
+        return
+    figures |= end(run, prepared, folder, page=output.page)
+    if output.as_json:
+        print(json.dumps(figures_at(run.progress.best_step, folder) | figures))
+
+
+def next_folder(parent: Path, name: str) -> Path:
+    """Creates a folder parent/name-N with the first free N, so that no other command takes it."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for i in itertools.count(1):
+        with suppress(FileExistsError):
+            (folder := parent / f"{name}-{i}").mkdir()
+            return folder
+    raise AssertionError("a number is free")
+
+
+def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dict[str, JsonValue]:
+    """Judge the best model on all held-out data, unless its last evaluation did, and say how to use it."""
+    task, best, place = prepared.task, run.progress.best_step, pasted(folder)
+    held_out: dict[str, JsonValue] = {}
+    if task.few is not None:
+        tell(f"the best checkpoint was chosen on {task.few}; now it is judged on all that is held out")
+    if task.samples or page or task.few is not None:
+        held_out = {"held_out": judge(folder, device=run.device.type, page=page)}
+    tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
+    tell(f"use it: clearhead {task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
+    tell(f"look inside: clearhead explore {place}")
+    return held_out
+
+
+def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:
+    """The scores of the evaluation at this step, from the run's log, since an earlier process may have made it."""
+    for event in reversed(read_metrics(folder)):
+        scores = event.get("scores")
+        if event["step"] == step and isinstance(scores, dict):
+            return json_of({name: one.get("value") for name, one in scores.items() if isinstance(one, dict)})
+    return {}

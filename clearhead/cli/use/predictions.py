@@ -1,0 +1,161 @@
+"""Predictions for texts, lines and rows, as `clearhead predict` and its verbs print them."""
+
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tqdm import tqdm
+
+from clearhead.api import Model, load
+from clearhead.api.predicting import Row, ZeroShot, entailments, numbered, reads_pairs, task_of
+from clearhead.api.towers import TwoTowerModel, holds_towers, load_towers
+from clearhead.cli.options import tell
+from clearhead.cli.use.inputs import LINES, Options, arriving, check_file, stream_to
+from clearhead.data.guessing import InputColumns, read_inputs
+from clearhead.errors import UserError
+from clearhead.machine.device import keep_freed_memory
+from clearhead.tasks.images.data import SUFFIXES
+from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
+
+Say: TypeAlias = Callable[[Sequence[Row], int], Iterator[Prediction]]
+"""What is said of some inputs, of which the first has this number."""
+QUIET_SECONDS = 3
+"""Seconds after which a file's progress is shown."""
+
+
+def predict_inputs(
+    name: str, texts: Sequence[str], given: Options, *, verb: str | None = None, zero_shot: ZeroShot | None = None
+) -> None:
+    """Prints or writes the prediction for each text, or for each line or row of a file, or line of standard input."""
+    check(texts, given)
+    keep_freed_memory()
+    if holds_towers(name):
+        run(of_towers(name, verb, given, zero_shot), inputs_of(texts, given, InputColumns(given.text)), given)
+        return
+    model = load(name, int8=given.int8, int4=given.int4, device=given.device)
+    if zero_shot is not None:
+        run(of_labels(model, zero_shot), inputs_of(texts, given, InputColumns(given.text, given.text_pair)), given)
+        return
+    task = task_of(model, verb=verb, name=name)
+    run(of_task(model, task), inputs_of(texts, given, columns_of(model, task, given)), given)
+
+
+def check(texts: Sequence[str], given: Options) -> None:
+    """Raises UserError, before a model is loaded, for files that cannot be read or written."""
+    if given.file is not None:
+        if texts:
+            raise UserError(
+                f"--file {given.file}: expected it alone, got a text on the line too; leave out one of the two"
+            )
+        check_file(given.file)
+    elif given.text is not None or given.text_pair is not None:
+        raise UserError("--text: expected --file with a table, got none; give the text itself without --text")
+    if given.out is not None and not given.out.parent.is_dir():
+        raise UserError(
+            f"{given.out}: expected a file in a folder that is there, got no {given.out.parent}; make it first"
+        )
+
+
+# --- what is said -------------------------------------------------------------------------------------------------
+
+
+def of_task(model: Model, task: type[RecipeTask[Any]]) -> Say:
+    """The predictions of a model's own task."""
+    return lambda rows, first: numbered(model, task, rows, first=first)
+
+
+def of_labels(model: Model, asked: ZeroShot) -> Say:
+    """The labels that each text entails, by a model of natural language inference."""
+    asked.check(model)
+
+    def say(rows: Sequence[Row], first: int) -> Iterator[Prediction]:
+        for i, row in enumerate(rows, first):
+            if not isinstance(row, str):
+                raise UserError(f"input {i}: expected one text beside --labels, got two; leave out --text-pair")
+        return entailments(model, [row for row in rows if isinstance(row, str)], asked)
+
+    return say
+
+
+def of_towers(name: str, verb: str | None, given: Options, asked: ZeroShot | None) -> Say:
+    """The labels of each picture by a model of two towers, or the vector of each text or picture."""
+    if given.int8 or given.int4:
+        rounds = "int8" if given.int8 else "int4"
+        raise UserError(f"--{rounds}: expected a model of one network, got {name}, of two; leave it out")
+    if asked is None and verb not in (None, "embed"):
+        raise UserError(f"{name}: expected --labels, because this model has none; try --labels 'a cat,a dog'")
+    towers = load_towers(name, device=given.device)
+    if asked is not None:
+        asked.check_labels()
+        towers.judges_alone(asked)
+    return lambda rows, _: by_towers(towers, rows, asked)
+
+
+def by_towers(towers: TwoTowerModel, rows: Sequence[Row], asked: ZeroShot | None) -> Iterator[Prediction]:
+    """The labels of each picture, or without labels the unit vector of each text or picture."""
+    inputs = [row for row in rows if isinstance(row, str)]
+    if len(inputs) < len(rows):
+        raise UserError("input: expected one picture or text, got two; leave out --text-pair")
+    if asked is not None:
+        yield from towers.predictions(inputs, asked)
+        return
+    for one in inputs:
+        if not one.strip():
+            yield NOTHING
+            continue
+        vector: list[float] = towers.embed([Path(one) if is_picture(one) else one])[0].tolist()
+        yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})
+
+
+def is_picture(text: str) -> bool:
+    """Whether a text is the path of a picture."""
+    return Path(text).suffix.lower() in SUFFIXES and Path(text).is_file()
+
+
+# --- from inputs to results ---------------------------------------------------------------------------------------
+
+
+def columns_of(model: Model, task: type[RecipeTask[Any]], given: Options) -> InputColumns:
+    """Where the texts of the task's inputs are in a table."""
+    pairs = reads_pairs(model, task)
+    names = ("text",) if task.pair is None or pairs is False else task.pair
+    data = model.recipe.get("data") if model.recipe else None
+    return InputColumns(
+        given.text, given.text_pair, names, needs_all=bool(pairs), trained=data if isinstance(data, dict) else {}
+    )
+
+
+def inputs_of(texts: Sequence[str], given: Options, columns: InputColumns) -> Iterable[Sequence[Row]]:
+    """The inputs, some at a time: those on the line, in the file, or arriving at standard input."""
+    if given.file is None:
+        return [texts] if texts else arriving()
+    rows = read_inputs(given.file, columns)
+    return iter(lambda: [*itertools.islice(rows, LINES)], [])
+
+
+def run(say: Say, inputs: Iterable[Sequence[Row]], given: Options) -> None:
+    """Writes the predictions for the inputs, in their order."""
+    as_json = given.json or (given.out is not None and given.out.suffix in (".jsonl", ".ndjson"))
+    n = 0
+    with stream_to(given.out) as stream, progress(given) as bar:
+        for rows in inputs:
+            for row, said in zip(rows, say(rows, n + 1), strict=True):
+                print(json_line(row, said) if as_json else said.line, file=stream, flush=given.out is None)
+                bar.update()
+            n += len(rows)
+    if given.out is not None:
+        tell(f"{given.out}: {n:,} predictions")
+
+
+def json_line(row: Row, said: Prediction) -> str:
+    """An input and the values of its prediction as one line."""
+    return json.dumps({"input": row, **said.values}, ensure_ascii=False)
+
+
+def progress(given: Options) -> "tqdm[Any]":
+    """Shows on a terminal how many inputs of a file are done, if that takes long."""
+    shows = given.file is not None and sys.stderr.isatty() and (given.out is not None or not sys.stdout.isatty())
+    return tqdm(unit=" inputs", disable=not shows, delay=QUIET_SECONDS, leave=False, file=sys.stderr)
