@@ -61,13 +61,20 @@ class Kinds:
     def _validate(self, value: Any, validate_own: Callable[[Any], Any]) -> Any:
         kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", value)
         if not is_added(kind) or (self.base is None and not isinstance(value, str)):
-            return validate_own(value)
+            return validate_own(_with_tuples(value))
         added = type(value) if isinstance(value, Mechanism) else load_added(kind)
         if self.base is None:
             return value
         if not issubclass(added, self.base):
             raise ValueError(f"expected a kind of {self.base.__name__}, got {kind}")
         return added.model_validate({"kind": kind} if isinstance(value, str) else value)
+
+
+def _with_tuples(value: Any) -> Any:
+    """The value with tuples for lists, which strict validation takes for no tuples once a validator wraps it."""
+    if isinstance(value, Mapping):
+        return {name: _with_tuples(item) for name, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 class NormConfig(Mechanism):
