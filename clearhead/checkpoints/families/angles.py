@@ -9,7 +9,7 @@ from typing import Any
 from clearhead.checkpoints.families.shared import FULL, LOCAL, MOST_LAYERS, by_layer_types, local_layers, window_layers
 from clearhead.checkpoints.weights.fields import Field, Values, computed
 from clearhead.config import DynamicScaling, Rotary, WavelengthScaling, YarnScaling
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 
 THETA = 10_000.0
 YARN = {
@@ -191,7 +191,7 @@ def windowed_layers(values: Values, every: int) -> list[int]:
     """The layers with a window."""
     found = local_layers(_kinds(values, every), values["num_hidden_layers"])
     if found and values["sliding_window"] is None:
-        raise UserError(f"expected a sliding_window for its {LOCAL}, got none; try {FULL}")
+        raise refuse("", f"a sliding_window for its {LOCAL}", "none", f"try {FULL}")
     return found
 
 

@@ -33,7 +33,7 @@ from clearhead.checkpoints.weights.fields import (
 )
 from clearhead.checkpoints.weights.mapping import Rule, ignore, rename, renames
 from clearhead.config import ModelConfig
-from clearhead.errors import UserError
+from clearhead.errors import refuse
 
 WidthRule = Callable[[Values], int]
 
@@ -216,7 +216,7 @@ def _qwen_local(values: Values, is_local: IsLocal) -> list[int]:
     """The layers with a window, named by layer_types or otherwise by their numbers."""
     if not values["use_sliding_window"] or values["sliding_window"] is None:
         if LOCAL in (values["layer_types"] or ()):
-            raise UserError(f"expected a sliding_window for its {LOCAL}, got none; try {FULL}")
+            raise refuse("", f"a sliding_window for its {LOCAL}", "none", f"try {FULL}")
         return []
     n_layers, kinds = values["num_hidden_layers"], values["layer_types"]
     if kinds is None:
