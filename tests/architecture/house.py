@@ -34,12 +34,11 @@ def tokens(path: Path) -> int:
 
 
 def packages() -> dict[str, int]:
-    """Tokens of each package, and of all tests."""
+    """Tokens of each room, of the modules beside them, and of all tests."""
     sizes = Counter[str]()
     for source in sources():
-        sizes[".".join(source.module.split(".")[:2]) if len(source.path.relative_to(ROOT).parts) > 2 else "top"] += (
-            tokens(source.path)
-        )
+        is_alone = source.path.parent == ROOT / PACKAGE
+        sizes["beside" if is_alone else room(source.module)] += tokens(source.path)
     tests = [path for folder in ("tests", "lab/tests") for path in (ROOT / folder).rglob("*.py")]
     return dict(sorted(sizes.items())) | {"tests": sum(map(tokens, tests))}
 
