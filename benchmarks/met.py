@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import JsonValue
 
 import clearhead
+from benchmarks.entry import run_command
 from clearhead.cli import main
 
 HOME = str(Path(clearhead.__file__).parent)
@@ -143,4 +144,4 @@ def report() -> None:
 
 
 if __name__ == "__main__":
-    report()
+    run_command(report)

@@ -18,7 +18,7 @@ PRODUCTS = (
 )
 MOST = (
     *PRODUCTS,
-    "training/test_levers.py::test_a_lever_changes_no_loss",
+    "training/test_performance.py::test_a_lever_changes_no_loss",
     "serve/test_engine.py::test_32_requests_at_once_are_as_each_alone",
     "generation/test_generate.py::test_batch_and_padding_change_nothing",
 )

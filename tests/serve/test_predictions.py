@@ -182,14 +182,14 @@ def test_embeddings_in_the_format_of_that_api(encoder: Model) -> None:
 def test_a_wrong_input_fails_its_own_request_alone(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(model, NAME, slots=1, max_length=9)
     assert service.task is not None
-    predicted = service.task.predicted
+    predicted = service.task.predict
 
     def refusing(model: Model, texts: list[str]) -> Any:
         if "bad" in texts:
             raise UserError("text: expected a mask, got none")
         return predicted(model, texts)
 
-    monkeypatch.setattr(service.task, "predicted", refusing)
+    monkeypatch.setattr(service.task, "predict", refusing)
 
     async def play() -> None:
         worker, good, bad = Predictor(model, service.task, most_waiting=9), Ticket[Said](), Ticket[Said]()

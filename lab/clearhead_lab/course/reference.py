@@ -24,7 +24,6 @@ PARTS = {
     "tasks": "Tasks",
     "training": "Training",
     "checkpoints": "Checkpoints and families",
-    "planning": "Planning",
     "explorer": "The explorer",
     "batch": "Batches",
     "capture": "Capture",

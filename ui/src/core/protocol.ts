@@ -107,24 +107,28 @@ export interface ModelConfig {
 
 /** A stack of equal blocks: attention, (cross-attention,) feed-forward, each in a residual with its norm. */
 export interface StackConfig {
-  input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: "relu" | "gelu" | "gelu_tanh" | "quick_gelu" | "silu" | "squared_relu"; feature_norm?: boolean; position_width?: number; position_groups?: number };
-  d_model: number; n_layers: number; n_heads: number; d_ff: number;
-  positions: { kind: "sinusoidal" | "learned" | "rotary" | "relative" | "alibi" | "disentangled" | "learned_grid" | "rotary_grid" | "none" | "together"; layout?: "interleaved" | "concatenated"; base?: number; offset?: number; max_length?: number; fraction?: number; frequencies?: number[] | null; scaling?: { kind: "linear" | "wavelength" | "yarn" | "long" | "dynamic"; factor?: number; low_factor?: number; high_factor?: number; original_length?: number; beta_fast?: number; beta_slow?: number; attention_factor?: number | null; truncate?: boolean; divisors?: number[]; longer?: number[] | null } | null; trained_length?: number | null; n_buckets?: number | null; max_distance?: number; each_layer?: boolean; content_to_position?: boolean; position_to_content?: boolean; shared?: boolean; norm?: boolean; side?: number; first?: number; antialias?: boolean; added?: { kind: "sinusoidal" | "learned"; layout?: "interleaved" | "concatenated"; base?: number; offset: number; max_length?: number }; scored?: { kind: "relative" | "alibi" | "disentangled"; n_buckets?: number | null; max_distance?: number; each_layer?: boolean; content_to_position?: boolean; position_to_content?: boolean; shared?: boolean; norm?: boolean } };
-  n_groups: number | null; n_kv_heads: number | null; d_head: number | null; latent: Latent | null;
-  window: number | null; window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null;
-  soft_cap: number | null; sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads";
-  rotary_layers: number[] | null; norm: "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
+  input: { kind: "tokens" | "patches" | "frames" | "samples"; vocab_size?: number; scale?: boolean; factor?: number | null; n_types?: number; norm?: boolean; width?: number | null; mask_id?: number | null; tokens_alone?: boolean; image_size?: number; patch_size?: number; n_channels?: number; class_token?: boolean; n_registers?: number; mask_token?: boolean; bias?: boolean; n_frames?: number; n_bins?: number; convolutions?: Convolution[]; conv_norm?: "first" | "all"; conv_bias?: boolean; activation?: string; feature_norm?: boolean; position_width?: number; position_groups?: number };
+  d_model: number; n_layers: number; n_heads: number; d_ff: number; positions: Encoding; n_groups: number | null;
+  n_kv_heads: number | null; d_head: number | null; latent: Latent | null; window: number | null;
+  window_layers: number[] | null; window_positions: Rotary | null; attn_scale: number | null; soft_cap: number | null;
+  sinks: boolean; qk_norm: boolean; qk_norm_over: "head" | "heads"; rotary_layers: number[] | null;
+  norm: NormConfig | "layer" | "rms"; norm_place: "pre" | "post" | "sandwich" | "branch";
   norm_gain: "weight" | "one_plus_weight"; norm_eps: number; first_norm: boolean;
   parallel: "one_norm" | "two_norms" | null; final_norm: boolean | null; branch_scale: number | null;
-  layer_scale: number | null; activation: "relu" | "gelu" | "gelu_tanh" | "quick_gelu" | "silu" | "squared_relu";
-  gated: boolean; clamp: Clamp | null; experts: Experts | null; bias: boolean; qkv_bias: boolean | null;
-  key_bias: boolean | null; out_bias: boolean | null; ffn_bias: boolean | null; down_bias: boolean | null;
-  norm_bias: boolean | null; dropout: number; embed_dropout: number | null; attn_dropout: number; ffn_dropout: number;
+  layer_scale: number | null; activation: string; gated: boolean; clamp: Clamp | null; experts: Experts | null;
+  bias: boolean; qkv_bias: boolean | null; key_bias: boolean | null; out_bias: boolean | null; ffn_bias: boolean | null;
+  down_bias: boolean | null; norm_bias: boolean | null; dropout: number; embed_dropout: number | null;
+  attn_dropout: number; ffn_dropout: number;
 }
 
 /** One of the convolutions over time that a sound runs through. */
 export interface Convolution {
   width: number; step: number; channels: number;
+}
+
+/** How a stack encodes positions. Its module is built from it, the `StackConfig` and `causal`. */
+export interface Encoding {
+  kind: string;
 }
 
 /** One short vector for each position, of which all heads make keys and values (DeepSeek-AI 2024, 2.1). A head's key is a part that all heads share, which rotary positions turn, and then a part of its own. */
@@ -137,6 +141,11 @@ export interface Rotary {
   kind: "rotary"; base: number; fraction: number; frequencies: number[] | null;
   scaling: { kind: "linear" | "wavelength" | "yarn" | "long" | "dynamic"; factor?: number; low_factor?: number; high_factor?: number; original_length?: number; beta_fast?: number; beta_slow?: number; attention_factor?: number | null; truncate?: boolean; divisors?: number[]; longer?: number[] | null } | null;
   trained_length: number | null;
+}
+
+/** A norm of another package. Its module, a `clearhead.model.norm.Norm`, is built from it, the width and `axes`. */
+export interface NormConfig {
+  kind: string;
 }
 
 /** A gate with limits: down((u + 1) g sigmoid(alpha g)), g = min(gate(x), limit), u = up(x) within +-limit. */
