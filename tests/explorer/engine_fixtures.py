@@ -23,6 +23,7 @@ from clearhead.explorer.answering.edits import functions, resolve
 from clearhead.explorer.answering.questions import EditRequest, RunRequest
 from clearhead.explorer.answering.values import vector_ops
 from clearhead.model import Tokens, Transformer
+from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.linear import parameter
 from clearhead.model.meta import masks_of, ops_of
 from clearhead.model.positions import RelativeEncoding
