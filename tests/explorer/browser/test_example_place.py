@@ -13,13 +13,12 @@ import pytest
 from clearhead.explorer import static_files
 from tests import processes
 from tests.conftest import ROOT
-from tests.explorer.conftest import ChromiumPage, _missing, chromium, chromium_page
+from tests.explorer.conftest import ChromiumPage, _missing
 from tests.explorer.traced import CONFIGS, model_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["chromium", "chromium_page"]  # fixtures
 SERVES = """
 import sys
 from clearhead.api import load

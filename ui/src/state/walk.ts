@@ -2,7 +2,7 @@
 
 import { headWidth } from "../core/config";
 import type { Tensor } from "../core/host";
-import type { About, Edit, RunRequest, StackName, Token } from "../core/protocol";
+import type { About, Edit, Encoding, RunRequest, StackName, Token } from "../core/protocol";
 import { length } from "../core/vectors";
 import type { Reading, Stop, StopPlace, Walk, When } from "../core/walk";
 import { num, percent } from "../draw/format";
@@ -49,7 +49,8 @@ function holds(when: When, about: About, stack: StackName): boolean {
   const one = (list: string[] | undefined, value: string): boolean => !list || list.includes(value);
   const both = (wanted: boolean | undefined, is: boolean): boolean => wanted === undefined || wanted === is;
   // Some models have two encodings: one that is added to the embedding, and one of scores.
-  const positions = own.positions.added?.kind ?? own.positions.kind;
+  const encoding: Encoding & { added?: Encoding } = own.positions;
+  const positions = encoding.added?.kind ?? encoding.kind;
   return one(when.kinds, about.kind) && one(when.positions, positions) && one(when.heads, config.head.kind)
     && one(when.norms, own.norm_place) && both(when.tokenizer, about.has_tokenizer) && both(when.causal, masks[`${stack}.attn`]?.causal ?? false)
     && both(when.scaled, own.attn_scale === null && !own.soft_cap) && both(when.deep, own.n_layers > 1)
