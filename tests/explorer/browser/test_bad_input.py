@@ -15,7 +15,6 @@ from tests.explorer.browser.page import Served, becomes, fragment, said
 from tests.explorer.browser.trained import MOST, random_model, stack
 from tests.explorer.browser.views import VIEWS, show
 
-SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 TEXT = "six seven eight nine ten one"
 SLOW = pytest.mark.slow
 OF_MODELS = ["translator", *(pytest.param(name, marks=SLOW) for name in ("writer", "filler"))]

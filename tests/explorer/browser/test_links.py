@@ -8,8 +8,8 @@ import pytest
 
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment, said
+from tests.explorer.browser.seeing import SOURCE, TARGET
 
-SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 STATE = {
     "stack": "decoder", "part": "cross", "layer": 1, "head": 1, "query": 2, "key": 1, "step": "scaled",
     "mode": "research", "side": "b", "position": 3, "temperature": 1.5, "dim": 4,

@@ -8,8 +8,6 @@ import torch
 from clearhead.errors import UserError
 from clearhead.explorer import trace_file
 from clearhead.explorer.recording.recording import recompute, recomputed, record
-from clearhead.model.attention_ops import closed_cells
-from clearhead.model.ops import Mask
 from clearhead.trace import Edit, scale, zero
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
@@ -68,12 +66,6 @@ def test_only_minus_infinity_is_a_closed_cell(value: float) -> None:
     at = "decoder.blocks.1.resid_post"
     with pytest.raises(UserError, match=rf"{at}: expected finite numbers, got NaN or infinity"):
         trace_file.record(model_of(CONFIGS["decoder_pre_learned"]), "one two three", edit={f"{at}[t=2,d=1]": value})
-
-
-def test_masks_say_which_cells_are_closed() -> None:
-    assert closed_cells(Mask(causal=True), 2, 3).tolist() == [[False, True, True], [False, False, True]]
-    assert closed_cells(Mask(window=2), 1, 3).tolist() == [[False, False, True]]
-    assert not closed_cells(Mask(), 2, 3).any()
 
 
 def test_a_large_matrix_is_float32_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
