@@ -3,9 +3,7 @@
 import contextlib
 import io
 import math
-import os
 import runpy
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,8 +17,6 @@ from torch import Tensor
 from clearhead.api import Model, load
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.trace import Edit, zero
-from tests import processes
-from tests.conftest import ROOT
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, Served, becomes, eventually, fragment
@@ -60,17 +56,6 @@ def in_python(code: str, folder: Path) -> str:
     return printed.getvalue()
 
 
-def in_a_process(code: str, folder: Path) -> str:
-    """The same in a process of its own."""
-    (folder / "copied.py").write_text(code, encoding="utf-8")
-    around = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = processes.run(
-        [sys.executable, "copied.py"], cwd=folder, env=around, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, code + done.stderr
-    return done.stdout
-
-
 def topk(printed: str) -> tuple[list[float], list[int]]:
     """What `print(logits.topk(5))` says, read as text."""
     values, indices = (printed.split(f"{name}=tensor([")[1].split("]")[0] for name in ("values", "indices"))
@@ -104,8 +89,7 @@ def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
 
     code = translator.code()
     assert f"{block}.z[h={head}]" in code
-    alone = (stack, part) == ("encoder", "attn")  # Once is enough: a process reads torch anew.
-    p, ids = topk((in_a_process if alone else in_python)(code, tmp_path))
+    p, ids = topk(in_python(code, tmp_path))
     expected = removed.softmax(-1).topk(5)
     assert ids == expected.indices.tolist()
     assert p == pytest.approx(expected.values.tolist(), abs=1e-4)

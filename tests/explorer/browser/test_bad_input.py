@@ -57,15 +57,6 @@ def test_a_text_that_is_too_long(open_page: Open, name: str) -> None:
     assert opened.page.locator(".ribbon .chips button b").all_inner_texts() == ["▁two", "▁three"]
 
 
-def test_a_text_that_is_too_long_in_a_link(open_page: Open) -> None:
-    """The page opens, says what is wrong, and takes another text."""
-    opened = open_page("writer", fragment(" ".join(["one"] * (MOST + 1))), may_fail=True)
-    assert str(MOST) in (opened.alert or "")
-    opened.run("two three")
-    becomes(lambda: opened.alert, None)
-    assert opened.page.locator(".ribbon .chips button b").all_inner_texts() == ["▁two", "▁three"]
-
-
 @pytest.mark.parametrize("name", OF_MODELS)
 def test_words_without_a_token(open_page: Open, name: str) -> None:
     opened = open_page(name)

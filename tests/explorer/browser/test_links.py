@@ -38,16 +38,6 @@ def test_a_link_brings_the_whole_state_back(open_page: Open) -> None:
     assert opened.page.get_by_label("Second text, to compare").input_value() == "five two nine one"
 
 
-def test_a_link_in_the_address_bar_of_an_open_page(open_page: Open) -> None:
-    """It is followed, though the browser loads nothing."""
-    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
-    link = fragment("four nine", "neun vier", layer=0, head=1)
-    opened.follow(link)
-    said(opened.page.locator(".ribbon").inner_text, "four")
-    opened.settled()
-    said(opened.page.locator("main h2").inner_text, "Head 1")
-
-
 def test_a_link_is_followed_though_the_page_writes_its_own_in_between(open_page: Open) -> None:
     """The page writes its link a moment after a click, which may be the moment between a link and its event."""
     opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))

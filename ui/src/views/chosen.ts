@@ -1,9 +1,7 @@
 /** The token that a view is about: at the chosen query of the chosen stack. */
 
 import type { StackName } from "../core/protocol";
-import { tokenText } from "../parts/describe";
-import type { Explorer } from "../state/explorer.svelte";
-import { tokensOf } from "../state/attention.svelte";
+import { tokensOf, tokenText, type Explorer } from "../parts/kit";
 
 export interface Chosen { t: number; name: string; names: string[] }
 

@@ -3,8 +3,7 @@
 import type { Op } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
 import { dot } from "../../core/vectors";
-import type { AttentionPlace } from "../../state/attention.svelte";
-import type { Run } from "../../state/run";
+import type { AttentionPlace, Run } from "../../parts/kit";
 
 /** The ops that lead from one value to another along their first inputs, in the order in which they run; none if they
  *  do not. */

@@ -2,7 +2,7 @@
 
 import { messageOf } from "../../core/errors";
 import type { GenerateReply, GenerateSettings, RunRequest } from "../../core/protocol";
-import type { Explorer } from "../../state/explorer.svelte";
+import type { Explorer } from "../../parts/kit";
 import { text as literal, type Told } from "../../state/python";
 import { requestA, requestB } from "../../state/page";
 import { prefixOf } from "./tree";

@@ -1,6 +1,6 @@
 /** From logits to the shares that a token is drawn by, one step after another. */
 
-import { softmax } from "../../state/answer.svelte";
+import { softmax } from "../../parts/kit";
 
 export interface Shares {
   /** softmax(logits): what the model says. */
