@@ -1,9 +1,6 @@
 """Texts that are scripts where a page is careless: typed, as tokens, as labels, and as a name in a file."""
 
-from collections.abc import Iterator
 from functools import partial
-
-import pytest
 
 from clearhead import config as c
 from clearhead.explorer.session import Session
@@ -36,31 +33,26 @@ def text_in(opened: Opened) -> str:
     return opened.fragment()["s"]
 
 
-@pytest.fixture
-def watch() -> Iterator[list[Opened]]:
-    """No script of the pages in this list has run at the end of the test."""
-    pages: list[Opened] = []
-    yield pages
-    for opened in pages:
-        forbidden = ".clearhead :is(script, iframe, object, embed, base, meta, marquee, video, img[src=x])"
-        assert opened.page.evaluate("typeof window.__xss") == "undefined"
-        assert opened.page.locator(forbidden).count() == 0
-        opened.is_clean()
+def is_harmless(opened: Opened) -> None:
+    forbidden = ".clearhead :is(script, iframe, object, embed, base, meta, marquee, video, img[src=x])"
+    assert opened.page.evaluate("typeof window.__xss") == "undefined"
+    assert opened.page.locator(forbidden).count() == 0
+    opened.is_clean()
 
 
-def test_scripts_as_texts(watch: list[Opened], open_page: Open) -> None:
+def test_scripts_as_texts(open_page: Open) -> None:
     """Typed: each is read as words, and shown as text. Short ones alone, elements a few at a time."""
     opened = open_page("translator", fragment(SOURCE, TARGET, mode="research", view="tokens"), may_fail=True)
-    watch.append(opened)
     alone = [text for text in SCRIPTS if "<" not in text or len(text) < 12]
     elements = [text for text in SCRIPTS if text not in alone]
     for text in [*alone, *(" ".join(elements[i : i + 12]) for i in range(0, len(elements), 12))]:
         opened.run(text)
         becomes(partial(text_in, opened), text)
     show(opened, "attention")
+    is_harmless(opened)
 
 
-def test_scripts_as_names_of_tokens_and_of_labels(watch: list[Opened], open_page: Open, serve: Serve) -> None:
+def test_scripts_as_names_of_tokens_and_of_labels(open_page: Open, serve: Serve) -> None:
     """A vocabulary of nothing else: in the text, among the likeliest, in every label and title."""
     tokenizer = Tokenizer.train([" ".join(SCRIPTS)] * 2, Words(vocab_size=2000))
     reads = stack(input=c.TokenInput(vocab_size=tokenizer.vocab_size))
@@ -68,19 +60,19 @@ def test_scripts_as_names_of_tokens_and_of_labels(watch: list[Opened], open_page
     for config in (c.ModelConfig(decoder=reads), c.ModelConfig(encoder=reads, head=labels)):
         name, text = f"{ELEMENTS[0]} {config.head.kind}", " ".join(SCRIPTS[20:26])
         opened = open_page(serve(name, random_model(config, tokenizer), text=text))
-        watch.append(opened)
         assert "<" in opened.page.locator(".ribbon").inner_text()
         for view in ("attention", "tokens", "embedding", "heads", "logits", "geometry", "residual"):
             show(opened, view)
+        is_harmless(opened)
     assert {word for word, *_ in opened.chances()} <= set(SCRIPTS)
 
 
-def test_scripts_in_a_file(watch: list[Opened], open_file: Open, tmp_path) -> None:
+def test_scripts_in_a_file(open_file: Open, tmp_path) -> None:
     evil = f"</script>{ELEMENTS[0]}<script>{CALL}</script>"
     config = c.ModelConfig(decoder=stack())
     session = Session(random_model(config, Tokenizer.train(["one two"], Words())), name=evil, text=f"one two {evil}")
     opened = open_file(session, written(session, tmp_path / "a.html", state=fragment(f"one two {evil}")))
-    watch.append(opened)
     for view in ("tokens", "logits", "attention"):
         show(opened, view)
+    is_harmless(opened)
     assert opened.page.title() == f"{evil.rpartition('/')[2]} · clearhead"

@@ -178,9 +178,18 @@ export class Explorer {
   async follow(fragment: string): Promise<void> {
     const page = fromFragment(fragment, this.page.reads);
     if (!page) return;
-    limit(page, this.about, null); // Views read the place before the pass of its text has been computed.
-    await this.act(page);
+    limit(page, this.about, null);
+    await this.arrive(page);
     this.#take(fragment);
+  }
+
+  /** Goes to a place on another input. It is never shown with the passes of the input before, which may be shorter. */
+  async arrive(change: Partial<Page>): Promise<void> {
+    const { signal } = this.#begin(), page = { ...($state.snapshot(this.page) as Page), ...change };
+    const passes = await this.#passes(page, signal).catch(() => null);
+    if (signal.aborted) return;
+    if (passes) [this.a, this.b] = passes;
+    await this.act(change);
   }
 
   /** Takes the walk of a link. One that is not whole is refused, and the page keeps its own. */
@@ -227,9 +236,7 @@ export class Explorer {
 
   /** Computes both forward passes of the page. A failure sets `error`; it keeps the previous A, but no B. */
   async refresh(): Promise<void> {
-    this.#asking?.abort();
-    const asking = (this.#asking = new AbortController());
-    this.busy = true;
+    const asking = this.#begin();
     try {
       const page = $state.snapshot(this.page) as Page;
       const wantedB = requestB(page);
@@ -256,6 +263,18 @@ export class Explorer {
     }
   }
 
+  /** Gives up what was being computed. */
+  #begin(): AbortController {
+    this.#asking?.abort();
+    this.busy = true;
+    return (this.#asking = new AbortController());
+  }
+
+  async #passes(page: Page, signal: AbortSignal): Promise<[a: Run, b: Run | null]> {
+    const a = await this.#run(requestA(page), signal), wanted = requestB(page);
+    return [a, wanted && (await this.#run(this.#followed(wanted, a, page), signal))];
+  }
+
   /** Another forward pass beside A, for what is said and not shown. */
   runOf(request: RunRequest): Promise<Run> {
     const { a } = this;
@@ -265,9 +284,9 @@ export class Explorer {
   }
 
   /** B reads the target that A wrote, so that both answer the same question, unless B has a text of its own. */
-  #followed(request: RunRequest, a: Run): RunRequest {
+  #followed(request: RunRequest, a: Run, { other } = this.page): RunRequest {
     const written = a.request.target === null ? a.writtenTokens : null;
-    return this.page.other || !written ? request : { ...request, target: a.reply.target, written };
+    return other || !written ? request : { ...request, target: a.reply.target, written };
   }
 
   async #run(request: RunRequest, signal: AbortSignal): Promise<Run> {
