@@ -2,11 +2,14 @@
 
 import os
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
+from clearhead.config import Config
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 
@@ -18,6 +21,13 @@ MAX_PIECE_BYTES = 1 << 10
 AGAIN = "try saving the tokenizer again"
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Config)
+
+
+def read_table(name: str, config: type[C]) -> C:
+    """A table of `checkpoints/families`, which explains its fields."""
+    text = resources.files("clearhead.checkpoints.families").joinpath(name).read_text(encoding="utf-8")
+    return config.model_validate(tomllib.loads(text))
 
 
 def read_limited(path: Path) -> bytes | None:
@@ -60,6 +70,18 @@ def short_enough(piece: str, where: str) -> str:
     if len(piece) > MAX_PIECE_BYTES:
         raise UserError(f"{where}: expected a piece of at most {MAX_PIECE_BYTES} bytes, got {len(piece)} characters")
     return piece
+
+
+def numbers(content: bytes, where: str) -> dict[str, int]:
+    """{piece: its line}, counted from 0, of vocab.txt."""
+    ids: dict[str, int] = {}
+    for number, piece in enumerate(lines(content, where)):
+        if ids.setdefault(piece, number) != number:
+            raise UserError(
+                f"{where}:{number + 1}: expected each piece once, got {piece[:40]!r} again after line {ids[piece] + 1};"
+                " try the file the checkpoint came with"
+            )
+    return ids
 
 
 def vocabulary(content: bytes, where: str) -> dict[str, int]:
