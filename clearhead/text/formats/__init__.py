@@ -28,10 +28,10 @@ from clearhead.text.formats.classes import (
     TokenizerClass,
     Vocabulary,
     check_settings,
-    class_named,
     class_of,
     from_json,
     from_pieces,
+    usual_class,
 )
 from clearhead.text.formats.rebuilt import build, set_template, tokens_of_class
 from clearhead.text.formats.sentence_pieces import (
@@ -181,7 +181,7 @@ def _opened(
         vocabulary = from_json(parts, library, kind, f"{where}/{MODEL_FILE}")
     else:
         present = list[tuple[int, tokenizers.AddedToken]]()
-        kind = kind or _usual_class(files, name, settings, where)
+        kind = kind or _implied_class(files, name, settings, where)
         if kind is None:
             library = _pieces(files[name], name, settings, where)
             honour(library, files, settings, where)
@@ -231,7 +231,7 @@ def _name(files: Mapping[str, bytes], where: str) -> str:
     raise UserError(f"{where}: expected {KNOWN}, got no such file; try a folder that a run saved")
 
 
-def _usual_class(
+def _implied_class(
     files: Mapping[str, bytes], name: str, settings: Mapping[str, object], where: str
 ) -> TokenizerClass | None:
     """The class that reads a vocabulary if no file names one, with the special tokens that are there; None for pieces.
@@ -240,7 +240,7 @@ def _usual_class(
     """
     place = f"{where}/{name}"
     if name == LIST_FILE:
-        kind, ids = class_named("BertTokenizer"), numbers(files[name], place)
+        kind, ids = usual_class("words"), numbers(files[name], place)
         unknown = content_of(settings.get("unk_token")) or "[UNK]"
         if unknown not in ids:
             raise UserError(f"{place}: expected {unknown} among the pieces, got none; try the file it came with")
@@ -250,13 +250,13 @@ def _usual_class(
         ids = vocabulary(files[IDS], place)
         words = [left + right for left, right in read_merges(files[MERGES_FILE], ids, f"{where}/{MERGES_FILE}")]
         if "<|startoftext|>" in ids and any(word.endswith(WORD_END) for word in words):
-            kind = class_named("CLIPTokenizer")
+            kind = usual_class("ended_words")
         elif {"<s>", "</s>", "<mask>"} <= ids.keys() and "add_bos_token" not in settings:
-            kind = class_named("RobertaTokenizer")
+            kind = usual_class("masked")
         else:
             is_older = pattern_of(words, where, among=(WORDS_2019, SINGLE_DIGITS)) == WORDS_2019
             splitting = {} if is_older else {"splitting": "single_digits"}
-            kind = class_named("GPT2Tokenizer").model_copy(update=splitting)
+            kind = usual_class("bytes").model_copy(update=splitting)
     else:
         if "tokenizer_class" in settings and name in SINGLE_PIECES:
             raise UserError(
@@ -266,7 +266,7 @@ def _usual_class(
         if name != SHIFTED_FILE:
             return None
         # As SentencePiece itself reads the text.
-        return class_named("XLMRobertaTokenizer").model_copy(update={"exact": True})
+        return usual_class("pieces").model_copy(update={"exact": True})
     there = {role: token for role, token in kind.tokens.items() if token in ids}
     return kind.model_copy(update={"tokens": there})
 

@@ -76,6 +76,7 @@ class ClassTable(Config):
     """The whole file."""
 
     models: dict[str, str]
+    usual: dict[str, str]
     languages: dict[str, tuple[str, ...]]
     choice: ClassChoice
     classes: tuple[TokenizerClass, ...]
@@ -88,9 +89,9 @@ def table() -> ClassTable:
     return read_table("tokenizers.toml", ClassTable)
 
 
-def class_named(name: str) -> TokenizerClass:
-    """The class of this name."""
-    return next(kind for kind in table().classes if name in kind.names)
+def usual_class(vocabulary: str) -> TokenizerClass:
+    """The class that reads this kind of vocabulary if no file names one."""
+    return next(kind for kind in table().classes if table().usual[vocabulary] in kind.names)
 
 
 def class_of(
