@@ -12,7 +12,6 @@ from clearhead.model import Layout, Tokens, attention_ops
 from clearhead.model import attention as attention_module
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
-from clearhead.model.positions import RotaryEncoding
 from clearhead.trace import trace
 from tests.model import small
 from tests.model.mechanism import properties_of
@@ -97,14 +96,6 @@ def test_documents_are_separate_sequences(positions: str, causal: bool, kernel: 
         assert_close(network(joined(parts))[0], alone)
 
 
-def test_documents_may_share_a_row_longer_than_the_positions() -> None:
-    network = small.decoder(positions=c.Learned(max_length=4))
-    parts = sequences(4, 2, 3)
-    with torch.no_grad():
-        alone = torch.cat([network(torch.tensor([part]))[0] for part in parts])
-        assert_close(network(joined(parts))[0], alone)
-
-
 def test_documents_pair_source_with_target(kernel: str) -> None:
     network = small.encoder_decoder()
     sources, targets = sequences(4, 2), sequences(3, 5)
@@ -178,96 +169,6 @@ def test_grouped_queries_are_multi_head_with_repeated_keys_and_values(kernel: st
 
 
 # --- the same numbers as the well-known implementations -----------------------------------------------------
-
-
-def bias_with(positions: c.Rotary, d_head: int, t: int, *, window: int | None = None) -> tuple[Layout, AttentionBias]:
-    layout = Layout.of(Tokens(ids(2, t)))
-    encoding = RotaryEncoding(positions, d_head)
-    return layout, AttentionBias.between(layout, layout, causal=True, window=window, positions=encoding)
-
-
-def causal_mask(t: int, window: int | None = None) -> Tensor:
-    distance = torch.arange(t)[:, None] - torch.arange(t)
-    allowed = (distance >= 0) & (distance < (window or t))
-    return torch.zeros(1, 1, t, t).masked_fill(~allowed, float("-inf"))
-
-
-def copy_projections(ours: Attention, theirs: torch.nn.Module) -> None:
-    pairs = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "o_proj"}
-    for mine, name in pairs.items():
-        ours.get_submodule(mine).load_state_dict(theirs.get_submodule(name).state_dict())
-
-
-def randomised(module: torch.nn.Module) -> torch.nn.Module:
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(0.5, 0.5)
-    return module.eval()
-
-
-ROTARY: dict[str, tuple[c.Rotary, dict[str, Any]]] = {
-    "default": (c.Rotary(), {}),
-    "base": (c.Rotary(base=500_000.0), {"rope_theta": 500_000.0}),
-    "linear": (c.Rotary(scaling=c.LinearScaling(factor=4.0)), {"rope_type": "linear", "factor": 4.0}),
-    "wavelength": (
-        c.Rotary(scaling=c.WavelengthScaling(factor=8.0, low_factor=1.0, high_factor=4.0, original_length=64)),
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-    ),
-    "yarn": (
-        c.Rotary(scaling=c.YarnScaling(factor=4.0, original_length=64, beta_fast=16.0)),
-        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16.0},
-    ),
-    "yarn with its factor": (
-        c.Rotary(scaling=c.YarnScaling(factor=8.0, original_length=64, attention_factor=0.7)),
-        {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 0.7},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ROTARY)
-def test_rotary_grouped_attention_is_llama_s(name: str, kernel: str) -> None:
-    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
-    positions, scaling = ROTARY[name]
-    config = llama.LlamaConfig(
-        hidden_size=64,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64 * int(scaling.get("factor", 1)),
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0} | scaling,
-        attn_implementation="eager",
-    )
-    theirs = llama.LlamaAttention(config, 0).eval()
-    ours = Attention(small.stack(d_model=64, n_kv_heads=2, bias=False, positions=positions))
-    copy_projections(ours, theirs)
-    x, where = torch.randn(2, 40, 64), torch.arange(40)[None]
-    rotary = llama.LlamaRotaryEmbedding(config)(x, where)
-    layout, attn_bias = bias_with(positions, 16, 40)
-    assert_close(ours(x, layout, attn_bias), theirs(x, rotary, causal_mask(40))[0])
-
-
-def test_qk_norm_is_qwen3_s(kernel: str) -> None:
-    qwen = pytest.importorskip("transformers.models.qwen3.modeling_qwen3")
-    config = qwen.Qwen3Config(
-        hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, attn_implementation="eager"
-    )
-    theirs = randomised(qwen.Qwen3Attention(config, 0))
-    changes = dict(d_model=32, n_kv_heads=2, d_head=12, bias=False, qk_norm=True, norm="rms", norm_eps=1e-6)
-    ours = Attention(small.stack(**changes, positions=c.Rotary()))
-    copy_projections(ours, theirs)
-    assert ours.q_norm is not None
-    assert ours.k_norm is not None
-    ours.q_norm.load_state_dict(theirs.get_submodule("q_norm").state_dict())
-    ours.k_norm.load_state_dict(theirs.get_submodule("k_norm").state_dict())
-    x = torch.randn(2, 9, 32)
-    rotary = qwen.Qwen3RotaryEmbedding(config)(x, torch.arange(9)[None])
-    layout, attn_bias = bias_with(c.Rotary(), 12, 9)
-    assert_close(ours(x, layout, attn_bias), theirs(x, rotary, causal_mask(9))[0])
 
 
 @pytest.mark.parametrize("n_keys", [9, 19])

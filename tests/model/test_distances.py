@@ -55,12 +55,3 @@ def test_buckets_are_the_reference_s(buckets: int, longest: int) -> None:
 
 def test_distances_beyond_the_longest_count_as_the_longest() -> None:
     assert distance_rows(torch.arange(-5, 6), None, 3).tolist() == [0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5]
-
-
-def test_what_cannot_be_together_is_refused() -> None:
-    with pytest.raises(ValueError, match="content_to_position=False needs position_to_content=True"):
-        Disentangled(content_to_position=False, position_to_content=False)
-    with pytest.raises(ValueError, match="max_distance=3 must exceed half of n_buckets=4"):
-        Disentangled(n_buckets=4, max_distance=3)
-    with pytest.raises(ValueError, match="qk_norm=True has no meaning for vectors of distances"):
-        small.stack(positions=V3, qk_norm=True)

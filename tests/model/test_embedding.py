@@ -44,35 +44,6 @@ def test_masks_are_left_out() -> None:
     assert_close(t[EMBED + "tokens"][0, others], 0.88 * 7 / len(others) * looked_up[0, others])
     kept = small.kept_bytes(network.train(), [tokens])
     assert summarize(network.config, batch=2, source_length=7).activation_bytes == kept
-    with pytest.raises(ValueError, match=r"decoder.input.mask_id: its factor depends on the whole text"):
-        small.decoder(input=c.TokenInput(vocab_size=small.VOCAB, mask_id=2))
-
-
-def test_embedding_is_bert_s() -> None:
-    bert = pytest.importorskip("transformers.models.bert.modeling_bert")
-    config = bert.BertConfig(
-        hidden_size=16, vocab_size=small.VOCAB, max_position_embeddings=9, num_attention_heads=4, layer_norm_eps=1e-3
-    )
-    theirs = bert.BertEmbeddings(config).eval()
-    network = small.encoder(
-        input=c.TokenInput(vocab_size=small.VOCAB, n_types=2, norm=True),
-        positions=c.Learned(max_length=9),
-        norm_eps=1e-3,
-    )
-    pairs = {
-        "embed.tokens.weight": theirs.word_embeddings.weight,
-        "embed.types.weight": theirs.token_type_embeddings.weight,
-        "positions.table.weight": theirs.position_embeddings.weight,
-        "embed.norm.weight": theirs.LayerNorm.weight,
-        "embed.norm.bias": theirs.LayerNorm.bias,
-    }
-    with torch.no_grad():
-        for name, weight in pairs.items():
-            weight.copy_(network.get_parameter(f"encoder.{name}"))
-    tokens, types = ids(2, 7), ids(2, 7, seed=1) % 2
-    with trace(network) as t:
-        network(Tokens(tokens, types=types))
-    assert_close(t["encoder.blocks.0.resid_pre"], theirs(tokens, types))
 
 
 def test_embedding_dropout_is_its_own() -> None:
@@ -83,12 +54,6 @@ def test_embedding_dropout_is_its_own() -> None:
             network(tokens)
         dropped = (t["encoder.blocks.0.resid_pre"] == 0).float().mean().item()
         assert dropped == pytest.approx(share, abs=0.04)
-
-
-def test_no_types_is_type_zero() -> None:
-    network = small.encoder(input=c.TokenInput(vocab_size=small.VOCAB, n_types=2))
-    tokens = ids(2, 5)
-    assert torch.equal(network(tokens), network(Tokens(tokens, types=torch.zeros_like(tokens))))
 
 
 @pytest.mark.parametrize("class_token", [True, False])
@@ -108,25 +73,6 @@ def test_patches_are_a_strided_convolution(class_token: bool) -> None:
     assert_close(t[EMBED + "tokens"][:, class_token:], expected)
     if class_token:
         assert torch.equal(t[EMBED + "tokens"][0, 0], network.get_parameter(EMBED + "class_token"))
-
-
-def test_patches_are_vit_s() -> None:
-    vit = pytest.importorskip("transformers.models.vit.modeling_vit")
-    config = vit.ViTConfig(hidden_size=16, image_size=8, patch_size=4, num_channels=2, num_attention_heads=4)
-    theirs = vit.ViTEmbeddings(config).eval()
-    reads = c.PatchInput(image_size=8, patch_size=4, n_channels=2)
-    stack = small.stack(input=reads, positions=c.Learned(max_length=reads.length))
-    network = small.shaken(Transformer(c.ModelConfig(encoder=stack, head=c.NoHead())))
-    convolution = theirs.patch_embeddings.projection
-    with torch.no_grad():
-        convolution.weight.copy_(network.get_parameter(EMBED + "patches.weight").view_as(convolution.weight))
-        convolution.bias.copy_(network.get_parameter(EMBED + "patches.bias"))
-        theirs.cls_token.copy_(network.get_parameter(EMBED + "class_token").view(1, 1, 16))
-        theirs.position_embeddings.copy_(network.get_parameter("encoder.positions.table.weight")[None])
-    images = torch.randn(2, 2, 8, 8)
-    with trace(network) as t:
-        network(images)
-    assert_close(t[EMBED + "sum"], theirs(images))
 
 
 def test_an_image_of_another_size_is_refused() -> None:
@@ -171,8 +117,3 @@ def test_a_sound_of_another_shape_is_refused(frames: torch.Tensor, expected: str
     network = Transformer(c.ModelConfig(encoder=stack, head=c.NoHead()))
     with pytest.raises(UserError, match=expected):
         network(frames)
-
-
-def test_an_odd_number_of_frames_is_refused() -> None:
-    with pytest.raises(ValueError, match="n_frames=9 must be even"):
-        c.FrameInput(n_frames=9)

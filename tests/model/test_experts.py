@@ -141,28 +141,6 @@ def test_eight_bit_experts_stay_close() -> None:
     assert (quantized(network)(text) - expected).abs().max() < 0.2 * expected.abs().max()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"n": 2, "n_chosen": 3}, "n_chosen=3 must be at most n=2"),
-        ({"n": 4, "n_groups": 3}, "n_groups=3 must divide n=4"),
-        ({"n": 4, "n_groups": 2, "n_groups_chosen": 3}, "n_groups_chosen=3 must be at most n_groups=2"),
-        ({"n": 4, "n_groups": 2, "n_groups_chosen": 1, "n_chosen": 3}, "n_chosen=3 must be at most the experts of"),
-        ({"n": 4, "shared_gate": True}, "shared_gate=True needs shared"),
-    ],
-)
-def test_what_cannot_be_is_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        c.Experts(**wrong)
-
-
-def test_layers_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(ValueError, match="must be less than n_layers=2"):
-        small.stack(experts=c.Experts(n=2, layers=(2,)))
-    with pytest.raises(ValueError, match="clamp needs gated=True"):
-        small.stack(clamp=c.Clamp())
-
-
 def test_a_neuron_of_an_expert_is_refused() -> None:
     with pytest.raises(UserError, match="got a block with experts; try a head"):
         effects(small.decoder(**PLAIN), [ids(1, 4)], [f"{AT}.post[f=1]"])

@@ -6,10 +6,8 @@ import torch
 from clearhead import config as c
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
-from clearhead.explorer.recording.recording import differences
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Tokens
 from clearhead.model.adapter import adapt
-from clearhead.model.meta import masks_of, ops_of
 from clearhead.model.summary import summarize
 from clearhead.trace import trace
 from tests.model import small
@@ -35,7 +33,7 @@ LINEAR = c.LanguageHead(transform=True, transform_alone=True, transform_bias=Fal
 
 
 def test_tokens_alone_are_widened_before_the_rest_is_added() -> None:
-    network = with_head(LINEAR, input=ALONE, positions=c.Learned(max_length=9), norm_place="post")
+    network = small.with_head(LINEAR, input=ALONE, positions=c.Learned(max_length=9), norm_place="post")
     tokens, w = ids(2, 5), dict(network.named_parameters())
     x = w["encoder.embed.tokens.weight"][tokens] @ w["encoder.embed.widen.weight"].T
     x = x + w["encoder.embed.types.weight"][0] + w["encoder.positions.table.weight"][:5]
@@ -44,23 +42,13 @@ def test_tokens_alone_are_widened_before_the_rest_is_added() -> None:
     assert_close(seen["encoder.blocks.0.resid_pre"], x)
     y = seen["encoder.blocks.1.resid_post"] @ w["head.dense.weight"].T
     assert_close(logits, y @ w["encoder.embed.tokens.weight"].T)
-    values = {address: seen[address][0] for address in seen if not address.endswith(".masked")}
-    numbers = {"encoder.positions": torch.arange(5), "encoder.ids": tokens[0], "encoder.types": torch.zeros(5).long()}
-    ops, masks = ops_of(network.config), masks_of(network.config)
-    found = differences(ops, values, by_hand=frozenset(), numbers=numbers, masks=masks, network=network)
-    assert max(one.relative for one in found.values()) <= 1e-5
+    small.assert_values_follow(network, ids(1, 5))
     kept = small.kept_bytes(network.train(), [ids(2, 5)])
     assert summarize(network.config, batch=2, source_length=5).activation_bytes == kept
-    with pytest.raises(ValueError, match="tokens_alone=True needs width"):
-        c.TokenInput(vocab_size=5, tokens_alone=True)
-
-
-def with_head(head: c.Head, **changes: object) -> Transformer:
-    return small.shaken(Transformer(c.ModelConfig(encoder=small.stack(**changes), head=head)))
 
 
 def test_narrow_tables_step_by_step() -> None:
-    network = with_head(MASKED, input=NARROW, positions=c.Learned(max_length=9))
+    network = small.with_head(MASKED, input=NARROW, positions=c.Learned(max_length=9))
     tokens, w = ids(2, 5), dict(network.named_parameters())
     x = w["encoder.embed.tokens.weight"][tokens] + w["encoder.positions.table.weight"][:5]
     x = torch.nn.functional.layer_norm(x, [6], w["encoder.embed.norm.weight"], w["encoder.embed.norm.bias"])
@@ -84,18 +72,8 @@ HEADS: list[c.Head] = [
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.kind)
 @torch.no_grad()
 def test_every_value_follows_from_its_op_and_padding_counts_nowhere(head: c.Head) -> None:
-    network = with_head(head, input=NARROW, activation="gelu")
-    text = ids(1, 6)
-    with trace(network) as seen:
-        network(text)
-    values = {address: seen[address][0] for address in seen if not address.endswith(".masked")}
-    numbers = {"encoder.positions": torch.arange(6), "encoder.ids": text[0]}
-    ops = ops_of(network.config)
-    found = differences(
-        ops, values, by_hand=frozenset(), numbers=numbers, masks=masks_of(network.config), network=network
-    )
-    assert found.keys() == values.keys()
-    assert max(difference.relative for difference in found.values()) <= 1e-5
+    network = small.with_head(head, input=NARROW, activation="gelu")
+    small.assert_values_follow(network, ids(1, 6))
     assert summarize(network.config, source_length=6).parameters == sum(p.numel() for p in network.parameters())
     batch = sequences(5, 2, 7)
     alone = torch.cat([network(torch.tensor([sequence])).flatten(0, -2) for sequence in batch])
@@ -106,7 +84,7 @@ def test_every_value_follows_from_its_op_and_padding_counts_nowhere(head: c.Head
 
 def test_a_mean_before_or_after_the_layer() -> None:
     after = c.ClassificationHead(n_labels=2, pooler=True, pool="mean", pools_last=True)
-    network = with_head(after)
+    network = small.with_head(after)
     w = dict(network.head.named_parameters())
     states, _ = network.states(ids(1, 4))
     made = torch.tanh(states @ w["pooler.weight"].T + w["pooler.bias"])
@@ -122,15 +100,3 @@ def test_blocks_of_a_group_are_one() -> None:
     assert network.config.output.repeats == 3
     with pytest.raises(UserError, match="adapter: expected blocks with weights of their own, got n_groups=2"):
         adapt(network, AdapterConfig())
-    with pytest.raises(ValueError, match="n_groups=4 must divide n_layers=6"):
-        small.stack(n_layers=6, n_groups=4)
-
-
-def test_refused() -> None:
-    with pytest.raises(ValueError, match=r"head.transform=False needs input.width=6 to be d_model=16"):
-        c.ModelConfig(encoder=small.stack(input=NARROW))
-    with pytest.raises(ValueError, match="pools_last=True needs pooler=True"):
-        c.ClassificationHead(n_labels=2, pools_last=True)
-    wide, both = small.stack(input=c.TokenInput(vocab_size=small.VOCAB)), small.stack(input=NARROW)
-    with pytest.raises(ValueError, match=r"share_embeddings needs one width of the tables, got \[6, 16\]"):
-        c.ModelConfig(encoder=both, decoder=wide, head=MASKED, share_embeddings=True)

@@ -1,20 +1,13 @@
 """What a network says at the end."""
 
-from typing import Any
-
 import pytest
 import torch
 
 from clearhead import config as c
-from clearhead.model import Tokens, Transformer, heads
+from clearhead.model import Tokens, heads
 from clearhead.model.heads import LanguageHead, NoHead
 from clearhead.trace import trace
-from tests.model import small
-from tests.model.small import assert_close, ids, sequences
-
-
-def with_head(head: c.Head, **changes: Any) -> Transformer:
-    return small.shaken(Transformer(c.ModelConfig(encoder=small.stack(**changes), head=head)))
+from tests.model.small import assert_close, ids, sequences, with_head
 
 
 def test_language_head_step_by_step() -> None:

@@ -10,9 +10,6 @@ from clearhead import config as c
 from clearhead.config.positions import Together
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.model.linear import parameter
-from clearhead.model.meta import masks_of, ops_of
-from clearhead.model.ops import KINDS, Call
 from clearhead.model.positions import (
     ALiBiEncoding,
     LearnedEncoding,
@@ -159,8 +156,6 @@ def test_it_is_the_sum_of_two_encodings(kind: str) -> None:
 def test_it_refuses_what_one_of_the_two_refuses() -> None:
     with pytest.raises(UserError, match=r"length 25.*end at 24"):
         small.decoder(positions=MPNET)(ids(1, 25))
-    with pytest.raises(ValueError, match="d_model=15 must be even"):
-        small.stack(positions=Together(added=c.Sinusoidal(), scored=c.ALiBi()), d_model=15, n_heads=1)
 
 
 # --- grids ---------------------------------------------------------------------------------------------------------
@@ -179,27 +174,14 @@ NETWORKS: dict[str, tuple[dict[str, Any], c.Head]] = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@torch.no_grad()
 def test_every_value_follows_from_its_op(name: str) -> None:
     changes, head = NETWORKS[name]
-    stack = small.stack(input=c.PatchInput.model_validate(IMAGE), **changes)
-    network = small.shaken(Transformer(c.ModelConfig(encoder=stack, head=head)))
-    pixels = torch.randn(1, 3, 6, 6, generator=torch.Generator().manual_seed(0))
-    with trace(network) as seen:
-        network(pixels)
-    made = {"encoder.embed.pixels": pixels[0], "encoder.positions": torch.arange(12)}
-    masks = masks_of(network.config)
-    for op in ops_of(network.config):
-        weights = [parameter(network, one).detach() for one in op.weights]
-        made[op.out] = KINDS[op.op].evaluate(Call(op, [made[one] for one in op.inputs], weights, masks.get(op.how)))
-    assert {*seen} <= {*made}
-    for address in seen:
-        assert_close(made[address], seen[address][0])
+    network = small.with_head(head, input=c.PatchInput.model_validate(IMAGE), **changes)
+    small.assert_values_follow(network, torch.randn(1, 3, 6, 6, generator=torch.Generator().manual_seed(0)))
 
 
 def test_registers_have_no_position() -> None:
-    stack = small.stack(input=c.PatchInput.model_validate(IMAGE), positions=c.LearnedGrid(side=3))
-    network = small.shaken(Transformer(c.ModelConfig(encoder=stack, head=c.NoHead())))
+    network = small.with_head(c.NoHead(), input=c.PatchInput.model_validate(IMAGE), positions=c.LearnedGrid(side=3))
     with torch.no_grad(), trace(network) as seen:
         network(torch.randn(1, 3, 6, 6))
     added = seen["encoder.embed.positions"][0]
@@ -224,23 +206,3 @@ def test_a_picture_moved_by_a_row_turns_the_same() -> None:
             if None not in moved:
                 torch.testing.assert_close(products[at, there], products[moved], rtol=0, atol=1e-4)
     assert torch.equal(rotation(q)[0, 0, 0], q[0, 0, 0])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"positions": c.LearnedGrid(side=3)}, "positions of kind 'learned_grid' need an input of patches, got tokens"),
-        ({"layer_scale": 1.0, "norm_place": "post"}, "layer_scale=1.0 needs norm_place='pre', got 'post'"),
-        (
-            {"input": c.PatchInput(image_size=4, patch_size=2), "positions": c.LearnedGrid(side=2, first=2)},
-            "positions.first=2 must be at most 1, the cells before the patches",
-        ),
-        (
-            {"input": c.PatchInput(image_size=4, patch_size=2), "positions": c.RotaryGrid(), "d_head": 6},
-            "d_head=6 must be a multiple of 4",
-        ),
-    ],
-)
-def test_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        small.stack(**changes)

@@ -230,16 +230,6 @@ def test_the_documents_table() -> None:
     assert document(tied=True).parameters == 34_537_472
 
 
-@pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 16])
-def test_heads_change_neither_parameters_nor_flops(n_heads: int) -> None:
-    decoder = stack(d_model=512, n_heads=n_heads, n_layers=1, bias=False)
-    (attn,) = (
-        row for row in summarize(c.ModelConfig(decoder=decoder), target_length=100).rows if row.path.endswith("attn")
-    )
-    assert attn.parameters == 1_048_576
-    assert attn.flops == 2 * 115_097_600  # 4 n d^2 + 2 n^2 d multiply-adds
-
-
 def test_size_costs_no_memory_and_draws_no_numbers() -> None:
     config = c.ModelConfig(
         decoder=stack(
