@@ -11,11 +11,6 @@ from clearhead.config.positions import Together
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.positions import (
-    ALiBiEncoding,
-    LearnedEncoding,
-    RelativeEncoding,
-    RotaryEncoding,
-    SinusoidalEncoding,
     TogetherEncoding,
 )
 from clearhead.trace import trace
@@ -24,12 +19,17 @@ from tests.model.mechanism import properties_of
 from tests.model.small import assert_close, ids
 
 
+def encoding(config: c.Encoding, *, causal: bool = True, **changes: Any) -> Any:
+    """The encoding of a small stack."""
+    return config.build(small.stack(**changes), causal=causal)
+
+
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
 @pytest.mark.parametrize("base", [10_000.0, 50.0])
 def test_sinusoidal_is_the_paper_s_equation(layout: str, base: float) -> None:
     d = 10
     config = c.Sinusoidal.model_validate({"layout": layout, "base": base})
-    table = SinusoidalEncoding(config, d).embedding(torch.tensor([[0, 1, 7, 4096]]))[0]
+    table = encoding(config, d_model=d, d_head=4).embedding(torch.tensor([[0, 1, 7, 4096]]))[0]
     for row, p in zip(table.tolist(), (0, 1, 7, 4096), strict=True):
         for i in range(d // 2):
             angle = p / base ** (2 * i / d)
@@ -39,9 +39,9 @@ def test_sinusoidal_is_the_paper_s_equation(layout: str, base: float) -> None:
 
 
 def test_learned_reads_its_table_after_the_offset() -> None:
-    encoding = LearnedEncoding(c.Learned(max_length=5, offset=2), 4)
-    assert encoding.table.weight.shape == (7, 4)
-    assert torch.equal(encoding.embedding(torch.tensor([[0, 4]]))[0], encoding.table.weight[[2, 6]])
+    learned = encoding(c.Learned(max_length=5, offset=2))
+    assert learned.table.weight.shape == (7, 16)
+    assert torch.equal(learned.embedding(torch.tensor([[0, 4]]))[0], learned.table.weight[[2, 6]])
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -56,7 +56,7 @@ def test_learned_positions_refuse_a_longer_text(cached: bool) -> None:
 
 
 def test_rotation_pairs_the_halves_of_a_head() -> None:
-    rotation = RotaryEncoding(c.Rotary(base=100.0), 4).rotation(torch.tensor([[3]]))
+    rotation = encoding(c.Rotary(base=100.0)).rotation(torch.tensor([[3]]))
     (turned,) = rotation(torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 1, 4)).flatten(0, 2)
     for i, angle in enumerate((3.0, 0.3)):
         pair = complex(1.0 + i, 3.0 + i) * complex(math.cos(angle), math.sin(angle))
@@ -69,17 +69,17 @@ def test_rotation_pairs_the_halves_of_a_head() -> None:
 )
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 def test_rotated_products_depend_on_distance_alone(scaling: c.RotaryScaling | None, fraction: float) -> None:
-    encoding = RotaryEncoding(c.Rotary(fraction=fraction, scaling=scaling), 8)
+    rotary = encoding(c.Rotary(fraction=fraction, scaling=scaling), d_head=8)
     q, k = torch.randn(2, 1, 1, 1, 8).expand(2, 1, 1, 5, 8)
     where = torch.tensor([[0, 1, 5, 17, 60]])
-    products = (encoding.rotation(where + 4)(q) * encoding.rotation(where)(k)).sum(-1)
+    products = (rotary.rotation(where + 4)(q) * rotary.rotation(where)(k)).sum(-1)
     assert_close(products, products[..., :1].expand_as(products))
     assert not torch.allclose(products, (q * k).sum(-1))
 
 
 def test_rotary_fraction_leaves_the_rest_alone() -> None:
     x = torch.randn(1, 1, 3, 8)
-    turned = RotaryEncoding(c.Rotary(fraction=0.5), 8).rotation(torch.tensor([[0, 1, 2]]))(x)
+    turned = encoding(c.Rotary(fraction=0.5), d_head=8).rotation(torch.tensor([[0, 1, 2]]))(x)
     assert torch.equal(turned[..., 4:], x[..., 4:])
     assert not torch.equal(turned[..., :4], x[..., :4])
 
@@ -95,7 +95,7 @@ def test_relative_bias_is_t5_s(causal: bool, n_buckets: int, max_distance: int) 
         is_decoder=causal,
     )
     theirs = t5.T5Attention(config, has_relative_attention_bias=True)
-    ours = RelativeEncoding(c.RelativeBias(n_buckets=n_buckets, max_distance=max_distance), 4, causal=causal)
+    ours = encoding(c.RelativeBias(n_buckets=n_buckets, max_distance=max_distance), causal=causal)
     ours.table.load_state_dict(theirs.relative_attention_bias.state_dict())
     where = torch.arange(300)[None]
     reference = theirs.compute_bias(300, 300)
@@ -111,7 +111,7 @@ def test_relative_bias_is_t5_s(causal: bool, n_buckets: int, max_distance: int) 
 def test_alibi_is_bloom_s(n_heads: int) -> None:
     bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
     where = torch.arange(9)[None]
-    ours = ALiBiEncoding(n_heads).score_bias(where, where)
+    ours = encoding(c.ALiBi(), n_heads=n_heads, d_head=4).score_bias(where, where)
     theirs = bloom.build_alibi_tensor(torch.ones(1, 9), n_heads, torch.float32).view(1, n_heads, 1, 9)
     hidden = torch.ones(9, 9, dtype=torch.bool).triu(1)
     # Theirs adds slope * key position: the same up to one number a row, which softmax ignores.

@@ -10,7 +10,7 @@ from clearhead import config as c
 from clearhead.analysis.attribution import attribute
 from clearhead.errors import UserError
 from clearhead.model.meta import ops_of
-from clearhead.model.positions import RotaryEncoding
+from clearhead.model.positions import rotary_frequencies
 from clearhead.model.residual import Residual
 from clearhead.trace import trace
 from tests.model import small
@@ -118,7 +118,7 @@ def test_some_layers_do_not_rotate() -> None:
 
 
 def test_angles_divided_one_by_one() -> None:
-    plain = RotaryEncoding(c.Rotary(), 4).frequencies
-    assert RotaryEncoding(c.Rotary(scaling=LONG), 4).frequencies == [plain[0] / 1.5, plain[1] / 2.5]
+    plain, _ = rotary_frequencies(c.Rotary(), 4)
+    assert rotary_frequencies(c.Rotary(scaling=LONG), 4)[0] == [plain[0] / 1.5, plain[1] / 2.5]
     with pytest.raises(UserError, match="length 21: this model's positions end at 20"):
         small.decoder(positions=c.Rotary(scaling=LONG))(ids(1, 21))
