@@ -7,14 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead import config as c
 from clearhead.model import Layout, Tokens, attention_ops
 from clearhead.model import attention as attention_module
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.trace import trace
 from tests.model import small
-from tests.model.mechanism import properties_of
 from tests.model.small import assert_close, ids, sequences
 
 
@@ -48,33 +46,6 @@ def test_window_ends_exactly(window: int, causal: bool, kernel: str) -> None:
         seen = (network(first) - network(second)).abs().amax(-1)[0] > 0
     attn_bias = [4 <= t < 4 + window if causal else abs(t - 4) < window for t in range(9)]
     assert seen.tolist() == attn_bias
-
-
-def test_each_layer_has_its_own_window(kernel: str) -> None:
-    network = small.encoder(n_layers=3, window=2, window_layers=(0, 2))
-    with trace(network) as t:
-        network(ids(1, 6))
-    distance = (torch.arange(6)[:, None] - torch.arange(6)).abs()
-    for layer, window in enumerate((2, 6, 2)):
-        assert torch.equal(t[f"encoder.blocks.{layer}.attn.weights"][0, 0] > 0, distance < window)
-
-
-@pytest.mark.parametrize(
-    ("changes", "built"),
-    [
-        ({}, 1),
-        ({"window": 2}, 1),
-        ({"window": 2, "window_layers": (1,)}, 2),
-        ({"window": 2, "window_layers": (0, 1)}, 1),
-    ],
-)
-def test_a_reach_is_built_once_for_the_layers_that_share_it(
-    changes: dict[str, Any], built: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network, between, calls = small.decoder(**changes), AttentionBias.between, []
-    monkeypatch.setattr(AttentionBias, "between", lambda *a, **k: (calls.append(1), between(*a, **k))[1])
-    network(ids(1, 6))
-    assert len(calls) == built
 
 
 def joined(parts: list[list[int]]) -> Tokens:
@@ -143,31 +114,6 @@ def test_dropout_is_off_in_evaluation_and_on_in_training(kernel: str) -> None:
     assert not torch.allclose(drawn[0], drawn[1])
 
 
-def test_soft_cap_bounds_the_scores() -> None:
-    capped, free = small.encoder(soft_cap=0.25, n_layers=1), small.encoder(n_layers=1)
-    at = "encoder.blocks.0.attn.scores"
-    with trace(free) as reference:
-        free(ids(2, 6))
-    with trace(capped) as t:
-        capped(ids(2, 6))
-    assert reference[at].abs().max() > 0.5
-    assert t[at].abs().max() <= 0.25
-    assert_close(t[at], 0.25 * torch.tanh(reference[at] / 0.25))
-
-
-def test_grouped_queries_are_multi_head_with_repeated_keys_and_values(kernel: str) -> None:
-    grouped, full = Attention(small.stack(n_kv_heads=2)), Attention(small.stack())
-    full.load_state_dict(grouped.state_dict() | {
-        f"{name}.{kind}": parameter.unflatten(0, (2, 4)).repeat_interleave(2, 0).flatten(0, 1)
-        for name in "kv"
-        for kind, parameter in grouped.get_submodule(name).named_parameters()
-    })  # fmt: skip
-    x = torch.randn(2, 5, 16)
-    layout = Layout.of(Tokens(ids(2, 5)))
-    attn_bias = AttentionBias.between(layout, layout, causal=True)
-    assert_close(grouped(x, layout, attn_bias), full(x, layout, attn_bias))
-
-
 # --- the same numbers as the well-known implementations -----------------------------------------------------
 
 
@@ -184,47 +130,3 @@ def test_short_rows_of_16_bits_have_the_softmax_of_long_ones(n_keys: int, monkey
     least = 0.1 * max(float(one.norm()) for one in found[0])  # Gradients that are 0 but for rounding count less.
     for one, other in zip(*found, strict=True):
         assert (one - other).norm() <= 0.02 * max(float(other.norm()), least)
-
-
-# --- sinks ---------------------------------------------------------------------------------------------------------
-
-
-test_sinks_properties = properties_of({"sinks": True})
-
-
-def test_a_sink_takes_its_share() -> None:
-    network, at = small.decoder(sinks=True), "decoder.blocks.0.attn"
-    with trace(network) as seen:
-        network(ids(2, 5))
-    sinks = network.get_parameter(f"{at}.sinks")[:, None, None]
-    scores = seen[f"{at}.masked"].exp()
-    assert_close(seen[f"{at}.weights"], scores / (scores.sum(-1, keepdim=True) + sinks.exp()))
-    assert not torch.equal(sinks, torch.zeros_like(sinks))
-
-
-# --- latent --------------------------------------------------------------------------------------------------------
-
-
-NARROW = {"d_head": 8, "latent": c.Latent(rank=5, d_shared=2, d_value=3, query_rank=4, bias=True)}
-WIDE = {
-    "d_head": 6,
-    "positions": c.Rotary(fraction=0.67),
-    "latent": c.Latent(rank=5, d_shared=4, d_value=8, norm_eps=1e-3),
-}
-
-test_latent_properties = properties_of(NARROW, WIDE)
-
-
-@pytest.mark.parametrize("changes", [NARROW, WIDE])
-@torch.no_grad()
-def test_all_heads_share_a_part_of_their_keys(changes: dict[str, Any]) -> None:
-    network, at = small.decoder(**changes), "decoder.blocks.0.attn"
-    with trace(network) as seen:
-        network(ids(2, 5))
-    latent, k = changes["latent"], seen[f"{at}.k"]
-    shared, own = k[..., : latent.d_shared], k[..., latent.d_shared :]
-    assert_close(shared, shared[:, :1].expand_as(shared))
-    made = seen[f"{at}.latent.k_norm.out"]
-    assert made.shape == (2, 5, latent.rank)
-    assert_close(own.transpose(1, 2).flatten(2), network.get_submodule(f"{at}.k")(made))
-    assert seen[f"{at}.z"].shape[-1] == latent.d_value

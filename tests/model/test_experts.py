@@ -75,38 +75,6 @@ def test_rows_by_expert_are_every_expert_at_every_position(changes: dict[str, An
         torch.testing.assert_close(network(one), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("changes", [SHARED, SIGMOID])
-@torch.no_grad()
-def test_shares_are_those_of_the_chosen(changes: dict[str, Any]) -> None:
-    network = small.decoder(**changes)
-    with trace(network) as seen:
-        network(ids(2, 5))
-    config = chosen(network).router.config
-    marks, shares = seen[f"{AT}.router.chosen"], seen[f"{AT}.router.shares"]
-    assert seen.axes[f"{AT}.router.chosen"] == "b t e"
-    assert (marks.sum(-1) == config.n_chosen).all()
-    assert ((shares > 0) == (marks > 0)).all()
-    assert_close(shares.sum(-1), torch.full((2, 5), config.scale or 1.0))
-    out = seen[f"{AT}.experts"].sum(1)
-    shared = seen[f"{AT}.shared.out"]
-    gate = chosen(network).shared_gate
-    x = seen["decoder.blocks.1.ffn_norm.out"]
-    assert_close(seen[f"{AT}.out"], out + (shared if gate is None else shared * gate(x).sigmoid()))
-
-
-@torch.no_grad()
-def test_groups_limit_the_choice() -> None:
-    network = small.decoder(**SIGMOID)
-    with trace(network) as seen:
-        network(ids(2, 9))
-    router, marks = chosen(network).router, seen[f"{AT}.router.chosen"]
-    assert router.correction is not None
-    ranked = (seen[f"{AT}.router.probabilities"] + router.correction).view(2, 9, 3, 2)
-    best = ranked.sum(-1).topk(2, -1).indices
-    in_group = marks.view(2, 9, 3, 2).sum(-1)
-    assert in_group.gather(-1, best).sum() == marks.sum()
-
-
 @torch.no_grad()
 def test_an_edited_choice_is_another_expert() -> None:
     network, text = small.decoder(**PLAIN), ids(1, 4)
