@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
@@ -48,8 +48,8 @@ class Row:
 def aligned(clean: Sequence[int], corrupt: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs of positions, (clean, corrupt), in ascending order.
 
-    Texts of one length are aligned position by position. Otherwise common beginnings, common ends and a longest common
-    subsequence between them are aligned, and so are the last tokens of the stretches that are left, because the last
+    Texts of one length are aligned position by position. Otherwise common beginnings, common ends and what `difflib`
+    finds alike between them are aligned, and so are the last tokens of the stretches that are left, because the last
     token of a word has read all of it.
     """
     if len(clean) == len(corrupt):
@@ -58,33 +58,15 @@ def aligned(clean: Sequence[int], corrupt: Sequence[int]) -> list[tuple[int, int
     start = next((i for i in range(shorter) if clean[i] != corrupt[i]), shorter)
     end = next((i for i in range(shorter - start) if clean[-1 - i] != corrupt[-1 - i]), shorter - start)
     m, n = len(clean) - end, len(corrupt) - end
-    common = [(start + i, start + j) for i, j in _common(clean[start:m], corrupt[start:n])]
-    borders = [(start - 1, start - 1), *common, (m, n)]
-    found = {(i, i) for i in range(start)} | {(m + i, n + i) for i in range(end)} | set(common)
-    for (a, b), (c, d) in pairwise(borders):
-        found |= {(c - i, d - i) for i in range(1, min(c - a, d - b))}
+    blocks = SequenceMatcher(None, clean[start:m], corrupt[start:n], autojunk=False).get_matching_blocks()
+    found = [(i, i) for i in range(start)] + [(m + i, n + i) for i in range(end)]
+    a, b = start, start
+    for i, j, size in blocks:
+        found += [(start + i + k, start + j + k) for k in range(size)]
+        left = min(start + i - a, start + j - b)
+        found += [(start + i - k, start + j - k) for k in range(1, left + 1)]
+        a, b = start + i + size, start + j + size
     return sorted(found)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:
-    """The positions of a longest common subsequence."""
-    longest = [[0] * (len(b) + 1)]
-    for x in reversed(a):
-        row, below = [0] * (len(b) + 1), longest[-1]
-        for j in range(len(b) - 1, -1, -1):
-            row[j] = below[j + 1] + 1 if x == b[j] else max(below[j], row[j + 1])
-        longest.append(row)
-    longest.reverse()
-    found, i, j = list[tuple[int, int]](), 0, 0
-    while longest[i][j]:
-        if a[i] == b[j] and longest[i][j] == longest[i + 1][j + 1] + 1:
-            found.append((i, j))
-            i, j = i + 1, j + 1
-        elif longest[i + 1][j] == longest[i][j]:
-            i += 1
-        else:
-            j += 1
-    return found
 
 
 class PatchingSweep:

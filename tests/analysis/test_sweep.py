@@ -33,13 +33,6 @@ def test_alignment(clean: str, corrupt: str, expected: str):
     assert found == [(int(a), int(b)) for a, b in expected.split()]
 
 
-def test_alignment_is_longest():
-    a, b = [3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1, 8, 2, 8, 1, 8, 5, 4, 5]
-    same = [(i, j) for i, j in aligned(a, b) if a[i] == b[j]]
-    assert len(same) == 4, "1 1 5 5"
-    assert all(i < k and j < m for (i, j), (k, m) in zip(aligned(a, b), aligned(a, b)[1:], strict=False))
-
-
 def other(network: Transformer, given: list[Tokens], *, cut: int) -> list[Tokens]:
     """Another input for the first stack, and the same for the others."""
     first, *rest = given
