@@ -164,5 +164,5 @@ def test_layers_that_do_not_exist_are_refused() -> None:
 
 
 def test_a_neuron_of_an_expert_is_refused() -> None:
-    with pytest.raises(UserError, match="got a block with experts; try a head"):
+    with pytest.raises(UserError, match="a block with experts has only heads"):
         effects(small.decoder(**PLAIN), [ids(1, 4)], [f"{AT}.post[f=1]"])

@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.analysis.features import Ended, Features, Settings, Site, Stepped, report, top_examples, train
 from clearhead.analysis.features.training import AUX, Buffer, Learner
-from clearhead.analysis.values import rows_at
+from clearhead.analysis.passes import rows_at
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from tests.small_models import TEXTS, model_of
