@@ -57,16 +57,13 @@ class Module:
     def weights(self) -> dict[str, Tensor]:
         """Its tensors by their names there."""
         match self.step:
-            case Dense() as step:
-                found = {
-                    "linear.weight": step.weight,
-                    "linear.bias": step.bias,
-                    "residual.weight": step.residual_weight,
-                }
-                return {name: tensor for name, tensor in found.items() if tensor is not None}
-            case VectorLayerNorm() as step:
-                return {"norm.weight": step.weight, "norm.bias": step.bias}
-        return {}
+            case Dense(weight, bias, residual_weight=residual):
+                tensors = {"linear.weight": weight, "linear.bias": bias, "residual.weight": residual}
+            case VectorLayerNorm(weight, bias):
+                tensors = {"norm.weight": weight, "norm.bias": bias}
+            case _:
+                tensors = dict[str, Tensor | None]()
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
 def read_module(folder: Path, one: Listed) -> Module:
@@ -157,12 +154,6 @@ class DenseSettings(StreamSettings):
         return name.rpartition(".")[2]
 
 
-class NormSettings(Config):
-    """config.json of a LayerNorm."""
-
-    dimension: Any = None
-
-
 class DropoutSettings(Config):
     """config.json of a Dropout."""
 
@@ -193,8 +184,7 @@ def _dense(config: JsonObject, place: Path) -> Step:
 
 
 def _norm(config: JsonObject, place: Path) -> Step:
-    width = _validated(NormSettings, config, place / CONFIG).dimension
-    tensors = _tensors(place, {f"norm.{name}": [width] for name in ("weight", "bias")})
+    tensors = _tensors(place, {f"norm.{name}": [config.get("dimension")] for name in ("weight", "bias")})
     return VectorLayerNorm(tensors["norm.weight"], tensors["norm.bias"])
 
 
@@ -317,8 +307,6 @@ class Sentences:
         )
 
 
-# --- a run -----------------------------------------------------------------------------------------------------------
-
 OWN = "sentences.json"
 """The settings of a run that trains a sentence encoder."""
 SENTENCE_CLASSES = f"{modules.LIBRARY}models."
@@ -350,9 +338,6 @@ def of_run(folder: Path, *, width: int) -> Sentences:
     )
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
     """Reads the files of `folder`. `document` is the network's config.json, and `width` that of its states.
 
@@ -382,7 +367,7 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
     return Sentences(
         steps,
         listed[0],
-        whole.texts,
+        PROMPTS | {name: text or "" for name, text in whole.prompts.items()},
         whole.default_prompt_name,
         max_length=reading.max_seq_length or _shortest(tokenizer, document),
         cuts_left=tokenizer.get("truncation_side") == "left",
@@ -441,11 +426,6 @@ class WholeSettings(Config, extra="ignore"):
     prompts: dict[str, str | None] = Field(default_factory=dict)
     default_prompt_name: str | None = None
     truncate_dim: PositiveInt | None = None
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """The prompts by name."""
-        return PROMPTS | {name: text or "" for name, text in self.prompts.items()}
 
     @field_validator("default_prompt_name")
     @classmethod
