@@ -18,19 +18,15 @@ WITH_HEADS = [name for name, config in CONFIGS.items() if not isinstance(config.
     [
         ("abcd", "axyd", "00 11 22 33"),
         ("ab cd ef", "abcd ef", "00 11 32 43 54 65 76"),
-        ("the cat sat", "the black dog sat", "00 11 22 33 68"),
+        ("abcd", "axbcyd", "00 12 23 35"),
+        ("tcs", "tbds", "00 12 23"),
         ("abc", "ab", "00 11"),
         ("a", "bcd", "02"),
     ],
 )
 def test_alignment(clean: str, corrupt: str, expected: str):
-    found = aligned([*map(ord, clean)], [*map(ord, corrupt)])
-    if clean == "the cat sat":
-        words = clean.split(), corrupt.split()
-        found = aligned(*([hash(word) for word in one] for one in words))
-        assert found == [(0, 0), (1, 2), (2, 3)], "the last word of what differs is aligned"
-        return
-    assert found == [(int(a), int(b)) for a, b in expected.split()]
+    """The last of what differs is aligned: in `tbds` the d, as c in `tcs`."""
+    assert aligned([*map(ord, clean)], [*map(ord, corrupt)]) == [(int(a), int(b)) for a, b in expected.split()]
 
 
 def other(network: Transformer, given: list[Tokens], *, cut: int) -> list[Tokens]:
