@@ -110,5 +110,5 @@ def test_eight_bit_experts_stay_close() -> None:
 
 
 def test_a_neuron_of_an_expert_is_refused() -> None:
-    with pytest.raises(UserError, match="got a block with experts; try a head"):
+    with pytest.raises(UserError, match="a block with experts has only heads"):
         effects(small.decoder(**PLAIN), [ids(1, 4)], [f"{AT}.post[f=1]"])
