@@ -14,7 +14,7 @@ import numpy as np
 
 from clearhead.config import Config
 from clearhead.data.sequences import Shelf, Writer
-from clearhead.data.splits import ReportedSplit, Row, SplitsReport
+from clearhead.data.splits import Row
 from clearhead.errors import UserError
 from clearhead.recipe.data import Preparation
 from clearhead.text.tokenizers import Tokenizer
@@ -48,7 +48,7 @@ class SideReport(Config):
         return self.n_unknown / max(self.n_tokens, 1)
 
 
-class SplitReport(ReportedSplit):
+class SplitReport(Config):
     """The fate of one split's examples: n_read = n_kept + n_empty + n_dropped + the removed ones."""
 
     name: str
@@ -100,18 +100,24 @@ class OverlapReport(Config):
     """The first shared source."""
 
 
-class DataReport(SplitsReport[SplitReport]):
-    """The counts of all splits, and of sources that two of them share."""
+class DataReport(Config):
+    """All counts. `lines()` is for people, `model_dump()` for programs."""
 
-    max_length: int | None  # pyrefly: ignore[bad-override]
+    vocab_size: int
+    max_length: int | None
+    splits: tuple[SplitReport, ...]
     overlaps: tuple[OverlapReport, ...]
 
     def lines(self) -> list[str]:
         """The report as plain text, one finding a line."""
-        return super().lines() + [
-            f"{o.split}: {o.n_shared:,} sources ({o.share:.1%}) are also in {o.other}, such as {o.example!r}"
-            for o in self.overlaps
-            if o.n_shared
+        return [
+            f"vocabulary: {self.vocab_size:,} tokens",
+            *(line for split in self.splits for line in split.lines(self.max_length)),
+            *(
+                f"{o.split}: {o.n_shared:,} sources ({o.share:.1%}) are also in {o.other}, such as {o.example!r}"
+                for o in self.overlaps
+                if o.n_shared
+            ),
         ]
 
 
