@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from clearhead.config import Config
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError
 from clearhead.json_text import parse
+from clearhead.text.worker import failure
 
 MAX_BYTES = 1 << 28
 """Limit for one file, several times the largest published vocabulary."""
@@ -119,12 +120,6 @@ def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
         raise
     except BaseException as error:
         raise UserError(f"{message}, got {failure(error)}{remedy and f'; {remedy}'}") from None
-
-
-def failure(error: BaseException) -> str:
-    """The error of a library, in one line. A panic derives from BaseException, not from Exception."""
-    kind = type(error).__name__ if isinstance(error, Exception) else "a failure of the library"
-    return f"{kind}: {reason(error)}"
 
 
 @contextmanager
