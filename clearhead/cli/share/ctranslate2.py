@@ -17,9 +17,9 @@ from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import TransformerSpec
 from torch import Tensor
 
+from clearhead.analysis.comparison import relative
 from clearhead.api import CONFIG, Model
 from clearhead.cli.share.ctranslate2_decoder import DecoderConverter, is_plain
-from clearhead.cli.share.formats import relative
 from clearhead.config import Continuous, LanguageHead, NoHead, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torch import Tensor
-
 from clearhead.api import Model, load
 from clearhead.api.saving import SHARD_BYTES
 from clearhead.checkpoints.families import HeadMap, family_for
@@ -206,8 +204,3 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def relative(ours: Tensor, theirs: Tensor) -> float:
-    """max |theirs - ours| / max |ours|"""
-    return float((theirs - ours).abs().max() / ours.abs().max())

@@ -18,7 +18,6 @@ from clearhead.checkpoints.weights import mapping
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.gguf import AT_ONCE, library
 from clearhead.cli.options import tell
-from clearhead.cli.share.formats import relative
 from clearhead.config import LanguageHead
 from clearhead.errors import UserError
 from clearhead.model.mode import Evaluating
@@ -161,4 +160,4 @@ def difference(model: Model, path: Path) -> float:
         ours = model.network(*tokens)
     with Evaluating(found.network), torch.no_grad():
         theirs = found.network(*tokens)
-    return relative(ours, theirs)
+    return comparison.relative(ours, theirs)

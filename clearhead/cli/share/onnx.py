@@ -13,7 +13,6 @@ from clearhead.api import CONFIG, Model, model_json
 from clearhead.api.folders import PREPROCESSOR
 from clearhead.api.pretrained import GENERATION, export
 from clearhead.cli.options import tell
-from clearhead.cli.share.formats import relative
 from clearhead.config import Continuous, NoHead, PatchInput, TokenInput, WaveInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
@@ -147,7 +146,7 @@ def difference(plain: Plain, path: Path) -> float:
     if "attention_mask" in given and "decoder_input_ids" not in given and ours.ndim == 3:
         real = given["attention_mask"].bool()
         ours, theirs = ours[real], theirs[real]
-    return relative(ours, theirs)
+    return comparison.relative(ours, theirs)
 
 
 def signature(model: Model) -> str:
