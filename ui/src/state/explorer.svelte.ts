@@ -144,8 +144,15 @@ export class Explorer {
   async act(change: Partial<Page>): Promise<void> {
     this.#past = [...this.#past.slice(-99), $state.snapshot(this.page) as Page];
     this.#future = [];
+    await this.#goTo(change);
+  }
+
+  /** Goes to a page that may have another text: what is selected fits the pass that is shown until that of its text is there. */
+  async #goTo(change: Partial<Page>): Promise<void> {
     Object.assign(this.page, change);
-    await this.refresh();
+    const { query, key, position } = this.page;
+    this.#clamp();
+    await this.refresh("query" in change ? { query, key, position } : {});
   }
 
   get canUndo(): boolean {
@@ -161,8 +168,7 @@ export class Explorer {
     if (!before) return;
     this.#future = [...this.#future, $state.snapshot(this.page) as Page];
     this.#past = this.#past.slice(0, -1);
-    this.page = before;
-    await this.refresh();
+    await this.#goTo(before);
   }
 
   async redo(): Promise<void> {
@@ -170,26 +176,15 @@ export class Explorer {
     if (!after) return;
     this.#past = [...this.#past, $state.snapshot(this.page) as Page];
     this.#future = this.#future.slice(0, -1);
-    this.page = after;
-    await this.refresh();
+    await this.#goTo(after);
   }
 
   /** Goes to the state of a link, as one step of undo. */
   async follow(fragment: string): Promise<void> {
     const page = fromFragment(fragment, this.page.reads);
     if (!page) return;
-    limit(page, this.about, null);
-    await this.arrive(page);
+    await this.act(page);
     this.#take(fragment);
-  }
-
-  /** Goes to a place on another input. It is never shown with the passes of the input before, which may be shorter. */
-  async arrive(change: Partial<Page>): Promise<void> {
-    const { signal } = this.#begin(), page = { ...($state.snapshot(this.page) as Page), ...change };
-    const passes = await this.#passes(page, signal).catch(() => null);
-    if (signal.aborted) return;
-    if (passes) [this.a, this.b] = passes;
-    await this.act(change);
   }
 
   /** Takes the walk of a link. One that is not whole is refused, and the page keeps its own. */
@@ -234,9 +229,11 @@ export class Explorer {
 
   // --- computing ---
 
-  /** Computes both forward passes of the page. A failure sets `error`; it keeps the previous A, but no B. */
-  async refresh(): Promise<void> {
-    const asking = this.#begin();
+  /** Computes both forward passes of the page, then selects. A failure sets `error`; it keeps the previous A, but no B. */
+  async refresh(selection: Partial<Page> = {}): Promise<void> {
+    this.#asking?.abort();
+    const asking = (this.#asking = new AbortController());
+    this.busy = true;
     try {
       const page = $state.snapshot(this.page) as Page;
       const wantedB = requestB(page);
@@ -250,6 +247,7 @@ export class Explorer {
       if (asking.signal.aborted) return;
       this.a = a;
       this.b = b;
+      Object.assign(this.page, selection);
       this.error = null;
       this.lost = false;
       this.#clamp();
@@ -263,18 +261,6 @@ export class Explorer {
     }
   }
 
-  /** Gives up what was being computed. */
-  #begin(): AbortController {
-    this.#asking?.abort();
-    this.busy = true;
-    return (this.#asking = new AbortController());
-  }
-
-  async #passes(page: Page, signal: AbortSignal): Promise<[a: Run, b: Run | null]> {
-    const a = await this.#run(requestA(page), signal), wanted = requestB(page);
-    return [a, wanted && (await this.#run(this.#followed(wanted, a, page), signal))];
-  }
-
   /** Another forward pass beside A, for what is said and not shown. */
   runOf(request: RunRequest): Promise<Run> {
     const { a } = this;
@@ -284,9 +270,9 @@ export class Explorer {
   }
 
   /** B reads the target that A wrote, so that both answer the same question, unless B has a text of its own. */
-  #followed(request: RunRequest, a: Run, { other } = this.page): RunRequest {
+  #followed(request: RunRequest, a: Run): RunRequest {
     const written = a.request.target === null ? a.writtenTokens : null;
-    return other || !written ? request : { ...request, target: a.reply.target, written };
+    return this.page.other || !written ? request : { ...request, target: a.reply.target, written };
   }
 
   async #run(request: RunRequest, signal: AbortSignal): Promise<Run> {
