@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-import clearhead
 from clearhead import config as c
 from clearhead.api import Model
 from clearhead.errors import UserError
@@ -169,32 +168,6 @@ def test_the_overview_of_twelve_by_twelve_heads_fits_its_budget() -> None:
     run: dict[str, Any] = {"text": " ".join(["one"] * 64), "target": None, "edits": []}
     size = len(session.answer({"ask": "run", "run": run}))
     assert 12 * 12 * 64 * 64 < size <= 700_000
-
-
-def test_another_checkpoint_of_the_run(tmp_path: Path) -> None:
-    first, second = (model_of(CONFIGS["decoder_pre_learned"]) for _ in range(2))
-    with torch.no_grad():
-        second.network.get_parameter("decoder.blocks.0.attn.q.weight").zero_()
-    for step, model in ((10, first), (20, second)):
-        save(model, tmp_path, step)
-    session = Session(clearhead.load(tmp_path), name="run", folder=tmp_path, text="one two three")
-    about, _ = ask(session, "about")
-    assert about["step"] == 20
-    assert [moment["step"] for moment in about["history"]] == [10, 20]
-    at = "decoder.blocks.0.attn.q"
-    assert (
-        not ask(session, "values", run=about["start"], at=[at])[1][at]
-        .sub(second.network.get_parameter(f"{at}.bias").view(4, 1, 4))
-        .any()
-    )
-    early = ask(session, "values", run={**about["start"], "step": 10}, at=[at])[1][at]
-    torch.testing.assert_close(early, first.trace("one two three")[0][at][0])
-    assert torch.equal(
-        ask(session, "weights", step=10, at=[f"{at}.weight"])[1][f"{at}.weight"],
-        first.network.get_parameter(f"{at}.weight"),
-    )
-    with pytest.raises(UserError, match="step: expected one of 10, 20, got 15"):
-        ask(session, "run", run={**about["start"], "step": 15})
 
 
 def save(model: Model, folder: Path, step: int) -> None:

@@ -1,15 +1,11 @@
 """What changed, as the page asks it: the library's own numbers, kept for the next time, other questions in between."""
 
 import copy
-import json
-from dataclasses import asdict
-from typing import Any
 
 import pytest
 import torch
 
 from clearhead.api import Model
-from clearhead.capture import difference
 from clearhead.errors import UserError
 from clearhead.explorer.answering import data_sets as answering
 from clearhead.explorer.answering.questions import COMPARED
@@ -25,23 +21,6 @@ def changed(model: Model) -> Model:
     with torch.no_grad():
         other.network.get_parameter("decoder.blocks.0.ffn.down.weight")[:, 3] *= 3
     return other
-
-
-def test_the_numbers_of_python() -> None:
-    model = model_of(CONFIGS["decoder_pre_learned"])
-    other = changed(model)
-    session = Session(model, name="one", data=TEXTS, compared=other, compared_name="other")
-    about, _ = ask(session, "about")
-    assert about["compared"] == "other"
-    assert "difference" in about["answers"]
-    plain, _ = ask(session, "difference")
-    assert [one["name"] for one in plain["tensors"]] == ["decoder.blocks.0.ffn.down.weight"]
-    assert (plain["differing"], plain["n_texts"], plain["answers"]) == (1, 0, None)
-    found, _ = ask(session, "difference", texts=8)
-    wanted: dict[str, Any] = asdict(difference(model, other, TEXTS, length=answering.LONGEST, top=answering.SHOWN))
-    assert found.pop("differing") == 1
-    assert str(found) == str(json.loads(json.dumps(wanted)))
-    assert found["neurons"][0]["site"] == "decoder.blocks.0.ffn.post[f=3]"
 
 
 def test_the_compared_model_answers_by_itself() -> None:

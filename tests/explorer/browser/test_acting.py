@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 from clearhead.api import Model, load
@@ -100,24 +99,18 @@ def test_a_head_off_by_the_switch_by_the_code_and_by_its_weights(
 
 
 @pytest.mark.parametrize("name", ["seer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("writer", "filler"))])
-def test_a_head_off_in_other_models(open_page: Open, serve: Serve, tmp_path: Path, name: str) -> None:
-    """By the switch, and by the code that the page gives."""
+def test_a_head_off_in_other_models(open_page: Open, serve: Serve, name: str) -> None:
     served = serve(name)
     stack = "decoder" if name == "writer" else "encoder"
     text, target = INPUTS[name]
     state = {"image": "example:0"} if name == "seer" else {"position": POSITION}
-    opened = open_page(served, fragment(text, target, mode="research", stack=stack, layer=1, head=1, **state))
+    opened = open_page(served, fragment(text, target, stack=stack, layer=1, head=1, **state))
     opened.button("off", ".change").click()
     given = IMAGE if name == "seer" else text
     at = f"{stack}.blocks.1.attn.z[h=1]"
     rows = [served.trace(given)[1], served.trace(given, edit={at: zero})[1]]
     a, b = rows if name == "seer" else [row[POSITION] for row in rows]
     says(opened, a, b)
-    Image.fromarray(IMAGE).save(tmp_path / "image.png")
-    p, ids = topk(in_python(opened.code(), tmp_path))
-    expected = b.softmax(-1).topk(min(5, len(b)))
-    assert ids == expected.indices.tolist()
-    assert p == pytest.approx(expected.values.tolist(), abs=1e-4)
 
 
 # --- every other change, against the same in Python -------------------------------------------------------------
@@ -171,14 +164,6 @@ def test_a_number_by_typing(translator: Opened) -> None:
     assert translator.alert is None
 
 
-def test_a_head_by_its_mean(translator: Opened) -> None:
-    translator.choose("encoder", 0, "attn", 1)
-    translator.button("mean", ".change").click()
-    at = "encoder.blocks.0.attn.z[h=1]"
-    edited = logits_of(translator.served, {at: lambda z: z.mean(-2, keepdim=True)})
-    says(translator, logits_of(translator.served), edited)
-
-
 def test_a_block_off(translator: Opened) -> None:
     translator.switch("Block 1").click()
     edit = {f"decoder.blocks.1.{branch}.out": zero for branch in ("attn", "cross", "ffn")}
@@ -191,18 +176,13 @@ def test_a_block_off(translator: Opened) -> None:
     "change",
     [{"scale": False}, {"positions": "rotary"}, pytest.param({"positions": "none"}, marks=pytest.mark.slow)],
 )
-def test_another_network_over_the_same_weights(translator: Opened, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_another_network_over_the_same_weights(translator: Opened, change: dict[str, Any]) -> None:
     if "scale" in change:
         translator.switch("Scale").click()
     else:
         translator.button({"rotary": "RoPE", "none": "none"}[change["positions"]], ".change").click()
     other = translator.served.model.changed(**change)
     says(translator, logits_of(translator.served), logits_of(translator.served, model=other))
-    translator.button("Research").click()
-    p, ids = topk(in_python(translator.code(), tmp_path))
-    expected = logits_of(translator.served, model=other).softmax(-1).topk(5)
-    assert ids == expected.indices.tolist()
-    assert p == pytest.approx(expected.values.tolist(), abs=1e-4)
 
 
 def test_undo_redo_and_reset(translator: Opened) -> None:
@@ -254,7 +234,7 @@ def test_sides(translator: Opened) -> None:
     assert not math.isclose(float(edited[1, 3]), float(plain[1, 3]))
 
 
-def test_two_sentences_and_a_patch(translator: Opened, tmp_path: Path) -> None:
+def test_two_sentences_and_a_patch(translator: Opened) -> None:
     """B reads another text; then one head of it takes A's value."""
     source, target = "five two nine one", TARGET
     plain = logits_of(translator.served)
@@ -275,7 +255,3 @@ def test_two_sentences_and_a_patch(translator: Opened, tmp_path: Path) -> None:
     target = translator.page.locator(".ribbon .chips").last.locator("button b").all_inner_texts()[1:]
     patched = translator.served.trace(source, " ".join(word.lstrip("▁") for word in target), edit={at: taken})[1]
     says(translator, plain, patched[POSITION])
-    p, ids = topk(in_python(translator.code(), tmp_path))
-    expected = patched[POSITION].softmax(-1).topk(5)
-    assert ids == expected.indices.tolist()
-    assert p == pytest.approx(expected.values.tolist(), abs=1e-4)
