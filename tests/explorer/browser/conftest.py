@@ -48,6 +48,12 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
     return of
 
 
+@pytest.fixture
+def translator(folder_of: Callable[[str], Path]) -> Session:
+    text, target = INPUTS["translator"]
+    return Session(load(folder_of("translator")), name="translator", text=text, target=target)
+
+
 @pytest.fixture(scope="session")
 def serve(folder_of: Callable[[str], Path]) -> Iterator[Serve]:
     """Serves a trained model by its name, or any model; until the end of the tests."""

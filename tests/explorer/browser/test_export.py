@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 SITE = "decoder.blocks.1.cross.z[h=1]"
 
 
-@pytest.fixture
-def translator(folder_of: Callable[[str], Path]) -> Session:
-    return Session(load(folder_of("translator")), name="translator", text=SOURCE, target=TARGET)
-
-
 def logits(session: Session, edit: dict[str, Edit] | None = None, model: Model | None = None) -> torch.Tensor:
     """At the position of STATE."""
     return (model or session.model).trace(SOURCE, TARGET, edit=edit)[1][2]
@@ -93,7 +88,8 @@ def test_a_file_of_translations_opens_at_their_cross_attention(
     runs = [RunRequest(text=SOURCE, target=TARGET), RunRequest(text="three four", target="vier drei")]
     export_translations(translator, runs, tmp_path / "a.html")
     opened = open_file(translator, tmp_path / "a.html")
-    assert (opened.fragment()["stack"], opened.fragment()["part"]) == ("decoder", "cross")
+    crumbs = opened.page.locator(".crumbs h2 span")
+    becomes(lambda: crumbs.all_inner_texts()[::2], ["Decoder", "cross"])
     assert opened.page.locator(".examples option").all_inner_texts()[1:] == [run.text for run in runs]
     opened.run("three four")
     assert opened.alert is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from clearhead import config as c
@@ -13,9 +11,6 @@ from tests.explorer.browser.page import Served, becomes, fragment
 from tests.explorer.browser.seeing import SOURCE, TARGET
 from tests.explorer.browser.trained import TOKENIZER, random_model, stack
 from tests.explorer.browser.views import VIEWS, show
-
-if TYPE_CHECKING:
-    pass
 
 LONG = 512
 
