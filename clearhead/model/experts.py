@@ -234,10 +234,18 @@ class Mixture(Part):
             return shares.to(outs[0].dtype) @ torch.cat(outs)
         order = chosen.flatten().argsort(stable=True)
         sizes = chosen.flatten().bincount(minlength=len(parts)).tolist()
-        rows = x.index_select(0, order // k).split(sizes)
         # In training, an expert without rows has a gradient too: zeros.
-        used = [(part, own) for part, own in zip(parts, rows, strict=True) if len(own) or torch.is_grad_enabled()]
-        out = torch.cat([part(own) for part, own in used])
+        used = [i for i, size in enumerate(sizes) if size or torch.is_grad_enabled()]
+
+        def mapped(name: str, rows: Tensor) -> Tensor:
+            """m d -> m f: the first rows by the map of the first expert, and so on."""
+            own = rows.split([sizes[i] for i in used])
+            return torch.cat([parts[i].get_submodule(name)(one) for i, one in zip(used, own, strict=True)])
+
+        first, rows = parts[0], x.index_select(0, order // k)
+        pre = mapped(first.first_name, rows)
+        up = None if first.gate is None else mapped("up", rows)
+        out = mapped("down", dropout(first.activated(pre, up), first.dropout, self.training))
         places = torch.empty_like(order).scatter_(0, order, torch.arange(n * k, device=order.device))
         out = out.index_select(0, places).view(n, k, -1)
         return (shares.to(out.dtype)[:, None] @ out)[:, 0]
