@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import StackConfig
-from clearhead.model.attention_bias import AttentionBias, BiasSteps, PositionEncoding
+from clearhead.model.attention_bias import AttentionBias, BiasSteps
 from clearhead.model.attention_ops import softmax
 from clearhead.model.cache import KeyValues
 from clearhead.model.distances import distance_scores
@@ -25,20 +25,6 @@ from clearhead.trace import looked_at, tap, tell_padding, tracing
 Kernel = Literal["auto", "explicit", "fused"]
 EXPLICIT_UP_TO: int = 512
 """Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log)."""
-
-
-def is_explicit(
-    kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: float | None = None, sinks: bool = False
-) -> bool:
-    """Whether to compute explicitly: while traced, without a fused kernel, or if that is faster."""
-    if tracing() or soft_cap is not None or sinks or kernel == "explicit":
-        return True
-    return kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
-
-
-def has_kernel(soft_cap: float | None, positions: PositionEncoding | None, *, sinks: bool = False) -> bool:
-    """Whether training can use PyTorch's fused kernel, which keeps no t x s matrix."""
-    return soft_cap is None and not sinks and not (positions and positions.learns_bias)
 
 
 def by_heads(x: Tensor, heads: int) -> Tensor:
@@ -136,10 +122,8 @@ class Attention(Part):
             k, v, attn_bias, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), attn_bias.repeated(n), 1
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
-        explicit = self.distance is not None or is_explicit(
-            self.kernel, k.shape[2], q.device, soft_cap=self.soft_cap, sinks=self.sinks is not None
-        )
-        z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, attn_bias, group)
+        attend = self.explicit if self.is_explicit(k.shape[2], q.device) else self.fused
+        z = attend(_together(q, n), k, v, attn_bias, group)
         return self.combine(_apart(z, n), onto or layout)
 
     def keys_and_values(self, source: Tensor, layout: Layout, attn_bias: AttentionBias) -> tuple[Tensor, Tensor]:
@@ -161,6 +145,12 @@ class Attention(Part):
             return norm(by_heads(x, heads))
         # Before padding is inserted, because a norm of zeros may be anything.
         return by_heads(layout.unpack(norm(x.unflatten(-1, (heads, -1))).flatten(-2)), heads)
+
+    def is_explicit(self, n_keys: int, device: torch.device) -> bool:
+        """Whether to compute step by step: while traced, where no kernel has these scores, or if that is faster."""
+        if tracing() or not self.has_plain_scores or self.kernel == "explicit":
+            return True
+        return self.kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: AttentionBias, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""
@@ -252,9 +242,9 @@ class Attention(Part):
             q = self.side_steps(to, f"{path}.q", x, (self.q, self.q_norm), (self.n_heads, self.d_head), attn_bias)
             k = self.side_steps(to, f"{path}.k", source, (self.k, self.k_norm), (n, d), attn_bias, shared=shared)
             v = self.side_steps(to, f"{path}.v", source, (self.v, None), (n, self.d_value), None)
-            if to.explicit.get(attn_bias.keys, True) or not has_kernel(
-                self.soft_cap, attn_bias.positions, sinks=self.sinks is not None
-            ):
+            learns_bias = attn_bias.positions is not None and attn_bias.positions.learns_bias
+            # For the gradients of a learned bias the kernel keeps the scores, too.
+            if to.explicit.get(attn_bias.keys, True) or learns_bias or not self.has_plain_scores:
                 z = self.explicit_steps(to, path, (q, k, v), attn_bias)
             else:
                 z = self.fused_steps(to, path, (q, k, v))

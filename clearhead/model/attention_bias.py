@@ -201,12 +201,12 @@ class AttentionBias:
         rotation = positions.rotation(queries.positions) if positions else None
         bias = positions.score_bias(queries.positions, keys.positions) if positions else None
         relation = positions.relation(queries.positions, keys.positions) if positions else None
-        if allowed is None or (fused and plain_causal and bias is None and relation is None):
-            return cls(None, None, plain_causal, causal and t == s, bias, rotation, relation, keys.valid)
-        allowed = allowed[:, None]
-        unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
-        closed = ~allowed if unreachable is None else ~(allowed | unreachable)
-        mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
+        mask = unreachable = None
+        if allowed is not None and not (fused and plain_causal and bias is None and relation is None):
+            allowed = allowed[:, None]
+            unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
+            closed = ~allowed if unreachable is None else ~(allowed | unreachable)
+            mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
         return cls(mask, unreachable, plain_causal, causal and t == s, bias, rotation, relation, keys.valid)
 
     def repeated(self, n: int) -> Self:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from clearhead.config import Init, LanguageHead, ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
-from clearhead.model.attention import Attention, Kernel, is_explicit
+from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias, BiasSteps, PositionEncoding
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache, GrowingCache
@@ -101,13 +101,6 @@ class Stack(Part):
             for name in [name for name, _ in block.named_parameters()] if first is not block else ():
                 owner, _, last = name.rpartition(".")
                 setattr(block.get_submodule(owner), last, first.get_parameter(name))
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel of all its attentions."""
-        attn = self.blocks[0].attn
-        assert isinstance(attn, Attention)
-        return attn.kernel
 
     @property
     def table(self) -> nn.Embedding:
@@ -207,6 +200,8 @@ class Stack(Part):
 
     def attn_bias(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> AttentionBias:
         """The reach of the layers of a kind."""
+        attn = self.blocks[0].attn
+        assert isinstance(attn, Attention)
         return AttentionBias.between(
             queries,
             keys,
@@ -214,9 +209,7 @@ class Stack(Part):
             window=self.config.window if kind.windowed else None,
             positions=self.encoding(kind),
             dtype=dtype,
-            fused=not is_explicit(
-                self.kernel, keys.grid[1], keys.positions.device, soft_cap=self.config.soft_cap, sinks=self.config.sinks
-            ),
+            fused=not attn.is_explicit(keys.grid[1], keys.positions.device),
         )
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
