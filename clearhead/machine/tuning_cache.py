@@ -1,4 +1,4 @@
-"""What probes have found on this machine, kept in one file for the next start.
+"""The results of probes on this machine, kept in one file for the next start.
 
 A probe times the candidates for one choice, such as a number format. Its result holds as long as the machine, the
 number of threads, PyTorch and the question stay the same. What cannot be read or written is asked anew: a file that is
@@ -82,7 +82,7 @@ def keep(answer: Config, of: Mapping[str, JsonValue], *, device: str = "cpu") ->
 
 
 def file() -> Path | None:
-    """Where results are kept; None if they are not."""
+    """The file of the results; None if they are not kept."""
     chosen = os.environ.get(FILE)
     if chosen is not None:
         return Path(chosen).absolute() if chosen else None

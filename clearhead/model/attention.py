@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.config import StackConfig
+from clearhead.config import Latent, StackConfig
 from clearhead.model.attention_bias import AttentionBias, BiasSteps
 from clearhead.model.attention_ops import softmax
 from clearhead.model.cache import KeyValues
@@ -14,7 +14,6 @@ from clearhead.model.distances import distance_scores
 from clearhead.model.fast.blocked_attention import TILE, blocked_attention
 from clearhead.model.fast.dropout import dropout
 from clearhead.model.fast.tensor_parallel import Division
-from clearhead.model.latent import Latents, joined
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight, narrowed
 from clearhead.model.mode import Part
@@ -45,6 +44,54 @@ def _together(q: Tensor, n: int) -> Tensor:
 def _apart(z: Tensor, n: int) -> Tensor:
     """b h (n t) k -> (b n) h t k"""
     return z if n == 1 else z.unflatten(2, (n, -1)).transpose(1, 2).flatten(0, 1)
+
+
+class Latents(Part):
+    """c = Norm(W_k x), of which all heads make keys and values; k_h = [W_s x; W_h c]   (DeepSeek-AI 2024, 2.1.2)
+
+    The shared part of the keys, W_s x, is the first, which rotary positions turn. Queries are made of Norm(W_q x) where
+    they have a vector of their own, else of x.
+    """
+
+    def __init__(self, config: StackConfig, latent: Latent) -> None:
+        super().__init__()
+        d, norms = config.d_model, config.model_copy(update={"norm_eps": latent.norm_eps})
+        self.n_heads, self.d_shared = config.n_heads, latent.d_shared
+        self.widths = latent.query_rank or d, latent.rank
+        self.q = nn.Linear(d, latent.query_rank, bias=latent.bias) if latent.query_rank else None
+        self.q_norm = build_norm(norms, latent.query_rank, axes="b t k") if latent.query_rank else None
+        self.k = nn.Linear(d, latent.rank, bias=latent.bias)
+        self.k_norm = build_norm(norms, latent.rank, axes="b s k")
+        self.shared = nn.Linear(d, latent.d_shared, bias=latent.bias)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """... d -> ... k: what queries are made of."""
+        return x if self.q is None or self.q_norm is None else self.q_norm(tap(self, "q", self.q(x), "b t k"))
+
+    def keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """... d -> ... k each: what each head's keys and values are made of, and the shared part of the keys."""
+        return self.k_norm(tap(self, "k", self.k(x), "b s k")), self.shared(x)
+
+    def query_steps(self, to: Steps, path: str, x: str) -> str:
+        """List the ops of `queries`; returns the address of the result."""
+        if self.q is None or self.q_norm is None:
+            return x
+        with to.inside(path):
+            return self.q_norm.steps(to, f"{path}.q_norm", to.linear(f"{path}.q", x, self.q, f"{path}.q"))
+
+    def key_steps(self, to: Steps, path: str, x: str, k: str) -> tuple[str, str]:
+        """List the ops of `keys`; returns the addresses of the results, the second one below `k`, for every head."""
+        with to.inside(path):
+            made = self.k_norm.steps(to, f"{path}.k_norm", to.linear(f"{path}.k", x, self.k, f"{path}.k"))
+            at = f"{k}.shared"
+            shared = to.linear(f"{at}.linear", x, self.shared, f"{path}.shared")
+            shared = to.do(f"{at}.split", "split", shared, by={"heads": 1, "width": self.d_shared})
+            return made, to.do(f"{at}.each", "repeat", shared, by={"times": self.n_heads})
+
+
+def joined(shared: Tensor, own: Tensor) -> Tensor:
+    """b 1 s k and b h s j -> b h s (k j): the shared part of every head's key before its own."""
+    return torch.cat([shared.expand(-1, own.shape[1], -1, -1), own], -1)
 
 
 class Attention(Part):
@@ -147,7 +194,7 @@ class Attention(Part):
         return by_heads(layout.unpack(norm(x.unflatten(-1, (heads, -1))).flatten(-2)), heads)
 
     def is_explicit(self, n_keys: int, device: torch.device) -> bool:
-        """Whether to compute step by step: while traced, where no kernel has these scores, or if that is faster."""
+        """True if it computes step by step: while traced, where no kernel has these scores, or if that is faster."""
         if tracing() or not self.has_plain_scores or self.kernel == "explicit":
             return True
         return self.kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
@@ -187,11 +234,11 @@ class Attention(Part):
 
     @property
     def has_plain_scores(self) -> bool:
-        """Whether scores are products, to which at most a position adds something."""
+        """True if scores are products, to which at most a position adds something."""
         return self.soft_cap is None and self.sinks is None and self.distance is None
 
     def uses_blocks(self, q: Tensor, k: Tensor, attn_bias: AttentionBias) -> bool:
-        """Whether training computes tiles of queries, for which later keys do not exist."""
+        """True if training computes tiles of queries, for which later keys do not exist."""
         is_learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         if (
             not is_learning
@@ -266,7 +313,7 @@ class Attention(Part):
         self, to: Steps, at: str, x: str, by: tuple[nn.Module, Norm | None], grid: tuple[int, int],
         attn_bias: BiasSteps | None, *, shared: str | None = None,
     ) -> str:  # fmt: skip
-        """List the ops of `project`, for heads and their width, and of a reach's rotation; returns the address `at`.
+        """List the ops of `project`, for heads and their width, and of the bias's rotation; returns the address `at`.
 
         `shared` is the address of the part of keys that all heads share.
         """

@@ -22,7 +22,7 @@ from clearhead.trace import tap, tracing
 
 @dataclass
 class Load:
-    """How one pass of a network in training spreads its positions over the experts."""
+    """Counts how one pass of a network in training spreads its positions over the experts."""
 
     __repr__ = brief
 
@@ -85,7 +85,7 @@ def count(config: Experts, scores: Tensor, chosen: Tensor) -> None:
 
 
 NEVER_NARROWED = ".router.correction"
-"""How names end of what stays as exact as it is stored, as in the reference library: small differences of it decide."""
+"""The end of the names of weights that stay in the type in which they are stored, because small differences decide."""
 
 # --- the choice ------------------------------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ class OutputHead(Part, ABC):
         self.soft_cap: float | None = None
         self.dropout = 0.0 if isinstance(head, c.LanguageHead) else head.dropout
         self.reads_end: Literal["first", "last"] | None = None
-        """Which cell of each sequence it reads, if it reads only one."""
+        """The cell of each sequence that it reads, if it reads only one."""
         self.chunk = NEVER
         """The most logits that `loss` makes at once."""
 
@@ -194,7 +194,7 @@ class OutputHead(Part, ABC):
         return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=self.chunk)
 
     def is_chunked(self, labels: Tensor) -> bool:
-        """Whether `loss` makes the logits for these labels in pieces, or in one, with their gradients."""
+        """True if `loss` makes the logits for these labels in pieces, or in one, with their gradients."""
         if tracing() or not has_weight(self.output) or not isinstance(labels, Tensor) or labels.ndim != 1:
             return False
         if self.chunk == NEVER:

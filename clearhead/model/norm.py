@@ -155,7 +155,7 @@ def _norm(call: Call) -> Tensor:
 
 
 def _saved(call: Sized) -> tuple[Sizes, ...]:
-    """What autograd saves: LayerNorm's input; for RMSNorm, without a CPU kernel, also input * rstd in float32."""
+    """Tensors that autograd saves: LayerNorm's input; for RMSNorm, which has no CPU kernel, also input * rstd."""
     x = call.x[0]
     if len(call.x) > 2:
         return (x,)

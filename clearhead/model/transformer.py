@@ -62,11 +62,11 @@ def initialize(network: "Transformer", init: Init) -> None:
 
 
 Reads = Callable[[Layout], Tensor | None]
-"""Which of a layout's n valid cells are read: n, bool; None for all."""
+"""Marks the cells that are read among a layout's n valid ones: n, bool; None for all."""
 
 
 class LayerKind(NamedTuple):
-    """What layers of one stack may differ in."""
+    """The ways in which layers of one stack may differ."""
 
     windowed: bool
     rotary: bool
@@ -89,7 +89,7 @@ class Stack(Part):
         self.kinds = [LayerKind(config.is_windowed(i), config.is_rotary(i)) for i in range(config.n_layers)]
         self.final_norm = build_norm(config) if config.has_final_norm else None
         self.recompute = False
-        """Whether training keeps only the input of each block, and computes the rest again in the backward pass.
+        """True if training keeps only the input of each block, and computes the rest again in the backward pass.
 
         A block with a hook or with code of another package keeps everything: its code might compute something else.
         """
@@ -116,7 +116,7 @@ class Stack(Part):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return next(self.parameters()).device
 
     def forward(
@@ -185,7 +185,7 @@ class Stack(Part):
         return masks | ({f"{path}.cross": Mask()} if self.cross else {})
 
     def attn_bias_steps(self, path: str, layer: int, states: str) -> BiasSteps:
-        """The steps of `reach` in a layer."""
+        """The steps of `attn_bias` in a layer."""
         kind, numbers = self.kinds[layer], f"{path}.positions"
         mask = f"{path}.attn.window" if kind.windowed else f"{path}.attn"
         encoding = self.encoding(kind)
@@ -199,7 +199,7 @@ class Stack(Part):
         return self.window_positions if kind.windowed and self.window_positions else self.positions
 
     def attn_bias(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> AttentionBias:
-        """The reach of the layers of a kind."""
+        """The attention bias of the layers of a kind."""
         attn = self.blocks[0].attn
         assert isinstance(attn, Attention)
         return AttentionBias.between(
@@ -239,7 +239,7 @@ class Transformer(Part, HasAttached):
         self.decoder = Stack(config.decoder, causal=True, cross=config.encoder is not None) if config.decoder else None
         self.head = heads.build_head(config)
         self.compiles_steps = False
-        """Whether compiled steps generate a text that is alone in its batch."""
+        """True if compiled steps generate a text that is alone in its batch."""
         self.tie()
         initialize(self, config.init)
 
@@ -279,7 +279,7 @@ class Transformer(Part, HasAttached):
 
     @property
     def balances(self) -> bool:
-        """Whether the loss includes that of unevenly chosen experts: in training, under a language head."""
+        """True if the loss includes that of unevenly chosen experts: in training, under a language head."""
         experts = [stack.experts.balance for stack in self.config.stacks.values() if stack.experts]
         return self.training and any(experts) and isinstance(self.head, heads.LanguageHead)
 
