@@ -2,7 +2,6 @@
 
 import base64
 import json
-import mmap
 import os
 import re
 import shutil
@@ -55,20 +54,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(good: Path, tmp_path: Path) -> Path:
     """A copy to be spoilt."""
     return Path(shutil.copytree(good, tmp_path / "model"))
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda folder: os.system("true"),
-        lambda folder: exec(compile("1", "/evil.py", "exec")),
-        lambda folder: (folder / "new").write_text("x"),
-        lambda folder: mmap.mmap(-1, 60 << 20).write(bytes(60 << 20)),
-    ],
-)
-def test_what_may_not_happen_is_seen(act: Spoil, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError), watched():
-        act(tmp_path)
 
 
 def fields_of(case: Case, folder: Path) -> dict[str, Any]:
@@ -237,7 +222,6 @@ def listed(**changes: str) -> str:
 SHARD = "model-0000[13]-of-00003.safetensors"
 FILES: dict[str, tuple[Spoil, str]] = {
     "truncated": (lambda f: os.truncate(f / WEIGHTS, 3000), rf"{WEIGHTS}: expected a whole safetensors file"),
-    "empty-weights": (text(WEIGHTS, b""), rf"{WEIGHTS}: expected a whole safetensors file"),
     "truncated-shard": (truncated, rf"{SHARD}: expected a whole safetensors file"),
     "missing-shard": (shard_missing, rf"{SHARD}: expected a file, got none"),
     "flipped-index": (flipped, rf"model-0000\d-of-00003.safetensors:\S+: expected this tensor, as {INDEX} says"),
@@ -251,17 +235,12 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "no-config": (removed(CONFIG), rf"{CONFIG}: expected a file beside the weights, got none"),
     "no-weights": (removed(WEIGHTS), rf": expected {WEIGHTS} or {INDEX}, got neither"),
     "empty": (emptied, r": expected a folder with a model, got an empty one"),
-    "config-empty": (text(CONFIG, ""), rf"{CONFIG}:1: expected JSON"),
-    "config-list": (text(CONFIG, "[1, 2]"), rf"{CONFIG}: expected a JSON object, got list"),
     "config-nothing": (
         text(CONFIG, "{}"),
         rf"{CONFIG}:model_type: expected an architecture that clearhead opens, got None",
     ),
     "config-cut": (raw("}", ""), rf"{CONFIG}:\d+: expected JSON"),
-    "config-nan": (raw('"n_embd": 24', '"n_embd": NaN'), rf"{CONFIG}:n_embd: expected finite numbers"),
-    "config-twice": (raw('"n_embd": 24', '"n_embd": 24, "n_embd": 24'), rf"{CONFIG}:n_embd: expected each key once"),
     "config-bytes": (text(CONFIG, b'{"a": "\xff"}'), rf"{CONFIG}: expected UTF-8, got the byte 0xFF"),
-    "config-large": (text(CONFIG, b'{"a": "' + b"x" * (1 << 26) + b'"}'), rf"{CONFIG}: expected at most [\d,]+ bytes"),
     "quantized": (
         fields(quantization_config={"quant_method": "aqlm", "bits": 4}),
         rf"{CONFIG}:quantization_config: expected plain weights or one of gptq, .*, got aqlm in 4 bits; try the checkp",
@@ -297,8 +276,6 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "modules-code": (text("modules.json", listed(type="x.Custom")), r"modules.json:0:type: expected a class of sente"),
     "modules-alone": (text("modules.json", listed()), r"modules.json: expected a Pooling after the Transformer, got n"),
     "tokenizer-garbage": (text("tokenizer.json", "garbage"), r"tokenizer.json: expected a tokenizer, got"),
-    "tokenizer-null": (text("tokenizer.json", '{"model": null}'), r"tokenizer.json: expected a tokenizer, got"),
-    "tokenizer-deep": (text("tokenizer.json", "[" * 10_000), r"tokenizer.json: expected at most 100 levels"),
     "tokenizer-config": (text("tokenizer_config.json", "[]"), r"tokenizer_config.json: expected a JSON object"),
     "added-tokens": (
         text(
@@ -465,7 +442,7 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 ALL = FILES | TENSORS
 SHOWN = (
-    *("empty", "no-config", "config-nan", "quantized", "unknown-class", "heads"),
+    *("empty", "no-config", "config-cut", "quantized", "unknown-class", "heads"),
     *("outside", "truncated-shard", "tokenizer-garbage", "generation-beams"),
     *("missing", "extra-strange", "nan", "float8", "wider", "no-head"),
 )
@@ -640,9 +617,8 @@ def test_absurd_angles(family: str, tmp_path: Path) -> None:
 def test_extreme_angles_that_are_numbers(tmp_path: Path) -> None:
     """What is a network is one, however absurd; its numbers may be."""
     folder = make(next(case for case in FIRST if case.family == "llama"), tmp_path / "model")
-    document = document_of(folder)
     for angles in ({"rope_theta": 1e300}, {"rope_type": "linear", "factor": 1e300}, {"rope_theta": 1.0000001}):
-        assert outcome(put(folder, {**document, "rope_parameters": angles})) is None
+        assert outcome(put(folder, {**document_of(folder), "rope_parameters": angles})) is None
 
 
 @pytest.mark.parametrize("name", [None, 3, b"gpt2", ["gpt2"]])

@@ -13,7 +13,7 @@ from clearhead.api.features import save_features
 from clearhead.capture import node_effects
 from clearhead.cli import main
 from clearhead.explorer.recording.tokens import read
-from tests.analysis.test_circuit_features import features
+from tests.analysis.kinds import features
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 
 CLEAN, CORRUPT = "one two three four five two", "one three two four five two"
