@@ -61,6 +61,12 @@ def real(layout: Layout) -> Tensor:
     return everywhere if layout.valid is None else layout.valid
 
 
+def cells(tokens: Tokens) -> Tensor:
+    """b t, bool: the cells that hold tokens."""
+    everywhere = torch.ones(tokens.grid, dtype=torch.bool, device=tokens.ids.device)
+    return everywhere if tokens.valid is None else tokens.valid
+
+
 def repeated(tokens: Tokens, n: int) -> Tokens:
     """The batch n times over, one copy after the other."""
     values = {key: value for key, value in vars(tokens).items() if isinstance(value, Tensor)}

@@ -1,9 +1,9 @@
 """Predictions of a model by its task, and scores of labels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask, Trained,
 
 Row: TypeAlias = str | Path | Sequence[str] | Mapping[str, str]
 """A text, or the path of a picture; or two texts, in order or by the names that the task gives them."""
+T, A = TypeVar("T"), TypeVar("A")
 
 
 class Predictor(Trained, Protocol):
@@ -100,12 +101,17 @@ def _names(task: type[RecipeTask[Any]]) -> str:
     return " and ".join(task.pair or ("text",))
 
 
+def answered(rows: Sequence[T], ask: Callable[[list[T]], Iterable[A]], blank: A) -> Iterator[A]:
+    """The answers to rows, of which blank texts are not asked about: their answer is `blank`."""
+    is_blank = [isinstance(row, str) and not row.strip() for row in rows]
+    known = [row for row, skipped in zip(rows, is_blank, strict=True) if not skipped]
+    answers = iter(ask(known) if known else ())
+    return (blank if skipped else next(answers) for skipped in is_blank)
+
+
 def predictions(model: Predictor, task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
     """Predicts each line, in order. A blank line has an empty prediction."""
-    known = [line for line in lines if line.strip()]
-    answers = iter(task.predict(model, known) if known else ())
-    for line in lines:
-        yield next(answers) if line.strip() else NOTHING
+    return answered(lines, lambda known: task.predict(model, known), NOTHING)
 
 
 def numbered(
@@ -147,15 +153,14 @@ def head_of(model: Predictor) -> ClassificationHead:
 
 def classified(model: Predictor, inputs: Sequence[Input]) -> Rows:
     """The scores of the model's own labels for each text or image, none for a blank text. Long texts are cut."""
-    head = head_of(model)
-    pictures = model.reader.reads_images
-    rows = inputs if pictures else lines_of(model, Classification, [_text(x) for x in inputs])
-    is_blank = [isinstance(row, str) and not row.strip() for row in rows]
-    known = [row for row, blank in zip(rows, is_blank, strict=True) if not blank]
-    texts = [texts_of(row) for row in known if isinstance(row, str)]
-    logits = _of_images(model, known) if pictures else read_logits(model, texts)
-    scored = iter([list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()])
-    return [[] if blank else next(scored) for blank in is_blank]
+    head, pictures = head_of(model), model.reader.reads_images
+    rows: Sequence[Any] = inputs if pictures else lines_of(model, Classification, [_text(x) for x in inputs])
+
+    def ask(known: list[Any]) -> Rows:
+        logits = _of_images(model, known) if pictures else read_logits(model, [texts_of(row) for row in known])
+        return [list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()]
+
+    return [*answered(rows, ask, [])]
 
 
 @dataclass(frozen=True)
@@ -195,15 +200,17 @@ def entailed(model: Predictor, texts: Sequence[Input], asked: ZeroShot) -> Rows:
     """
     asked.check(model)
     entailment, contradiction = _relations(head_of(model))
-    known = [text for text in map(_text, texts) if text.strip()]
-    pairs = [(text, hypothesis) for text in known for hypothesis in asked.sentences(TEMPLATE)]
-    logits = read_logits(model, pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
-    if asked.several or len(asked.labels) == 1:
-        shares = logits[..., [contradiction, entailment]].softmax(-1)[..., 1]
-    else:
-        shares = logits[..., entailment].softmax(-1)
-    rows = iter([list(zip(asked.labels, row, strict=True)) for row in shares.tolist()])
-    return [next(rows) if _text(text).strip() else [] for text in texts]
+
+    def ask(known: list[str]) -> Rows:
+        pairs = [(text, hypothesis) for text in known for hypothesis in asked.sentences(TEMPLATE)]
+        logits = read_logits(model, pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
+        if asked.several or len(asked.labels) == 1:
+            shares = logits[..., [contradiction, entailment]].softmax(-1)[..., 1]
+        else:
+            shares = logits[..., entailment].softmax(-1)
+        return [list(zip(asked.labels, row, strict=True)) for row in shares.tolist()]
+
+    return [*answered([_text(text) for text in texts], ask, [])]
 
 
 def entailments(model: Predictor, texts: Sequence[str], asked: ZeroShot) -> Iterator[Prediction]:

@@ -10,11 +10,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from clearhead.analysis.passes import cells
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.passes import Plan, Site, batches, every_address, run, sites_of
 from clearhead.capture.reading import Captured
-from clearhead.capture.texts import Encoded, Text, valid_cells
+from clearhead.capture.texts import Encoded, Text
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
@@ -148,7 +149,7 @@ class Examples:
             value = run(self._plan, tokens)[self._site.path].float()
         scores, keys = self._pointed(value, stacks) if self.points else (self._strength(self._site.cells(value)), None)
         own = stacks[self._site.stack]
-        scores = scores.masked_fill(~valid_cells(own), float("-inf")).cpu()
+        scores = scores.masked_fill(~cells(own), float("-inf")).cpu()
         strongest = scores.max(1)
         for i, (one, text) in enumerate(zip(some, texts, strict=True)):
             n = len(one.ids[self._plan.encoder.stacks.index(self._site.stack)])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
-from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares, valid_cells
+from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares
 from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -350,7 +350,7 @@ def recorded(plan: Plan, window: Window, dtype: torch.dtype) -> dict[str, Tensor
                 batch_rows, at, into = chosen[site.group]
                 if len(into):
                     cells = site.cells(values[site.path])
-                    rows = _rows(plan, site, cells, valid_cells(stacks[site.stack]), batch_rows, at)
+                    rows = _rows(plan, site, cells, cells(stacks[site.stack]), batch_rows, at)
                     found[str(site.address)][into] = rows.to("cpu", dtype)
     return found | {f"{group}.token": value for group, value in tokens.items()}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
 from clearhead.api.base import ModelBase
 from clearhead.data.guessing import InputColumns, read_inputs
@@ -180,9 +179,3 @@ class Digest:
 
     def __str__(self) -> str:
         return self._sha.hexdigest()
-
-
-def valid_cells(tokens: Tokens) -> torch.Tensor:
-    """b t, bool: the cells that hold tokens."""
-    everywhere = torch.ones(tokens.grid, dtype=torch.bool, device=tokens.ids.device)
-    return everywhere if tokens.valid is None else tokens.valid
