@@ -183,19 +183,19 @@ capture(decoder(), texts_in(sys.argv[1]), ["decoder.blocks.*.resid_post"], sys.a
 def test_a_real_kill_at_random_moments(tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(" ".join(TEXTS[(i * 7) % 6].split() * (1 + i % 3)) for i in range(3000)), "utf-8")
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole, killed = ([sys.executable, "-c", CODE, lines, tmp_path / name] for name in ("whole", "killed"))
     begun = time.monotonic()
-    processes.run([sys.executable, "-c", CODE, lines, whole], check=True)
+    processes.run(whole, check=True)
     took, n_kills = time.monotonic() - begun, 0
     for share in (0.5, 0.6, 0.7, 0.55, 0.8, 0.65):
-        with processes.started([sys.executable, "-c", CODE, lines, killed]) as process:
+        with processes.started(killed) as process:
             time.sleep(took * share)
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
                 n_kills += 1
-    processes.run([sys.executable, "-c", CODE, lines, killed], check=True)
+    processes.run(killed, check=True)
     assert n_kills > 2
-    assert bytes_of(killed) == bytes_of(whole)
+    assert bytes_of(tmp_path / "killed") == bytes_of(tmp_path / "whole")
 
 
 def test_parquet_holds_the_same_numbers(tmp_path: Path) -> None:
@@ -212,29 +212,25 @@ def test_parquet_holds_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_another_capture_is_refused(tmp_path: Path) -> None:
-    model, at, out = decoder(), "decoder.blocks.1.resid_post", tmp_path / "out"
+    model, at, out, new = decoder(), "decoder.blocks.1.resid_post", tmp_path / "out", tmp_path / "new"
     capture(model, TEXTS, [at], out)
-    wrong: list[tuple[str, Callable[[], object]]] = [
+    other = model_of(CONFIGS[KINDS[1]])
+    for told, call in (
         (
             "expected --dtype float32, as it began, got float16",
             lambda: capture(model, TEXTS, [at], out, dtype="float16"),
         ),
-        ("expected the same model, got another", lambda: capture(model_of(CONFIGS[KINDS[1]]), TEXTS, [at], out)),
+        ("expected the same model, got another", lambda: capture(other, TEXTS, [at], out)),
         ("expected the texts of this capture", lambda: capture(model, [*TEXTS, "one"], [at], out)),
         ("expected --at decoder.blocks.1.resid_post", lambda: capture(model, TEXTS, ["decoder.embed.sum"], out)),
         ("expected a new folder or one of a capture", lambda: capture(model, TEXTS, [at], tmp_path)),
-        ("no_such: expected an address of this model", lambda: capture(model, TEXTS, ["no_such"], tmp_path / "new")),
-        ("--sample: .*less than or equal to 1", lambda: capture(model, TEXTS, [at], tmp_path / "new", sample=2)),
+        ("no_such: expected an address of this model", lambda: capture(model, TEXTS, ["no_such"], new)),
+        ("--sample: .*less than or equal to 1", lambda: capture(model, TEXTS, [at], new, sample=2)),
         ("expected a folder that clearhead capture wrote", lambda: Captured(tmp_path)),
-    ]
-    for told, call in wrong:
+    ):
         with pytest.raises(UserError, match=told):
             call()
-    assert not (tmp_path / "new").exists()
-    unfinished = tmp_path / "unfinished"
-    capture(model, TEXTS, [at], unfinished, shard_bytes=500)
-    for name in ("index.json", "MANIFEST.json"):
-        (unfinished / name).unlink()
+    assert not new.exists()
     (out / "shard-00000.safetensors").write_bytes(b"other")
     with pytest.raises(UserError, match=r"shard-00000.safetensors: expected \d+ bytes, got 5"):
         Captured(out).verify()
