@@ -61,7 +61,7 @@ def real(layout: Layout) -> Tensor:
     return everywhere if layout.valid is None else layout.valid
 
 
-def cells(tokens: Tokens) -> Tensor:
+def valid_cells(tokens: Tokens) -> Tensor:
     """b t, bool: the cells that hold tokens."""
     everywhere = torch.ones(tokens.grid, dtype=torch.bool, device=tokens.ids.device)
     return everywhere if tokens.valid is None else tokens.valid

@@ -12,7 +12,7 @@ from clearhead.analysis.circuits import Nodes, refined_nodes
 from clearhead.analysis.circuits.patching import EXACT
 from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.lens import read
-from clearhead.analysis.passes import cells, row_means
+from clearhead.analysis.passes import row_means, valid_cells
 from clearhead.api.base import ModelBase
 from clearhead.api.circuits import circuits_of
 from clearhead.capture.passes import Site, batches, sites_of
@@ -124,7 +124,7 @@ def _layers(model: ModelBase) -> list[str]:
 
 def _of_layers(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: how far the lens after each block is from the answer of each text."""
-    seen, valid = states(model.network, tokens), cells(tokens[-1])
+    seen, valid = states(model.network, tokens), valid_cells(tokens[-1])
     with torch.inference_mode():
         final = seen[LOGITS][valid].float().log_softmax(-1)
         counts = valid.sum(1)

@@ -16,8 +16,9 @@ from clearhead.capture import Captured, capture, texts_in
 from clearhead.capture.passes import every_address, needs_explicit, sites_of
 from clearhead.capture.texts import shares
 from clearhead.errors import UserError
+from clearhead.text.tokenizers import Tokenizer
 from tests import processes
-from tests.explorer.traced import CONFIGS, model_of
+from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 from tests.later import later
 
 pa = later("pyarrow")
@@ -242,6 +243,15 @@ def test_fast_forms_are_left_only_where_they_hide_a_value() -> None:
         assert not needs_explicit(model, sites_of(model, [fast]))
     for hidden in ("*.blocks.0.attn.weights[s=0]", "*.blocks.1.ffn_norm.rstd"):
         assert needs_explicit(model, sites_of(model, [hidden]))
+
+
+def test_an_encoder_alone_reads_the_prefix_of_its_model(tmp_path: Path) -> None:
+    """As `Model.trace` does, which reads the target too."""
+    model, at = model_of(CONFIGS["encoder_decoder_post"]), "encoder.blocks.1.resid_post"
+    plain = Tokenizer(TOKENIZER.library, {**TOKENIZER.settings, "source_prefix": "four "})
+    model = Model(model.network, plain, model.generation)
+    found = capture(model, ["one two"], [at], tmp_path / "out")
+    torch.testing.assert_close(found[at], model.trace("one two", "eins")[0][at][0], atol=1e-5, rtol=1e-4)
 
 
 def test_long_texts_are_cut_with_their_marks(tmp_path: Path) -> None:
