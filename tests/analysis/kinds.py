@@ -1,14 +1,16 @@
 """Small networks of every kind with an input, padding included; shared by the tests of analysis."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.features import Features, Site
 from clearhead.analysis.features.dictionary import Kind
 from clearhead.api.features import attach
 from clearhead.model import Tokens, Transformer
+from clearhead.trace import Edit, Trace, trace
 from tests.model import small
 
 Case = tuple[Transformer, list[Tokens]]
@@ -83,3 +85,11 @@ def features(network: Transformer, at: str, kind: Kind, *, k: int | None = 6, n:
     own = Features(Site.of(network, at, kind), w_enc, bias, w_dec, torch.zeros(d), k=k)
     attach(network, own)
     return own
+
+
+def traced(
+    network: Transformer, inputs: Sequence[Tokens | Tensor], edit: Mapping[str, Edit] | None = None
+) -> tuple[Trace, Tensor]:
+    """What a trace sees, and the result."""
+    with torch.no_grad(), trace(network, edit) as seen:
+        return seen, network(*inputs)

@@ -18,7 +18,7 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.trace import trace
-from tests.analysis.kinds import CASES
+from tests.analysis.kinds import CASES, traced
 from tests.model import small
 
 
@@ -90,8 +90,7 @@ def test_cross_attention_has_keys_of_its_own():
 @pytest.mark.parametrize("name", CASES)
 def test_every_head_of_a_network(name: str):
     network, inputs = CASES[name]()
-    with torch.no_grad(), trace(network) as seen:
-        network(*inputs)
+    seen, _ = traced(network, inputs)
     found = head_statistics(network, inputs, seen)
     assert len(found) == (24 if len(inputs) == 2 else 8)
     for address, one in found.items():
@@ -106,8 +105,7 @@ def test_every_head_of_a_network(name: str):
 @pytest.mark.parametrize("name", ["decoder", "decoder_grouped_rotary", "encoder_decoder"])
 def test_weighted_norms_are_those_of_the_vectors_that_sum_to_the_head(name: str):
     network, inputs = CASES[name]()
-    with torch.no_grad(), trace(network) as seen:
-        network(*inputs)
+    seen, _ = traced(network, inputs)
     path = "decoder.blocks.1.cross" if len(inputs) == 2 else "decoder.blocks.1.attn"
     v, weights = seen[f"{path}.v"], seen[f"{path}.weights"]
     v = v.repeat_interleave(4 // v.shape[1], 1)

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from clearhead.analysis.circuits import Circuits, Divergence, patched_nodes
+from clearhead.analysis.circuits import Circuits, Divergence
 from clearhead.analysis.features import Site
 from clearhead.errors import UserError
-from clearhead.trace import trace
 from tests.analysis.kinds import CASES, SITES, features
 from tests.analysis.test_circuits import METRIC, pair, studied
 
@@ -35,18 +34,6 @@ def test_features_and_their_error_are_what_was_written_and_edges_lead_to_and_fro
     )
     assert edges.exists[written].any()
     assert bool(edges.exists[:, read].any()) != name.endswith("attention")
-
-
-@pytest.mark.parametrize("name", ["stream", "post_norm_transcoder", "attention", "read_across"])
-def test_a_feature_is_patched_as_an_edit_of_its_address(name: str):
-    circuits = studied(name)
-    exact, split = patched_nodes(circuits), circuits.parts.splits[0]
-    for i in split.chosen[:3]:
-        at = f"{split.address}[f={i}]"
-        with torch.no_grad(), trace(circuits.network, {at: circuits.base[split.address][..., i]}):
-            logits = circuits.network(*circuits.tokens.values())
-        lost = circuits.ends[0] - float(METRIC(logits, circuits.layout).mean())
-        assert exact[at] == pytest.approx(lost, abs=1e-10)
 
 
 def test_the_features_that_matter_most_are_chosen_for_the_metric():

@@ -26,8 +26,8 @@ from clearhead.analysis.metrics import mean_states
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Block
-from clearhead.trace import trace
-from tests.analysis.kinds import CASES, SITES, features
+from clearhead.trace import Address, trace
+from tests.analysis.kinds import CASES, SITES, features, traced
 from tests.model import small
 
 METRIC = LogitDifference(2, 1)
@@ -116,14 +116,17 @@ def test_an_edge_is_patched_as_an_edit_by_hand():
     assert patched_edges(circuits, [(writer, reader)]) == {(writer, reader): pytest.approx(lost, abs=1e-12)}
 
 
-def test_nodes_are_patched_as_edits():
-    circuits = studied("encoder_decoder")
+@pytest.mark.parametrize("name", ["encoder_decoder", "stream", "post_norm_transcoder", "attention", "read_across"])
+def test_nodes_are_patched_as_edits(name: str):
+    circuits = studied(name)
     exact = patched_nodes(circuits)
-    for at in ("encoder.blocks.0.attn.heads[h=1]", "decoder.blocks.1.cross.heads[h=3]", "decoder.embed.tokens"):
-        path, _, head = at.partition("[h=")
-        value = circuits.base[path][:, int(head[0])] if head else circuits.base[path]
-        with torch.no_grad(), trace(circuits.network, {at: value}):
-            logits = circuits.network(*circuits.tokens.values())
+    parts = ["encoder.blocks.0.attn.heads[h=1]", "decoder.blocks.1.cross.heads[h=3]", "decoder.embed.tokens"]
+    for split in circuits.parts.splits:
+        parts = [f"{split.address}[f={i}]" for i in split.chosen[:3]]
+    for at in parts:
+        where = Address.parse(at)
+        value = where.of(circuits.base[where.path], "b h t d" if "heads" in at else "b t f")
+        _, logits = traced(circuits.network, [*circuits.tokens.values()], {at: value})
         there = float(METRIC(logits, circuits.layout).mean())
         assert exact[at] == pytest.approx(circuits.ends[0] - there, abs=1e-10)
 

@@ -10,7 +10,8 @@ from clearhead.analysis.shares import Shares
 from clearhead.checkpoints.families import preset, presets
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.trace import Edit, trace, zero
+from clearhead.trace import Edit, zero
+from tests.analysis.kinds import traced
 from tests.explorer.traced import CONFIGS
 from tests.model import small
 
@@ -80,11 +81,9 @@ def test_what_the_terms_are():
 def test_a_pair_is_what_goes_with_its_query_part_when_the_scale_stays():
     network = shaken(CONFIGS["encoder_decoder_post"])
     given, part, at = inputs(network), "encoder.blocks.0.ffn.out", "encoder.blocks.1.attn.scores[h=2,t=3,s=1]"
-    with torch.no_grad(), trace(network) as seen:
-        network(*given)
+    seen, _ = traced(network, given)
     held: dict[str, Edit] = {"encoder.blocks.0.ffn_norm.rstd": seen["encoder.blocks.0.ffn_norm.rstd"]}
-    with torch.no_grad(), trace(network, {**held, f"{part}[t=3]": zero}) as without:
-        network(*given)
+    without, _ = traced(network, given, {**held, f"{part}[t=3]": zero})
     found = qk_attribution(network, given, at)
     went = found.pairs[found.queries.index(part)].sum()
     torch.testing.assert_close(went.float(), (seen[at] - without[at])[0], atol=1e-5, rtol=1e-5)
@@ -98,8 +97,7 @@ def test_a_value_adds_to_a_logit_what_goes_with_it(name: str):
     network = shaken(ALL[name])
     given = inputs(network)
     stack, n = next(reversed(network.stacks().items()))
-    with torch.no_grad(), trace(network) as seen:
-        plain = network(*given)
+    seen, plain = traced(network, given)
     for part in [f"{stack}.blocks.0.{kind}" for kind in ("attn", "cross") if f"{stack}.blocks.0.{kind}.z" in seen]:
         h, t, s = 1, 0 if plain.ndim == 2 else 5, 2
         v = seen[f"{part}.v"]
@@ -108,8 +106,7 @@ def test_a_value_adds_to_a_logit_what_goes_with_it(name: str):
         late = rf"{stack}\.(blocks\..*\.)?\w*norm\.rstd|.*\.(attn|cross|ffn)\.out"
         after = list(seen)[list(seen).index(f"{part}.out") + 1 :]
         held: dict[str, Edit] = {at: seen[at] for at in after if re.fullmatch(late, at)}
-        with torch.no_grad(), trace(network, {**held, f"{part}.z[h={h},t={t}]": lambda z, gone=gone: z - gone}):
-            without = network(*given)
+        _, without = traced(network, given, {**held, f"{part}.z[h={h},t={t}]": lambda z, gone=gone: z - gone})
         went = (plain - without).reshape(-1, plain.shape[-1])[t]
         found = ov_attribution(network, given, f"{part}.weights[h={h},t={t},s={s}]", 3, minus=1)
         largest = max(abs(one) for one in (*found.shares.values(), plain.abs().max().item(), 1.0))

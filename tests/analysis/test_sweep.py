@@ -5,7 +5,8 @@ from clearhead import config as c
 from clearhead.analysis.sweep import PARTS, PatchingSweep, aligned
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.trace import Edit, trace
+from clearhead.trace import Edit
+from tests.analysis.kinds import traced
 from tests.analysis.test_scores import inputs, shaken
 from tests.explorer.traced import CONFIGS
 from tests.model import small
@@ -46,12 +47,10 @@ def test_a_cell_is_what_the_patched_network_answers(name: str):
     clean = inputs(network)
     corrupt = other(network, clean, cut=0)
     sweep = PatchingSweep(network, clean, corrupt, 0, minus=1, position=2, budget=30, least=0.0)
-    with torch.no_grad(), trace(network) as seen:
-        network(*clean)
+    seen, _ = traced(network, clean)
 
     def answer(edit: dict[str, Edit], given: list[Tokens]) -> float:
-        with torch.no_grad(), trace(network, edit):
-            logits = network(*given)
+        _, logits = traced(network, given, edit)
         logits = logits[0] if logits.ndim == 2 else logits[0, 2]
         return float(logits[0] - logits[1])
 

@@ -386,23 +386,6 @@ def test_the_special_tokens_of_the_checkpoint_stay_and_the_recipe_wins_for_the_r
     assert run.task.collate([0]).inputs[1].ids[0, 0] == 0
 
 
-def test_dropouts_may_be_changed(tmp_path: Path):
-    recipe = recipe_of("lm", gpt2(tmp_path / "theirs"), book_in(tmp_path), steps=1)
-    model = recipe.model.model_copy(update={"stacks": {"dropout": 0.3}, "decoder": {"attn_dropout": 0.0}})
-    run, _ = start(recipe.model_copy(update={"model": model}), tmp_path / "run")
-    config = run.network.config.output
-    assert (config.dropout, config.attn_dropout) == (0.3, 0.0)
-    plain, _ = start(recipe, tmp_path / "plain")
-    assert (plain.network.config.output.dropout, plain.network.config.output.attn_dropout) == (0.1, 0.1)
-
-
-def test_our_own_run_is_a_beginning_too(tmp_path: Path):
-    drive(begun("lm", gpt2(tmp_path / "theirs"), book_in(tmp_path), tmp_path / "one"))
-    first = load(tmp_path / "one").network.state_dict()
-    run = begun("lm", tmp_path / "one", book_in(tmp_path), tmp_path / "two")
-    assert all(torch.equal(value, first[name]) for name, value in run.network.state_dict().items())
-
-
 # --- what is refused ---------------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,6 @@ from tests.small_sounds import (
     SPEECH,
     START,
     TIMELESS,
-    TRANSCRIBE,
     TRANSLATE,
     sound,
     speech_model,
@@ -49,13 +48,6 @@ def test_each_sound_has_its_own_text(model: Model, tmp_path: Path) -> None:
     assert len({*texts}) == 3
     assert texts == [model.transcribe([one], language="english")[0] for one in SOUNDS]
     assert [model.transcribe([wav(tmp_path / "a.wav", one)], "en")[0] for one in SOUNDS] == texts
-
-
-def test_language_and_task_change_what_is_read_first(model: Model) -> None:
-    assert SPEECH.after_start("de", "translate") == [GERMAN, TRANSLATE, TIMELESS]
-    assert SPEECH.after_start() == [ENGLISH, TRANSCRIBE, TIMELESS]
-    found = {(x, y): tuple(model.transcribe(SOUNDS, x, y)) for x in ("en", "de") for y in ("transcribe", "translate")}
-    assert len({*found.values()}) > 2
 
 
 def test_the_model_hears_the_language(model: Model) -> None:

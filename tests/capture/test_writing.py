@@ -1,9 +1,6 @@
 """A capture holds the numbers of `Model.trace`, and a killed one goes on to equal bytes."""
 
 import os
-import signal
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ from clearhead.capture.passes import every_address, needs_explicit, sites_of
 from clearhead.capture.texts import shares
 from clearhead.errors import UserError
 from clearhead.text.tokenizers import Tokenizer
-from tests import processes
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 from tests.later import later
 
@@ -168,35 +164,6 @@ def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(
     stays = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
     begin(tmp_path / "whole")
     assert stays == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
-
-
-CODE = """
-import sys
-from pathlib import Path
-from clearhead.capture import capture, texts_in
-from tests.capture.test_writing import decoder
-print("begins", flush=True)
-capture(decoder(), texts_in(sys.argv[1]), ["decoder.blocks.*.resid_post"], sys.argv[2], shard_bytes=40_000)
-"""
-
-
-@pytest.mark.slow
-def test_a_real_kill_at_random_moments(tmp_path: Path) -> None:
-    lines = tmp_path / "lines.txt"
-    lines.write_text("\n".join(" ".join(TEXTS[(i * 7) % 6].split() * (1 + i % 3)) for i in range(3000)), "utf-8")
-    whole, killed = ([sys.executable, "-c", CODE, lines, tmp_path / name] for name in ("whole", "killed"))
-    begun = time.monotonic()
-    processes.run(whole, check=True)
-    took, n_kills = time.monotonic() - begun, 0
-    for share in (0.5, 0.6, 0.7, 0.55, 0.8, 0.65):
-        with processes.started(killed) as process:
-            time.sleep(took * share)
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-                n_kills += 1
-    processes.run(killed, check=True)
-    assert n_kills > 2
-    assert bytes_of(tmp_path / "killed") == bytes_of(tmp_path / "whole")
 
 
 def test_parquet_holds_the_same_numbers(tmp_path: Path) -> None:
