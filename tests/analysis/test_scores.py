@@ -131,25 +131,21 @@ def test_an_edit_is_a_part_of_its_own():
 
 
 def test_what_is_refused():
-    network = shaken(CONFIGS["encoder_decoder_post"])
-    given = inputs(network)
-    for at in (
-        "decoder.blocks.0.attn.scores[h=0,t=1]",
-        "decoder.blocks.0.attn.q[h=0,t=1,s=0]",
-        "no.scores[h=0,t=1,s=0]",
+    network, capped = (shaken(CONFIGS[name]) for name in ("encoder_decoder_post", "decoder_alibi_capped"))
+    given, at = inputs(network), "decoder.blocks.0.attn"
+    twice = [replace(x, ids=x.ids.repeat(2, 1)) for x in given]
+    cell = r"expected a cell of attention scores of this model, such as decoder\."
+    for call, message in (
+        (lambda: qk_attribution(network, given, f"{at}.scores[h=0,t=1]"), cell),
+        (lambda: qk_attribution(network, given, f"{at}.q[h=0,t=1,s=0]"), cell),
+        (lambda: qk_attribution(network, given, "no.scores[h=0,t=1,s=0]"), cell),
+        (lambda: qk_attribution(network, given, f"{at}.scores[h=0,t=9,s=0]"), r"t=9 is outside 0\.\.5"),
+        (lambda: qk_attribution(network, twice, "x"), "expected one text without padding, got 2 rows"),
+        (lambda: ov_attribution(network, given, "encoder.blocks.0.attn.weights[h=0,t=1,s=0]", 0), "of the decoder"),
+        (lambda: ov_attribution(network, given, f"{at}.weights[h=0,t=1,s=0]", 99), "logit 99: expected a number"),
+        (lambda: ov_attribution(capped, inputs(capped), f"{at}.weights[h=0,t=1,s=0]", 0), "expected a linear head"),
     ):
-        with pytest.raises(UserError, match=r"expected a cell of attention scores of this model, such as decoder\."):
-            qk_attribution(network, given, at)
-    with pytest.raises(UserError, match=r"t=9 is outside 0\.\.5"):
-        qk_attribution(network, given, "decoder.blocks.0.attn.scores[h=0,t=9,s=0]")
-    with pytest.raises(UserError, match="expected one text without padding, got 2 rows"):
-        qk_attribution(network, [replace(x, ids=x.ids.repeat(2, 1)) for x in given], "x")
-    with pytest.raises(UserError, match="expected a head of the decoder"):
-        ov_attribution(network, given, "encoder.blocks.0.attn.weights[h=0,t=1,s=0]", 0)
-    with pytest.raises(UserError, match="logit 99: expected a number below"):
-        ov_attribution(network, given, "decoder.blocks.0.attn.weights[h=0,t=1,s=0]", 99)
-    capped = shaken(CONFIGS["decoder_alibi_capped"])
-    with pytest.raises(UserError, match="expected a linear head"):
-        ov_attribution(capped, inputs(capped), "decoder.blocks.0.attn.weights[h=0,t=1,s=0]", 0)
-    soft = split_score(Shares.traced(capped, inputs(capped)), "decoder.blocks.0.attn.scores[h=0,t=1,s=0]")
-    assert set(soft.others) == {"decoder.blocks.0.attn.scores.capped", "decoder.blocks.0.attn.scores.bias"}
+        with pytest.raises(UserError, match=message):
+            call()
+    soft = split_score(Shares.traced(capped, inputs(capped)), f"{at}.scores[h=0,t=1,s=0]")
+    assert set(soft.others) == {f"{at}.scores.capped", f"{at}.scores.bias"}

@@ -370,20 +370,18 @@ def test_going_on_needs_the_first_checkpoint_no_more(task: str, tmp_path: Path):
 
 
 def test_the_special_tokens_of_the_checkpoint_stay_and_the_recipe_wins_for_the_rest(tmp_path: Path):
-    beginning = bart(tmp_path / "theirs")
-    recipe = recipe_of("translation", beginning, pairs_in(tmp_path), steps=1)
-    chosen = recipe.model_copy(update={"generation": GenerationConfig(beams=3, max_new_tokens=9)})
-    run, _ = start(chosen, tmp_path / "run")
-    drive(run)
-    found = load(tmp_path / "run").generation
-    assert found == GenerationConfig(
+    recipe = recipe_of("translation", bart(tmp_path / "theirs"), pairs_in(tmp_path), steps=1)
+
+    def begin(name: str, generation: GenerationConfig) -> Run:
+        return start(recipe.model_copy(update={"generation": generation}), tmp_path / name)[0]
+
+    drive(begin("run", GenerationConfig(beams=3, max_new_tokens=9)))
+    assert load(tmp_path / "run").generation == GenerationConfig(
         beams=3, max_new_tokens=9, start_id=2, end_ids=(2,), pad_id=1, forced_first_id=0, forced_last_id=2
     )
-    named = recipe.model_copy(update={"generation": GenerationConfig(start_id=0)})
-    run, _ = start(named, tmp_path / "named")
-    assert isinstance(run.task, Translation)
-    assert run.task.pairs.generation.start_id == 0
-    assert run.task.collate([0]).inputs[1].ids[0, 0] == 0
+    task = begin("named", GenerationConfig(start_id=0)).task
+    assert isinstance(task, Translation)
+    assert task.collate([0]).inputs[1].ids[0, 0] == task.pairs.generation.start_id == 0
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------
@@ -402,42 +400,42 @@ def refused(task: str, beginning: Path | str, folder: Path, **tables: dict[str, 
 
 
 def test_a_checkpoint_of_another_kind_is_told_before_data_are_read(tmp_path: Path):
-    config = transformers.BertConfig(
-        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    encoder = saved(transformers.BertModel(config), tmp_path / "encoder")
+    encoder = saved(transformers.BertModel(transformers.BertConfig(vocab_size=20, **SIZES)), tmp_path / "encoder")
     translator, writer = t5(tmp_path / "t5"), gpt2(tmp_path / "gpt2")
+    bare = saved(transformers.GPT2Model(transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2)), tmp_path / "bare")
     alone = "expected a decoder alone to model language, got an encoder"
     both = "expected an encoder and a decoder to translate, got one of them; try another model.start"
-    assert refused("lm", encoder, tmp_path) == f"{encoder}: {alone} alone; try another model.start"
-    assert refused("lm", translator, tmp_path) == f"{translator}: {alone} too; try another model.start"
-    assert refused("translation", writer, tmp_path) == f"{writer}: {both}"
-    assert refused("translation", encoder, tmp_path) == f"{encoder}: {both}"
-    bare = transformers.GPT2Model(transformers.GPT2Config(vocab_size=300, n_embd=8, n_layer=1, n_head=2))
-    assert "head.kind: expected language" in refused("lm", saved(bare, tmp_path / "bare"), tmp_path)
+    for task, folder, told in (
+        ("lm", encoder, f"{alone} alone; try another model.start"),
+        ("lm", translator, f"{alone} too; try another model.start"),
+        ("translation", writer, both),
+        ("translation", encoder, both),
+        ("lm", bare, "head.kind: expected language"),
+        ("lm", tmp_path / "none", "found nothing; check the path"),
+    ):
+        assert told in refused(task, folder, tmp_path)
     for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
         (writer / name).unlink()
     assert refused("lm", writer, tmp_path).startswith(f"{writer}: expected a tokenizer with the model, got none; try")
-    assert "found nothing; check the path" in refused("lm", tmp_path / "none", tmp_path)
 
 
 def test_an_architecture_or_a_tokenizer_beside_start_is_told(tmp_path: Path):
-    place = "cannot be set beside start, which keeps its architecture; leave it out"
-    for model, field in (
-        ({"preset": "nano"}, "preset='nano'"),
-        ({"stacks": {"dropout": 0.1, "d_model": 8}}, "stacks.d_model=8"),
-        ({"decoder": {"n_heads": 8}}, "decoder.n_heads=8"),
-        ({"head": {"tied": True}}, "head.tied=True"),
-        ({"init": {"std": 0.1}}, "init.std=0.1"),
+    beginning, place = (
+        gpt2(tmp_path / "theirs"),
+        "cannot be set beside start, which keeps its architecture; leave it out",
+    )
+    for model, told in (
+        ({"preset": "nano"}, f"r.toml:model: preset='nano' {place}"),
+        ({"stacks": {"dropout": 0.1, "d_model": 8}}, f"r.toml:model: stacks.d_model=8 {place}"),
+        ({"decoder": {"n_heads": 8}}, f"r.toml:model: decoder.n_heads=8 {place}"),
+        ({"head": {"tied": True}}, f"r.toml:model: head.tied=True {place}"),
+        ({"init": {"std": 0.1}}, f"r.toml:model: init.std=0.1 {place}"),
+        ({"encoder": {"dropout": 0.1}}, f"model.encoder: {beginning} has no encoder; try model.stacks"),
+        ({"stacks": {"dropout": 2}}, "model:decoder.dropout: expected"),
     ):
-        assert refused("lm", "x", tmp_path, model=model) == f"r.toml:model: {field} {place}"
-    told = refused("lm", "x", tmp_path, tokenizer={"kind": "words"})
+        assert refused("lm", beginning, tmp_path, model=model).startswith(told)
+    told = refused("lm", beginning, tmp_path, tokenizer={"kind": "words"})
     assert told.endswith("tokenizer cannot be set beside model.start, which has its own; leave it out")
-    beginning = gpt2(tmp_path / "theirs")
-    told = refused("lm", beginning, tmp_path, model={"encoder": {"dropout": 0.1}})
-    assert told == f"model.encoder: {beginning} has no encoder; try model.stacks"
-    told = refused("lm", beginning, tmp_path, model={"stacks": {"dropout": 2}})
-    assert told.startswith("model:decoder.dropout: expected")
 
 
 def test_a_tokenizer_larger_than_the_embedding_is_told(tmp_path: Path):

@@ -135,10 +135,6 @@ def fields(**changes: object) -> Spoil:
     return lambda folder: put(folder, {**document_of(folder), **changes})
 
 
-def without(*names: str) -> Spoil:
-    return lambda folder: put(folder, {n: v for n, v in document_of(folder).items() if n not in names})
-
-
 def raw(old: str, new: str) -> Spoil:
     """config.json with a part of its text exchanged."""
 
