@@ -297,12 +297,10 @@ def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, t
     if not len(ranked):
         return []
     chosen = np.concatenate([ranked[is_neuron[ranked] == kind][:top] for kind in (False, True)])
-    others = np.stack(
-        [_column(sizes, name, order)[:, chosen].mean(0) for name in ("moved", "total", "before")], -1
-    ).tolist()
+    others = [_column(sizes, name, order)[:, chosen].mean(0).tolist() for name in ("moved", "total", "before")]
     return [
         PartChange(sites[part], size.value, size.interval, *rest)
-        for part, size, rest in zip(chosen, means(own[:, chosen]), others, strict=True)
+        for part, size, *rest in zip(chosen, means(own[:, chosen]), *others, strict=True)
     ]
 
 
