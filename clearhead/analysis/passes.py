@@ -37,7 +37,7 @@ def by_stack(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
 
 
 def one_text(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
-    """As `by_stack`. Raises UserError for several texts or padding."""
+    """Each stack's input, as `by_stack` returns it. Raises UserError for several texts or padding."""
     tokens = by_stack(network, inputs)
     for name, one in tokens.items():
         if len(one.ids) != 1 or (one.valid is not None and not one.valid.all()):
