@@ -213,11 +213,8 @@ class Circuits:
                 for group in self.parts.reading(name, i):
                     yield group, change
                 if branch is not None:
-                    change = self._onward(branch, change)
-
-    def _onward(self, branch: Branch, change: Tensor) -> Tensor:
-        written = self.lost_by(branch.writers)
-        return branch.changes(self.seen[branch.before], self.seen[branch.out], change, written)
+                    written = self.lost_by(branch.writers)
+                    change = branch.changes(self.seen[branch.before], self.seen[branch.out], change, written)
 
     def with_read(self, reader: Reader, made: Mapping[str, Tensor]) -> Tensor:
         """b t d or b t k: the value at a reader's path if it alone read a stream of which the network made `made`."""
