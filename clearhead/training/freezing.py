@@ -60,14 +60,9 @@ class GradualUnfreezing:
         self.parts = [parts[at] for at in sorted(parts)]
         self.n_open = -1
 
-    @property
-    def is_on(self) -> bool:
-        """Whether the recipe asks for it."""
-        return self.config.unfreeze_every is not None or bool(self.config.unfreeze_at)
-
     def apply(self, step: int, epoch: int) -> None:
         """Lets those parts learn that do so in the update after `step`."""
-        if not self.is_on:
+        if self.config.unfreeze_every is None and not self.config.unfreeze_at:
             return
         n = 1 + sum(step >= start for start in self.config.unfreeze_at)
         n += epoch // self.config.unfreeze_every if self.config.unfreeze_every is not None else 0

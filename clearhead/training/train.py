@@ -23,7 +23,6 @@ from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started,
 from clearhead.training.performance import choose, performance_options
 from clearhead.training.planning.fitting import Fitting
 from clearhead.training.progress import Length, Progress, factor, record_evaluation
-from clearhead.training.rows import by_rows
 from clearhead.training.run import Run
 from clearhead.training.run_folder import lock_folder
 from clearhead.training.saving import Saver
@@ -56,7 +55,6 @@ def _train(run: Run) -> Iterator[Event]:
     with (
         at.arithmetic.products(),
         cheap_dropout(config.cheap_dropout),
-        by_rows(run.tables),
         StopSignal() as stop,
         Saver(run.folder, run.ranks, at.step, shared=run.is_sharded, in_background=config.save_in_background) as saver,
     ):
