@@ -75,8 +75,9 @@ class GradualUnfreezing:
 
 def _places(network: Transformer) -> dict[str, int]:
     """The order in which parts begin to learn, by the beginning of their parameters' names; the rest comes last."""
-    order = [["head."]]
+    places = {"head.": 0}
     for name, stack in reversed(network.stacks().items()):
-        last = len(stack.blocks) - 1
-        order += [[f"{name}.blocks.{i}.", *([f"{name}.final_norm."] * (i == last))] for i in range(last, -1, -1)]
-    return {prefix: i for i, prefixes in enumerate(order) for prefix in prefixes}
+        first, blocks = max(places.values()) + 1, reversed(range(len(stack.blocks)))
+        places[f"{name}.final_norm."] = first
+        places |= {f"{name}.blocks.{i}.": first + n for n, i in enumerate(blocks)}
+    return places

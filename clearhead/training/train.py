@@ -118,14 +118,17 @@ def _begin(run: Run, batches: BatchIterator) -> Started:
     if config.keep_freed_memory and not run.recomputes:  # In a large network memory counts for more.
         use_huge_pages()
     run.optimizer.allocate()
-    n_parameters = sum(p.numel() for p in run.network.parameters())
-    found, arithmetic, n_trained = (
-        performance_options(run, why),
+    return Started(
+        at.step,
+        sum(map(torch.numel, run.network.parameters())),
         str(at.arithmetic),
-        sum(map(torch.numel, run.optimizer.parameters)),
+        str(run.device),
+        performance_options(run, why),
+        run.changes,
+        n_trained=sum(map(torch.numel, run.optimizer.parameters)),
+        unit=run.task.unit,
+        evaluates=str(run.task.few or ""),
     )
-    unit, few = run.task.unit, str(run.task.few or "")
-    return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained, unit, few)
 
 
 def _is_finite(run: Run, norm: float) -> bool:

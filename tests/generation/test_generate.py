@@ -62,32 +62,25 @@ def test_batch_and_padding_change_nothing(cross: bool, positions: c.Positions, n
 @pytest.mark.parametrize("name", ["greedy", "samples"])
 def test_stream_is_the_completion(name: str) -> None:
     net, config = network(), CONFIGS[name]
-    texts: list[list[list[int]]] = [[[] for _ in range(config.width)] for _ in PROMPTS]
-    log_probs = torch.zeros(len(PROMPTS), config.width)
-    done = torch.zeros(len(PROMPTS), config.width, dtype=torch.bool)
-    *steps, last = generate(net, Tokens.pad(PROMPTS, fill=PAD, left=True), config=config, eos_id=EOS, pad_id=PAD)
-    for index, step in enumerate(steps):
-        assert isinstance(step, Step)
-        assert step.index == index
-        assert (step.tokens[done] == PAD).all()
-        assert (step.log_probs[done] == 0).all()
-        assert (step.parents == torch.arange(config.width)).all()
-        for i, k in (~done).nonzero().tolist():
-            texts[i][k].append(int(step.tokens[i, k]))
-        log_probs += step.log_probs
-        assert (step.finished | ~done).all()
-        done = step.finished
-    assert done.all()
+    *events, last = generate(net, Tokens.pad(PROMPTS, fill=PAD, left=True), config=config, eos_id=EOS, pad_id=PAD)
+    steps = [event for event in events if isinstance(event, Step)]
     assert isinstance(last, Finished)
-    streamed = [
-        {(tuple(text), round(float(p), 3)) for text, p in zip(*row, strict=True)}
-        for row in zip(texts, log_probs, strict=True)
-    ]
-    collected = [
-        {((*h.tokens, EOS) if h.reason == "eos" else h.tokens, round(h.log_prob, 3)) for h in row}
-        for row in last.hypotheses
-    ]
-    assert streamed == collected
+    assert [step.index for step in steps] == list(range(len(events)))
+    assert all((step.parents == torch.arange(config.width)).all() for step in steps)
+    written, log_probs, done = (
+        torch.stack([getattr(step, field) for step in steps]) for field in ("tokens", "log_probs", "finished")
+    )
+    before = torch.cat([torch.zeros_like(done[:1]), done[:-1]])
+    assert (written[before] == PAD).all()
+    assert (log_probs[before] == 0).all()
+    assert (done | ~before).all()
+    assert done[-1].all()
+    streamed = {
+        (i, tuple(written[~before[:, i, k], i, k].tolist()), round(float(log_probs[:, i, k].sum()), 3))
+        for i, k in done[-1].nonzero().tolist()
+    }
+    ended = [(i, h, (EOS,) if h.reason == "eos" else ()) for i, row in enumerate(last.hypotheses) for h in row]
+    assert streamed == {(i, (*h.tokens, *end), round(h.log_prob, 3)) for i, h, end in ended}
     assert last.hypotheses == completions(net, config)
 
 

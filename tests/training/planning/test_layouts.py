@@ -157,14 +157,12 @@ def test_figures_given_replace_those_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "figures", "message"),
+    ("figures", "message"),
     [
-        ("b300", {}, "--gpu: expected one of a100, h100, h200, cpu, got b300; or give --flops and --memory with one"),
-        ("h100", {"flops": 0}, "--flops: expected more than 0, got 0; leave it out for that of h100"),
-        ("h100", {"per_node": -8}, "--gpus-per-node: expected more than 0, got -8; leave it out for that of h100"),
+        ({"flops": 0}, "--flops: expected more than 0, got 0; leave it out for that of h100"),
+        ({"per_node": -8}, "--gpus-per-node: expected more than 0, got -8; leave it out for that of h100"),
     ],
 )
-def test_impossible_machines_are_refused(name: str, figures: dict[str, float], message: str) -> None:
-    with pytest.raises(UserError) as error:
-        hardware(name, figures)
-    assert str(error.value) == message
+def test_impossible_machines_are_refused(figures: dict[str, float], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}$"):
+        hardware("h100", figures)
