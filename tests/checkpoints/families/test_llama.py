@@ -84,7 +84,7 @@ def test_yarn_by_way_of_lengths_and_scales() -> None:
         ({"rope_parameters": {"mrope_section": [1, 1, 2]}}, "rope_parameters: expected no mrope_section="),
         ({"partial_rotary_factor": 0.5}, r"rope_parameters: expected no partial_rotary_factor=0\.5"),
         ({"rope_parameters": {"rope_type": "linear"}}, "rope_parameters.factor: expected a value"),
-        ({"rope_parameters": "linear"}, "rope_parameters: expected another kind of value, got 'linear'"),
+        ({"rope_parameters": "linear"}, "rope_parameters: expected a table, got 'linear'"),
         ({"rope_theta": 0.5}, "rope_theta: expected greater than 1, got 0"),
         ({"pretraining_tp": 2}, "pretraining_tp: expected 1, .* got 2"),
         ({"rope_interleaved": True}, "rope_interleaved: expected False, .* got True"),
