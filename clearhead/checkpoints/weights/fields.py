@@ -72,8 +72,6 @@ FieldRule = Field | Only | Alias | Ignored
 
 KINDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
 ANOTHER = "try the config.json it was saved with"
-WORDS = {"d_head": "head width"}
-"""Our settings in words, for messages about families that have no field for them."""
 
 
 def _as_it_is(value: Any, _: Values) -> Any:
@@ -291,9 +289,11 @@ class FieldMap:
         def named(match: re.Match[str]) -> str:
             theirs = names.get(match[1])
             is_same = theirs is not None and str(values[theirs]) == match[2]
-            return f"{theirs if is_same else WORDS.get(match[1], match[1])}={match[2]}"
+            return f"{theirs if is_same else words.get(match[1], match[1])}={match[2]}"
 
-        advice = f"; or give {names['d_head']}" if "d_head" in names else ""
+        has_width = "d_head" in names
+        words = {"d_head": "head width" if has_width else f"{names.get('d_model')} / {names.get('n_heads')}"}
+        advice = f"; or give {names['d_head']}" if has_width else ""
         return re.sub(r"([a-z_]+)=([\w.]+)", named, message.replace("; or give d_head", advice))
 
 
