@@ -176,6 +176,7 @@ def test_version(shell: Shell):
         ("train lm --text a --steps -1", "lm:training.steps: expected greater than 0, got -1"),
         ("train lm --text a --model.stacks.n_heads 7", "n_heads=7 must divide d_model=128"),
         ("train lm --text a --model.stacks.n_head 8", "n_head: no such field; did you mean n_heads?"),
+        ("train image_classification --data a --augment.shfit 1", "augment.shfit: no such field; did you mean shift?"),
         ("train lm --text nowhere.txt", "nowhere.txt: expected a file, got none"),
         ("resume nowhere", "nowhere: expected a run with a checkpoint, found none"),
         ("translate nowhere hello", "nowhere: expected a local folder, or the whole model in the hub's cache"),

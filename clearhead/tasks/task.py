@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import torch
@@ -144,16 +145,18 @@ class Files:
         return [option[2:] for option in self.options if option != "--data"] or ["text"]
 
     def _table(self, given: Mapping[str, str | list[str]], *, where: str) -> dict[str, str | list[str]]:
-        columns = {option[2:]: names for option, names in given.items() if option != "--data"}
-        for name, names in columns.items():
-            if name not in self.columns or (isinstance(names, list) and len(names) > 1):
+        table = {"kind": "table", "path": given["--data"]}
+        for option in given.keys() - {"--data"}:
+            name, value = option[2:], given[option]
+            names = [value] if isinstance(value, str) else value
+            if name not in self.columns or len(names) > 1:
                 wanted = " ".join(f"--{column} NAME" for column in self.columns)
-                said = names if isinstance(names, str) else " ".join(names)
                 raise UserError(
-                    f"{where}: expected columns of {given['--data']}, got --{name} {said}; try --data FILE {wanted}"
+                    f"{where}: expected columns of {given['--data']}, got {option} {' '.join(names)};"
+                    f" try --data FILE {wanted}"
                 )
-        named = {name: names if isinstance(names, str) else names[0] for name, names in columns.items()}
-        return {"kind": "table", "path": given["--data"], **named}
+            table[name] = names[0]
+        return table
 
     def missing(self, source: object) -> str:
         """The error in the table of a source that lacks files; an empty text for a whole one or another kind."""
@@ -242,6 +245,19 @@ class Trained(Protocol):
         ...
 
 
+class Rows(Protocol):
+    """Encoded examples, of which some can be taken by their numbers."""
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        ...
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each example."""
+        ...
+
+
 class RecipeTask(Task, Generic[R]):
     """A task that a recipe can name: besides training, how its data are read, and its models measured and used."""
 
@@ -261,10 +277,11 @@ class RecipeTask(Task, Generic[R]):
     """How to use a model of it, as a command with {} where the model's folder goes."""
     samples: str = ""
     """What the samples of its evaluations are, if `evaluate` and the end of `train` show them."""
-
-    @abstractmethod
-    def sizes(self) -> Sequence[int]:
-        """The tokens of each validation example, of which `few` gives numbers."""
+    tokenizer: Tokenizer
+    train: Rows
+    valid: Rows
+    n_marks: int = 0
+    """Special tokens around each example that its size leaves out."""
 
     @classmethod
     @abstractmethod
@@ -284,10 +301,21 @@ class RecipeTask(Task, Generic[R]):
         `options` are those of `measures` that the command line gives.
         """
 
+    @abstractmethod
+    def score(self, network: Transformer, data: Any) -> Evaluation:
+        """The scores of the network on examples like those of `train` and `valid`."""
+
     @classmethod
     @abstractmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """The model's answer to each input. No input is blank."""
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
+
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each validation example, of which `few` gives numbers."""
+        return [size + self.n_marks for size in self.valid.sizes]
 
     @classmethod
     def suits(cls, config: ModelConfig) -> bool:
@@ -307,20 +335,6 @@ class HeadLoss(Task, ABC):
 
 
 # --- a task of examples in memory ---------------------------------------------------------------------------------
-
-
-class Rows(Protocol):
-    """Encoded examples, of which some can be taken by their numbers."""
-
-    def take(self, rows: Sequence[int]) -> Self:
-        """The examples with these numbers."""
-        ...
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """The tokens of each example."""
-        ...
-
 
 E = TypeVar("E")
 D = TypeVar("D", bound=Rows)
@@ -349,9 +363,14 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
     It states how to read, split, encode, collate, score and predict. This class does the rest.
     """
 
-    tokenizer: Tokenizer
     train: D
     valid: D
+    only_for_training: Sequence[str] = ()
+    """The fields of `data`, each None by default, that are not read for measuring."""
+    is_of_recipe: bool = True
+    """Whether what is measured are data of the recipe."""
+    documents: Mapping[str, JsonObject] = MappingProxyType({})
+    """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
 
     @classmethod
     @abstractmethod
@@ -385,10 +404,6 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         """The examples as the network reads them."""
 
     @abstractmethod
-    def score(self, network: Transformer, data: D) -> Evaluation:
-        """The scores of the network on these examples."""
-
-    @abstractmethod
     def report(self, splits: Mapping[str, Sequence[E]], encoded: Mapping[str, D]) -> Report | None:
         """What is found in the data before training, if anything is said of them."""
 
@@ -396,12 +411,6 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
     @abstractmethod
     def content(cls, example: E) -> Sequence[str]:
         """The texts of an example, which its fingerprint is made of."""
-
-    def evaluate(self, network: Transformer) -> Evaluation:
-        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
-
-    def sizes(self) -> Sequence[int]:
-        return self.valid.sizes
 
     @classmethod
     def prepare(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
@@ -411,17 +420,17 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         encoded = {name: task.encode(examples) for name, examples in splits.items()}
         task.train, task.valid = encoded["train"], encoded["valid"]
         hashes = {name: fingerprint(*([cls.content(one)] for one in rows)) for name, rows in splits.items()}
-        report = task.report(splits, encoded)
-        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, report, hashes))
+        report, documents = task.report(splits, encoded), task.documents
+        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, report, hashes, documents=documents))
 
     @classmethod
     def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:
-        task = cls.from_model(model, recipe)
+        task, data = cls.from_model(model, recipe), recipe.data if recipe else defaults(cls.recipe, model)
+        data, task.is_of_recipe = data.model_copy(update=dict.fromkeys(cls.only_for_training)), source is None
         if source is not None:
-            examples = cls.read(source, recipe.data if recipe else defaults(cls.recipe, model))
+            examples = cls.read(source, data)
         else:
-            assert recipe is not None
-            splits = cls._splits(recipe.data)
+            splits = cls._splits(data)
             examples = splits.get("test", splits["valid"])
         return task.score(model.network, task.encode(task.known(examples)))
 

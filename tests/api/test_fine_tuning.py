@@ -355,7 +355,7 @@ def test_a_language_model_goes_on_learning_and_opens_there(name: str, documents:
     run = begun("lm", beginning, data, tmp_path / "run", **steps)
     task = run.task
     assert isinstance(task, LanguageModel)
-    before = task.score(run.network)[0].value
+    before = task.scores(run.network, task.valid)[0].value
     after = [event.evaluation.value("loss") for event in drive(run) if isinstance(event, Evaluated)][-1]
     assert after < 0.8 * before
     model = load(tmp_path / "run")
@@ -628,7 +628,7 @@ def test_stories_learn_a_play(shared_data: Path, tmp_path: Path):
     run = begun("lm", beginning, data | {"length": 128}, tmp_path / "run", **steps)
     task = run.task
     assert isinstance(task, LanguageModel)
-    before = task.score(run.network)[0].value
+    before = task.scores(run.network, task.valid)[0].value
     after = next(event.evaluation.value("loss") for event in drive(run) if isinstance(event, Evaluated))
     print(f"validation loss {before:.3f} before, {after:.3f} after")
     assert after < 0.85 * before

@@ -14,7 +14,8 @@ from clearhead.errors import UserError
 from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import ClassificationRecipe
 from clearhead.tasks.registry import validate
-from tests.tasks.test_classification import SMALL, WORDS, rows, tables, write_table
+from tests.tasks.small import SMALL
+from tests.tasks.test_classification import WORDS, rows, tables, write_table
 
 
 @pytest.fixture(autouse=True)

@@ -8,21 +8,16 @@ from clearhead.errors import UserError
 from clearhead.recipe.data import Column, TaggedFiles
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 from clearhead.tasks.tagging.data import (
-    SCHEMES,
-    Span,
     TaggedSentence,
     changes_in,
     is_conll,
     normalize,
     read_conll,
     read_tagged,
-    scheme_of,
-    spans_of,
     tags_in,
-    with_begins,
-    wrong_places,
 )
-from clearhead.tasks.tagging.ids import WordIds, pieces_of
+from clearhead.tasks.tagging.tags import SCHEMES, Span, scheme_of, spans_of, with_begins
+from clearhead.tasks.tagging.task import WordIds, pieces_of
 from clearhead.text.tokenizers import Tokenizer
 
 CONLLU = """# sent_id = 1
@@ -93,8 +88,8 @@ def test_names_of_conll_files():
 def test_real_data_have_the_words_that_their_makers_count(shared_data: Path):
     """universaldependencies.org/treebanks/en_ewt: 25,147 words in 2,001 sentences of the development part."""
     found = [*read_conll(shared_data / "ud_english_ewt" / "en_ewt-ud-dev.conllu", None, None)]
-    assert (len(found), sum(len(words) for words, _, _ in found)) == (2001, 25_147)
-    assert len({tag for _, tags, _ in found for tag in tags}) == 17
+    assert (len(found), sum(len(one.words) for one in found)) == (2001, 25_147)
+    assert len({tag for one in found for tag in one.labels}) == 17
     names = read_tagged(TaggedFiles(paths=(shared_data / "wnut17_ner" / "emerging.dev.conll",)), None, None)
     assert (len(names), scheme_of(tags_in(names)).name) == (1009, "bio")
     assert sum(len(spans_of(one.tags)) for one in names) == 836
@@ -129,7 +124,8 @@ def test_the_spans_of_every_scheme(tags: str):
         Span(label="x", start=3, end=4),
         Span(label="y", start=4, end=5),
     ]
-    assert not [*wrong_places(tags.split(), scheme_of(tags.split()))]
+    row = TaggedSentence(("w",) * 5, tuple(tags.split()), "f")
+    assert normalize([row], scheme_of(tags.split())) == [row]
 
 
 def test_an_inner_tag_that_begins_a_span_is_read_as_its_first():

@@ -1,21 +1,33 @@
-"""Questions about contexts that hold their answers: reads SQuAD's JSON and tables, cuts windows. No torch."""
+"""Questions about contexts that hold their answers: reads SQuAD's JSON and tables, cuts windows, scores answers by
+SQuAD's rule, and reports on the data. Imports no torch.
+"""
 
+import re
+import string
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+import numpy as np
+from pydantic import Field, NonNegativeInt
 
 from clearhead.brief import brief
-from clearhead.data.files import nearest, read_text
+from clearhead.data.files import read_text
 from clearhead.data.guessing import is_table
 from clearhead.data.sources import cells_of
-from clearhead.data.splits import complete_splits
 from clearhead.data.tables import column_names, text_of
 from clearhead.errors import UserError
 from clearhead.json_text import parse
-from clearhead.recipe.data import Column, HeldOut, HubDataset, Source, SquadFiles, Table
+from clearhead.recipe.data import Column, HubDataset, Source, SquadFiles, Table, TestedData
 from clearhead.recipe.places import Place
+from clearhead.tasks.reports import SplitReport
+from clearhead.tasks.scores import Score, mean, scored
 from clearhead.text.special_tokens import PROBE
 from clearhead.text.tokenizers import Tokenizer
+
+USUAL_LENGTH, USUAL_OVERLAP = 384, 128
+"""Tokens of a window, and those that two have in common, in the scripts of Devlin et al. 2018."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,51 +71,52 @@ class Question:
         return f"{' '.join(self.question.casefold().split())}\t{self.normalized}"
 
 
-@dataclass(frozen=True)
-class AnswerColumns:
-    """The columns of a table of questions."""
+class QuestionData(TestedData):
+    """Questions about contexts that hold their answers."""
 
     question: Column = "question"
     context: Column = "context"
     answer: Column = "answer"
-    """An answer as text, empty if there is none; a list of them; or SQuAD's object of `text` and `answer_start`."""
+    """The columns of a table or dataset; SQuAD's files have fields of their own. An answer is text, empty if there is
+    none; a list of texts; or SQuAD's object of `text` and `answer_start`."""
+    max_length: Annotated[int, Field(ge=16)] = USUAL_LENGTH
+    """Most tokens of a question with its context; longer contexts are read in windows."""
+    overlap: NonNegativeInt = USUAL_OVERLAP
+    """Tokens of the context that two windows have in common."""
 
-    def read(self, source: Source) -> list[Question]:
-        """Every question of a source, in order.
 
-        Raises UserError, which names the place, for an empty question or context, and for an answer that is not in its
-        context.
-        """
-        match source:
-            case SquadFiles():
-                return [one for path in source.paths for one in self._read(path)]
-            case Table() | HubDataset():
-                return [*self._rows(source)]
-            case _:
-                raise UserError(
-                    f'{source.kind}: expected questions with contexts, got a source of other data; try kind = "squad"'
-                )
+def read_questions(source: Source, data: QuestionData) -> list[Question]:
+    """Every question of a source, in order.
 
-    def _read(self, path: Place) -> Iterator[Question]:
-        if not is_table(path.name):
-            yield from _squad(path)
-            return
-        table = Table(path=path, text=0, header=True)
-        known = column_names(table)
-        names = [*map(str, known)]
-        answer = self.answer
-        if answer == "answer" and "answer" not in names and "answers" in names:
-            answer = "answers"
-        for column in (self.question, self.context, answer):
-            if str(column) not in names:
-                raise UserError(f"{path}:1: expected a column {column!r}, got none{nearest(str(column), names)}")
-        yield from type(self)(self.question, self.context, answer)._rows(table)
+    Raises UserError, which names the place, for an empty question or context, and for an answer that is not in its
+    context.
+    """
+    columns = data.question, data.context, data.answer
+    match source:
+        case SquadFiles():
+            return [one for path in source.paths for one in _read(path, columns)]
+        case Table() | HubDataset():
+            return [*_rows(source, columns)]
+        case _:
+            raise UserError(
+                f'{source.kind}: expected questions with contexts, got a source of other data; try kind = "squad"'
+            )
 
-    def _rows(self, source: Table | HubDataset) -> Iterator[Question]:
-        columns = (self.question, self.context, self.answer)
-        for where, (question, context, answer) in cells_of(source, columns):
-            asked = text_of(question, where=f"{where}:{self.question}")
-            yield _question(asked, text_of(context, where=f"{where}:{self.context}"), _answers(answer, where), where)
+
+def _read(path: Place, columns: Sequence[Column]) -> Iterator[Question]:
+    if not is_table(path.name):
+        return _squad(path)
+    table = Table(path=path, text=0, header=True)
+    names, (*others, answer) = column_names(table), columns
+    if answer == "answer" and answer not in names and "answers" in names:
+        answer = "answers"
+    return _rows(table, [*others, answer])
+
+
+def _rows(source: Table | HubDataset, columns: Sequence[Column]) -> Iterator[Question]:
+    for where, (*texts, answer) in cells_of(source, columns):
+        question, context = (text_of(cell, where=f"{where}:{name}") for cell, name in zip(texts, columns, strict=False))
+        yield _question(question, context, _answers(answer, where), where)
 
 
 def _answers(cell: Any, where: str) -> list[tuple[str, int | None]]:
@@ -199,41 +212,21 @@ def _answer(node: _Node) -> tuple[str, int | None]:
     return node["text"].text, start.value
 
 
-# --- splits ---------------------------------------------------------------------------------------------------------
-
-
-def split_questions(splits: dict[str, list[Question]], held_out: HeldOut) -> dict[str, list[Question]]:
-    """The splits; those without a source are the questions about some contexts, held out of training.
-
-    Raises UserError for too few contexts, and if no question has an answer.
-    """
-    train = splits["train"]
-    if not any(one.answers for one in train):
-        raise UserError(f"{train[0].where}: expected questions with answers to train on, got none; try another column")
-    return complete_splits(splits, held_out, expected="contexts, to hold some out")
-
-
 # --- windows ----------------------------------------------------------------------------------------------------------
 
+Typed = list[tuple[int, int]]
+"""Tokens and which text each belongs to."""
 NO_ANSWER = 0
 """The cell that stands for no answer: the first one, as in Devlin et al. 2018, 4.3."""
 
 
 @dataclass(frozen=True)
-class Marked:
-    """Special tokens and which text they belong to."""
-
-    ids: list[int]
-    types: list[int]
-
-
-@dataclass(frozen=True)
 class PairMarks:
-    """What a tokenizer's template for two texts puts before, between and after them."""
+    """What a tokenizer's template for two texts puts before, between and after them: tokens with their types."""
 
-    before: Marked
-    between: Marked
-    after: Marked
+    before: Typed
+    between: Typed
+    after: Typed
     types: tuple[int, int]
     """The type of the ids of each text."""
 
@@ -246,11 +239,11 @@ class PairMarks:
         if len(places) < 2:
             raise UserError("tokenizer: expected a template around two texts, got another; try its own tokenizer.json")
         first, second = places[0], places[-1]
-        parts = [Marked(ids[a:b], types[a:b]) for a, b in ((0, first), (first + n, second), (second + n, len(ids)))]
-        return cls(*parts, types=(types[first], types[second]))
+        both = [*zip(ids, types, strict=True)]
+        return cls(both[:first], both[first + n : second], both[second + n :], (types[first], types[second]))
 
     def __len__(self) -> int:
-        return sum(len(part.ids) for part in (self.before, self.between, self.after))
+        return len(self.before) + len(self.between) + len(self.after)
 
 
 @dataclass(frozen=True)
@@ -300,8 +293,13 @@ class Windows:
         return type(self)(found, len(rows))
 
     @property
+    def read(self) -> dict[str, list[list[int]]]:
+        """What the network reads, as `batch_of` takes it."""
+        return {"ids": [one.ids for one in self.windows], "types": [one.types for one in self.windows]}
+
+    @property
     def lengths(self) -> list[int]:
-        """The ids of each window."""
+        """The number of ids of each window."""
         return [len(window.ids) for window in self.windows]
 
     @property
@@ -317,18 +315,88 @@ def _windows(
     i: int, pair: tuple[str, str], tokenizer: Tokenizer, marks: PairMarks, limit: int, overlap: int
 ) -> Iterator[Window]:
     question = tokenizer.encode(pair[0])[: max(1, (limit - len(marks)) // 2)]
-    ids, places = tokenizer.encode(pair[1]), tokenizer.offsets(pair[1])
+    context, places = tokenizer.encode(pair[1]), tokenizer.offsets(pair[1])
     room = max(1, limit - len(marks) - len(question))
     step = max(1, room - min(overlap, room // 2))
-    head = [*marks.before.ids, *question, *marks.between.ids]
     of_question, of_context = marks.types
-    types = [*marks.before.types, *[of_question] * len(question), *marks.between.types]
-    for at in range(0, max(1, len(ids) - room + step), step):
-        part = ids[at : at + room]
-        yield Window(
-            i,
-            [*head, *part, *marks.after.ids],
-            [*types, *[of_context] * len(part), *marks.after.types],
-            len(head),
-            places[at : at + room],
-        )
+    head = [*marks.before, *((token, of_question) for token in question), *marks.between]
+    for at in range(0, max(1, len(context) - room + step), step):
+        part = [(token, of_context) for token in context[at : at + room]]
+        ids, types = (list(side) for side in zip(*head, *part, *marks.after, strict=True))
+        yield Window(i, ids, types, len(head), places[at : at + room])
+
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalized(text: str) -> str:
+    """The text in lower case, without punctuation, articles and extra white space."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def exact(output: str, references: Sequence[str]) -> float:
+    """Whether the output is one of the references; no answer is right where there is no reference."""
+    return float(normalized(output) in {*map(normalized, references or [""])})
+
+
+def f1(output: str, references: Sequence[str]) -> float:
+    """The best F1 of the output's words with one of the references; no answer is right where there is no reference."""
+    return max(_f1(normalized(output).split(), normalized(text).split()) for text in references or [""])
+
+
+def _f1(output: Sequence[str], reference: Sequence[str]) -> float:
+    if not output or not reference:
+        return float(output == reference)
+    n_shared = (Counter(output) & Counter(reference)).total()
+    return 2 * n_shared / (len(output) + len(reference))
+
+
+def answer_scores(references: Sequence[Sequence[str]], outputs: Sequence[str]) -> tuple[Score, ...]:
+    """F1 and exact match, with bootstrap intervals over questions, and both for questions without an answer."""
+    best, equal = (np.array([score(a, b) for a, b in zip(outputs, references, strict=True)]) for score in (f1, exact))
+    found = {"f1": best, "exact_match": equal}
+    none = np.array([not some for some in references])
+    if none.any() and not none.all():
+        found |= {"f1_answered": best[~none], "no_answer": best[none]}
+    return tuple(scored(name, mean, values) for name, values in found.items())
+
+
+def question_split(
+    name: str, questions: Sequence[Question], data: Windows, *, train: Sequence[Question]
+) -> SplitReport:
+    """The report on a split. Raises UserError for training windows of which none holds an answer."""
+    counts, held = [0] * len(questions), [0] * len(questions)
+    for window in data.windows:
+        counts[window.question] += 1
+        answers = questions[window.question].answers
+        held[window.question] += bool(answers and window.cells(answers[0]))
+    answered = [one for one in questions if one.answers]
+    lost = [one for one, n in zip(questions, held, strict=True) if one.answers and not n]
+    if name == "train" and not any(held):
+        raise UserError(f"{lost[0].where}: expected a window that holds an answer, got none; try a larger data.overlap")
+    moved = [one for one in questions if one.is_moved]
+    known = set[str]() if name == "train" else {one.normalized for one in train}
+    shared = [one for one in questions if one.normalized in known]
+    n, n_contexts = len(questions), len({one.normalized for one in questions})
+    characters = sum(len(one.answers[0].text) for one in answered) / max(len(answered), 1)
+    length = f"{sum(data.lengths) / len(data.lengths):.1f} tokens each, at most {max(data.lengths):,}"
+    lines = [
+        f"{name}: {n:,} questions about {n_contexts:,} contexts; {length}",
+        f"  answers: {len(answered):,} questions, {characters:.1f} characters each; {n - len(answered):,} without one",
+        f"  labels: {sum(held):,} of {len(data.windows):,} windows hold the answer",
+    ]
+    n_duplicates = n - len({one.asked for one in questions})
+
+    def such(some: Sequence[Question]) -> str:
+        return f"such as {some[0].where}" if some else ""
+
+    findings = {
+        "n_windowed": (sum(n > 1 for n in counts), "contexts are read in several windows"),
+        "n_lost": (len(lost), f"answers are in no window, {such(lost)}; try a larger data.overlap"),
+        "n_moved": (len(moved), f"answers are not at their answer_start, {such(moved)}; the nearest is taken"),
+        "n_duplicates": (n_duplicates, "duplicates, kept"),
+        "n_shared": (len(shared), f"({len(shared) / n:.1%}) have a context that is also in train, {such(shared)}"),
+    }
+    sizes = {"n_questions": n, "n_contexts": n_contexts, "n_windows": len(data.windows), "n_labels": sum(held)}
+    return SplitReport.of(lines, findings, name=name, **sizes)

@@ -13,8 +13,8 @@ from clearhead.checkpoints.families import family_for, family_of
 from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.tasks.tagging.ids import WordIds
-from clearhead.tasks.tagging.task import Decoder, Sentence, log_shares, prediction_of, tag_names, tagging_head
+from clearhead.tasks.tagging.tags import Decoder
+from clearhead.tasks.tagging.task import Sentence, WordIds, log_shares, prediction_of, tag_names, tagging_head
 from clearhead.text.tokenizers import Tokenizer
 from tests.checkpoints.families.hub import CONFIGS
 from tests.parity.cases import base
