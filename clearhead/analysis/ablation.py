@@ -1,9 +1,8 @@
 """Ablation: the output of a network without some of its parts, its heads and neurons, and the effect of each part."""
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,66 +11,116 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.analysis.comparison import states
 from clearhead.analysis.metrics import Cosine, Metric, Vectors, mean_states
+from clearhead.analysis.passes import (
+    Inputs,
+    by_stack,
+    changing,
+    last_states,
+    layouts,
+    n_positions,
+    real,
+    repeated,
+    row_means,
+    run_from,
+    text_mean,
+    traced,
+)
 from clearhead.errors import UserError
-from clearhead.model import Layout, Tokens, Transformer
-from clearhead.model.attention_bias import AttentionBias
+from clearhead.model import Layout, Transformer
 from clearhead.model.linear import LinearMap, refuse_rounded
 from clearhead.model.mode import Evaluating
 from clearhead.progress import pieces
-from clearhead.trace import Address, Edit, Trace, trace, zero
+from clearhead.trace import Address, Edit, trace, zero
+
+
+@dataclass(frozen=True)
+class Place:
+    """The heads of one attention, or the neurons of one feed-forward: the columns of its output projection."""
+
+    path: str
+    stack: str
+    block: int
+    stream: str
+    """The address of the stream to which it adds."""
+    n: int
+    """The number of its heads or neurons."""
+
+    @property
+    def is_ffn(self) -> bool:
+        """Whether its parts are neurons."""
+        return self.path.endswith("ffn")
+
+    @property
+    def axis(self) -> str:
+        """The axis of its parts."""
+        return "f" if self.is_ffn else "h"
+
+    @property
+    def value(self) -> str:
+        """The address of what its parts compute."""
+        return f"{self.path}.post" if self.is_ffn else f"{self.path}.z"
+
+    @property
+    def projection(self) -> str:
+        """The path of the map with which it writes."""
+        return f"{self.path}.down" if self.is_ffn else f"{self.path}.out"
+
+    @property
+    def sites(self) -> list[str]:
+        """The address of each part: `….attn.z[h=2]`, `….ffn.post[f=7]`."""
+        return [f"{self.value}[{self.axis}={i}]" for i in range(self.n)]
+
+
+def places(network: Transformer) -> list[Place]:
+    """Every attention and every feed-forward without experts, in order."""
+    found: list[Place] = []
+    for name, stack in network.stacks().items():
+        heads, units = stack.config.n_heads, stack.config.d_ff
+        for i in range(stack.config.n_layers):
+            at = f"{name}.blocks.{i}"
+            found.append(Place(f"{at}.attn", name, i, f"{at}.resid_pre", heads))
+            if stack.cross:
+                found.append(Place(f"{at}.cross", name, i, f"{at}.resid_attn", heads))
+            if not stack.config.has_experts(i):
+                found.append(Place(f"{at}.ffn", name, i, f"{at}.resid_{'cross' if stack.cross else 'attn'}", units))
+    return found
 
 
 @dataclass(frozen=True)
 class Part:
-    """Columns of an output projection's input: those of a head or a neuron."""
+    """A head or a neuron."""
 
     site: str
-    stack: str
-    block: int
-    projection: str
-    columns: slice
+    place: Place
     index: int
-    is_head: bool
-
-    def place(self) -> tuple[str, int, str]:
-        return self.stack, self.block, self.projection
 
 
-def part_at(network: Transformer, site: str) -> Part:
-    """The part at an address. Raises UserError for an address of anything else."""
-    address = Address.parse(site)
-    match = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(?:(attn|cross)\.z|ffn\.post)", address.path)
-    index = dict(address.index)
-    stack = network.stacks().get(match[1]) if match else None
-    axis = "h" if match and match[3] else "f"
-    if match is None or stack is None or set(index) != {axis}:
-        raise UserError(f"{site}: expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]")
-    config, block, i = stack.config, int(match[2]), index[axis]
-    if axis == "f" and config.has_experts(block):
-        raise UserError(f"{site}: expected a neuron of one feed-forward part, got a block with experts; try a head")
-    count, width = (config.n_heads, config.head_width) if axis == "h" else (config.d_ff, 1)
-    has_cross = network.encoder is not None and match[1] == "decoder"
-    if block >= config.n_layers or not -count <= i < count or (match[3] == "cross" and not has_cross):
-        raise UserError(f"{site}: no such part; {match[1]} has {config.n_layers} blocks, {axis} is below {count}")
-    projection = address.path.replace(".z", ".out").replace(".post", ".down")
-    start = i % count * width
-    return Part(site, match[1], block, projection, slice(start, start + width), i % count, axis == "h")
+def parts_at(network: Transformer, sites: Iterable[str]) -> list[Part]:
+    """The parts at these addresses. Raises UserError for an address of anything else."""
+    known = {place.value: place for place in places(network)}
+    parts: list[Part] = []
+    for site in sites:
+        address = Address.parse(site)
+        place, index = known.get(address.path), dict(address.index)
+        if place is None or {*index} != {place.axis} or not -place.n <= index[place.axis] < place.n:
+            expected = "expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]"
+            raise UserError(f"{site}: {expected}; a block with experts has only heads")
+        parts.append(Part(site, place, index[place.axis] % place.n))
+    return parts
 
 
 def switched_off(value: Tensor, parts: Sequence[Part]) -> Tensor:
     """Sets heads, b h t k, or neurons, b t f, to 0, each in its own copy of the batch."""
     value = value.clone()
     for rows, part in zip(value.chunk(len(parts)), parts, strict=True):
-        rows.select(1 if part.is_head else 2, part.index).zero_()
+        rows.select(2 if part.place.is_ffn else 1, part.index).zero_()
     return value
 
 
 How = Literal["zero", "mean"]
 
 
-def without(
-    network: Transformer, inputs: Sequence[Tokens | Tensor], sites: Iterable[str], *, how: How = "zero"
-) -> Tensor:
+def without(network: Transformer, inputs: Inputs, sites: Iterable[str], *, how: How = "zero") -> Tensor:
     """Logits, b t v (b v if the head pools), with the values at these addresses removed.
 
     `zero` puts 0 there. `mean` puts the value's mean over the real positions of the batch, which keeps what is common
@@ -80,16 +129,17 @@ def without(
     tokens = by_stack(network, inputs)
     edit: dict[str, Edit] = dict.fromkeys(sites, zero)
     if how == "mean":
-        with Evaluating(network), torch.no_grad(), trace(network) as seen:
-            network(*tokens.values())
-        edit = {site: _mean(seen, Address.parse(site), layouts(network, tokens)) for site in edit}
-    with Evaluating(network), torch.no_grad(), trace(network, edit):
-        return network(*tokens.values())
+        (seen, _), grid = traced(network, tokens), layouts(network, tokens)
+        for site in edit:
+            where = Address.parse(site)
+            axes = seen.axes[where.path]
+            edit[site] = where.of(text_mean(seen[where.path], axes, grid, where.path), axes)
+    return traced(network, tokens, edit)[1]
 
 
 def effects(
     network: Transformer,
-    inputs: Sequence[Tokens | Tensor],
+    inputs: Inputs,
     sites: Iterable[str],
     *,
     position: int | None = None,
@@ -122,7 +172,7 @@ class Ablations:
     def __init__(
         self,
         network: Transformer,
-        inputs: Sequence[Tokens | Tensor],
+        inputs: Inputs,
         *,
         position: int | None = None,
         edit: Mapping[str, Edit] | None = None,
@@ -135,14 +185,15 @@ class Ablations:
         self._tokens = by_stack(network, inputs)
         self._last = list(self._tokens)[-1]
         layout = layouts(network, self._tokens)
-        self._length = sum(b * t for b, t in (one.grid for one in layout.values()))
+        self._length = n_positions(layout)
         self.metric = metric
         """What is compared; None for the divergence of the answers."""
         with Evaluating(network), torch.no_grad():
             if not self._edit:
                 self._plain = states(network, list(self._tokens.values()))
             if metric is None and unit(network) != "nats":
-                self.metric = Cosine(vectors(self._result(), layout[self._last]), vectors)
+                result = traced(network, self._tokens, self._edit)[1]
+                self.metric = Cosine(vectors(result, layout[self._last]), vectors)
             if self._edit:
                 self._expected = self._edited(())
             else:
@@ -155,8 +206,8 @@ class Ablations:
 
     def answers(self, sites: Iterable[str], *, budget: int = 1024) -> Iterator[tuple[str, Tensor]]:
         """The output without each part, block by block: n v, log probabilities; or the metric, b."""
-        parts = sorted((part_at(self._network, site) for site in sites), key=Part.place)
-        for _, group in itertools.groupby(parts, key=Part.place):
+        parts = sorted(parts_at(self._network, sites), key=lambda part: part.place.path)
+        for _, group in itertools.groupby(parts, key=lambda part: part.place):
             several, at_once = list(group), max(1, budget // self._length)
             for start in pieces(range(0, len(several), at_once)):
                 some = several[start : start + at_once]
@@ -180,23 +231,30 @@ class Ablations:
             counts = _counted(valid, self._position).sum(1)
         else:
             counts = torch.full((len(valid),), len(each) // len(valid), device=each.device)
-        owner = torch.arange(len(valid), device=each.device).repeat_interleave(counts)
-        return each.new_zeros(len(valid)).index_add_(0, owner, each).div_(counts).clamp_(min=0.0)
+        return row_means(each, counts)
 
     def _without(self, parts: Sequence[Part]) -> Tensor:
         """What `answers` compares, with each part switched off in its own copy of the batch."""
-        return self._read(*_ablated(self._network, self._tokens, self._plain, parts))
+        network, plain, n, place = self._network, self._plain, len(parts), parts[0].place
+        many = {name: repeated(batch, n) for name, batch in self._tokens.items()}
+        name, start = place.stack, place.block
+        before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
+        x = plain[before].repeat(n, 1, 1)
+        reader = network.get_submodule(place.projection)
+        assert isinstance(reader, nn.Linear | LinearMap)
+        closed = torch.zeros(n, place.n, dtype=torch.bool, device=x.device)
+        closed[range(n), [part.index for part in parts]] = True
+        closed = closed.repeat_interleave(reader.in_features // place.n, 1).repeat_interleave(len(x) // n, 0)[:, None]
+        crosses = name == "decoder" and "encoder" in many
+        memory = plain[last_states(network, "encoder")].repeat(n, 1, 1) if crosses else None
+        with changing(reader, lambda read: read.masked_fill(closed, 0.0), reads=True):
+            return self._read(*run_from(network, many, name, start, x, memory))
 
     def _read(self, x: Tensor, layout: Layout) -> Tensor:
         """What `answers` compares, of the last states."""
         if self.metric is not None:
             return self.metric(self._network.head(x, layout), layout)
         return _distributions(self._network, x, layout, self._position)
-
-    def _result(self) -> Tensor:
-        """The network's result, with the edits."""
-        with trace(self._network, self._edit):
-            return self._network(*self._tokens.values())
 
     def _edited(self, parts: Sequence[Part]) -> Tensor:
         """The output of an edited network. Every block runs again."""
@@ -211,73 +269,6 @@ class Ablations:
         if self.metric is not None:
             return self.metric(result, layout)
         return _logs(self._network, result, real(layout), self._position)
-
-
-def by_stack(network: Transformer, inputs: Sequence[Tokens | Tensor]) -> dict[str, Tokens]:
-    """Each stack's input in the padded layout, by the stack's name. Raises UserError for a wrong number of inputs."""
-    names = network.stacks()
-    if len(inputs) != len(names):
-        raise UserError(f"this network has {len(names)} stack(s) and takes as many inputs, got {len(inputs)}")
-    tokens = [Tokens(x) if isinstance(x, Tensor) else x.padded() for x in inputs]
-    return dict(zip(names, tokens, strict=True))
-
-
-def layouts(network: Transformer, tokens: Mapping[str, Tokens]) -> dict[str, Layout]:
-    """The layout of each stack, by its name."""
-    return {name: stack.embed.layout(tokens[name]) for name, stack in network.stacks().items()}
-
-
-def real(layout: Layout) -> Tensor:
-    """b t, bool: the real positions."""
-    everywhere = torch.ones(layout.grid, dtype=torch.bool, device=layout.positions.device)
-    return everywhere if layout.valid is None else layout.valid
-
-
-def _ablated(
-    network: Transformer, tokens: Mapping[str, Tokens], plain: Mapping[str, Tensor], parts: Sequence[Part]
-) -> tuple[Tensor, Layout]:
-    """The last states with each part switched off in its own copy of the batch: (n b) t d, and their layout."""
-    n, (name, start, projection) = len(parts), parts[0].place()
-    many = {name: repeated(batch, n) for name, batch in tokens.items()}
-    before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
-    x = plain[before].repeat(n, 1, 1)
-    reader = network.get_submodule(projection)
-    assert isinstance(reader, nn.Linear | LinearMap)
-    closed = torch.zeros(n, reader.in_features, dtype=torch.bool, device=x.device)
-    for row, part in zip(closed, parts, strict=True):
-        row[part.columns] = True
-    closed = closed.repeat_interleave(len(x) // n, 0)[:, None]
-    crosses = name == "decoder" and "encoder" in tokens
-    memory = plain[last_states(network, "encoder")].repeat(n, 1, 1) if crosses else None
-
-    def switch_off(_module: object, read: tuple[Tensor, ...]) -> Tensor:
-        return read[0].masked_fill(closed, 0.0)
-
-    handle = reader.register_forward_pre_hook(switch_off)
-    try:
-        return run_from(network, many, name, start, x, memory)
-    finally:
-        handle.remove()
-
-
-def run_from(
-    network: Transformer, tokens: Mapping[str, Tokens], name: str, start: int, x: Tensor, memory: Tensor | None
-) -> tuple[Tensor, Layout]:
-    """The network's last states and their layout, from the input x, b t d, of block `start` of the stack `name`.
-
-    `memory` has the encoder's last states, for a decoder that reads them.
-    """
-    places, stack = layouts(network, tokens), network.stacks()[name]
-    layout = places[name]
-    read = None if memory is None else (memory, places["encoder"])
-    memory_bias = None if read is None else AttentionBias.between(layout, read[1], dtype=x.dtype)
-    for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:
-        attn_bias = stack.attn_bias(layout, layout, kind=kind, dtype=x.dtype)
-        x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias)
-    x = x if stack.final_norm is None else stack.final_norm(x)
-    if name == "encoder" and network.decoder is not None:
-        return network.decoder(tokens["decoder"], (x, layout))
-    return x, layout
 
 
 def _then(first: Edit | None, second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -329,33 +320,3 @@ def _counted(valid: Tensor, position: int | None) -> Tensor:
     only = torch.zeros_like(valid)
     only[:, position] = valid[:, position]
     return only
-
-
-def _mean(seen: Trace, where: Address, layout: Mapping[str, Layout]) -> Tensor:
-    """Puts the value's mean over the real positions of the batch everywhere at the address."""
-    value, axes = seen[where.path], seen.axes[where.path]
-    names = axes.split()
-    letter = next((name for name in "ts" if name in names), None)
-    weight = value.new_ones(len(value), *[1] * (value.ndim - 1))
-    if letter is not None:
-        stack = where.path.split(".")[0]
-        name = "encoder" if letter == "s" and ".cross." in where.path else stack
-        shape = [n if axis in ("b", letter) else 1 for axis, n in zip(names, value.shape, strict=True)]
-        valid = real(layout.get(name, list(layout.values())[-1]))
-        weight = valid.to(value).view(shape)
-    dims = [i for i, axis in enumerate(names) if axis in ("b", letter)]
-    average = (value * weight).sum(dims, keepdim=True) / weight.sum()
-    return where.of(average.expand_as(value), axes)
-
-
-def last_states(network: Transformer, name: str) -> str:
-    """The address of a stack's last states."""
-    stack = network.stacks()[name]
-    end = f"blocks.{len(stack.blocks) - 1}.resid_post" if stack.final_norm is None else "final_norm.out"
-    return f"{name}.{end}"
-
-
-def repeated(tokens: Tokens, n: int) -> Tokens:
-    """The batch n times over, one copy after the other."""
-    values = {key: value for key, value in vars(tokens).items() if isinstance(value, Tensor)}
-    return replace(tokens, **{key: value.repeat(n, *[1] * (value.ndim - 1)) for key, value in values.items()})

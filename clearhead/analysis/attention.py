@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from clearhead.analysis.ablation import by_stack, layouts, real
-from clearhead.analysis.values import Seen
+from clearhead.analysis.passes import Inputs, Seen, by_stack, layouts, real
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.generation import in_batches
@@ -58,7 +57,7 @@ class HeadStatistics:
         return "uniform" if self.relative_entropy >= UNIFORM else "other"
 
 
-def head_statistics(network: Transformer, inputs: Sequence[Tokens | Tensor], seen: Seen) -> dict[str, HeadStatistics]:
+def head_statistics(network: Transformer, inputs: Inputs, seen: Seen) -> dict[str, HeadStatistics]:
     """The statistics of every head by address (`….attn.weights[h=2]`), from a trace of these inputs in one pass."""
     found: dict[str, HeadStatistics] = {}
     layout = layouts(network, by_stack(network, inputs))

@@ -1,27 +1,24 @@
 """Direct logit attribution: how much of one logit each part of the network wrote."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.analysis.ablation import by_stack, layouts, real
+from clearhead.analysis.circuits.branches import branches
+from clearhead.analysis.passes import Inputs, by_stack, check_labels, layouts, real, traced
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
 from clearhead.model.attention import Attention
-from clearhead.model.block import Block
 from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
-from clearhead.model.layout import Tokens
 from clearhead.model.linear import LinearMap, effective_weight
-from clearhead.model.mode import Evaluating
 from clearhead.model.norm import Norm
-from clearhead.model.residual import LayerScale
-from clearhead.trace import Edit, Trace, trace
+from clearhead.trace import Edit, Trace
 
-Shares = Iterator[tuple[str, Tensor]]
+Shares = Iterable[tuple[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Attribution:
 
 def attribute(
     network: Transformer,
-    inputs: Sequence[Tokens | Tensor],
+    inputs: Inputs,
     logit: int,
     *,
     minus: int | None = None,
@@ -59,15 +56,10 @@ def attribute(
     layout = layouts(network, tokens)[name]
     if not isinstance(head, ClassificationHead):
         _check_position(layout, position)
-    for label in (logit, minus):
-        if label is not None and not 0 <= label < head.output.out_features:
-            raise UserError(f"logit {label}: expected a number below {head.output.out_features}")
-    with Evaluating(network), torch.no_grad(), trace(network, edit) as seen:
-        logits = network(*tokens.values())
+    check_labels(head.output.out_features, logit, minus)
+    seen, logits = traced(network, tokens, edit)
     with torch.no_grad():
-        direction, bias = _difference(effective_weight(head.output), logit, minus), head.output.bias
-        if isinstance(head, LanguageHead) and head.scale is not None:
-            direction = direction * head.scale
+        direction, bias = _difference(_rows(head), logit, minus), head.output.bias
         shares = {part: _pick(head, x, layout, position) @ direction for part, x in _written(network, seen, name)}
         total = logits if logits.ndim == 2 else logits[:, position]
         if bias is not None:
@@ -76,7 +68,7 @@ def attribute(
 
 
 def attribute_each(
-    network: Transformer, inputs: Sequence[Tokens | Tensor], logits: Tensor, *, edit: dict[str, Edit] | None = None
+    network: Transformer, inputs: Inputs, logits: Tensor, *, edit: dict[str, Edit] | None = None
 ) -> dict[str, Tensor]:
     """The shares of several logits at each position of one input: `logits`, t k -> t k by part, from a single pass.
 
@@ -86,11 +78,9 @@ def attribute_each(
     if isinstance(head, ClassificationHead):
         raise UserError("attribution: expected a logit at each position, got a head that pools")
     tokens = by_stack(network, inputs)
-    with Evaluating(network), torch.no_grad(), trace(network, edit) as seen:
-        network(*tokens.values())
-        directions, bias = effective_weight(head.output)[logits], head.output.bias
-        if isinstance(head, LanguageHead) and head.scale is not None:
-            directions = directions * head.scale
+    seen, _ = traced(network, tokens, edit)
+    with torch.no_grad():
+        directions, bias = _rows(head)[logits], head.output.bias
         parts = _written(network, seen, list(tokens)[-1])
         shares = {part: torch.einsum("td,tkd->tk", x[0].expand(len(logits), -1), directions) for part, x in parts}
         return shares if bias is None else shares | {"head.output.bias": bias[logits]}
@@ -108,89 +98,61 @@ def linear_head(network: Transformer) -> ClassificationHead | LanguageHead | Tag
     return head
 
 
+def _rows(head: ClassificationHead | LanguageHead | TaggingHead) -> Tensor:
+    """v d: the direction of each logit in the last states."""
+    rows = effective_weight(head.output)
+    return rows if not isinstance(head, LanguageHead) or head.scale is None else rows * head.scale
+
+
 def _written(network: Transformer, seen: Trace, name: str) -> Shares:
     """The summands of the last states, b t d each, as the head reads them."""
     stack = network.stacks()[name]
     embed = stack.embed
-    parts = _normed(seen, f"{name}.embed.norm", embed.norm, _embedded(seen, name))
+    begins = [at for at in (f"{name}.embed.tokens", f"{name}.embed.positions") if at in seen]
+    parts = _normed(seen, f"{name}.embed.norm", embed.norm, ((at, seen[at]) for at in begins))
     if embed.project is not None:
-        parts = _projected(f"{name}.embed.project", embed.project, parts)
-    is_post = stack.config.norm_place == "post"
-    for i, block in enumerate(stack.blocks):
-        assert isinstance(block, Block)
-        for path, norm, branch in _branches(block, seen, f"{name}.blocks.{i}"):
-            parts = itertools.chain(parts, _scaled(block.residual.config.branch_scale, branch))
-            parts = _normed(seen, path, norm, parts) if is_post else parts
+        assert isinstance(embed.project, nn.Linear | LinearMap)
+        weight = effective_weight(embed.project)
+        parts = _mapped(parts, lambda part: part @ weight.mT, f"{name}.embed.project.bias", embed.project.bias)
+    for branch in branches(name, stack):
+        _, out_norm, after = branch.norms
+        own, scale = _made(seen, branch.path, branch.module), branch.scale
+        if scale is not None:
+            own = _mapped(own, lambda part, weight=scale.weight: part * weight)
+        own = _normed(seen, f"{branch.path}_out_norm", out_norm, own)
+        if (factor := branch.block.residual.config.branch_scale) is not None:
+            own = _mapped(own, lambda part, factor=factor: part * factor)
+        parts = _normed(seen, f"{branch.path}_norm", after, itertools.chain(parts, own))
     return _normed(seen, f"{name}.final_norm", stack.final_norm, parts)
 
 
-def _branches(block: Block, seen: Trace, path: str) -> Iterator[tuple[str, nn.Module | None, Shares]]:
-    """A block's branches: the path of each one's first norm, which post-norm has after the sum; it; the summands."""
-    attended = _gained(block.attn_scale, _attended(seen, f"{path}.attn", block.attn))
-    yield f"{path}.attn_norm", block.attn_norm, _normed(seen, f"{path}.attn_out_norm", block.attn_out_norm, attended)
-    if block.cross is not None:
-        read = _gained(block.cross_scale, _attended(seen, f"{path}.cross", block.cross))
-        yield (
-            f"{path}.cross_norm",
-            block.cross_norm,
-            _normed(seen, f"{path}.cross_out_norm", block.cross_out_norm, read),
-        )
-    fed = _gained(block.ffn_scale, _one(seen, f"{path}.ffn.out"))
-    yield f"{path}.ffn_norm", block.ffn_norm, _normed(seen, f"{path}.ffn_out_norm", block.ffn_out_norm, fed)
+def _made(seen: Trace, path: str, module: nn.Module) -> Shares:
+    """What each head of an attention writes, and the bias; or what a feed-forward part writes."""
+    if not isinstance(module, Attention):
+        return [(f"{path}.out", seen[f"{path}.out"])]
+    heads = seen[f"{path}.heads"].unbind(1)
+    each = ((f"{path}.heads[h={h}]", head) for h, head in enumerate(heads))
+    return _mapped(each, lambda part: part, f"{path}.out.bias", module.out.bias)
 
 
-def _projected(path: str, project: nn.Module, parts: Shares) -> Shares:
-    """What a linear map of the embedding makes of each part; and its bias."""
-    assert isinstance(project, nn.Linear | LinearMap)
-    weight = effective_weight(project)
+def _mapped(
+    parts: Shares, change: Callable[[Tensor], Tensor], name: str = "", bias: Tensor | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """What a linear map makes of each part; and its bias by itself."""
     for address, part in parts:
-        made = part @ weight.mT
-        yield address, made
-    if project.bias is not None:
-        yield f"{path}.bias", project.bias.expand_as(made)
-
-
-def _scaled(factor: float | None, parts: Shares) -> Shares:
-    for address, part in parts:
-        yield address, part if factor is None else part * factor
-
-
-def _gained(scale: nn.Module | None, parts: Shares) -> Shares:
-    assert scale is None or isinstance(scale, LayerScale)
-    for address, part in parts:
-        yield address, part if scale is None else part * scale.weight
-
-
-def _embedded(seen: Trace, name: str) -> Shares:
-    yield from _one(seen, f"{name}.embed.tokens")
-    if f"{name}.embed.positions" in seen:
-        yield from _one(seen, f"{name}.embed.positions")
-
-
-def _attended(seen: Trace, path: str, attention: Attention) -> Shares:
-    heads = seen[f"{path}.heads"]
-    for h in range(heads.shape[1]):
-        yield f"{path}.heads[h={h}]", heads[:, h]
-    bias = attention.out.bias
+        result = change(part)
+        yield address, result
     if bias is not None:
-        yield f"{path}.out.bias", bias.expand_as(heads[:, 0])
-
-
-def _one(seen: Trace, address: str) -> Shares:
-    yield address, seen[address]
+        yield name, bias.expand_as(result)
 
 
 def _normed(seen: Trace, path: str, norm: nn.Module | None, parts: Shares) -> Shares:
     """centred(part) * rstd * gain, rstd of the whole as it was; and the norm's bias."""
     if norm is None:
-        yield from parts
-        return
+        return parts
     assert isinstance(norm, Norm)
     scale = seen[f"{path}.rstd"] * norm.gain
-    for address, part in parts:
-        yield address, norm.centred(part) * scale
-    if norm.bias is not None:
-        yield f"{path}.bias", norm.bias.expand_as(scale)
+    return _mapped(parts, lambda part: norm.centred(part) * scale, f"{path}.bias", norm.bias)
 
 
 def _pick(head: nn.Module, x: Tensor, layout: Layout, position: int) -> Tensor:

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.analysis.ablation import by_stack, last_states, layouts, real
+from clearhead.analysis.ablation import Place, places
 from clearhead.analysis.comparison import LOGITS
+from clearhead.analysis.passes import Inputs, by_stack, last_states, layouts, real
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
@@ -72,38 +73,6 @@ class Written:
     """‖B - B'‖."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """The heads of one attention, or the neurons of one feed-forward: the columns of its output projection."""
-
-    path: str
-    stack: str
-    stream: str
-    """The address of the stream to which it adds."""
-    n: int
-    """The number of its heads or neurons."""
-
-    @property
-    def is_ffn(self) -> bool:
-        """Whether its parts are neurons."""
-        return self.path.endswith("ffn")
-
-    @property
-    def value(self) -> str:
-        """The address of what its parts compute."""
-        return f"{self.path}.post" if self.is_ffn else f"{self.path}.z"
-
-    @property
-    def projection(self) -> str:
-        """The path of the map with which it writes."""
-        return f"{self.path}.down" if self.is_ffn else f"{self.path}.out"
-
-    @property
-    def sites(self) -> list[str]:
-        """The address of each part: `….attn.z[h=2]`, `….ffn.post[f=7]`."""
-        return [f"{self.value}[{'f' if self.is_ffn else 'h'}={i}]" for i in range(self.n)]
-
-
 def check_same(first: Transformer, second: Transformer) -> None:
     """Raises UserError, which names the first difference, unless both have one architecture and unrounded weights."""
     for network in (first, second):
@@ -142,7 +111,7 @@ class PartChanges:
         self.sites = [site for place in self._places for site in place.sites]
         """The address of each part: `….attn.z[h=2]`, `….ffn.post[f=7]`; blocks with experts have none there."""
 
-    def read(self, inputs: Sequence[Tokens | Tensor]) -> "Read":
+    def read(self, inputs: Inputs) -> "Read":
         """Three passes: the first network, the second, and the second with the first one's streams."""
         tokens = by_stack(self._first, inputs)
         values = {place.value for place in self._places}
@@ -211,22 +180,6 @@ def _unit_norms(z: Tensor, a: Tensor, y: Tensor, b: Tensor) -> Tensor:
 def _matrix(network: Transformer, place: Place) -> Tensor:
     module: Any = network.get_submodule(place.projection)
     return effective_weight(module).detach().float()
-
-
-def places(network: Transformer) -> list[Place]:
-    """Every attention and every feed-forward without experts, in order."""
-    found: list[Place] = []
-    for name, stack in network.stacks().items():
-        heads, units = stack.config.n_heads, stack.config.d_ff
-        for i in range(stack.config.n_layers):
-            at = f"{name}.blocks.{i}"
-            found.append(Place(f"{at}.attn", name, f"{at}.resid_pre", heads))
-            if stack.cross:
-                found.append(Place(f"{at}.cross", name, f"{at}.resid_attn", heads))
-            if not stack.config.has_experts(i):
-                stream = f"{at}.resid_{'cross' if stack.cross else 'attn'}"
-                found.append(Place(f"{at}.ffn", name, stream, units))
-    return found
 
 
 def _memory(network: Transformer) -> set[str]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.analysis.values import Seen
+from clearhead.analysis.passes import Seen
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer

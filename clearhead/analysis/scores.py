@@ -1,18 +1,17 @@
 """Splits a score of a head, and the value that the head carries, into sums over earlier parts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from clearhead.analysis.attribution import linear_head
+from clearhead.analysis.passes import Inputs, check_labels
 from clearhead.analysis.shares import Shares
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.distances import distance_rows
-from clearhead.model.layout import Tokens
 from clearhead.model.ops import KINDS, Call, Op
 from clearhead.trace import Address, Edit
 
@@ -62,7 +61,7 @@ class OVAttribution:
 
 
 def qk_attribution(
-    network: Transformer, inputs: Sequence[Tokens | Tensor], at: str, *, edit: dict[str, Edit] | None = None
+    network: Transformer, inputs: Inputs, at: str, *, edit: dict[str, Edit] | None = None
 ) -> QKAttribution:
     """score = sum_ij q_i . k_j scale + position terms   (Elhage et al. 2021, QK circuit; Kamath et al. 2025)
 
@@ -78,7 +77,7 @@ def qk_attribution(
 
 def ov_attribution(
     network: Transformer,
-    inputs: Sequence[Tokens | Tensor],
+    inputs: Inputs,
     at: str,
     logit: int,
     *,
@@ -113,9 +112,7 @@ def split_value(shares: Shares, at: str, logit: int, *, minus: int | None = None
     head, stack = linear_head(network), list(network.stacks())[-1]
     if not path.startswith(stack):
         raise UserError(f"{at}: expected a head of the {stack}, whose states the logits read, got one of another stack")
-    for label in (logit, minus):
-        if label is not None and not 0 <= label < head.output.out_features:
-            raise UserError(f"logit {label}: expected a number below {head.output.out_features}")
+    check_labels(head.output.out_features, logit, minus)
     part, end = path.removesuffix(".weights"), shares.ops["head.logits"].inputs[0]
     parts = shares.parts(shares.ops[f"{part}.z"].inputs[1], s)
     values = shares.at(f"{part}.v", s)

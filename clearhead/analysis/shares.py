@@ -5,21 +5,19 @@ linear.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from clearhead.analysis.ablation import by_stack, layouts
+from clearhead.analysis.passes import Inputs, layouts, one_text, traced
 from clearhead.brief import brief
-from clearhead.errors import UserError
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.meta import ops_of
-from clearhead.model.mode import Evaluating
 from clearhead.model.ops import KINDS, Call, Op
-from clearhead.trace import Address, Edit, trace
+from clearhead.trace import Address, Edit
 
 WRITER = re.compile(r"\w+\.(embed\.(tokens|positions)|blocks\.\d+\.ffn\.out)")
 TURNS = frozenset({"rotate", "rotate_grid"})
@@ -75,16 +73,10 @@ class Shares:
         self.ops = {op.out: op for op in ops_of(network.config)}
 
     @classmethod
-    def traced(
-        cls, network: Transformer, inputs: Sequence[Tokens | Tensor], edit: Mapping[str, Edit] | None = None
-    ) -> "Shares":
+    def traced(cls, network: Transformer, inputs: Inputs, edit: Mapping[str, Edit] | None = None) -> "Shares":
         """Runs the network over one text, an input for each stack. Raises UserError for a batch or padding."""
-        tokens = by_stack(network, inputs)
-        for name, one in tokens.items():
-            if len(one.ids) != 1 or (one.valid is not None and not one.valid.all()):
-                raise UserError(f"{name}: expected one text without padding, got {len(one.ids)} rows; pass one of them")
-        with Evaluating(network), torch.no_grad(), trace(network, edit, without=("heads",)) as seen:
-            network(*tokens.values())
+        tokens = one_text(network, inputs)
+        seen, _ = traced(network, tokens, edit, without=("heads",))
         places = layouts(network, tokens)
         numbers = {f"{name}.positions": layout.positions[0] for name, layout in places.items()}
         return cls(network, lambda at: seen[at][0], numbers, {Address.parse(at).path for at in edit or {}})

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.features.training import Inputs
-from clearhead.analysis.values import rows_at, sizes_of
+from clearhead.analysis.passes import rows_at, sizes_of
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer

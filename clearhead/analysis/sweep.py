@@ -1,17 +1,29 @@
 """Activation patching, swept over a network: which states carry the difference between two texts."""
 
-import re
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from clearhead.analysis.ablation import by_stack, last_states, layouts, repeated, run_from
 from clearhead.analysis.metrics import LEAST
+from clearhead.analysis.passes import (
+    Inputs,
+    changing,
+    check_labels,
+    last_states,
+    layouts,
+    n_positions,
+    one_text,
+    repeated,
+    run_from,
+    traced,
+)
 from clearhead.brief import brief
 from clearhead.config import ClassificationHead, SpanHead
 from clearhead.errors import UserError
@@ -19,7 +31,6 @@ from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.heads import OutputHead
 from clearhead.model.mode import Evaluating
 from clearhead.progress import pieces
-from clearhead.trace import Address, trace
 
 Part = Literal["resid", "attn", "ffn", "heads"]
 """Residual streams, attention outputs, and feed-forward outputs by position; heads, at all positions at once."""
@@ -48,8 +59,8 @@ class Row:
 def aligned(clean: Sequence[int], corrupt: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs of positions, (clean, corrupt), in ascending order.
 
-    Texts of one length are aligned position by position. Otherwise common beginnings, common ends and a longest common
-    subsequence between them are aligned, and so are the last tokens of the stretches that are left, because the last
+    Texts of one length are aligned position by position. Otherwise common beginnings, common ends and what `difflib`
+    finds alike between them are aligned, and so are the last tokens of the stretches that are left, because the last
     token of a word has read all of it.
     """
     if len(clean) == len(corrupt):
@@ -58,33 +69,15 @@ def aligned(clean: Sequence[int], corrupt: Sequence[int]) -> list[tuple[int, int
     start = next((i for i in range(shorter) if clean[i] != corrupt[i]), shorter)
     end = next((i for i in range(shorter - start) if clean[-1 - i] != corrupt[-1 - i]), shorter - start)
     m, n = len(clean) - end, len(corrupt) - end
-    common = [(start + i, start + j) for i, j in _common(clean[start:m], corrupt[start:n])]
-    borders = [(start - 1, start - 1), *common, (m, n)]
-    found = {(i, i) for i in range(start)} | {(m + i, n + i) for i in range(end)} | set(common)
-    for (a, b), (c, d) in pairwise(borders):
-        found |= {(c - i, d - i) for i in range(1, min(c - a, d - b))}
+    blocks = SequenceMatcher(None, clean[start:m], corrupt[start:n], autojunk=False).get_matching_blocks()
+    found = [(i, i) for i in range(start)] + [(m + i, n + i) for i in range(end)]
+    a, b = start, start
+    for i, j, size in blocks:
+        found += [(start + i + k, start + j + k) for k in range(size)]
+        left = min(start + i - a, start + j - b)
+        found += [(start + i - k, start + j - k) for k in range(1, left + 1)]
+        a, b = start + i + size, start + j + size
     return sorted(found)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:
-    """The positions of a longest common subsequence."""
-    longest = [[0] * (len(b) + 1)]
-    for x in reversed(a):
-        row, below = [0] * (len(b) + 1), longest[-1]
-        for j in range(len(b) - 1, -1, -1):
-            row[j] = below[j + 1] + 1 if x == b[j] else max(below[j], row[j + 1])
-        longest.append(row)
-    longest.reverse()
-    found, i, j = list[tuple[int, int]](), 0, 0
-    while longest[i][j]:
-        if a[i] == b[j] and longest[i][j] == longest[i + 1][j + 1] + 1:
-            found.append((i, j))
-            i, j = i + 1, j + 1
-        elif longest[i + 1][j] == longest[i][j]:
-            i += 1
-        else:
-            j += 1
-    return found
 
 
 class PatchingSweep:
@@ -97,8 +90,8 @@ class PatchingSweep:
     def __init__(
         self,
         network: Transformer,
-        clean: Sequence[Tokens | Tensor],
-        corrupt: Sequence[Tokens | Tensor],
+        clean: Inputs,
+        corrupt: Inputs,
         answer: int,
         *,
         minus: int | None = None,
@@ -114,16 +107,18 @@ class PatchingSweep:
         most `least` apart, or as much as rounding is.
         """
         self._network, self._answers, self._budget = network, (answer, minus), budget
-        self._clean, self._corrupt = by_stack(network, clean), by_stack(network, corrupt)
-        for name, one in (*self._clean.items(), *self._corrupt.items()):
-            if len(one.ids) != 1 or (one.valid is not None and not one.valid.all()):
-                raise UserError(f"{name}: expected one text without padding, got {len(one.ids)} rows; pass one of them")
+        self._clean, self._corrupt = one_text(network, clean), one_text(network, corrupt)
         if not isinstance(network.head, OutputHead):
             raise UserError("patching: expected a head, got a network that ends in its states")
-        for label in (answer, minus):
-            if label is not None and not 0 <= label < network.head.output.out_features:
-                raise UserError(f"answer {label}: expected a number below {network.head.output.out_features}")
+        check_labels(network.head.output.out_features, answer, minus, name="answer")
         self._last = list(network.stacks())[-1]
+        self._places = {
+            f"{name}.blocks.{i}.{value}": _Place(name, i, value)
+            for name, stack in reversed(network.stacks().items())
+            for i in reversed(range(len(stack.blocks)))
+            for value in itertools.chain(*VALUES.values())
+            if stack.cross or not value.startswith("cross")
+        }
         self.alignment = {name: self._aligned(name) for name in network.stacks()}
         """The aligned positions of each stack, (clean, corrupt)."""
         self.position = self._position(position)
@@ -140,12 +135,7 @@ class PatchingSweep:
 
     def sites(self, part: Part) -> list[str]:
         """The addresses of the rows of a part, the last block first, because its passes are the shortest."""
-        found: list[str] = []
-        for name, stack in reversed(self._network.stacks().items()):
-            for i in reversed(range(len(stack.blocks))):
-                values = [value for value in VALUES[part] if stack.cross or not value.startswith("cross")]
-                found += [f"{name}.blocks.{i}.{value}" for value in values]
-        return found
+        return [at for at, place in self._places.items() if place.value in VALUES[part]]
 
     def rows(self, *parts: Part) -> Iterator[Row]:
         """The rows of these parts, or of all, each as soon as it is known."""
@@ -154,24 +144,27 @@ class PatchingSweep:
 
     def row(self, at: str) -> Row:
         """The effects of the states at one address, such as `decoder.blocks.3.attn.z`."""
-        place = self._place(at)
+        place = self._places.get(at)
+        if place is None:
+            values = ", ".join(itertools.chain(*VALUES.values()))
+            raise UserError(f"{at}: expected the address of {values} of a block, such as decoder.blocks.0.resid_pre")
         given, own = self._given(at, place.stack), self._values[1](at)
-        if place.value.endswith(".z"):
+        is_heads, n = place.value.endswith(".z"), len(own)
+        if is_heads:
             given, own = given.transpose(0, 1).flatten(1), own.transpose(0, 1).flatten(1)
-        n, axis = (self._heads(place.stack), "h") if place.value.endswith(".z") else (len(own), "t")
         known = given.isfinite().all(-1)
-        masks = self._masks(n, known, own.shape[1], by_head=axis == "h")
+        masks = self._masks(n, known, own.shape[1], by_head=is_heads)
         effects = torch.full((n,), float("nan"), dtype=torch.float64)
         effects[masks.flatten(1).any(1)] = 0.0
         changes = (masks & (given != own)).flatten(1).any(1).nonzero()[:, 0]
         with Evaluating(self._network), torch.no_grad():
             for some in pieces(changes.split(max(1, self._budget // self._length)) if len(changes) else ()):
                 effects[some] = (self._patched(place, given, masks[some]) - self.corrupt) / (self.clean - self.corrupt)
-        return Row(at, "h" if axis == "h" else "t", effects.float())
+        return Row(at, "h" if is_heads else "t", effects.float())
 
     @cached_property
     def _length(self) -> int:
-        return sum(layout.grid[1] for layout in layouts(self._network, self._corrupt).values())
+        return n_positions(layouts(self._network, self._corrupt))
 
     def _patched(self, place: "_Place", given: Tensor, masks: Tensor) -> Tensor:
         """n, float64: the difference of logits with the given states where each mask is open."""
@@ -186,28 +179,12 @@ class PatchingSweep:
         def put(value: Tensor) -> Tensor:
             return torch.where(masks.to(value.device), given.to(value), value)
 
-        def put_read(_module: object, read: tuple[Tensor, ...]) -> Tensor:
-            return put(read[0])
-
-        def put_written(_module: object, _read: object, out: Tensor) -> Tensor:
-            return put(out)
-
         block = network.stacks()[place.stack].blocks[place.block]
-        handle = None
-        if place.value == "resid_pre":
-            x = put(x)
-        elif place.value.endswith(".z"):
-            reader = block.get_submodule(place.value.replace(".z", ".out"))
-            handle = reader.register_forward_pre_hook(put_read)
-        else:
-            writer = block.get_submodule(place.value.removesuffix(".out"))
-            handle = writer.register_forward_hook(put_written)
-        try:
-            x, layout = run_from(network, many, place.stack, place.block, x, memory)
-        finally:
-            if handle is not None:
-                handle.remove()
-        return self._difference(self._logits(x, layout))
+        name, _, part = place.value.partition(".")
+        path, is_read = (f"{name}.out", True) if part == "z" else (name, False)
+        x = x if part else put(x)
+        with changing(block.get_submodule(path), put, reads=is_read) if part else nullcontext():
+            return self._difference(self._logits(*run_from(network, many, place.stack, place.block, x, memory)))
 
     def _logits(self, x: Tensor, layout: Layout) -> Tensor:
         """n t d -> n v: the logits that the answer is read from."""
@@ -242,21 +219,6 @@ class PatchingSweep:
         of_head = torch.eye(n, dtype=torch.bool, device=known.device).repeat_interleave(width // n, 1)
         return of_head[:, None] & known[None, :, None]
 
-    def _heads(self, stack: str) -> int:
-        return self._network.stacks()[stack].config.n_heads
-
-    def _place(self, at: str) -> "_Place":
-        where = Address.parse(at)
-        match = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.([\w.]+)", where.path)
-        known = match and match[3] in {value for some in VALUES.values() for value in some}
-        stack = self._network.stacks().get(match[1]) if match and known and not where.index else None
-        if match is None or stack is None or (match[3].startswith("cross") and not stack.cross):
-            values = ", ".join(value for some in VALUES.values() for value in some)
-            raise UserError(f"{at}: expected the address of {values} of a block, such as decoder.blocks.0.resid_pre")
-        if int(match[2]) >= len(stack.blocks):
-            raise UserError(f"{at}: expected a block below {len(stack.blocks)}")
-        return _Place(match[1], int(match[2]), match[3])
-
     def _aligned(self, name: str) -> list[tuple[int, int]]:
         clean, corrupt = self._clean[name].ids, self._corrupt[name].ids
         length = self._network.stacks()[name].config.fixed_length
@@ -274,8 +236,7 @@ class PatchingSweep:
         return position % length, partners[position % length]
 
     def _traced(self, tokens: Mapping[str, Tokens]) -> Values:
-        with Evaluating(self._network), torch.no_grad(), trace(self._network, without=("heads",)) as seen:
-            self._network(*tokens.values())
+        seen, _ = traced(self._network, tokens, without=("heads",))
         return lambda at: seen[at][0]
 
 

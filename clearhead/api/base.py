@@ -1,6 +1,7 @@
 """`ModelBase`: a network with its tokenizer, processors and settings, which the functions of this package take."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -91,18 +92,10 @@ class ModelBase:
 
     def around(self, network: Transformer, about: Mapping[str, JsonValue] | None = None) -> Self:
         """A model around another network, with everything of this one but `about` and `base`."""
-        return type(self)(
-            network,
-            self.reader.tokenizer,
-            self.generation,
-            images=self.reader.images,
-            sounds=self.reader.sounds,
-            sentences=self.sentences,
-            contract=self.contract,
-            family=self.family,
-            about=about,
-            recipe=self.recipe,
-        )
+        model = copy(self)
+        model.network, model.about, model.base = network, dict(about or {}), None
+        model.reader = replace(self.reader, config=network.config)
+        return model
 
     def inputs(self, text: Input, other: str | None = None) -> list[Tokens]:
         """The tokens of an input for each stack, on the network's device."""

@@ -185,29 +185,26 @@ PREPROCESSOR = "preprocessor_config.json"
 
 def images_of(folder: Path, config: ModelConfig) -> "ImageProcessor | None":
     """The image processor of this model, if the folder has one."""
-    path = folder / PREPROCESSOR
-    reads = config.first.input
+    path, reads = folder / PREPROCESSOR, config.first.input
     if not path.is_file() or isinstance(reads, FrameInput | WaveInput):
         return None
     from clearhead.data.images import ImageProcessor, read_preprocessor
 
     n_channels = reads.n_channels if isinstance(reads, PatchInput) else None
-    settings = read_preprocessor(read_json(path), where=str(path))
-    return ImageProcessor(settings, n_channels=n_channels, where=str(path))
+    return ImageProcessor(read_preprocessor(read_json(path), where=str(path)), n_channels=n_channels, where=str(path))
 
 
 def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | WaveProcessor | None":
     """The sound processor of this model, if it reads sounds and the folder has one."""
     path, reads = folder / PREPROCESSOR, config.first.input
-    if path.is_file() and isinstance(reads, WaveInput):
-        from clearhead.data.sounds import WaveProcessor, read_wave_preprocessor
-
-        return WaveProcessor(read_wave_preprocessor(read_json(path), where=str(path)))
-    if not path.is_file() or not isinstance(reads, FrameInput):
+    if not path.is_file() or not isinstance(reads, FrameInput | WaveInput):
         return None
-    from clearhead.data.sounds import SoundProcessor, read_preprocessor
+    from clearhead.data import sounds
 
-    return SoundProcessor(read_preprocessor(read_json(path), where=str(path)), shape=reads.shape, where=str(path))
+    document, where = read_json(path), str(path)
+    if isinstance(reads, WaveInput):
+        return sounds.WaveProcessor(sounds.read_wave_preprocessor(document, where=where))
+    return sounds.SoundProcessor(sounds.read_preprocessor(document, where=where), shape=reads.shape, where=where)
 
 
 def sized(folder: Path, config: ModelConfig) -> ModelConfig:

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import JsonValue, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator
 from torch import Tensor
 
 from clearhead.checkpoints.families import family_of
@@ -16,7 +16,7 @@ from clearhead.checkpoints.weights import modules, safetensors
 from clearhead.checkpoints.weights.documents import AGAIN, MODEL, read_json, short, shown
 from clearhead.checkpoints.weights.modules import CONFIG, MODULES, SETTINGS, Listed
 from clearhead.config import Config
-from clearhead.errors import UserError
+from clearhead.errors import UserError, expectation
 from clearhead.json_text import JsonObject
 from clearhead.model import Layout
 from clearhead.model.sentences import (
@@ -44,9 +44,6 @@ OLD_MODES: dict[str, Mode] = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 """The older switches, in the order in which their results are joined."""
-SENTENCE = "sentence_embedding"
-STREAMS = ("module_input_name", "module_output_name")
-"""The feature that a module reads and writes, which must be the vector."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +57,13 @@ class Module:
     def weights(self) -> dict[str, Tensor]:
         """Its tensors by their names there."""
         match self.step:
-            case Dense() as step:
-                found = {
-                    "linear.weight": step.weight,
-                    "linear.bias": step.bias,
-                    "residual.weight": step.residual_weight,
-                }
-                return {name: tensor for name, tensor in found.items() if tensor is not None}
-            case VectorLayerNorm() as step:
-                return {"norm.weight": step.weight, "norm.bias": step.bias}
-        return {}
+            case Dense(weight, bias, residual_weight=residual):
+                tensors = {"linear.weight": weight, "linear.bias": bias, "residual.weight": residual}
+            case VectorLayerNorm(weight, bias):
+                tensors = {"norm.weight": weight, "norm.bias": bias}
+            case _:
+                tensors = dict[str, Tensor | None]()
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
 def read_module(folder: Path, one: Listed) -> Module:
@@ -102,63 +96,105 @@ def check_widths(modules: Sequence[Module], width: int, folder: Path) -> None:
                 wide = weight.shape[0]
 
 
+T = TypeVar("T", bound=Config)
+
+
+def _validated(kind: type[T], document: JsonObject, where: Path | str) -> T:
+    """The settings of a file. Raises UserError, which names the first field that is unknown or not supported."""
+    try:
+        return kind.model_validate(document, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        is_unknown = first["type"] == "extra_forbidden"
+        expected = "expected no such setting" if is_unknown else expectation(first)
+        raise UserError(
+            f"{where}:{shown(first['loc'][0])}: {expected}, got {short(first['input'])}; {REMEDY}"
+        ) from None
+
+
+Nothing: TypeAlias = Annotated[dict[str, Any] | None, Field(max_length=0)]
+
+
+class PoolingSettings(Config):
+    """config.json of a Pooling."""
+
+    pooling_mode: Mode | Annotated[list[Mode], Field(min_length=1)] | None = None
+    pooling_mode_cls_token: Any = False
+    pooling_mode_max_tokens: Any = False
+    pooling_mode_mean_tokens: Any = False
+    pooling_mode_mean_sqrt_len_tokens: Any = False
+    pooling_mode_weightedmean_tokens: Any = False
+    pooling_mode_lasttoken: Any = False
+    include_prompt: bool = True
+    embedding_dimension: Any = None
+    word_embedding_dimension: Any = None
+
+
+class StreamSettings(Config):
+    """The feature that a module reads and writes, which must be the vector."""
+
+    module_input_name: Literal["sentence_embedding"] | None = None
+    module_output_name: Literal["sentence_embedding"] | None = None
+
+
+class DenseSettings(StreamSettings):
+    """config.json of a Dense."""
+
+    in_features: Any = None
+    out_features: Any = None
+    bias: Any = True
+    use_residual: Any = False
+    activation_function: str = "torch.nn.modules.activation.Tanh"
+
+    @field_validator("activation_function")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if not name.startswith("torch.nn.") or name.rpartition(".")[2] not in ACTIVATIONS:
+            raise ValueError(f"expected one of torch.nn's {', '.join(ACTIVATIONS)}")
+        return name.rpartition(".")[2]
+
+
+class DropoutSettings(Config):
+    """config.json of a Dropout."""
+
+    dropout: Annotated[float, Field(ge=0.0, le=1.0)] = 0.2
+
+
 def _pooling(config: JsonObject, place: Path) -> Step:
-    where = str(place / CONFIG)
-    new = config.get("pooling_mode")
-    if new is None:
-        switched = tuple(mode for name, mode in OLD_MODES.items() if config.get(name))
-        modes: list[Any] = list(switched or ("mean",))
-    else:
-        modes = [*new] if isinstance(new, list) else [new]
-    known = get_args(Mode)
-    if not modes or not all(mode in known for mode in modes):
-        raise UserError(f"{where}:pooling_mode: expected some of {', '.join(known)}, got {short(new)}; {REMEDY}")
-    widths = ("embedding_dimension", "word_embedding_dimension")
-    only_known(config, (*OLD_MODES, *widths, "pooling_mode", "include_prompt"), where)
-    include = config.get("include_prompt", True)
-    if not isinstance(include, bool):
-        raise UserError(f"{where}:include_prompt: expected true or false, got {short(include)}; {REMEDY}")
-    return Pooling(tuple(modes), include)
+    settings = _validated(PoolingSettings, config, place / CONFIG)
+    match settings.pooling_mode:
+        case None:
+            modes = [mode for name, mode in OLD_MODES.items() if getattr(settings, name)] or ["mean"]
+        case str() as mode:
+            modes = [mode]
+        case modes:
+            pass
+    return Pooling(tuple(modes), settings.include_prompt)
 
 
 def _dense(config: JsonObject, place: Path) -> Step:
-    where = str(place / CONFIG)
-    function = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-    name = function.rpartition(".")[2] if isinstance(function, str) and function.startswith("torch.nn.") else None
-    if name not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise UserError(
-            f"{where}:activation_function: expected one of torch.nn's {known}, got {short(function)}; {REMEDY}"
-        )
-    only_known(config, ("activation_function", "bias", "use_residual", "in_features", "out_features", *STREAMS), where)
-    _in_the_stream(config, where)
-    n_in, n_out = config.get("in_features"), config.get("out_features")
-    residual = bool(config.get("use_residual", False))
+    settings = _validated(DenseSettings, config, place / CONFIG)
+    n_in, n_out, residual = settings.in_features, settings.out_features, bool(settings.use_residual)
     shapes = {"linear.weight": [n_out, n_in]}
-    shapes |= {"linear.bias": [n_out]} if config.get("bias", True) else {}
+    shapes |= {"linear.bias": [n_out]} if settings.bias else {}
     shapes |= {"residual.weight": [n_out, n_in]} if residual and n_in != n_out else {}
-    tensors = _tensors(place, shapes)
-    return Dense(tensors["linear.weight"], tensors.get("linear.bias"), name, residual, tensors.get("residual.weight"))
+    weight, *others = map(_tensors(place, shapes).get, ("linear.weight", "linear.bias", "residual.weight"))
+    assert weight is not None
+    return Dense(weight, others[0], settings.activation_function, residual, others[1])
 
 
 def _norm(config: JsonObject, place: Path) -> Step:
-    only_known(config, ("dimension",), str(place / CONFIG))
     tensors = _tensors(place, {f"norm.{name}": [config.get("dimension")] for name in ("weight", "bias")})
     return VectorLayerNorm(tensors["norm.weight"], tensors["norm.bias"])
 
 
 def _unit(config: JsonObject, place: Path) -> Step:
-    _in_the_stream(config, str(place / CONFIG))
+    _validated(StreamSettings, config, place / CONFIG)
     return Unit()
 
 
 def _dropout(config: JsonObject, place: Path) -> Step:
-    where = str(place / CONFIG)
-    only_known(config, ("dropout",), where)
-    share = config.get("dropout", 0.2)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise UserError(f"{where}:dropout: expected a share from 0 to 1, got {short(share)}; {REMEDY}")
-    return Dropout(share)
+    return Dropout(_validated(DropoutSettings, config, place / CONFIG).dropout)
 
 
 KINDS: dict[str, Callable[[JsonObject, Path], Step]] = {
@@ -168,18 +204,6 @@ KINDS: dict[str, Callable[[JsonObject, Path], Step]] = {
     "Normalize": _unit,
     "Dropout": _dropout,
 }
-
-
-def _in_the_stream(config: JsonObject, where: str) -> None:
-    for name in STREAMS:
-        if config.get(name) not in (None, SENTENCE):
-            raise UserError(f"{where}:{name}: expected {SENTENCE}, got {short(config[name])}; {REMEDY}")
-
-
-def only_known(config: JsonObject, known: tuple[str, ...], where: str) -> None:
-    """Raises UserError for another setting."""
-    for name in config.keys() - {*known}:
-        raise UserError(f"{where}:{shown(name)}: expected no such setting, got {short(config[name])}; {REMEDY}")
 
 
 def _tensors(place: Path, shapes: Mapping[str, list[Any]]) -> dict[str, Tensor]:
@@ -283,8 +307,6 @@ class Sentences:
         )
 
 
-# --- a run -----------------------------------------------------------------------------------------------------------
-
 OWN = "sentences.json"
 """The settings of a run that trains a sentence encoder."""
 SENTENCE_CLASSES = f"{modules.LIBRARY}models."
@@ -302,10 +324,7 @@ def of_run(folder: Path, *, width: int) -> Sentences:
     path = folder / OWN
     if not path.is_file():
         return Sentences()
-    try:
-        own = OwnSettings.model_validate(read_json(path))
-    except ValidationError as error:
-        raise UserError(f"{path}: expected pooling and max_length, got {error.errors()[0]['msg']}") from None
+    own = _validated(OwnSettings, read_json(path), path)
     pooling: JsonObject = {"word_embedding_dimension": width}
     pooling |= {name: mode == own.pooling for name, mode in OLD_MODES.items()}
     return Sentences(
@@ -317,9 +336,6 @@ def of_run(folder: Path, *, width: int) -> Sentences:
         max_length=own.max_length,
         documents={SENTENCE_SETTINGS: {"max_seq_length": own.max_length, "do_lower_case": False}},
     )
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
@@ -336,14 +352,14 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
     network = folder / listed[0].path
     path = modules.texts_file(network, SENTENCE_FILES)
     texts = {} if path is None else read_json(path)
-    max_length, lowercase = _texts(texts, where=str(path))
+    reading = _validated(TextSettings, texts, str(path))
     tokenizer = read_json(network / TOKENIZER) if (network / TOKENIZER).is_file() else {}
     steps = tuple(read_module(folder, one) for one in listed[1:])
     if not steps or not isinstance(steps[0].step, Pooling):
         got = shown(", ".join(one.kind for one in listed[1:])) or "none"
         raise UserError(f"{folder / MODULES}: expected a Pooling after the {modules.NETWORK}, got {got}; {REMEDY}")
     check_widths(steps, width, folder)
-    prompts, default = _prompts(settings, where=f"{folder}/{SETTINGS}")
+    whole = _validated(WholeSettings, settings, f"{folder}/{SETTINGS}")
     if unread := settings.keys() - {*OF_WHOLE}:
         names = shown(", ".join(sorted(unread)))
         _log.warning("%s/%s: not read, as %s does not either: %s", folder, SETTINGS, REFERENCE, names)
@@ -351,12 +367,12 @@ def read(folder: Path, document: Mapping[str, Any], *, width: int) -> Sentences:
     return Sentences(
         steps,
         listed[0],
-        prompts,
-        default,
-        max_length=_shortest(tokenizer, document) if max_length is None else max_length,
+        PROMPTS | {name: text or "" for name, text in whole.prompts.items()},
+        whole.default_prompt_name,
+        max_length=reading.max_seq_length or _shortest(tokenizer, document),
         cuts_left=tokenizer.get("truncation_side") == "left",
-        lowercase=lowercase,
-        width=_width(settings, where=f"{folder}/{SETTINGS}"),
+        lowercase=reading.do_lower_case,
+        width=whole.truncate_dim,
         documents=kept | ({path.name: texts} if path else {}),
     )
 
@@ -371,20 +387,55 @@ def _shortest(tokenizer: JsonObject, document: Mapping[str, Any]) -> int | None:
     return min((int(n) for n in lengths if isinstance(n, int | float) and n > 0), default=None)
 
 
-ONLY: dict[str, tuple[JsonValue, ...]] = {
-    "transformer_task": ("feature-extraction",),
-    "module_output_name": ("token_embeddings",),
-    "processing_kwargs": ({}, None),
-    "query_expansion": (None,),
-    "query_length": (None,),
-    "document_length": (None,),
-    **dict.fromkeys(("model_args", "model_kwargs", "config_args", "config_kwargs"), ({}, None)),
-    **dict.fromkeys(("tokenizer_args", "processor_kwargs"), ({}, None)),
-}
-"""The supported values of settings of texts."""
-WITHOUT_EFFECT = ("unpad_inputs", "backend")
 STATES = {"method": "forward", "method_output_name": "last_hidden_state"}
 """The modality_config of texts whose states are pooled."""
+
+
+class TextSettings(Config):
+    """How texts are read. A setting of one supported value must have it; `unpad_inputs` and `backend` do nothing."""
+
+    max_seq_length: PositiveInt | None = None
+    do_lower_case: bool = False
+    transformer_task: Literal["feature-extraction"] = "feature-extraction"
+    module_output_name: Literal["token_embeddings"] = "token_embeddings"
+    modality_config: dict[str, Any] = Field(default_factory=lambda: {"text": STATES})
+    processing_kwargs: Nothing = None
+    query_expansion: None = None
+    query_length: None = None
+    document_length: None = None
+    model_args: Nothing = None
+    model_kwargs: Nothing = None
+    config_args: Nothing = None
+    config_kwargs: Nothing = None
+    tokenizer_args: Nothing = None
+    processor_kwargs: Nothing = None
+    unpad_inputs: Any = None
+    backend: Any = None
+
+    @field_validator("modality_config")
+    @classmethod
+    def _pools_states(cls, modalities: dict[str, Any]) -> dict[str, Any]:
+        if modalities.get("text") != STATES:
+            raise ValueError(f"expected {STATES!r} of text")
+        return modalities
+
+
+class WholeSettings(Config, extra="ignore"):
+    """The settings of the whole model that change a vector."""
+
+    prompts: dict[str, str | None] = Field(default_factory=dict)
+    default_prompt_name: str | None = None
+    truncate_dim: PositiveInt | None = None
+
+    @field_validator("default_prompt_name")
+    @classmethod
+    def _is_known(cls, name: str | None, info: ValidationInfo) -> str | None:
+        known = PROMPTS | info.data.get("prompts", {})
+        if name is not None and name not in known:
+            raise ValueError(f"expected one of {', '.join(map(shown, known))}")
+        return name
+
+
 REFERENCE = "sentence-transformers 6.2.0"
 """The library whose source tells which settings it reads."""
 OF_WHOLE = (
@@ -397,41 +448,3 @@ OF_WHOLE = (
     "__version__",
 )
 """The settings of the whole that it reads. Only the first three change a vector."""
-
-
-def _texts(settings: JsonObject, *, where: str) -> tuple[int | None, bool]:
-    """max_seq_length and do_lower_case. Raises UserError for an unsupported setting."""
-    only_known(settings, (*ONLY, *WITHOUT_EFFECT, "modality_config", "max_seq_length", "do_lower_case"), where)
-    reads = settings.get("modality_config", {"text": STATES})
-    if not isinstance(reads, dict) or reads.get("text") != STATES:
-        raise UserError(f"{where}:modality_config: expected {STATES!r} of text, got {short(reads)}; {REMEDY}")
-    for name, value in settings.items():
-        if name in ONLY and value not in ONLY[name]:
-            raise UserError(f"{where}:{name}: expected {ONLY[name][0]!r}, got {short(value)}; {REMEDY}")
-    length, lowercase = settings.get("max_seq_length"), settings.get("do_lower_case", False)
-    if length is not None and (type(length) is not int or length < 1):
-        raise UserError(f"{where}:max_seq_length: expected a whole number from 1 on, got {short(length)}; {REMEDY}")
-    if not isinstance(lowercase, bool):
-        raise UserError(f"{where}:do_lower_case: expected true or false, got {short(lowercase)}; {REMEDY}")
-    return length, lowercase
-
-
-def _width(settings: JsonObject, *, where: str) -> int | None:
-    """truncate_dim."""
-    width = settings.get("truncate_dim")
-    if width is not None and (type(width) is not int or width < 1):
-        raise UserError(f"{where}:truncate_dim: expected a whole number from 1 on, got {short(width)}; {REMEDY}")
-    return width
-
-
-def _prompts(settings: JsonObject, *, where: str) -> tuple[dict[str, str], str | None]:
-    """The prompts by name, and the name of the default."""
-    named = settings.get("prompts", {})
-    if not isinstance(named, dict) or not all(isinstance(text, str | None) for text in named.values()):
-        raise UserError(f"{where}:prompts: expected a table of names and texts, got {short(named)}; {REMEDY}")
-    prompts = PROMPTS | {name: str(text or "") for name, text in named.items()}
-    default = settings.get("default_prompt_name")
-    if default is not None and (not isinstance(default, str) or default not in prompts):
-        known = ", ".join(map(shown, prompts))
-        raise UserError(f"{where}:default_prompt_name: expected one of {known}, got {short(default)}; {REMEDY}")
-    return prompts, default

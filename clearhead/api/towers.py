@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.api.folders import CONFIG, PREPROCESSOR, images_of, sized
+from clearhead.api.folders import CONFIG, PREPROCESSOR, images_of
 from clearhead.api.model import Model
 from clearhead.api.predicting import ZeroShot
-from clearhead.api.pretrained import CHANGED, common_dtype, converted, named_as_ours
+from clearhead.api.pretrained import CHANGED, Source, common_dtype, named_as_ours, opened
 from clearhead.api.reader import Input, listed
 from clearhead.api.saving import SHARD_BYTES
-from clearhead.checkpoints.families import Family
-from clearhead.checkpoints.families.generation import SPECIAL, read_generation, write_generation
+from clearhead.checkpoints.families.generation import SPECIAL, write_generation
 from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of
 from clearhead.checkpoints.weights import mapping, safetensors
 from clearhead.checkpoints.weights.documents import AGAIN, CONFIG_LIMIT, INDEX, read_json
@@ -24,7 +23,6 @@ from clearhead.config.heads import VectorHead
 from clearhead.config.inputs import PatchInput
 from clearhead.errors import UserError
 from clearhead.machine.device import device_named
-from clearhead.model.assign import assemble
 from clearhead.model.mode import Evaluating
 from clearhead.model.towers import TwoTowers
 from clearhead.storage.checkpoints import Checkpoint, write_folder
@@ -158,12 +156,12 @@ def load_towers(
         verify(folder, others=True, remedy=CHANGED)
     theirs = safetensors.read(folder)
     target = dtype or common_dtype((tensor.dtype, tensor.numel()) for tensor in theirs.values())
-    opened: list[Model] = []
-    for family, config, (part, prefixes) in parts:
+    towers: list[Model] = []
+    for _, config, (part, prefixes) in parts:
         own = {name: theirs.pop(name) for name in [*theirs] if name.startswith(prefixes)}
-        opened.append(_tower(folder, family, config, own, target, where=f"{where}:{part}"))
-    text, image = opened
-    widths = [vector_width(model.config) for model in opened]
+        towers.append(_tower(Source(folder, config, f"{where}:{part}", lambda _, own=own: own, None), target))
+    text, image = towers
+    widths = [vector_width(model.config) for model in towers]
     if widths[0] != widths[1]:
         got = f"{widths[0]} and {widths[1]}"
         raise UserError(f"{where}: expected vectors of texts and of pictures of one width, got {got}; {AGAIN}")
@@ -193,21 +191,10 @@ PARTS = {"text_config": ("text_",), "vision_config": ("vision_", "visual_")}
 """The beginnings of the names of each tower's tensors, by the field that holds its config."""
 
 
-def _tower(
-    folder: Path, family: Family, document: Mapping[str, Any], theirs: dict[str, Tensor], dtype: torch.dtype, where: str
-) -> Model:
+def _tower(source: Source, dtype: torch.dtype) -> Model:
     """Opens one tower as a model of its own."""
-    config, head = family.read(document, where=where, tensors=theirs)
-    config = sized(folder, config)
-    rules = family.table(config, head)
-    loaded = named_as_ours(theirs, rules, where=str(folder))
-
-    def called(name: str) -> str:
-        return loaded.origin.get(name) or mapping.origins(rules, [name]).get(name, name)
-
-    tensors = converted(loaded.tensors, dtype, where=folder)
-    network = assemble(config, tensors, where=str(folder), called=called).eval()
-    if isinstance(config.first.input, PatchInput):
-        return Model(network, images=images_of(folder, config), family=family.model_type)
-    settings = read_generation(document, None, encoder_decoder=False, where=str(folder))
-    return Model(network, Tokenizer.find(folder), settings, family=family.model_type)
+    tower = opened(source, dtype=dtype, head=None)
+    network, name = tower.network.eval(), tower.family.model_type
+    if isinstance(network.config.first.input, PatchInput):
+        return Model(network, images=images_of(source.place, network.config), family=name)
+    return Model(network, Tokenizer.find(source.place), tower.generation, family=name)

@@ -12,6 +12,7 @@ from clearhead.analysis.circuits import Nodes, refined_nodes
 from clearhead.analysis.circuits.patching import EXACT
 from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.lens import read
+from clearhead.analysis.passes import row_means
 from clearhead.api.base import ModelBase
 from clearhead.api.circuits import circuits_of
 from clearhead.capture.passes import Site, batches, sites_of
@@ -127,12 +128,11 @@ def _of_layers(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]
     with torch.inference_mode():
         final = seen[LOGITS][valid].float().log_softmax(-1)
         counts = valid.sum(1)
-        owner = torch.arange(len(valid), device=valid.device).repeat_interleave(counts)
         found: list[Tensor] = []
         for address in wanted:
             logs = read(model.network, seen[address][valid][:, None])[:, 0].float().log_softmax(-1)
             each = (final.exp() * (final - logs)).sum(-1)
-            found.append(each.new_zeros(len(valid)).index_add_(0, owner, each).div_(counts).clamp_(min=0.0))
+            found.append(row_means(each, counts))
     return torch.stack(found, -1)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,7 @@ from clearhead.text.detokenizer import Detokenizer
 from clearhead.trace import Edit, edited
 
 
-@dataclass(frozen=True, eq=False)
-class Steering:
+class Steering(NamedTuple):
     """A direction with a strength, which a request asks for."""
 
     direction: Direction
@@ -101,11 +100,6 @@ class Prompt:
     """What is added to the values of its texts."""
     drafts: bool = False
     """Whether a draft may guess its tokens, where the server has one."""
-
-    @property
-    def edits(self) -> tuple[tuple[Direction, float], ...]:
-        """What tells its values from those of others with the same tokens."""
-        return tuple((one.direction, one.strength) for one in self.steering)
 
 
 @dataclass(frozen=True)

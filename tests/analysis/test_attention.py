@@ -151,14 +151,6 @@ def test_batched_is_each_pair_alone(budget: int):
         torch.testing.assert_close(look.probabilities, expected)
 
 
-def test_a_step_sees_only_what_was_written_before_it():
-    net = network()
-    (one,) = cross_attention(net, SOURCE[:1], [[6, 5, 3]], bos_id=BOS)
-    (other,) = cross_attention(net, SOURCE[:1], [[6, 9, 3]], bos_id=BOS)
-    assert torch.equal(one.weights[:, :, :2], other.weights[:, :, :2])
-    assert not torch.allclose(one.weights[:, :, 2], other.weights[:, :, 2])
-
-
 def test_aligned_is_the_strongest_of_the_mean_over_heads():
     heads = torch.tensor([[[0.6, 0.0, 0.4], [0.1, 0.2, 0.7]], [[0.0, 0.3, 0.7], [0.9, 0.0, 0.1]]])
     weights = torch.stack([heads, heads.flip(-1)])
@@ -167,13 +159,6 @@ def test_aligned_is_the_strongest_of_the_mean_over_heads():
     assert aligned(look, 1) == [0, 2]
 
 
-@pytest.mark.parametrize("preset", ["nano", "bert-base"])
-def test_a_single_stack_has_none(preset: str):
+def test_a_single_stack_has_none():
     with pytest.raises(UserError, match="expected an encoder-decoder"):
-        cross_attention(network(preset), SOURCE, TARGET, bos_id=BOS)
-
-
-def test_nothing_in_nothing_out():
-    assert cross_attention(network(), [], [], bos_id=BOS) == []
-    with pytest.raises(ValueError, match="shorter"):
-        cross_attention(network(), SOURCE, TARGET[:1], bos_id=BOS)
+        cross_attention(network("nano"), SOURCE, TARGET, bos_id=BOS)

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -5,17 +7,36 @@ from clearhead import config as c
 from clearhead.analysis.attribution import attribute, attribute_each
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.trace import trace, zero
-from tests.analysis.kinds import CASES, pictures
+from clearhead.trace import Edit, trace, zero
+from tests.analysis.kinds import CASES, Case, pictures
 from tests.model import small
 
 
+def narrow() -> Case:
+    stack = small.stack(input=c.TokenInput(vocab_size=13, width=6), norm_place="post")
+    config = c.ModelConfig(encoder=stack, head=c.ClassificationHead(n_labels=6))
+    return small.shaken(Transformer(config)), [Tokens(small.ids(1, 4))]
+
+
+def scaled() -> Case:
+    config = c.ModelConfig(decoder=small.stack(), head=c.LanguageHead(tied=False, bias=True, scale=0.5))
+    return small.shaken(Transformer(config)), [Tokens(small.ids(1, 4))]
+
+
+MORE: dict[str, Callable[[], Case]] = {
+    **CASES, "last": lambda: pictures(pool="last"), "mean": lambda: pictures(pool="mean"), "narrow": narrow,
+    "scaled": scaled,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("minus", [None, 1])
-@pytest.mark.parametrize("name", CASES)
-def test_shares_sum_to_the_logit(name: str, minus: int | None):
-    network, inputs = CASES[name]()
-    found = attribute(network, inputs, 2, minus=minus, position=3)
-    with torch.no_grad():
+@pytest.mark.parametrize("name", MORE)
+def test_shares_sum_to_the_logit(name: str, minus: int | None, edited: bool):
+    network, inputs = MORE[name]()
+    edit: dict[str, Edit] = {f"{next(iter(network.stacks()))}.blocks.0.ffn.out": zero} if edited else {}
+    found = attribute(network, inputs, 2, minus=minus, position=3, edit=edit)
+    with torch.no_grad(), trace(network, edit):
         logits = network(*(x.padded() for x in inputs))
     logits = logits if logits.ndim == 2 else logits[:, 3]
     expected = logits[:, 2] if minus is None else logits[:, 2] - logits[:, minus]
@@ -37,13 +58,6 @@ def test_several_logits_at_once_have_the_shares_of_each(name: str):
             torch.testing.assert_close(each[part][t, k], share[0], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("pool", ["first", "last", "mean"])
-def test_what_pools_sums_too(pool: str):
-    network, inputs = pictures(pool=pool)
-    found = attribute(network, inputs, 4)
-    torch.testing.assert_close(torch.stack(list(found.shares.values())).sum(0), found.logit, atol=1e-4, rtol=1e-5)
-
-
 def test_parts_have_addresses_and_parameter_names():
     network, inputs = CASES["encoder_decoder"]()
     shares = attribute(network, inputs, 0, position=3).shares
@@ -55,77 +69,37 @@ def test_parts_have_addresses_and_parameter_names():
     assert len(shares) == 2 + 2 * (4 + 1 + 4 + 1 + 1) + 1, "embedding, positions; heads, biases, FFN; final norm's bias"
 
 
-def test_a_share_is_what_goes_with_its_part_when_the_scale_stays():
-    network, inputs = CASES["decoder"]()
-    part = "decoder.blocks.1.attn.heads[h=2]"
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_a_share_is_what_goes_with_its_part_when_the_scales_stay(place: str):
+    """The norms that it passes keep their scale, and the later branches their values."""
+    stacks = {"encoder": small.stack(norm_place=place), "decoder": small.stack(norm_place=place)}
+    network = small.shaken(Transformer(c.ModelConfig(**stacks)))
+    inputs, part = [small.ids(1, 5), small.ids(1, 4, seed=1)], "decoder.blocks.0.cross.heads[h=2]"
     with torch.no_grad(), trace(network) as seen:
         plain = network(*inputs)
-    # The last FFN reads the attention; hold it and the final scale fixed.
-    held = {address: seen[address] for address in ("decoder.blocks.1.ffn.out", "decoder.final_norm.rstd")}
-    with torch.no_grad(), trace(network, held | {part: zero}):
+    norms = ["decoder.final_norm.rstd"]
+    if place == "post":
+        norms = [f"decoder.blocks.{i}.{n}_norm.rstd" for i in (0, 1) for n in ("attn", "cross", "ffn")]
+    outs = ["decoder.blocks.0.ffn.out", *(f"decoder.blocks.1.{part}.out" for part in ("attn", "cross", "ffn"))]
+    with torch.no_grad(), trace(network, {address: seen[address] for address in (*norms, *outs)} | {part: zero}):
         gone = network(*inputs)
     share = attribute(network, inputs, 5, position=-1).shares[part]
     torch.testing.assert_close(share, (plain - gone)[:, -1, 5], atol=1e-5, rtol=1e-4)
 
 
-def test_a_share_of_a_post_norm_network_is_what_goes_with_its_part_when_the_scales_stay():
-    """Such as of the 2017 Transformer: the norms after each sum have the scale, and the other branches their values."""
-    stacks = {"encoder": small.stack(norm_place="post"), "decoder": small.stack(norm_place="post")}
-    network = small.shaken(Transformer(c.ModelConfig(**stacks)))
-    inputs, part = [small.ids(1, 5), small.ids(1, 4, seed=1)], "decoder.blocks.0.cross.heads[h=2]"
-    with torch.no_grad(), trace(network) as seen:
-        plain = network(*inputs)
-    found = attribute(network, inputs, 5, position=-1)
-    torch.testing.assert_close(torch.stack(list(found.shares.values())).sum(0), plain[:, -1, 5], atol=1e-4, rtol=1e-5)
-    norms = [f"decoder.blocks.{i}.{n}_norm.rstd" for i in (0, 1) for n in ("attn", "cross", "ffn")]
-    outs = ["decoder.blocks.0.ffn.out", *(f"decoder.blocks.1.{part}.out" for part in ("attn", "cross", "ffn"))]
-    with torch.no_grad(), trace(network, {address: seen[address] for address in (*norms, *outs)} | {part: zero}):
-        gone = network(*inputs)
-    torch.testing.assert_close(found.shares[part], (plain - gone)[:, -1, 5], atol=1e-5, rtol=1e-4)
-
-
-def test_a_narrow_embedding_is_projected():
-    reads = c.TokenInput(vocab_size=13, width=6)
-    network = small.shaken(
-        Transformer(
-            c.ModelConfig(encoder=small.stack(input=reads, norm_place="post"), head=c.ClassificationHead(n_labels=6))
-        )
-    )
-    found = attribute(network, [small.ids(1, 4)], 3)
-    assert "encoder.embed.project.bias" in found.shares
-    torch.testing.assert_close(torch.stack(list(found.shares.values())).sum(0), found.logit, atol=1e-4, rtol=1e-5)
-
-
-def test_edits_and_scales():
-    head = c.LanguageHead(tied=False, bias=True, scale=0.5)
-    network = small.shaken(Transformer(c.ModelConfig(decoder=small.stack(), head=head)))
-    found = attribute(network, [small.ids(1, 4)], 3, edit={"decoder.blocks.0.ffn.out": zero})
-    assert found.shares["decoder.blocks.0.ffn.out"].item() == 0
-    assert "head.output.bias" in found.shares
-    torch.testing.assert_close(torch.stack(list(found.shares.values())).sum(0), found.logit, atol=1e-4, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
-    ("stack", "head"),
+    "head",
     [
-        ({}, c.LanguageHead(transform=True)),
-        ({}, c.LanguageHead(soft_cap=5.0)),
-        ({}, c.ClassificationHead(n_labels=6, pooler=True)),
-        ({}, c.NoHead()),
+        c.LanguageHead(transform=True), c.LanguageHead(soft_cap=5.0), c.ClassificationHead(n_labels=6, pooler=True),
+        c.NoHead(),
     ],
-)
-def test_what_is_not_linear(stack: dict[str, str], head: c.LanguageHead):
-    network = Transformer(c.ModelConfig(encoder=small.stack(**stack), head=head))
+)  # fmt: skip
+def test_refusals(head: c.Head):
+    network = Transformer(c.ModelConfig(encoder=small.stack(), head=head))
     with pytest.raises(UserError, match="attribution: expected"):
         attribute(network, [small.ids(1, 4)], 0)
-
-
-def test_what_is_not_there():
-    network = small.decoder()
     with pytest.raises(UserError, match="logit 13: expected a number below 13"):
-        attribute(network, [small.ids(1, 4)], 13)
-    for position in (4, -5):
+        attribute(small.decoder(), [small.ids(1, 4)], 13)
+    for position, tokens in ((4, small.ids(1, 4)), (-5, small.ids(1, 4)), (-1, Tokens.pad(small.sequences(2, 4)))):
         with pytest.raises(UserError, match="real position"):
-            attribute(network, [small.ids(1, 4)], 0, position=position)
-    with pytest.raises(UserError, match="real position"):
-        attribute(network, [Tokens.pad(small.sequences(2, 4))], 0)
+            attribute(small.decoder(), [tokens], 0, position=position)

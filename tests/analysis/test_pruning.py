@@ -33,18 +33,10 @@ def test_the_network_computes_what_the_old_one_does_without_these_heads(name: st
     assert sorted(found.removed) == sorted(weakest)
     sizes = [sum(p.numel() for p in one.parameters()) for one in (found.network, network)]
     assert sizes[0] < sizes[1]
+    old = {p.data_ptr() for p in network.parameters()}
+    assert old.isdisjoint(p.data_ptr() for p in found.network.parameters())
     tokens = {stack.n_heads for stack in found.network.config.stacks.values()}
     assert tokens == {stack.n_heads - 1 for stack in network.config.stacks.values()}
-
-
-def test_training_the_smaller_network_leaves_the_old_one_as_it_is() -> None:
-    network = small.decoder(n_heads=4).eval()
-    before = {name: p.detach().clone() for name, p in network.named_parameters()}
-    pruned = without_heads(network, [torch.tensor([[1, 2, 3]])], 1).network
-    with torch.no_grad():
-        for parameter in pruned.parameters():
-            parameter.add_(1.0)
-    assert all(torch.equal(p, before[name]) for name, p in network.named_parameters())
 
 
 @pytest.mark.parametrize(

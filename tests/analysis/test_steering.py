@@ -39,15 +39,6 @@ def test_both_stacks_of_a_translator(at: str) -> None:
         assert torch.allclose(found.vector, seen[0] - seen[1], atol=1e-4)
 
 
-def test_adding_it_moves_one_mean_to_the_other() -> None:
-    model = model_of("nano")
-    found = direction(model, POSITIVE, NEGATIVE, at=AT)
-    moved = [model.trace(text, edit=found.edit(1.0))[0][AT][0, 2:].mean(0) for text in NEGATIVE]
-    there = [model.trace(text)[0][AT][0, 2:].mean(0) for text in POSITIVE]
-    assert model.reader.ids(["one two"]) == [model.reader.ids(["one two six"])[0][:2]]
-    assert torch.allclose(torch.stack(moved).mean(0), torch.stack(there).mean(0), atol=1e-4)
-
-
 def test_files(tmp_path: Path) -> None:
     model = model_of("nano")
     found = direction(model, POSITIVE, NEGATIVE, at=AT)

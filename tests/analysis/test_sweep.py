@@ -18,26 +18,15 @@ WITH_HEADS = [name for name, config in CONFIGS.items() if not isinstance(config.
     [
         ("abcd", "axyd", "00 11 22 33"),
         ("ab cd ef", "abcd ef", "00 11 32 43 54 65 76"),
-        ("the cat sat", "the black dog sat", "00 11 22 33 68"),
+        ("abcd", "axbcyd", "00 12 23 35"),
+        ("tcs", "tbds", "00 12 23"),
         ("abc", "ab", "00 11"),
         ("a", "bcd", "02"),
     ],
 )
 def test_alignment(clean: str, corrupt: str, expected: str):
-    found = aligned([*map(ord, clean)], [*map(ord, corrupt)])
-    if clean == "the cat sat":
-        words = clean.split(), corrupt.split()
-        found = aligned(*([hash(word) for word in one] for one in words))
-        assert found == [(0, 0), (1, 2), (2, 3)], "the last word of what differs is aligned"
-        return
-    assert found == [(int(a), int(b)) for a, b in expected.split()]
-
-
-def test_alignment_is_longest():
-    a, b = [3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1, 8, 2, 8, 1, 8, 5, 4, 5]
-    same = [(i, j) for i, j in aligned(a, b) if a[i] == b[j]]
-    assert len(same) == 4, "1 1 5 5"
-    assert all(i < k and j < m for (i, j), (k, m) in zip(aligned(a, b), aligned(a, b)[1:], strict=False))
+    """The last of what differs is aligned: in `tbds` the d, as c in `tcs`."""
+    assert aligned([*map(ord, clean)], [*map(ord, corrupt)]) == [(int(a), int(b)) for a, b in expected.split()]
 
 
 def other(network: Transformer, given: list[Tokens], *, cut: int) -> list[Tokens]:
@@ -124,11 +113,14 @@ def test_what_is_refused():
     with pytest.raises(UserError, match="expected one text without padding, got 2 rows"):
         PatchingSweep(network, [one.repeat(2, 1)], [two], 0)
     sweep = PatchingSweep(network, [one], [two], 0)
-    for at in ("decoder.blocks.0.attn.q", "decoder.blocks.0.cross.out", "encoder.blocks.0.resid_pre"):
+    for at in (
+        "decoder.blocks.0.attn.q",
+        "decoder.blocks.0.cross.out",
+        "encoder.blocks.0.resid_pre",
+        "decoder.blocks.2.resid_pre",
+    ):
         with pytest.raises(UserError, match="expected the address of resid_pre"):
             sweep.row(at)
-    with pytest.raises(UserError, match="expected a block below 2"):
-        sweep.row("decoder.blocks.2.resid_pre")
     states = shaken(CONFIGS["encoder_states"])
     with pytest.raises(UserError, match="patching: expected a head"):
         PatchingSweep(states, inputs(states), inputs(states), 0)

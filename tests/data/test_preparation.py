@@ -108,14 +108,6 @@ def test_lines_say_it() -> None:
     assert all("\n" not in line for line in lines)
 
 
-def test_texts_have_one_side_and_no_limit() -> None:
-    splits: dict[str, Iterable[Row]] = {"train": [("a b c d",), ("",), ("a b c d",)], "valid": [("c",)]}
-    rows, _, report = prepared(splits, Preparation(max_length=2))
-    assert rows["train"] == [("a b c d",), ("a b c d",)]
-    assert [side.name for side in report.splits[0].sides] == ["text"]
-    assert report.splits[0].sides[0].n_tokens == 8
-
-
 def test_nothing_left_is_one_line() -> None:
     with pytest.raises(UserError, match=r"train: expected examples, got none: all 1 left out; try"):
         prepared({"train": Pairs(["a a"], ["x"])}, Preparation(max_length=1))

@@ -12,12 +12,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from clearhead.analysis.ablation import by_stack, layouts, real
 from clearhead.analysis.circuits.branches import N_FEATURES, Branch, Reader, Split, Writer, chosen
 from clearhead.analysis.circuits.graph import Edges, Nodes
 from clearhead.analysis.circuits.parts import Group, Parts
 from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import Metric
+from clearhead.analysis.passes import Inputs, by_stack, layouts, real, text_mean, traced
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
@@ -105,7 +105,7 @@ def _gradient(
     return list(found)
 
 
-Baseline = Sequence[Tokens | Tensor] | Literal["zero", "mean"]
+Baseline = Inputs | Literal["zero", "mean"]
 """A corrupt input for each stack, or what each part's values become instead."""
 
 
@@ -125,7 +125,7 @@ class Circuits:
     def __init__(
         self,
         network: Transformer,
-        clean: Sequence[Tokens | Tensor],
+        clean: Inputs,
         corrupt: Baseline,
         metric: Metric,
         *,
@@ -154,8 +154,7 @@ class Circuits:
             known = [*paths, *(split.address for split in self.whole.splits)]
             base = {path: torch.zeros_like(self.seen[path]) for path in known}
             self.base = base if corrupt == "zero" else {path: self._mean(path) for path in known}
-            with Evaluating(network), torch.no_grad(), trace(network, {path: self.base[path] for path in paths}):
-                corrupt_result = network(*self.tokens.values())
+            corrupt_result = traced(network, self.tokens, {path: self.base[path] for path in paths})[1]
         else:
             other = by_stack(network, corrupt)
             _check_alike(self.tokens, other)
@@ -319,8 +318,7 @@ class Circuits:
 
     def _pass(self, tokens: Mapping[str, Tokens]) -> tuple[dict[str, Tensor], Tensor]:
         """The values of a pass that the graph needs, and its result."""
-        with Evaluating(self.network), torch.no_grad(), trace(self.network) as seen:
-            result = self.network(*tokens.values())
+        seen, result = traced(self.network, tokens)
         needed = ("heads", "out", "tokens", "positions", "sum", "resid_pre", "resid_attn", "resid_cross", "resid_post")
         splits = self.whole.splits
         sites = {at for split in splits for at in (split.features.reads, split.writes)}
@@ -331,10 +329,7 @@ class Circuits:
     def _mean(self, path: str) -> Tensor:
         """The value's mean over the real positions of the batch, everywhere."""
         value = self.seen[path]
-        valid = real(self.layouts[path.split(".", maxsplit=1)[0]]).to(value)
-        weight = valid[:, None, :, None] if value.ndim == 4 else valid[:, :, None]
-        dims = (0, 2) if value.ndim == 4 else (0, 1)
-        return ((value * weight).sum(dims, keepdim=True) / valid.sum()).expand_as(value)
+        return text_mean(value, "b h t d" if value.ndim == 4 else "b t d", self.layouts, path)
 
 
 def _check_alike(clean: Mapping[str, Tokens], corrupt: Mapping[str, Tokens]) -> None:

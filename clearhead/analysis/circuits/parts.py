@@ -8,9 +8,9 @@ from functools import cached_property
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.analysis.ablation import layouts, repeated
 from clearhead.analysis.circuits.branches import Branch, Reader, Split, Writer, with_features
 from clearhead.analysis.features import Features
+from clearhead.analysis.passes import layouts, repeated
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention

@@ -14,6 +14,7 @@ from clearhead.analysis.circuits.branches import Branch
 from clearhead.analysis.circuits.circuits import Circuits
 from clearhead.analysis.circuits.graph import Edges, Nodes
 from clearhead.analysis.circuits.parts import Copies, Group
+from clearhead.analysis.passes import n_positions
 from clearhead.errors import UserError
 from clearhead.model.attention import Attention
 from clearhead.model.mode import Evaluating
@@ -136,7 +137,7 @@ def _patch(each: Sequence[Patched], path: str) -> Callable[[Tensor], Tensor]:
 
 def at_once(circuits: Circuits, budget: int) -> int:
     """How many copies of the batch have about `budget` positions."""
-    return max(1, budget // sum(b * t for b, t in (layout.grid for layout in circuits.layouts.values())))
+    return max(1, budget // n_positions(circuits.layouts))
 
 
 EXACT = 1 / 3

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.analysis.features.dictionary import Features
 from clearhead.analysis.features.training import Inputs
-from clearhead.analysis.values import rows_at, sizes_of
+from clearhead.analysis.passes import rows_at, sizes_of
 from clearhead.brief import brief
 from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError

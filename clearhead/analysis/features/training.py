@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.analysis.features.dictionary import Features, Site
-from clearhead.analysis.values import rows_at
+from clearhead.analysis.passes import rows_at
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer

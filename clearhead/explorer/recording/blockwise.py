@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from clearhead.analysis.ablation import by_stack, layouts
+from clearhead.analysis.passes import by_stack, layouts
 from clearhead.errors import UserError
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.manifest import TensorFact

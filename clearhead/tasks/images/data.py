@@ -14,7 +14,7 @@ from pydantic import NonNegativeInt
 
 from clearhead.brief import brief
 from clearhead.config import Config
-from clearhead.data.files import UnpackedFrames, nearest, opened
+from clearhead.data.files import Unpacked, nearest, opened
 from clearhead.data.images import ImageProcessor, about
 from clearhead.data.sources import cells_of
 from clearhead.data.splits import complete_splits, fingerprint
@@ -174,8 +174,8 @@ def idx(path: Path, n_axes: int) -> Bytes:
 def _array(path: Path, name: str) -> NDArray[np.generic]:
     """An array of an npz file. Objects, which only unpickling makes, are refused."""
     with opened(path) as raw:
-        if isinstance(raw, UnpackedFrames):
-            raise UserError(f"{path}: expected an npz file, got Zstandard; unpack it first")
+        if isinstance(raw, Unpacked):
+            raise UserError(f"{path}: expected an npz file, got a packed one; unpack it first")
         try:
             with zipfile.ZipFile(raw) as file:
                 return _member(file, name, path)

@@ -4,12 +4,10 @@ Imports no torch. `checkpoints/families/tokenizers.toml` holds the classes.
 """
 
 import base64
-import tomllib
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import Any, Literal
 
 import tokenizers
@@ -18,7 +16,7 @@ from tokenizers import AddedToken
 
 from clearhead.config import Config
 from clearhead.errors import UserError
-from clearhead.text.formats.checked import AGAIN
+from clearhead.text.formats.checked import AGAIN, read_table
 from clearhead.text.formats.special import CONFIG_FILE, content_of
 from clearhead.text.formats.wire import Piece, PieceKind, PieceModel
 
@@ -78,6 +76,7 @@ class ClassTable(Config):
     """The whole file."""
 
     models: dict[str, str]
+    usual: dict[str, str]
     languages: dict[str, tuple[str, ...]]
     choice: ClassChoice
     classes: tuple[TokenizerClass, ...]
@@ -87,8 +86,12 @@ class ClassTable(Config):
 @cache
 def table() -> ClassTable:
     """The content of `checkpoints/families/tokenizers.toml`."""
-    text = resources.files("clearhead.checkpoints.families").joinpath("tokenizers.toml").read_text(encoding="utf-8")
-    return ClassTable.model_validate(tomllib.loads(text))
+    return read_table("tokenizers.toml", ClassTable)
+
+
+def usual_class(vocabulary: str) -> TokenizerClass:
+    """The class that reads this kind of vocabulary if no file names one."""
+    return next(kind for kind in table().classes if table().usual[vocabulary] in kind.names)
 
 
 def class_of(
@@ -248,6 +251,8 @@ def _renumbered(
         raise UserError(
             f"{where}: expected vocab.json, which numbers the pieces, got no such file; try the whole folder"
         )
+    if any(piece.kind is PieceKind.NORMAL for piece in model.pieces[: kind.n_dropped]):
+        raise UserError(f"{where}: expected {kind.n_dropped} special pieces first, got others; try tokenizer.json")
     if ids is None:
         pieces = [mark(filled(name, names, where)) for name, _ in kind.first]
         pieces += model.pieces[kind.n_dropped :]

@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead import config as c
 from clearhead.analysis.features import Ended, Features, Settings, Site, Stepped, report, top_examples, train
 from clearhead.analysis.features.training import AUX, Buffer, Learner
-from clearhead.analysis.values import rows_at
+from clearhead.analysis.passes import rows_at
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from tests.small_models import TEXTS, model_of
@@ -27,8 +27,8 @@ def planted(n: int, *, d: int = 16, n_directions: int = 24, k: int = 2) -> tuple
     return (directions[which] * strengths[..., None]).sum(1), directions
 
 
-def learner_of(x: Tensor, y: Tensor, *, n: int = 48, k: int = 2, dead_after: int = 10_000) -> Learner:
-    return Learner(x, y, n=n, k=k, seed=0, dead_after=dead_after, tied=x is y)
+def learner_of(x: Tensor, y: Tensor, *, skip: bool = False) -> Learner:
+    return Learner(x, y, n=48, k=2, seed=0, dead_after=10_000, tied=x is y, skip=skip)
 
 
 def test_planted_directions_are_found_back() -> None:
@@ -80,7 +80,7 @@ def test_a_linear_way_beside_the_features_leaves_them_the_rest() -> None:
     explained: dict[bool, float] = {}
     with torch.no_grad():
         for skip in (False, True):
-            learner = Learner(x, y, n=48, k=2, seed=0, dead_after=10_000, tied=False, skip=skip)
+            learner = learner_of(x, y, skip=skip)
             for at in itertools.islice(itertools.cycle(torch.arange(4096).split(256)), 100):
                 learner.update(x[at], y[at], lr=3e-3)
             features = learner.features(Site(AT, "decoder.blocks.0.ffn.out"))
@@ -89,22 +89,6 @@ def test_a_linear_way_beside_the_features_leaves_them_the_rest() -> None:
     assert explained[True] > 0.97 > explained[False]
     with pytest.raises(UserError, match="skip: expected a transcoder"):
         next(train(model_of("nano").network, batches(), Site(AT, AT), Settings(n=64, k=8, steps=1, skip=True)))
-
-
-def test_dead_features_learn_again() -> None:
-    values, _ = planted(512)
-    with torch.no_grad():
-        learner = learner_of(values, values, dead_after=256)
-        learner.b_enc[:40] = -100.0
-        learner.idle[:40] = 10_000
-        first = learner.update(values, values, lr=3e-2)
-        assert first.n_dead >= 40
-        gone = learner.b_enc[:40].clone()
-        learner.b_enc[:40] = -1.0
-        assert torch.equal(gone, torch.full((40,), -100.0)), "without a positive number there is no gradient"
-        for _ in range(60):
-            last = learner.update(values, values, lr=3e-2)
-    assert last.n_dead < 20
 
 
 def batches(n: int = 12) -> list[list[Tokens]]:

@@ -64,8 +64,9 @@ def test_fields_of_sentence_encoders() -> None:
     whole = {*found["BaseModel"], *found["SentenceTransformer"]}
     assert whole <= {*sentences.OF_WHOLE}
     assert {"prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name"} <= whole
-    texts = {*sentences.ONLY, *sentences.WITHOUT_EFFECT, "modality_config", "max_seq_length", "do_lower_case"}
-    assert {*found["Transformer"]} - {"model_name_or_path", "tokenizer_name_or_path"} <= texts
+    assert {*found["Transformer"]} - {"model_name_or_path", "tokenizer_name_or_path"} <= {
+        *sentences.TextSettings.model_fields
+    }
     assert {"Pooling", "Dense", "LayerNorm", "Normalize", "Dropout"} == {*KINDS}
     assert {"embedding_dimension", "include_prompt", "pooling_mode"} == {*found["Pooling"]}
     assert sentences.REFERENCE.endswith(sidecars.version_of_sentences())

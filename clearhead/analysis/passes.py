@@ -1,0 +1,178 @@
+"""Forward passes of an analysis: their inputs, their values, and passes that begin at a block or change a value."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.errors import UserError
+from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention_bias import AttentionBias
+from clearhead.model.mode import Evaluating
+from clearhead.trace import Edit, Trace, recording, trace
+
+Inputs = Sequence[Tokens | Tensor]
+"""An input for each stack."""
+
+
+class Seen(Protocol):
+    """The values of one forward pass by address, with the batch axis: a `Trace`, or what computes them on demand."""
+
+    def __getitem__(self, address: str, /) -> Tensor: ...
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def by_stack(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
+    """Each stack's input in the padded layout, by the stack's name. Raises UserError for a wrong number of inputs."""
+    names = network.stacks()
+    if len(inputs) != len(names):
+        raise UserError(f"this network has {len(names)} stack(s) and takes as many inputs, got {len(inputs)}")
+    tokens = [Tokens(x) if isinstance(x, Tensor) else x.padded() for x in inputs]
+    return dict(zip(names, tokens, strict=True))
+
+
+def one_text(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
+    """As `by_stack`. Raises UserError for several texts or padding."""
+    tokens = by_stack(network, inputs)
+    for name, one in tokens.items():
+        if len(one.ids) != 1 or (one.valid is not None and not one.valid.all()):
+            raise UserError(f"{name}: expected one text without padding, got {len(one.ids)} rows; pass one of them")
+    return tokens
+
+
+def layouts(network: Transformer, tokens: Mapping[str, Tokens]) -> dict[str, Layout]:
+    """The layout of each stack, by its name."""
+    return {name: stack.embed.layout(tokens[name]) for name, stack in network.stacks().items()}
+
+
+def n_positions(places: Mapping[str, Layout]) -> int:
+    """The number of positions of a pass, padding included."""
+    return sum(b * t for b, t in (layout.grid for layout in places.values()))
+
+
+def real(layout: Layout) -> Tensor:
+    """b t, bool: the real positions."""
+    everywhere = torch.ones(layout.grid, dtype=torch.bool, device=layout.positions.device)
+    return everywhere if layout.valid is None else layout.valid
+
+
+def repeated(tokens: Tokens, n: int) -> Tokens:
+    """The batch n times over, one copy after the other."""
+    values = {key: value for key, value in vars(tokens).items() if isinstance(value, Tensor)}
+    return replace(tokens, **{key: value.repeat(n, *[1] * (value.ndim - 1)) for key, value in values.items()})
+
+
+def check_labels(size: int, *labels: int | None, name: str = "logit") -> None:
+    """Raises UserError for a label that the network does not have."""
+    for label in labels:
+        if label is not None and not 0 <= label < size:
+            raise UserError(f"{name} {label}: expected a number below {size}")
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def traced(
+    network: Transformer,
+    tokens: Mapping[str, Tokens],
+    edit: Mapping[str, Edit] | None = None,
+    *,
+    without: Collection[str] = (),
+) -> tuple[Trace, Tensor]:
+    """A trace of one pass, and its result."""
+    with Evaluating(network), torch.no_grad(), trace(network, edit, without=without) as seen:
+        return seen, network(*tokens.values())
+
+
+def rows_at(network: Transformer, inputs: Sequence[Tokens], addresses: Collection[str]) -> dict[str, Tensor]:
+    """n d: the value at each address for every real position of a batch, in order.
+
+    The pass ends at the last of the values. Raises UserError for an address that the network's fast kernels do not
+    have, and for a value that is not one vector for each position.
+    """
+    with Evaluating(network), torch.no_grad(), recording(network, addresses) as seen:
+        network(*inputs)
+    tokens = dict(zip(network.stacks(), inputs, strict=True))
+    return {at: _real_rows(seen[at], tokens[at.split(".")[0]], at) for at in addresses}
+
+
+def _real_rows(value: Tensor, tokens: Tokens, address: str) -> Tensor:
+    """m d or b t d -> n d"""
+    if value.ndim == 2 and tokens.rows is not None:
+        return value[: len(tokens.rows)]
+    if value.ndim != 3:
+        raise UserError(f"{address}: expected one vector for each position, got shape {tuple(value.shape)}")
+    return tokens.padded().real(value)
+
+
+def sizes_of(tokens: Tokens, n: int) -> list[int]:
+    """How many of the n real positions of a batch belong to each of its rows."""
+    b = tokens.ids.shape[0]
+    return [n // b] * b if tokens.valid is None else [int(size) for size in tokens.valid.sum(1)]
+
+
+def row_means(values: Tensor, counts: Tensor) -> Tensor:
+    """n -> b: the mean of each row's values, of which `counts`, b, follow one another; at least 0."""
+    owner = torch.arange(len(counts), device=values.device).repeat_interleave(counts)
+    return values.new_zeros(len(counts)).index_add_(0, owner, values).div_(counts).clamp_(min=0.0)
+
+
+def text_mean(value: Tensor, axes: str, places: Mapping[str, Layout], path: str) -> Tensor:
+    """The value's mean over the real positions of the batch, everywhere."""
+    names = axes.split()
+    letter = next((name for name in "ts" if name in names), None)
+    weight = value.new_ones(len(value), *[1] * (value.ndim - 1))
+    if letter is not None:
+        name = "encoder" if letter == "s" and ".cross." in path else path.split(".", maxsplit=1)[0]
+        shape = [n if axis in ("b", letter) else 1 for axis, n in zip(names, value.shape, strict=True)]
+        weight = real(places.get(name, list(places.values())[-1])).to(value).view(shape)
+    dims = [i for i, axis in enumerate(names) if axis in ("b", letter)]
+    return ((value * weight).sum(dims, keepdim=True) / weight.sum()).expand_as(value)
+
+
+# --- passes that begin at a block, or change a value ------------------------------------------------------------------
+
+
+def last_states(network: Transformer, name: str) -> str:
+    """The address of a stack's last states."""
+    stack = network.stacks()[name]
+    end = f"blocks.{len(stack.blocks) - 1}.resid_post" if stack.final_norm is None else "final_norm.out"
+    return f"{name}.{end}"
+
+
+def run_from(
+    network: Transformer, tokens: Mapping[str, Tokens], name: str, start: int, x: Tensor, memory: Tensor | None
+) -> tuple[Tensor, Layout]:
+    """The network's last states and their layout, from the input x, b t d, of block `start` of the stack `name`.
+
+    `memory` has the encoder's last states, for a decoder that reads them.
+    """
+    places, stack = layouts(network, tokens), network.stacks()[name]
+    layout = places[name]
+    read = None if memory is None else (memory, places["encoder"])
+    memory_bias = None if read is None else AttentionBias.between(layout, read[1], dtype=x.dtype)
+    for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:
+        attn_bias = stack.attn_bias(layout, layout, kind=kind, dtype=x.dtype)
+        x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias)
+    x = x if stack.final_norm is None else stack.final_norm(x)
+    if name == "encoder" and network.decoder is not None:
+        return network.decoder(tokens["decoder"], (x, layout))
+    return x, layout
+
+
+@contextmanager
+def changing(module: nn.Module, change: Callable[[Tensor], Tensor], *, reads: bool) -> Iterator[None]:
+    """Applies `change` to what a module reads, or to its result, while the block runs."""
+    if reads:
+        handle = module.register_forward_pre_hook(lambda _, read: change(read[0]))
+    else:
+        handle = module.register_forward_hook(lambda _, _read, result: change(result))
+    try:
+        yield
+    finally:
+        handle.remove()
