@@ -111,7 +111,7 @@ def _data(in_a_folder: None) -> None:
 def test_the_loss_is_that_of_each_window_alone(limit: int, packed: bool):
     task = task_of(limit=limit, packed=packed)
     network, expected = network_of(task), 0.0
-    for window in task.train.inputs.windows:
+    for window in task.train.inputs.parts:
         logits = network(torch.tensor([window.ids]))[0]
         both = zip(logits.T, label_of(window, task.train), strict=True)
         expected += sum(F.cross_entropy(row[None], torch.tensor([at])).item() for row, at in both) / 2
@@ -119,7 +119,7 @@ def test_the_loss_is_that_of_each_window_alone(limit: int, packed: bool):
     for examples in task.plan(seed=0, epoch=0):
         loss, n = task.loss(network, task.collate(examples))
         found, n_windows = found + loss.item(), n_windows + n
-    assert n_windows == len(task.train.inputs.windows)
+    assert n_windows == len(task.train.inputs.parts)
     assert (n_windows > len(task.train.examples)) == (limit == 10)
     assert found == pytest.approx(expected, rel=1e-9)
 
@@ -129,7 +129,7 @@ def test_smoothing_leaves_padding_out():
     network = network_of(task)
     batch = task.collate(range(8))
     assert batch.inputs[0].valid is not None
-    logits = [network(torch.tensor([one.ids]))[0] for one in task.train.inputs.windows[:8]]
+    logits = [network(torch.tensor([one.ids]))[0] for one in task.train.inputs.parts[:8]]
     expected = sum(
         F.cross_entropy(rows.T, torch.tensor(label), label_smoothing=0.1).item()
         for rows, label in zip(logits, batch.labels.tolist(), strict=True)
@@ -144,8 +144,8 @@ def test_windows_cover_the_context_and_overlap():
     tokenizer = with_pairs(Tokenizer.train(["a b c d e f g h i j k l m n o p q r s t"], Words()))
     context = "a b c d e f g h i j k l m n o p q r s t"
     data = Windows.of([("a b", context), ("c", "d e")], tokenizer, limit=12, overlap=3)
-    first = [one for one in data.windows if one.question == 0]
-    assert len(data.windows) - len(first) == 1
+    first = [one for one in data.parts if one.example == 0]
+    assert len(data.parts) - len(first) == 1
     texts = [context[one.places[0][0] : one.places[-1][1]] for one in first]
     assert texts[0].startswith("a b") and texts[-1].endswith("s t")  # noqa: PT018
     assert all(len(one.ids) <= 12 for one in first)
@@ -207,7 +207,7 @@ def test_the_answer_of_several_windows_is_the_best_of_them():
     alone = [
         best_of(Windows([one], 1), [rows])[0]
         for one, rows in (
-            (type(w)(0, w.ids, w.types, w.start, w.places), r) for w, r in zip(data.windows, logits, strict=True)
+            (type(w)(0, w.ids, w.types, w.start, w.places), r) for w, r in zip(data.parts, logits, strict=True)
         )
     ]
     assert len(alone) > 2

@@ -168,8 +168,8 @@ def test_every_word_has_its_pieces(kind: type[TokenizerConfig]):
     assert ["".join(tokenizer.decode(one.ids).split()) for one in found] == words
     data = WordIds.of([words, ["cat"], []], tokenizer, limit=6)
     assert max(data.lengths) <= 6
-    assert [part.start for part in data.parts if part.sentence == 0][0] == 0  # noqa: RUF015
-    cells = [(part.ids, cell) for part in data.parts if part.sentence == 0 for cell in part.cells]
+    assert [part.start for part in data.parts if part.example == 0][0] == 0  # noqa: RUF015
+    cells = [(part.ids, cell) for part in data.parts if part.example == 0 for cell in part.cells]
     assert len(cells) == len(words)
     for (ids, cell), one in zip(cells, found, strict=True):
         assert ids[cell] == one.ids[one.n_spaces]

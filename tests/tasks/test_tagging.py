@@ -70,7 +70,7 @@ def test_the_loss_is_the_cross_entropy_of_the_first_pieces(name: str, limit: int
     network = network_of(task, name)
     expected = 0.0
     for part in task.train.inputs.parts:
-        tags = task.train.examples[part.sentence].tags[part.start :][: len(part.cells)]
+        tags = task.train.examples[part.example].tags[part.start :][: len(part.cells)]
         logits = network(torch.tensor([part.ids]))[0][part.cells]
         expected += F.cross_entropy(
             logits, torch.tensor([task.tags.index(tag) for tag in tags]), reduction="sum"

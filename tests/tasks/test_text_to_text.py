@@ -14,7 +14,7 @@ from clearhead.recipe.tokenizers import Words
 from clearhead.tasks.text_scores import Metric, rouge, written_scores
 from clearhead.tasks.translation import TextToText
 from clearhead.text.tokenizers import Tokenizer
-from tests.tasks.small import begin, check_refused, losses, tables_of, write_rows
+from tests.tasks.small import begin, check_refused, tables_of, trained, write_rows
 from tests.training.tiny import GENERATION, encoded, number_pairs
 
 PAIRS = number_pairs(40)
@@ -46,16 +46,16 @@ def _data(in_a_folder: None) -> None:
 
 
 def test_from_a_table_to_texts_with_the_prefix_before_each(capsys: pytest.CaptureFixture[str]):
-    run, prepared = begin(tables())
-    assert "train: 32 of 32 examples" in " ".join(prepared.data.lines())
-    assert isinstance(run.task, TextToText)
-    assert run.task.tokenizer.decode(run.task.train.source[0]).startswith("shorten: ")
-    losses(run)
+    columns = "--data.train.source long --data.train.target short --data.held_out 8 --data.prefix shorten:"
+    line = f"text_to_text --data pairs.jsonl {columns} --model.preset demo --steps 2"
+    figures, lines = trained(line, capsys)
     names = ["rougeL", "rouge1", "rouge2", "exact_match", "perplexity"]
+    assert [*figures][:5] == names
+    assert "train: 3" in lines
     model = load("run")
     main(["predict", "run", "one two", "--json"])
     found = json.loads(capsys.readouterr().out)["text"]
-    assert found == model.translate(["shorten: one two"])[0]
+    assert found == model.translate(["shorten:one two"], beams=5)[0]
     write("other.jsonl", number_pairs(6, seed=5))
     main(["evaluate", "run", "--data", "other.jsonl", "--page", "mistakes.html"])
     assert "<!doctype html>" in Path("mistakes.html").read_text(encoding="utf-8").lower()
@@ -65,6 +65,12 @@ def test_from_a_table_to_texts_with_the_prefix_before_each(capsys: pytest.Captur
     model.save("out")
     main(["predict", "out", "one two"])
     assert capsys.readouterr().out.splitlines() == [found], "the folder remembers the prefix"
+
+
+def test_the_prefix_is_before_each_source():
+    run, _ = begin(tables())
+    assert isinstance(run.task, TextToText)
+    assert run.task.tokenizer.decode(run.task.train.source[0]).startswith("shorten: ")
 
 
 def test_rouge_is_that_of_its_package():

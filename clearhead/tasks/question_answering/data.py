@@ -6,13 +6,12 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeInt
 
-from clearhead.brief import brief
 from clearhead.data.files import read_text
 from clearhead.data.guessing import is_table
 from clearhead.data.sources import cells_of
@@ -21,6 +20,7 @@ from clearhead.errors import UserError
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, HubDataset, Source, SquadFiles, Table, TestedData
 from clearhead.recipe.places import Place
+from clearhead.tasks.parts import Part, Parts
 from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.scores import Score, mean, scored
 from clearhead.text.special_tokens import PROBE
@@ -247,12 +247,9 @@ class PairMarks:
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(Part):
     """A question with a part of its context."""
 
-    question: int
-    """The number of the question."""
-    ids: list[int]
     types: list[int]
     start: int
     """The cell of the context's first token in it."""
@@ -267,14 +264,9 @@ class Window:
         return self.start + inside[0], self.start + inside[-1]
 
 
-@dataclass(frozen=True)
-class Windows:
+@dataclass(frozen=True, repr=False)
+class Windows(Parts[Window]):
     """Questions as windows, at least one each."""
-
-    __repr__ = brief
-
-    windows: list[Window]
-    n_questions: int
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, *, limit: int, overlap: int) -> Self:
@@ -286,29 +278,10 @@ class Windows:
         windows = [one for i, pair in enumerate(pairs) for one in _windows(i, pair, tokenizer, marks, limit, overlap)]
         return cls(windows, len(pairs))
 
-    def take(self, rows: Sequence[int]) -> Self:
-        """The windows of the questions with these numbers."""
-        new = {row: i for i, row in enumerate(rows)}
-        found = [replace(window, question=new[window.question]) for window in self.windows if window.question in new]
-        return type(self)(found, len(rows))
-
     @property
     def read(self) -> dict[str, list[list[int]]]:
         """What the network reads, as `batch_of` takes it."""
-        return {"ids": [one.ids for one in self.windows], "types": [one.types for one in self.windows]}
-
-    @property
-    def lengths(self) -> list[int]:
-        """The number of ids of each window."""
-        return [len(window.ids) for window in self.windows]
-
-    @property
-    def sizes(self) -> list[int]:
-        """The ids of each question."""
-        sizes = [0] * self.n_questions
-        for window in self.windows:
-            sizes[window.question] += len(window.ids)
-        return sizes
+        return {"ids": self.ids, "types": [one.types for one in self.parts]}
 
 
 def _windows(
@@ -367,10 +340,10 @@ def question_split(
 ) -> SplitReport:
     """The report on a split. Raises UserError for training windows of which none holds an answer."""
     counts, held = [0] * len(questions), [0] * len(questions)
-    for window in data.windows:
-        counts[window.question] += 1
-        answers = questions[window.question].answers
-        held[window.question] += bool(answers and window.cells(answers[0]))
+    for window in data.parts:
+        counts[window.example] += 1
+        answers = questions[window.example].answers
+        held[window.example] += bool(answers and window.cells(answers[0]))
     answered = [one for one in questions if one.answers]
     lost = [one for one, n in zip(questions, held, strict=True) if one.answers and not n]
     if name == "train" and not any(held):
@@ -384,7 +357,7 @@ def question_split(
     lines = [
         f"{name}: {n:,} questions about {n_contexts:,} contexts; {length}",
         f"  answers: {len(answered):,} questions, {characters:.1f} characters each; {n - len(answered):,} without one",
-        f"  labels: {sum(held):,} of {len(data.windows):,} windows hold the answer",
+        f"  labels: {sum(held):,} of {len(data.parts):,} windows hold the answer",
     ]
     n_duplicates = n - len({one.asked for one in questions})
 
@@ -398,5 +371,5 @@ def question_split(
         "n_duplicates": (n_duplicates, "duplicates, kept"),
         "n_shared": (len(shared), f"({len(shared) / n:.1%}) have a context that is also in train, {such(shared)}"),
     }
-    sizes = {"n_questions": n, "n_contexts": n_contexts, "n_windows": len(data.windows), "n_labels": sum(held)}
+    sizes = {"n_questions": n, "n_contexts": n_contexts, "n_windows": len(data.parts), "n_labels": sum(held)}
     return SplitReport.of(lines, findings, name=name, **sizes)

@@ -64,7 +64,7 @@ Asked: TypeAlias = EncodedExamples[Question, Windows]
 
 def label_of(window: Window, data: Asked) -> tuple[int, int]:
     """The cells where the first answer begins and ends, or twice the cell of no answer if the window lacks it."""
-    answers = data.examples[window.question].answers
+    answers = data.examples[window.example].answers
     cells = window.cells(answers[0]) if answers else None
     return cells or (NO_ANSWER, NO_ANSWER)
 
@@ -155,7 +155,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
         return token_budget_batches(self.train.inputs.lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
-        windows = [self.train.inputs.windows[i] for i in examples]
+        windows = [self.train.inputs.parts[i] for i in examples]
         labels = torch.tensor([label_of(window, self.train) for window in windows])
         inputs = batch_of(self.tokenizer, **Windows(windows, 0).read, packed=self.packed)
         return Batch(inputs, labels)
@@ -168,7 +168,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Keeps a span head. Replaces any other by a new one."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        size = extent_of(*(data.inputs.read["ids"] for data in (self.train, self.valid)))
+        size = extent_of(self.train.inputs.ids, self.valid.inputs.ids)
         check_fits(config, size, remedy="try a lower data.max_length")
         head = config.head if isinstance(config.head, SpanHead) else SpanHead(**layers_of(config.head))
         return with_head(config, head)
@@ -188,9 +188,9 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
         outputs = [span.text(question.context) for span, question in spans]
         references = [[answer.text for answer in one.answers] for one in data.examples]
         losses = np.zeros(len(outputs))
-        for window, rows in zip(data.inputs.windows, logits, strict=True):
+        for window, rows in zip(data.inputs.parts, logits, strict=True):
             loss = span_loss(torch.from_numpy(rows)[None], torch.tensor([label_of(window, data)]))
-            losses[window.question] = max(losses[window.question], float(loss))
+            losses[window.example] = max(losses[window.example], float(loss))
         examples = tuple(
             Example(
                 question.question,
@@ -276,10 +276,10 @@ def on_grid(logits: Tensor, tokens: Tokens) -> Tensor:
 
 def logits_of(network: Transformer, data: Windows, tokenizer: Tokenizer) -> list[np.ndarray]:
     """The logits of each window's cells, t 2, on the CPU."""
-    logits: list[np.ndarray] = [np.empty((0, 2))] * len(data.windows)
+    logits: list[np.ndarray] = [np.empty((0, 2))] * len(data.parts)
     for rows, tokens, output in outputs_of(network, tokenizer, **data.read):
         for i, cells in zip(rows, on_grid(output, tokens).double().cpu().numpy(), strict=True):
-            logits[i] = cells[: len(data.windows[i].ids)]
+            logits[i] = cells[: len(data.parts[i].ids)]
     return logits
 
 
@@ -288,10 +288,10 @@ def best_of(data: Windows, logits: Sequence[np.ndarray]) -> list[Span]:
 
     It is none if, in every window, the cell of no answer has a larger score than that span (Devlin et al. 2018, 4.3).
     """
-    nothing = [Span(0, 0, np.inf, 0.0)] * data.n_questions
-    best = [Span(0, 0, -np.inf, 0.0)] * data.n_questions
-    for window, rows in zip(data.windows, logits, strict=True):
-        q, shares = window.question, np.exp(rows - rows.max(0))
+    nothing = [Span(0, 0, np.inf, 0.0)] * data.n_examples
+    best = [Span(0, 0, -np.inf, 0.0)] * data.n_examples
+    for window, rows in zip(data.parts, logits, strict=True):
+        q, shares = window.example, np.exp(rows - rows.max(0))
         shares /= shares.sum(0)
         if n := len(window.places):
             cells = rows[window.start : window.start + n]

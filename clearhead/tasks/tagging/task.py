@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt
 
-from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.config.heads import TaggingHead
 from clearhead.data.batches import token_budget_batches
@@ -34,6 +33,7 @@ from clearhead.tasks.networks import (
     outputs_of,
     with_head,
 )
+from clearhead.tasks.parts import Part, Parts
 from clearhead.tasks.reports import SplitReport, SplitsReport, check_known, repeats, shares_line, vocabulary_line
 from clearhead.tasks.scores import Score, ratio, scored
 from clearhead.tasks.tagging.data import TaggedSentence, changes_in, normalize, read_tagged, split_tagged, tags_in
@@ -85,28 +85,19 @@ Words = Sequence[str]
 
 
 @dataclass(frozen=True)
-class Part:
+class SentencePart(Part):
     """Consecutive words of a sentence, which the network reads together."""
 
-    sentence: int
-    """The number of the sentence."""
     start: int
     """Its first word there."""
-    ids: list[int]
     cells: list[int]
     """Where in `ids` the first piece of each word is."""
 
 
-@dataclass(frozen=True)
-class WordIds:
+@dataclass(frozen=True, repr=False)
+class WordIds(Parts[SentencePart]):
     """Sentences as ids: one part each, or several if they are longer than the limit."""
 
-    __repr__ = brief
-
-    parts: list[Part]
-    n_sentences: int
-    n_pieces: int
-    """Pieces of all words, without marks."""
     n_cut: int
     """Words with more pieces than fit, of which only the first ones are read."""
 
@@ -116,55 +107,30 @@ class WordIds:
 
         Each part has at most `limit` ids. A sentence of more is split between words.
         """
-        marks, parts, n_pieces, n_cut = template_tokens(tokenizer), list[Part](), 0, 0
+        marks, parts, n_cut = template_tokens(tokenizer), list[SentencePart](), 0
         room = max(1, limit - len(marks))
         for i, words in enumerate(sentences):
             pieces = pieces_of(words, tokenizer)
-            n_pieces += sum(len(piece.ids) for piece in pieces)
             n_cut += sum(len(piece.ids) > room for piece in pieces)
             parts += _parts(i, [piece.cut(room) for piece in pieces], marks, room)
-        return cls(parts, len(sentences), n_pieces, n_cut)
-
-    def take(self, rows: Sequence[int]) -> Self:
-        """The sentences with these numbers. What was counted in all of them stays."""
-        new = {row: i for i, row in enumerate(rows)}
-        parts = [replace(part, sentence=new[part.sentence]) for part in self.parts if part.sentence in new]
-        return replace(self, parts=parts, n_sentences=len(rows))
-
-    @property
-    def ids(self) -> list[list[int]]:
-        """The ids of each part."""
-        return [part.ids for part in self.parts]
-
-    @property
-    def lengths(self) -> list[int]:
-        """The number of ids of each part."""
-        return [*map(len, self.ids)]
-
-    @property
-    def sizes(self) -> list[int]:
-        """The ids of each sentence."""
-        sizes = [0] * self.n_sentences
-        for part in self.parts:
-            sizes[part.sentence] += len(part.ids)
-        return sizes
+        return cls(parts, len(sentences), n_cut)
 
     @property
     def n_split(self) -> int:
         """Sentences in several parts."""
-        return len({part.sentence for part in self.parts if part.start})
+        return len({part.example for part in self.parts if part.start})
 
 
-def _parts(sentence: int, pieces: Sequence["Pieces"], marks: SpecialTokens, room: int) -> Iterator[Part]:
+def _parts(sentence: int, pieces: Sequence["Pieces"], marks: SpecialTokens, room: int) -> Iterator[SentencePart]:
     start, ids, cells = 0, list[int](), list[int]()
     for i, piece in enumerate(pieces):
         if len(ids) + len(piece.ids) > room:
-            yield Part(sentence, start, marks.around(ids), cells)
+            yield SentencePart(sentence, marks.around(ids), start, cells)
             start, ids, cells = i, list[int](), list[int]()
         cells.append(len(marks.before) + len(ids) + piece.n_spaces)
         ids += piece.ids
     if ids:
-        yield Part(sentence, start, marks.around(ids), cells)
+        yield SentencePart(sentence, marks.around(ids), start, cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +263,7 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
         labels = np.full(sum(len(part.ids) for part in parts), IGNORED)
         at = 0
         for part in parts:
-            tags = self.train.examples[part.sentence].tags[part.start : part.start + len(part.cells)]
+            tags = self.train.examples[part.example].tags[part.start : part.start + len(part.cells)]
             labels[at + np.array(part.cells)] = [self.index[tag] for tag in tags]
             at += len(part.ids)
         return Batch(inputs, torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
@@ -366,7 +332,7 @@ def tag_split(
     name: str, data: Tagged, *, tags: Sequence[str], scheme: Scheme, limit: int, train: Sequence[TaggedSentence]
 ) -> SplitReport:
     """The report on a split. Raises UserError for sentences of which no tag is known."""
-    sentences, ids, is_train = data.examples, data.inputs, name == "train"
+    sentences, ids = data.examples, data.inputs
     unlabelled = [one for one in sentences if not one.labels]
     if len(unlabelled) == len(sentences):
         raise UserError(f"{sentences[0].place()}: expected known tags to {name} on, got none; try another --label")
@@ -380,16 +346,12 @@ def tag_split(
     some = {kind: count for kind, count in sorted(kinds.items(), key=lambda item: -item[1]) if count}
     size = f"{n:,} sentences, {n_words:,} words; {n_words / n:.1f} words each, at most {longest:,}"
     lines = [
-        f"{name}: {size}; {ids.n_pieces / n_words:.2f} tokens a word, at most {max(ids.lengths):,} together",
+        f"{name}: {size}; at most {max(ids.lengths):,} tokens",
         f"  labels: {n_labels:,}, {n_labels / n:.1f} a sentence",
         f"  {max(sum(kinds.values()), 1):,} {what}: {shares_line(some, MOST_NAMES)}",
     ]
     if none := [kind for kind, count in kinds.items() if not count]:
         lines.append(f"  none of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
-    if not is_train:
-        vocabulary = {word.lower() for one in train for word in one.words}
-        n_unseen = sum(word.lower() not in vocabulary for one in sentences for word in one.words)
-        lines.append(f"  {n_unseen / n_words:.1%} of the words are not in train")
     first = unlabelled[0].place() if unlabelled else ""
     findings = {
         "n_unlabelled": (len(unlabelled), f"sentences without a known tag, such as {first}"),
@@ -398,7 +360,7 @@ def tag_split(
     }
     again = repeats(
         sentences,
-        () if is_train else train,
+        () if name == "train" else train,
         labels=lambda one: one.tags,
         place=TaggedSentence.place,
         another="with other tags",
@@ -443,9 +405,9 @@ def log_shares(network: Transformer, words: WordIds, tokenizer: Tokenizer) -> li
         starts = np.cumsum([0, *(len(parts[i].ids) for i in rows)])
         for i, start in zip(rows, starts[:-1], strict=True):
             of_parts[i] = shares[start + np.array(parts[i].cells)]
-    sentences: list[list[np.ndarray]] = [[nothing] for _ in range(words.n_sentences)]
+    sentences: list[list[np.ndarray]] = [[nothing] for _ in range(words.n_examples)]
     for part, shares in zip(parts, of_parts, strict=True):
-        sentences[part.sentence].append(shares)
+        sentences[part.example].append(shares)
     return [*map(np.concatenate, sentences)]
 
 
