@@ -31,7 +31,7 @@ from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.networks import BATCH_TOKENS, check_decoder, check_fits, total_loss
 from clearhead.tasks.reading import PackedRows, complete_text
-from clearhead.tasks.reports import SplitReport, SplitsReport, vocabulary_line
+from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
 from clearhead.text.chat import Message, render
@@ -245,25 +245,6 @@ def named(places: Sequence[str]) -> str:
     return ", ".join(places[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def chat_split(
-    name: str, read: Sequence[Conversation], data: Answers, *, limit: int, train: Sequence[Conversation]
-) -> SplitReport:
-    """The report on a split. Raises UserError if no conversation has a token to train on."""
-    data.require(name, limit)
-    texts, known = [one.normalized for one in read], {one.normalized for one in train}
-    n, n_tokens, n_trained = len(data.turns), sum(data.sizes), sum(one.n_trained for one in data.turns)
-    n_cut, n_shared = sum(length > limit for length in data.lengths), sum(text in known for text in texts)
-    cut = f"; {n_cut:,} cut to {limit:,}" if n_cut else ""
-    each = f"{n_tokens / n:.1f} tokens each, {n_trained / n:.1f} of them trained, at most {max(data.lengths):,}"
-    findings = {
-        "n_untrained": (len(data.untrained), f"without a token to train on, left out: {named(data.untrained)}"),
-        "n_duplicates": (len(texts) - len({*texts}), "duplicates, kept"),
-        "n_shared": (0 if name == "train" else n_shared, f"({n_shared / len(read):.1%}) are also in train"),
-    }
-    sizes = {"n_read": len(read), "n_tokens": n_tokens, "n_trained": n_trained, "n_cut": n_cut}
-    return SplitReport.of([f"{name}: {n:,} of {len(read):,} conversations, {each}{cut}"], findings, name=name, **sizes)
-
-
 N_SAMPLES = 2
 USUAL_LENGTH = 512
 """Tokens of a row of a model without a limit."""
@@ -359,10 +340,25 @@ class Chat(HeadLoss, ExampleTask[ChatRecipe, Conversation, Answers]):
     def content(cls, example: Conversation) -> Sequence[str]:
         return (example.normalized,)
 
-    def report(self, splits: Mapping[str, Sequence[Conversation]], encoded: Mapping[str, Answers]) -> SplitsReport:
-        own = {"limit": self.length, "train": splits["train"]}
-        counts = tuple(chat_split(name, one, encoded[name], **own) for name, one in splits.items())
-        return SplitsReport(about=(vocabulary_line(self.tokenizer.vocab_size),), splits=counts)
+    def describe(
+        self, name: str, examples: Sequence[Conversation], data: Answers, train: Sequence[Conversation]
+    ) -> SplitReport:
+        """The report on a split. Raises UserError if no conversation has a token to train on."""
+        data.require(name, self.length)
+        texts, known = [one.normalized for one in examples], {one.normalized for one in train}
+        n, n_tokens, n_trained = len(data.turns), sum(data.sizes), sum(one.n_trained for one in data.turns)
+        n_cut, n_shared = sum(length > self.length for length in data.lengths), sum(text in known for text in texts)
+        cut = f"; {n_cut:,} cut to {self.length:,}" if n_cut else ""
+        each = f"{n_tokens / n:.1f} tokens each, {n_trained / n:.1f} of them trained, at most {max(data.lengths):,}"
+        findings = {
+            "n_untrained": (len(data.untrained), f"without a token to train on, left out: {named(data.untrained)}"),
+            "n_duplicates": (len(texts) - len({*texts}), "duplicates, kept"),
+            "n_shared": (n_shared, f"({n_shared / len(examples):.1%}) are also in train"),
+        }
+        sizes = {"n_read": len(examples), "n_tokens": n_tokens, "n_trained": n_trained, "n_cut": n_cut}
+        return SplitReport.of(
+            [f"{name}: {n:,} of {len(examples):,} conversations, {each}{cut}"], findings, name=name, **sizes
+        )
 
     # --- training
 

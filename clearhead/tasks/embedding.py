@@ -34,7 +34,7 @@ from clearhead.tasks.classification.data import NO_LIMIT, Inputs
 from clearhead.tasks.classification.scores import spearman
 from clearhead.tasks.evaluation import N_MISTAKES, Evaluation, Sample
 from clearhead.tasks.networks import batch_of, check_fits, extent_of, outputs_of, with_head
-from clearhead.tasks.reports import SplitReport, SplitsReport, vocabulary_line
+from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.scores import Score, mean, scored
 from clearhead.tasks.task import Batch, ExampleTask, Files, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
@@ -129,21 +129,6 @@ class Groups:
         starts = range(0, len(self.lengths), len(self.texts) or 1)  # One a side.
         lengths = [self.lengths[start + i] for start in starts for i in rows]
         return type(self)([self.texts[i] for i in rows], [self.ids[i] for i in rows], lengths)
-
-
-def group_split(name: str, read: Sequence[Group], data: Groups, *, limit: int, train: Sequence[Group]) -> SplitReport:
-    """The report on a split."""
-    known = set() if name == "train" else {one.texts[0] for one in train if not one.is_blank}
-    n, n_cut = len(data.texts), sum(length > limit for length in data.lengths)
-    blank = f" ({len(read) - n:,} with an empty text, left out)" if n < len(read) else ""
-    cut = f"; {n_cut:,} cut to {limit:,}" if n_cut else ""
-    length = sum(data.lengths) / max(len(data.lengths), 1)
-    findings = {
-        "n_duplicates": (n - len({*data.texts}), "duplicates, kept"),
-        "n_shared": (sum(one[0] in known for one in data.texts), "have an anchor that is also in train"),
-    }
-    lines = [f"{name}: {n:,} of {len(read):,} examples{blank}, {length:.1f} tokens a text{cut}"]
-    return SplitReport.of(lines, findings, name=name, n_read=len(read), n_kept=n, n_cut=n_cut)
 
 
 ROWS = 256
@@ -328,10 +313,19 @@ class Embedding(ExampleTask[EmbeddingRecipe, Group, Groups]):
     def content(cls, example: Group) -> Sequence[str]:
         return example.texts
 
-    def report(self, splits: Mapping[str, Sequence[Group]], encoded: Mapping[str, Groups]) -> SplitsReport:
-        own = {"limit": self.limit, "train": splits["train"]}
-        counts = tuple(group_split(name, groups, encoded[name], **own) for name, groups in splits.items())
-        return SplitsReport(about=(vocabulary_line(self.tokenizer.vocab_size),), splits=counts)
+    def describe(self, name: str, examples: Sequence[Group], data: Groups, train: Sequence[Group]) -> SplitReport:
+        """The report on a split."""
+        known = {one.texts[0] for one in train if not one.is_blank}
+        n, n_cut = len(data.texts), sum(length > self.limit for length in data.lengths)
+        blank = f" ({len(examples) - n:,} with an empty text, left out)" if n < len(examples) else ""
+        cut = f"; {n_cut:,} cut to {self.limit:,}" if n_cut else ""
+        length = sum(data.lengths) / max(len(data.lengths), 1)
+        findings = {
+            "n_duplicates": (n - len({*data.texts}), "duplicates, kept"),
+            "n_shared": (sum(one[0] in known for one in data.texts), "have an anchor that is also in train"),
+        }
+        lines = [f"{name}: {n:,} of {len(examples):,} examples{blank}, {length:.1f} tokens a text{cut}"]
+        return SplitReport.of(lines, findings, name=name, n_read=len(examples), n_kept=n, n_cut=n_cut)
 
     # --- training
 

@@ -21,7 +21,7 @@ from clearhead.model.loss import IGNORED
 from clearhead.randomness import key
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.tasks.reports import SplitReport, SplitsReport, vocabulary_line
+from clearhead.tasks.reports import SplitReport, SplitsReport
 from clearhead.tasks.task import Batch, Trained
 from clearhead.text.special_tokens import SpecialTokens, template_tokens
 from clearhead.text.tokenizers import Tokenizer
@@ -238,7 +238,7 @@ def text_report(
         counts = {"n_documents": n, "n_tokens": n_tokens, "n_unknown": n_unknown}
         counts |= {"n_examples": n_examples, "n_trained": trained[name]}
         splits.append(SplitReport.of([line], findings, name=name, **counts))
-    return SplitsReport(about=(vocabulary_line(tokenizer.vocab_size),), splits=tuple(splits))
+    return SplitsReport(about=(f"vocabulary: {tokenizer.vocab_size:,} tokens",), splits=tuple(splits))
 
 
 def count(text: Sequences, which: np.ndarray) -> int:

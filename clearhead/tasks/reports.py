@@ -41,11 +41,6 @@ class SplitsReport(Config):
         return [*self.about, *(line for split in self.splits for line in split.text)]
 
 
-def vocabulary_line(vocab_size: int) -> str:
-    """The line about a tokenizer."""
-    return f"vocabulary: {vocab_size:,} tokens"
-
-
 def repeats(
     examples: Sequence[E],
     train: Sequence[E],

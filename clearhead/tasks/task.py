@@ -18,7 +18,6 @@ from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.data.corpus import Encoded
 from clearhead.data.images import ImageProcessor
-from clearhead.data.preparation import Report
 from clearhead.data.splits import fingerprint
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
@@ -29,6 +28,7 @@ from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Few
+from clearhead.tasks.reports import SplitReport, SplitsReport
 from clearhead.text.tokenizers import Tokenizer
 
 R = TypeVar("R", bound=Recipe)
@@ -404,8 +404,8 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         """The examples as the network reads them."""
 
     @abstractmethod
-    def report(self, splits: Mapping[str, Sequence[E]], encoded: Mapping[str, D]) -> Report | None:
-        """What is found in the data before training, if anything is said of them."""
+    def describe(self, name: str, examples: Sequence[E], data: D, train: Sequence[E]) -> SplitReport:
+        """The report on a split before training. `train` are the training examples, none for the training split."""
 
     @classmethod
     @abstractmethod
@@ -420,7 +420,12 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         encoded = {name: task.encode(examples) for name, examples in splits.items()}
         task.train, task.valid = encoded["train"], encoded["valid"]
         hashes = {name: fingerprint(*([cls.content(one)] for one in rows)) for name, rows in splits.items()}
-        report, documents = task.report(splits, encoded), task.documents
+        reports = (
+            task.describe(name, rows, encoded[name], () if name == "train" else splits["train"])
+            for name, rows in splits.items()
+        )
+        about = f"vocabulary: {task.tokenizer.vocab_size:,} tokens"
+        report, documents = SplitsReport(about=(about,), splits=tuple(reports)), task.documents
         return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, report, hashes, documents=documents))
 
     @classmethod

@@ -15,10 +15,10 @@ from clearhead.tasks.classification.data import (
     ClassificationData,
     Inputs,
     LabelledText,
-    labelled_split,
     names_of,
     read_labelled,
 )
+from clearhead.tasks.classification.task import Classification, Labelled
 from clearhead.text.tokenizers import Tokenizer
 
 
@@ -110,7 +110,10 @@ def test_the_report_counts_what_may_mislead():
     both = zip("abAa ", "xyyyx", strict=True)
     train = [LabelledText((text,), (label,), f"t.csv:{i}") for i, (text, label) in enumerate(both)]
     valid = [LabelledText((" b",), ("x",), "v.csv:2"), LabelledText(("c",), ("x",), "v.csv:3")]
-    told = labelled_split("train", train, [3, 4, 5, 9], names=("x", "y"), limit=8, train=train).text
+    task = Classification(
+        Tokenizer.train("ab", Words()), labels=("x", "y"), problem_type="single_label_classification", limit=8
+    )
+    told = task.describe("train", train, Labelled(train[:4], Inputs([], None, [3, 4, 5, 9])), ()).text
     cut = "1 cut to 8, the longest of them t.csv:3"
     assert [*told] == [
         f"train: 4 of 5 examples (1 empty, left out), 5.2 tokens each, at most 9; {cut}",
@@ -118,7 +121,7 @@ def test_the_report_counts_what_may_mislead():
         "  2 duplicates, kept",
         "  2 of them with another label, such as t.csv:2",
     ]
-    told = labelled_split("valid", valid, [1, 1], names=("x", "y"), limit=8, train=train).text
+    told = task.describe("valid", valid, Labelled(valid, Inputs([], None, [1, 1])), train).text
     assert "  no example of y: its scores say nothing about that" in told
     assert "  1 (50.0%) are also in train, such as v.csv:2, which is t.csv:1" in told
 

@@ -1,6 +1,5 @@
 """Texts with labels: reads them from tables, checks every row, encodes and reports on them. No torch."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
@@ -15,7 +14,7 @@ from clearhead.data.splits import complete_splits
 from clearhead.data.tables import MISSING, number_of, text_of, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HubDataset, Source, Table, TestedData
-from clearhead.tasks.reports import SplitReport, check_known, repeats, shares_line
+from clearhead.tasks.reports import check_known
 from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
@@ -218,46 +217,3 @@ class Inputs:
 
 MOST_NAMES = 12
 """Labels that are listed by name."""
-
-
-def labelled_split(
-    name: str,
-    examples: Sequence[LabelledText],
-    lengths: Sequence[int],
-    *,
-    names: Sequence[str],
-    limit: int,
-    train: Sequence[LabelledText],
-) -> SplitReport:
-    """The report on a split whose examples that are not blank have these lengths."""
-    kept = [example for example in examples if not example.is_blank]
-    others: Sequence[LabelledText] = () if name == "train" else train
-    found = Counter(label for example in kept for label in example.labels)
-    labels = {label: found[label] for label in names}
-    n_blank, n_cut = len(examples) - len(kept), sum(length > limit for length in lengths)
-    mean, most = sum(lengths) / max(len(lengths), 1), max(lengths, default=0)
-    left_out = f" ({n_blank:,} empty, left out)" if n_blank else ""
-    longest = max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])[1].where if kept else ""
-    cut = f"; {n_cut:,} cut to {limit:,}, the longest of them {longest}" if n_cut else ""
-    size = f"{len(kept):,} of {len(examples):,} examples{left_out}"
-    lines = [f"{name}: {size}, {mean:.1f} tokens each, at most {most:,}{cut}"]
-    if labels:
-        lines.append(f"  labels: {shares_line(labels, MOST_NAMES)}")
-    if none := [label for label, count in labels.items() if not count]:
-        lines.append(f"  no example of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
-    return SplitReport.of(
-        lines,
-        repeats(
-            kept,
-            others,
-            labels=lambda one: frozenset(one.labels),
-            place=lambda one: one.where,
-            another="with another label",
-        ),
-        name=name,
-        n_read=len(examples),
-        n_blank=n_blank,
-        n_cut=n_cut,
-        max_length=most,
-        labels=labels,
-    )

@@ -1,5 +1,6 @@
 """Sequence classification: labels for a text, or for two texts together, by an encoder, a decoder or both."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -24,11 +25,11 @@ from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import (
+    MOST_NAMES,
     NO_LIMIT,
     ClassificationData,
     Inputs,
     LabelledText,
-    labelled_split,
     names_of,
     read_labelled,
     split_labelled,
@@ -47,7 +48,7 @@ from clearhead.tasks.networks import (
     outputs_of,
     with_head,
 )
-from clearhead.tasks.reports import SplitsReport, check_known, vocabulary_line
+from clearhead.tasks.reports import SplitReport, check_known, repeats, shares_line
 from clearhead.tasks.scores import Score, ScoredRows, mean, scored
 from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, Prediction, Trained, texts_of
 from clearhead.text.special_tokens import start_again
@@ -169,11 +170,39 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     def content(cls, example: LabelledText) -> Sequence[str]:
         return *example.texts, *example.labels
 
-    def report(self, splits: Mapping[str, Sequence[LabelledText]], encoded: Mapping[str, Labelled]) -> SplitsReport:
-        names = () if self.problem_type == "regression" else self.labels
-        own = {"names": names, "limit": self.limit, "train": splits["train"]}
-        counts = [labelled_split(name, split, encoded[name].inputs.lengths, **own) for name, split in splits.items()]
-        return SplitsReport(about=(vocabulary_line(self.tokenizer.vocab_size),), splits=tuple(counts))
+    def describe(
+        self, name: str, examples: Sequence[LabelledText], data: Labelled, train: Sequence[LabelledText]
+    ) -> SplitReport:
+        kept, lengths, limit = data.examples, data.inputs.lengths, self.limit
+        found = Counter(label for example in kept for label in example.labels)
+        labels = {label: found[label] for label in (() if self.problem_type == "regression" else self.labels)}
+        n_blank, n_cut = len(examples) - len(kept), sum(length > limit for length in lengths)
+        mean, most = sum(lengths) / max(len(lengths), 1), max(lengths, default=0)
+        left_out = f" ({n_blank:,} empty, left out)" if n_blank else ""
+        longest = max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])[1].where if kept else ""
+        cut = f"; {n_cut:,} cut to {limit:,}, the longest of them {longest}" if n_cut else ""
+        size = f"{len(kept):,} of {len(examples):,} examples{left_out}"
+        lines = [f"{name}: {size}, {mean:.1f} tokens each, at most {most:,}{cut}"]
+        if labels:
+            lines.append(f"  labels: {shares_line(labels, MOST_NAMES)}")
+        if none := [label for label, count in labels.items() if not count]:
+            lines.append(f"  no example of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
+        return SplitReport.of(
+            lines,
+            repeats(
+                kept,
+                train,
+                labels=lambda one: frozenset(one.labels),
+                place=lambda one: one.where,
+                another="with another label",
+            ),
+            name=name,
+            n_read=len(examples),
+            n_blank=n_blank,
+            n_cut=n_cut,
+            max_length=most,
+            labels=labels,
+        )
 
     # --- training
 

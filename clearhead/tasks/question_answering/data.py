@@ -21,7 +21,6 @@ from clearhead.json_text import parse
 from clearhead.recipe.data import Column, HubDataset, Source, SquadFiles, Table, TestedData
 from clearhead.recipe.places import Place
 from clearhead.tasks.parts import Part, Parts
-from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.scores import Score, mean, scored
 from clearhead.text.special_tokens import PROBE
 from clearhead.text.tokenizers import Tokenizer
@@ -333,43 +332,3 @@ def answer_scores(references: Sequence[Sequence[str]], outputs: Sequence[str]) -
     if none.any() and not none.all():
         found |= {"f1_answered": best[~none], "no_answer": best[none]}
     return tuple(scored(name, mean, values) for name, values in found.items())
-
-
-def question_split(
-    name: str, questions: Sequence[Question], data: Windows, *, train: Sequence[Question]
-) -> SplitReport:
-    """The report on a split. Raises UserError for training windows of which none holds an answer."""
-    counts, held = [0] * len(questions), [0] * len(questions)
-    for window in data.parts:
-        counts[window.example] += 1
-        answers = questions[window.example].answers
-        held[window.example] += bool(answers and window.cells(answers[0]))
-    answered = [one for one in questions if one.answers]
-    lost = [one for one, n in zip(questions, held, strict=True) if one.answers and not n]
-    if name == "train" and not any(held):
-        raise UserError(f"{lost[0].where}: expected a window that holds an answer, got none; try a larger data.overlap")
-    moved = [one for one in questions if one.is_moved]
-    known = set[str]() if name == "train" else {one.normalized for one in train}
-    shared = [one for one in questions if one.normalized in known]
-    n, n_contexts = len(questions), len({one.normalized for one in questions})
-    characters = sum(len(one.answers[0].text) for one in answered) / max(len(answered), 1)
-    length = f"{sum(data.lengths) / len(data.lengths):.1f} tokens each, at most {max(data.lengths):,}"
-    lines = [
-        f"{name}: {n:,} questions about {n_contexts:,} contexts; {length}",
-        f"  answers: {len(answered):,} questions, {characters:.1f} characters each; {n - len(answered):,} without one",
-        f"  labels: {sum(held):,} of {len(data.parts):,} windows hold the answer",
-    ]
-    n_duplicates = n - len({one.asked for one in questions})
-
-    def such(some: Sequence[Question]) -> str:
-        return f"such as {some[0].where}" if some else ""
-
-    findings = {
-        "n_windowed": (sum(n > 1 for n in counts), "contexts are read in several windows"),
-        "n_lost": (len(lost), f"answers are in no window, {such(lost)}; try a larger data.overlap"),
-        "n_moved": (len(moved), f"answers are not at their answer_start, {such(moved)}; the nearest is taken"),
-        "n_duplicates": (n_duplicates, "duplicates, kept"),
-        "n_shared": (len(shared), f"({len(shared) / n:.1%}) have a context that is also in train, {such(shared)}"),
-    }
-    sizes = {"n_questions": n, "n_contexts": n_contexts, "n_windows": len(data.parts), "n_labels": sum(held)}
-    return SplitReport.of(lines, findings, name=name, **sizes)

@@ -38,10 +38,9 @@ from clearhead.tasks.question_answering.data import (
     Windows,
     answer_scores,
     exact,
-    question_split,
     read_questions,
 )
-from clearhead.tasks.reports import SplitsReport, vocabulary_line
+from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.scores import Score
 from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, Pair, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
@@ -144,10 +143,45 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
     def content(cls, example: Question) -> Sequence[str]:
         return example.question, example.context, *(f"{answer.start} {answer.text}" for answer in example.answers)
 
-    def report(self, splits: Mapping[str, Sequence[Question]], encoded: Mapping[str, Asked]) -> SplitsReport:
-        train = splits["train"]
-        counts = (question_split(name, one.examples, one.inputs, train=train) for name, one in encoded.items())
-        return SplitsReport(about=(vocabulary_line(self.tokenizer.vocab_size),), splits=tuple(counts))
+    def describe(self, name: str, examples: Sequence[Question], data: Asked, train: Sequence[Question]) -> SplitReport:
+        """The report on a split. Raises UserError for training windows of which none holds an answer."""
+        windows = data.inputs
+        counts, held = [0] * len(examples), [0] * len(examples)
+        for window in windows.parts:
+            counts[window.example] += 1
+            answers = examples[window.example].answers
+            held[window.example] += bool(answers and window.cells(answers[0]))
+        answered = [one for one in examples if one.answers]
+        lost = [one for one, n in zip(examples, held, strict=True) if one.answers and not n]
+        if name == "train" and not any(held):
+            raise UserError(
+                f"{lost[0].where}: expected a window that holds an answer, got none; try a larger data.overlap"
+            )
+        moved = [one for one in examples if one.is_moved]
+        known = {one.normalized for one in train}
+        shared = [one for one in examples if one.normalized in known]
+        n, n_contexts = len(examples), len({one.normalized for one in examples})
+        each = f"{sum(len(one.answers[0].text) for one in answered) / max(len(answered), 1):.1f} characters each"
+        length = f"{sum(windows.lengths) / len(windows.lengths):.1f} tokens each, at most {max(windows.lengths):,}"
+        lines = [
+            f"{name}: {n:,} questions about {n_contexts:,} contexts; {length}",
+            f"  answers: {len(answered):,} questions, {each}; {n - len(answered):,} without one",
+            f"  labels: {sum(held):,} of {len(windows.parts):,} windows hold the answer",
+        ]
+        n_duplicates = n - len({one.asked for one in examples})
+
+        def such(some: Sequence[Question]) -> str:
+            return f"such as {some[0].where}" if some else ""
+
+        findings = {
+            "n_windowed": (sum(n > 1 for n in counts), "contexts are read in several windows"),
+            "n_lost": (len(lost), f"answers are in no window, {such(lost)}; try a larger data.overlap"),
+            "n_moved": (len(moved), f"answers are not at their answer_start, {such(moved)}; the nearest is taken"),
+            "n_duplicates": (n_duplicates, "duplicates, kept"),
+            "n_shared": (len(shared), f"({len(shared) / n:.1%}) have a context that is also in train, {such(shared)}"),
+        }
+        sizes = {"n_questions": n, "n_contexts": n_contexts, "n_windows": len(windows.parts), "n_labels": sum(held)}
+        return SplitReport.of(lines, findings, name=name, **sizes)
 
     # --- training
 

@@ -282,12 +282,3 @@ def _normal(sentence: TaggedSentence, scheme: Scheme) -> TaggedSentence:
     known = tuple(tag if given else "" for tag, given in zip(tags, sentence.tags, strict=True))
     n_changed = sum(map(ne, known, sentence.tags))
     return replace(sentence, tags=known, n_changed=sentence.n_changed + n_changed)
-
-
-def changes_in(splits: Iterable[Sequence[TaggedSentence]]) -> tuple[str, ...]:
-    """What `normalize` changed in the sentences of these splits, for people."""
-    changed = [sentence for split in splits for sentence in split if sentence.n_changed]
-    if not changed:
-        return ()
-    n, first = sum(sentence.n_changed for sentence in changed), min(changed, key=lambda one: (one.lines, one.where))
-    return (f"{n:,} tags I- that begin a span are read as B-, such as in the sentence at {first.place()}",)

@@ -34,13 +34,12 @@ from clearhead.tasks.networks import (
     with_head,
 )
 from clearhead.tasks.parts import Part, Parts
-from clearhead.tasks.reports import SplitReport, SplitsReport, check_known, repeats, shares_line, vocabulary_line
+from clearhead.tasks.reports import SplitReport, check_known, repeats, shares_line
 from clearhead.tasks.scores import Score, ratio, scored
-from clearhead.tasks.tagging.data import TaggedSentence, changes_in, normalize, read_tagged, split_tagged, tags_in
+from clearhead.tasks.tagging.data import TaggedSentence, normalize, read_tagged, split_tagged, tags_in
 from clearhead.tasks.tagging.tags import (
     OUTSIDE,
     Decoder,
-    Scheme,
     Span,
     decoding_scheme,
     scheme_of,
@@ -53,6 +52,8 @@ from clearhead.text.tokenizers import Tokenizer
 
 USUAL_LENGTH = 512
 """Tokens that a model without a limit reads at once."""
+MOST_NAMES = 20
+"""Tags that are listed by name."""
 WORD = re.compile(
     r"https?://[^\s)>\]]+|(?:\w\.){2,}|(?<!\S)['’]\w{1,2}(?!\S)|[@#]?\w+(?:[-.'’@/&_]+\w+|[.,:]\d+)*|([^\w\s])\1*"
 )
@@ -244,12 +245,51 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     def content(cls, example: TaggedSentence) -> Sequence[str]:
         return *example.words, *example.tags
 
-    def report(self, splits: Mapping[str, Sequence[TaggedSentence]], encoded: Mapping[str, Tagged]) -> SplitsReport:
-        scheme = scheme_of(self.tags)
-        how = f"spans, tagged in {scheme.name.upper()}" if scheme else "tags of single words"
-        about = vocabulary_line(self.tokenizer.vocab_size), f"tags: {how}", *changes_in(splits.values())
-        own = {"tags": self.tags, "scheme": scheme, "limit": self.limit, "train": splits["train"]}
-        return SplitsReport(about=about, splits=tuple(tag_split(name, one, **own) for name, one in encoded.items()))
+    def describe(
+        self, name: str, examples: Sequence[TaggedSentence], data: Tagged, train: Sequence[TaggedSentence]
+    ) -> SplitReport:
+        """The report on a split. Raises UserError for sentences of which no tag is known."""
+        sentences, ids, limit, scheme = data.examples, data.inputs, self.limit, scheme_of(self.tags)
+        unlabelled = [one for one in sentences if not one.labels]
+        if len(unlabelled) == len(sentences):
+            raise UserError(f"{sentences[0].place()}: expected known tags to {name} on, got none; try another --label")
+        counts = Counter(tag for one in sentences for tag in one.labels)
+        n, n_words, n_labels = len(sentences), sum(len(one.words) for one in sentences), counts.total()
+        longest = max(len(one.words) for one in sentences)
+        kinds, what = {tag: counts[tag] for tag in self.tags}, "tags"
+        if scheme and (labels := dict.fromkeys(tag[2:] for tag in self.tags if tag[2:])):
+            marked = Counter(span.label for one in sentences for span in spans_of(one.tags))
+            kinds, what = {label: marked[label] for label in labels}, "spans"
+        some = {kind: count for kind, count in sorted(kinds.items(), key=lambda item: -item[1]) if count}
+        size = f"{n:,} sentences, {n_words:,} words; {n_words / n:.1f} words each, at most {longest:,}"
+        lines = [
+            f"{name}: {size}; at most {max(ids.lengths):,} tokens",
+            f"  labels: {n_labels:,}, {n_labels / n:.1f} a sentence",
+            f"  {max(sum(kinds.values()), 1):,} {what}: {shares_line(some, MOST_NAMES)}",
+        ]
+        if none := [kind for kind, count in kinds.items() if not count]:
+            lines.append(f"  none of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
+        if name == "train":
+            how = f"spans, tagged in {scheme.name.upper()}" if scheme else "tags of single words"
+            lines = [f"tags: {how}", *lines]
+        changed = [one for one in sentences if one.n_changed]
+        first, begun = (some[0].place() if some else "" for some in (unlabelled, changed))
+        n_changed = sum(one.n_changed for one in changed)
+        findings = {
+            "n_changed": (n_changed, f"tags I- that begin a span are read as B-, such as in the sentence at {begun}"),
+            "n_unlabelled": (len(unlabelled), f"sentences without a known tag, such as {first}"),
+            "n_split": (ids.n_split, f"sentences of more than {limit:,} tokens, read in parts"),
+            "n_cut": (ids.n_cut, f"words of more than {limit:,} tokens, cut"),
+        }
+        again = repeats(
+            sentences,
+            train,
+            labels=lambda one: one.tags,
+            place=TaggedSentence.place,
+            another="with other tags",
+        )
+        sizes = {"n_sentences": n, "n_words": n_words, "n_labels": n_labels, what: kinds}
+        return SplitReport.of(lines, {**findings, **again}, name=name, **sizes)
 
     # --- training
 
@@ -322,51 +362,6 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
         rows = log_shares(model.network, task.ids([sentence.words for sentence in sentences]), task.tokenizer)
         for text, sentence, shares in zip(texts, sentences, rows, strict=True):
             yield prediction_of(text, sentence, decode, shares)
-
-
-MOST_NAMES = 20
-"""Tags that are listed by name."""
-
-
-def tag_split(
-    name: str, data: Tagged, *, tags: Sequence[str], scheme: Scheme, limit: int, train: Sequence[TaggedSentence]
-) -> SplitReport:
-    """The report on a split. Raises UserError for sentences of which no tag is known."""
-    sentences, ids = data.examples, data.inputs
-    unlabelled = [one for one in sentences if not one.labels]
-    if len(unlabelled) == len(sentences):
-        raise UserError(f"{sentences[0].place()}: expected known tags to {name} on, got none; try another --label")
-    counts = Counter(tag for one in sentences for tag in one.labels)
-    n, n_words, n_labels = len(sentences), sum(len(one.words) for one in sentences), counts.total()
-    longest = max(len(one.words) for one in sentences)
-    kinds, what = {tag: counts[tag] for tag in tags}, "tags"
-    if scheme and (labels := dict.fromkeys(tag[2:] for tag in tags if tag[2:])):
-        marked = Counter(span.label for one in sentences for span in spans_of(one.tags))
-        kinds, what = {label: marked[label] for label in labels}, "spans"
-    some = {kind: count for kind, count in sorted(kinds.items(), key=lambda item: -item[1]) if count}
-    size = f"{n:,} sentences, {n_words:,} words; {n_words / n:.1f} words each, at most {longest:,}"
-    lines = [
-        f"{name}: {size}; at most {max(ids.lengths):,} tokens",
-        f"  labels: {n_labels:,}, {n_labels / n:.1f} a sentence",
-        f"  {max(sum(kinds.values()), 1):,} {what}: {shares_line(some, MOST_NAMES)}",
-    ]
-    if none := [kind for kind, count in kinds.items() if not count]:
-        lines.append(f"  none of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
-    first = unlabelled[0].place() if unlabelled else ""
-    findings = {
-        "n_unlabelled": (len(unlabelled), f"sentences without a known tag, such as {first}"),
-        "n_split": (ids.n_split, f"sentences of more than {limit:,} tokens, read in parts"),
-        "n_cut": (ids.n_cut, f"words of more than {limit:,} tokens, cut"),
-    }
-    again = repeats(
-        sentences,
-        () if name == "train" else train,
-        labels=lambda one: one.tags,
-        place=TaggedSentence.place,
-        another="with other tags",
-    )
-    sizes = {"n_sentences": n, "n_words": n_words, "n_labels": n_labels, what: kinds}
-    return SplitReport.of(lines, {**findings, **again}, name=name, **sizes)
 
 
 def mistake(sentence: TaggedSentence, tags: Sequence[str]) -> Sample:
