@@ -1,11 +1,10 @@
 """Denoising: an encoder-decoder restores corrupted texts (Raffel et al. 2020; Lewis et al. 2020)."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -38,25 +37,8 @@ ENDS = (".", "!", "?", "。", "！", "？")
 """Tokens that end a sentence."""
 
 
-class Corruptor(ABC):
-    """From the ids of a text to what the encoder reads and what the decoder writes, without marks."""
-
-    @property
-    @abstractmethod
-    def extra(self) -> int:
-        """The largest id that it puts into a text."""
-
-    @abstractmethod
-    def sizes(self, lengths: np.ndarray) -> np.ndarray:
-        """n 2: the most ids that the encoder reads and the decoder writes for texts of these lengths, n."""
-
-    @abstractmethod
-    def __call__(self, ids: np.ndarray, random: np.random.Generator) -> tuple[list[int], list[int]]:
-        """The source and the target of a text."""
-
-
 @dataclass(frozen=True)
-class SpanCorruptor(Corruptor):
+class SpanCorruptor:
     """Spans become sentinels; the target is each sentinel with its span, and one more (Raffel et al. 2020, 3.1.4).
 
     Every place of the spans is equally likely. (The program of the paper always ends a text with a span.)
@@ -68,6 +50,7 @@ class SpanCorruptor(Corruptor):
 
     @property
     def extra(self) -> int:
+        """The largest id that it puts into a text."""
         return max(self.sentinels)
 
     def counts(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -77,6 +60,7 @@ class SpanCorruptor(Corruptor):
         return n_noise, np.clip(n_spans, 1, np.maximum(np.minimum(n_noise, lengths - n_noise + 1), 1))
 
     def sizes(self, lengths: np.ndarray) -> np.ndarray:
+        """n 2: the ids that the encoder reads and the decoder writes for texts of these lengths, n."""
         n_noise, n_spans = self.counts(lengths)
         if (most := int(n_spans.max())) >= len(self.sentinels):
             raise UserError(
@@ -86,6 +70,7 @@ class SpanCorruptor(Corruptor):
         return np.stack([lengths - n_noise + n_spans, n_noise + n_spans + 1], axis=1)
 
     def __call__(self, ids: np.ndarray, random: np.random.Generator) -> tuple[list[int], list[int]]:
+        """The source and the target of a text, without marks."""
         (n_noise,), (n_spans,) = self.counts(np.array([len(ids)]))
         noise = _parts(int(n_noise), int(n_spans), random)
         # Before the first span and after the last one there may be nothing.
@@ -100,7 +85,7 @@ class SpanCorruptor(Corruptor):
 
 
 @dataclass(frozen=True)
-class Infiller(Corruptor):
+class Infiller:
     """Spans of Poisson lengths become one mask token each, and sentences change places; the target is the text.
 
     A span of length 0 is a mask token where nothing is missing (Lewis et al. 2020, 2.2).
@@ -114,12 +99,15 @@ class Infiller(Corruptor):
 
     @property
     def extra(self) -> int:
+        """The id that it puts into a text."""
         return self.mask_id
 
     def sizes(self, lengths: np.ndarray) -> np.ndarray:
+        """n 2: the most ids that the encoder reads and the decoder writes for texts of these lengths, n."""
         return np.stack([lengths, lengths], axis=1)
 
     def __call__(self, ids: np.ndarray, random: np.random.Generator) -> tuple[list[int], list[int]]:
+        """The source and the target of a text, without marks."""
         return self.masked(self.permuted(ids, random), random), ids.tolist()
 
     def permuted(self, ids: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -144,6 +132,10 @@ class Infiller(Corruptor):
             found += [*ids[at : at + gap - kept].tolist(), self.mask_id]
             at, kept = at + gap - kept + length, gap
         return [*found, *ids[at:].tolist()]
+
+
+Corruptor: TypeAlias = SpanCorruptor | Infiller
+"""From the ids of a text to what the encoder reads and what the decoder writes."""
 
 
 def _parts(n: int, n_parts: int, random: np.random.Generator) -> list[int]:

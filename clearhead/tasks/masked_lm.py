@@ -114,38 +114,28 @@ class MaskedRows(PackedRows):
 N_BEST = 5
 
 
-def fill(
-    network: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, limit: int, n_best: int = N_BEST
-) -> list[list[list[tuple[str, float]]]]:
-    """For each mask token of each text, the likeliest tokens in its place with their probabilities, best first.
+def fill(model: Trained, ids: Sequence[int]) -> list[list[tuple[str, float]]]:
+    """For each mask token of a text, the likeliest tokens in its place with their probabilities, best first.
 
-    A text of more than `limit` tokens is read in pieces, as in training and evaluation. Raises UserError for a text
-    without the tokenizer's mask token.
+    A long text is read in pieces, as in training and evaluation.
     """
-    mask, marks = tokenizer.need("mask"), template_tokens(tokenizer)
-    room = max(limit - len(marks), 1)
-    found: list[list[list[tuple[str, float]]]] = []
+    network, tokenizer = model.network, model.tokenizer
+    mask, marks, places = tokenizer.need("mask"), template_tokens(tokenizer), list[list[tuple[str, float]]]()
+    room = max(most_tokens(model, NO_LIMIT) - len(marks), 1)
     with Evaluating(network), torch.inference_mode():
-        for number, ids in enumerate(tokenizer.encode_batch(texts), start=1):
-            if mask not in ids:
-                word = tokenizer.library.id_to_token(mask)
-                raise UserError(
-                    f"text {number}: expected {word} where a word is to be filled in, got none; write {word}"
-                )
-            rows: list[tuple[list[int], list[float]]] = []
-            for start in range(0, len(ids), room):
-                piece = marks.around(ids[start : start + room])
-                if places := [i for i, token in enumerate(piece) if token == mask]:
-                    inputs = Tokens(torch.tensor([piece], device=next(network.parameters()).device))
-                    best = network(inputs)[0, places].float().softmax(-1).topk(min(n_best, tokenizer.vocab_size))
-                    rows += zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            found.append([[*zip(words_of(tokenizer, some), shares, strict=True)] for some, shares in rows])
-    return found
+        for start in range(0, len(ids), room):
+            piece = marks.around(ids[start : start + room])
+            if at := [i for i, token in enumerate(piece) if token == mask]:
+                inputs = Tokens(torch.tensor([piece], device=next(network.parameters()).device))
+                best = network(inputs)[0, at].float().softmax(-1).topk(min(N_BEST, tokenizer.vocab_size))
+                for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                    places.append([*zip((word_of(tokenizer, token) for token in tokens), shares, strict=True)])
+    return places
 
 
-def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Each token as text, without the space before it; a special token by its name."""
-    return [tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0] for token in ids]
+def word_of(tokenizer: Tokenizer, token: int) -> str:
+    """A token as text, without the space before it; a special token by its name."""
+    return tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0]
 
 
 N_SAMPLES = 2
@@ -292,8 +282,18 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """Predicts the likeliest tokens for each mask token with their probabilities, separated by tabs."""
-        for places in fill(model.network, model.tokenizer, texts, limit=most_tokens(model, NO_LIMIT)):
+        """Predicts the likeliest tokens for each mask token with their probabilities, separated by tabs.
+
+        Raises UserError for a text without the tokenizer's mask token.
+        """
+        mask, tokenizer = model.tokenizer.need("mask"), model.tokenizer
+        for number, ids in enumerate(tokenizer.encode_batch(texts), start=1):
+            if mask not in ids:
+                word = tokenizer.library.id_to_token(mask)
+                raise UserError(
+                    f"text {number}: expected {word} where a word is to be filled in, got none; write {word}"
+                )
+            places = fill(model, ids)
             line = tabbed(*(cell for place in places for token, share in place for cell in (token, f"{share:.4f}")))
             masks: list[JsonValue] = [
                 [{"token": token, "probability": share} for token, share in place] for place in places

@@ -158,20 +158,14 @@ def test_a_checkpoint_gets_a_new_head_unless_its_labels_are_the_same():
     torch.testing.assert_close(other[at].detach(), before[at].detach())
 
 
-def test_several_labels_and_numbers_are_learnt_too():
+def test_several_labels_are_learnt_too():
     several = [(text, label if i % 2 else f"{label}|odd") for i, (text, label) in enumerate(rows())]
     write_table(Path("table.csv"), several)
-    changed = tables(steps=40, optimizer={"kind": "adamw", "lr": 1e-2}, schedule={"kind": "constant"}, save_every=None)
-    changed["data"]["problem_type"] = "multi_label_classification"
-    found = losses(begin(changed, "several")[0])
+    given = tables(steps=40, optimizer={"kind": "adamw", "lr": 1e-2}, schedule={"kind": "constant"}, save_every=None)
+    given["data"]["problem_type"] = "multi_label_classification"
+    found = losses(begin(given)[0])
     assert found[40] < 0.7 * found[1]
-    assert {label for label, _ in load("several").classify(["the cat"])[0]} == {"animal", "fruit", "odd", "tool"}
-    write_table(Path("table.csv"), [(text, f"{len(text) / 10}") for text, _ in rows()])
-    changed["data"]["problem_type"] = "regression"
-    found = losses(begin(changed, "numbers")[0])
-    assert found[40] < 0.3 * found[1]
-    (value,) = load("numbers").classify(["the cat and the dog"])[0]
-    assert value[0] == "kind"
+    assert {label for label, _ in load("run").classify(["the cat"])[0]} == {"animal", "fruit", "odd", "tool"}
 
 
 @pytest.mark.parametrize("name", ["classifier", "bert-base"])

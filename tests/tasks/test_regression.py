@@ -59,6 +59,7 @@ def test_resumed_as_if_never_stopped_and_saved_in_the_units_of_the_labels():
     assert isinstance(head, ClassificationHead)
     assert isinstance(learned, ClassificationHead)
     assert (head.unit, learned.unit) == (1.0, 256.0)
+    assert [name for name, _ in model.classify(["the cat and the dog"])[0]] == ["kind"]
     ids = torch.tensor([model.tokenizer.encode("the cat and the dog")])
     assert torch.equal(model.network(ids), run.model.eval()(ids))
     assert model.network(ids).item() == pytest.approx(1000, abs=400)
