@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from clearhead.api import architecture
 from clearhead.cli import main
 from clearhead.model import Transformer
 from clearhead.progress import watching
-from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import Infilling
 from clearhead.tasks.evaluation import LEAST, TOKENS, Evaluation, Few, few_of
 from clearhead.tasks.task import RecipeTask
+from tests.tasks import small
 from tests.tasks import test_chat as chat
 from tests.tasks import test_classification as classification
 from tests.tasks import test_denoising as denoising
@@ -25,8 +24,7 @@ from tests.tasks import test_masked_lm as masked_lm
 from tests.tasks import test_question_answering as answers
 from tests.tasks import test_tagging as tagging
 from tests.tasks import test_text_to_text as text_to_text
-from tests.tasks.small import trained
-from tests.training.tiny import SMALL, language, translation
+from tests.training.tiny import language, translation
 
 
 def documents() -> Any:
@@ -62,12 +60,10 @@ MAKERS: dict[str, tuple[Callable[[], Any], str, Callable[[Any, Sequence[int]], f
 
 
 def network_of(task: RecipeTask[Any], preset: str) -> Transformer:
-    torch.manual_seed(0)
-    vocab = task.tokenizer.vocab_size if hasattr(task, "tokenizer") else 1
-    network = Transformer(task.fit(architecture(ModelChoice(preset=preset, stacks=SMALL), vocab)))
+    network = small.network_of(task, preset).float()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    return network.eval()
+    return network
 
 
 def evaluated(task: RecipeTask[Any], network: Transformer, rows: Sequence[int] | None) -> Evaluation:
@@ -150,7 +146,7 @@ def test_few_choose_the_best_checkpoint_and_all_judge(
     for name in ("table.csv", "valid.csv"):
         classification.write_table(Path(name), classification.rows())
     few = "--training.evaluate_examples 5 --training.evaluate_every 20 --training.max_tokens 64 --steps 20"
-    figures, lines = trained(f"table.csv --valid-data valid.csv {few}", capsys)
+    figures, lines = small.trained(f"table.csv --valid-data valid.csv {few}", capsys)
     assert lines.count("evaluations: 5 of the 36 validation examples, always the same") == 1
     assert "the best checkpoint was chosen on 5 of the 36 validation examples" in lines
     assert round(5 * figures["accuracy"], 9) % 1 == 0

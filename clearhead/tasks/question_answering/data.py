@@ -141,25 +141,16 @@ def _question(question: str, context: str, answers: Sequence[tuple[str, int | No
     is_moved = False
     for written, start in answers:
         text = written.strip()
-        places = _occurrences(text, context)
-        if not places:
+        begin = 0 if start is None else start + len(written) - len(written.lstrip())
+        around = context.rfind(text, 0, max(begin, 0) + len(text)), context.find(text, max(begin, 0))
+        places = [at for at in around if at >= 0]
+        if not text or not places:
             raise UserError(
                 f"{where}: expected an answer that is in its context, got {written!r}; correct or delete it"
             )
-        begin = None if start is None else start + len(written) - len(written.lstrip())
-        at = places[0] if begin is None else min(places, key=lambda place: abs(place - begin))
-        is_moved = is_moved or (begin is not None and at != begin)
-        found.append(Answer(text, at))
+        found.append(Answer(text, min(places, key=lambda place: abs(place - begin))))
+        is_moved = is_moved or (start is not None and found[-1].start != begin)
     return Question(question, context, tuple(found), where, is_moved)
-
-
-def _occurrences(text: str, context: str) -> list[int]:
-    places: list[int] = []
-    at = context.find(text) if text else -1
-    while at >= 0:
-        places.append(at)
-        at = context.find(text, at + 1)
-    return places
 
 
 # --- SQuAD's JSON ---------------------------------------------------------------------------------------------------
