@@ -120,10 +120,7 @@ def _write(place: Path, made_of: Facts, make: Make) -> None:
             file.write(content.model_dump_json())
             file.flush()
             os.fsync(file.fileno())
-        if place.is_dir():
-            shutil.rmtree(place)
-        else:
-            place.unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
         temporary.rename(place)
     finally:
         shelf.close()

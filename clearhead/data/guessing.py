@@ -225,6 +225,11 @@ class InputColumns:
     """The `data` of the recipe that the model was trained by. A table with its columns is read in the same way."""
 
     @property
+    def given(self) -> list[str]:
+        """The columns that the user names."""
+        return [name for name in (self.text, self.text_pair) if name is not None]
+
+    @property
     def usual(self) -> list[str]:
         """The columns that are looked for: those that the recipe names, else the names of the texts."""
         given = [(name, self.trained.get(name)) for name in self.names]
@@ -239,67 +244,60 @@ def read_inputs(path: Place, columns: InputColumns) -> Iterator[Texts]:
     if is_table(path.name):
         table, wanted = _found(path, columns)
         return (row if len(row) > 1 else row[0] for row in read_rows(table, wanted))
-    if columns.text is not None or columns.text_pair is not None:
+    if columns.given:
         raise UserError(f"{path}: expected a table with columns, such as .csv or .jsonl, got lines; leave out --text")
     return read_lines(path)
 
 
 def _found(path: Place, columns: InputColumns) -> tuple[Table, list[Column]]:
-    """The table as it is written, and the columns to read.
-
-    Without names from the user they are those of the training data, else the usual ones; last, the numbers of the
-    training data's columns, if those have no names.
-    """
-    given = [name for name in (columns.text, columns.text_pair) if name is not None]
-    same = None if given else _as_trained(path, columns)
-    if same is not None and same[0].header:
-        return same
-    if columns.text is not None and columns.text.isdigit():
-        return Table(path=path, text=0), [int(name) if name.isdigit() else name for name in given]
-    texts = [columns.usual[0], *TEXT_NAMES] if columns.text is None else [columns.text]
-    for table in _readings(path):
+    """The table as it is written, and the columns to read: the first that are there. Raises UserError if none are."""
+    for table, choices in _ways(path, columns):
         there = column_names(table)
-        for name in texts:
-            if _find(there, name) is not None:
-                return table, [name, *_second(path, columns, there)]
-    if same is not None:
-        return same
-    there = column_names(next(_readings(path)))
-    if columns.text is not None:
-        _need(path, there, columns.text)
+        for wanted in choices:
+            if all(isinstance(column, int) or _find(there, column) is not None for column in wanted):
+                return table, wanted
+    there, usual = column_names(Table(path=path, text=0, header=True)), columns.usual
+    for name in columns.given:
+        _need(path, there, name)
+    if columns.needs_all and _find(there, usual[0]) is not None:
+        _need(path, there, usual[1])
     raise UserError(
-        f"{path}:1: expected a column {columns.usual[0]!r}, got {', '.join(map(str, there[:12]))}; give --text NAME,"
+        f"{path}:1: expected a column {usual[0]!r}, got {', '.join(map(str, there[:12]))}; give --text NAME,"
         " or --text 0 for the first of a table without a header"
     )
 
 
-def _second(path: Place, columns: InputColumns, there: Sequence[Column]) -> list[Column]:
-    """The column of the second text, if there is one."""
-    name = columns.text_pair or next(iter(columns.usual[1:]), None)
-    if name is None or (_find(there, name) is None and columns.text_pair is None and not columns.needs_all):
-        return []
-    return [_need(path, there, name)]
+def _ways(path: Place, columns: InputColumns) -> Iterator[tuple[Table, list[list[Column]]]]:
+    """The ways in which a table may be written, the likeliest first, each with the columns to look for.
+
+    These are the user's, else those of the training data if they have names, else the usual ones; last, the numbers of
+    the training data's columns.
+    """
+    plain, is_delimited = Table(path=path, text=0), format_of(path.name) in ("csv", "tsv")
+    same = [] if columns.given else _trained(columns)
+    has_names = any(isinstance(column, str) for column in same)
+    delimiter = columns.trained["train"].get("delimiter") if same and is_delimited else None
+    trained = plain.model_copy(update={"header": has_names, "delimiter": delimiter})
+    if columns.text is not None and columns.text.isdigit():
+        yield plain, [[int(name) if name.isdigit() else name for name in columns.given]]
+    if has_names:
+        yield trained, [same]
+    second = columns.text_pair or next(iter(columns.usual[1:]), None)
+    is_alone = second is None or (columns.text_pair is None and not columns.needs_all)
+    choices: list[list[Column]] = []
+    for text in [columns.usual[0], *TEXT_NAMES] if columns.text is None else [columns.text]:
+        choices += [[text, second]] if second is not None else []
+        choices += [[text]] if is_alone else []
+    for separator in (None, *SEPARATORS) if is_delimited else (None,):
+        yield plain.model_copy(update={"header": True, "delimiter": separator}), choices
+    if same:
+        yield trained, [same]
 
 
-def _readings(path: Place) -> Iterator[Table]:
-    """The ways in which a table with a header may be written, the usual one first."""
-    table = Table(path=path, text=0, header=True)
-    yield table
-    if table_format(table) in ("csv", "tsv"):
-        yield from (table.model_copy(update={"delimiter": separator}) for separator in SEPARATORS)
-
-
-def _as_trained(path: Place, columns: InputColumns) -> tuple[Table, list[Column]] | None:
-    """The table as the training data were written, if it can have the same columns."""
+def _trained(columns: InputColumns) -> list[Column]:
+    """The columns of the training data, if these are a table."""
     train = columns.trained.get("train")
     if not isinstance(train, Mapping) or train.get("kind") != "table" or train.get("text") is None:
-        return None
-    names = [name for name in columns.names[1:] if columns.trained.get(name) is not None]
-    wanted: list[Column] = [train["text"], *(columns.trained[name] for name in names)]
-    has_names = any(isinstance(column, str) for column in wanted)
-    table = Table(path=path, text=0, header=has_names)
-    if table_format(table) in ("csv", "tsv"):
-        table = table.model_copy(update={"delimiter": train.get("delimiter")})
-    there = column_names(table) if has_names else []
-    is_there = not has_names or all(_find(there, str(name)) is not None for name in wanted)
-    return (table, wanted) if is_there else None
+        return []
+    others = (columns.trained.get(name) for name in columns.names[1:])
+    return [train["text"], *(column for column in others if column is not None)]

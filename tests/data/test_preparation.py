@@ -72,12 +72,6 @@ def test_everything_on(n_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_nothing_given_is_changed() -> None:
-    before = Pairs([*TEST.source], [*TEST.target])
-    prepared({"test": TEST}, Preparation(max_length=1))
-    assert before == TEST
-
-
 @given(parts=st.lists(st.lists(st.integers(0, 60), max_size=9), max_size=20))
 def test_repeats_are_those_that_came_before(parts: list[list[int]]) -> None:
     repeats, seen = Repeats(), set[int]()

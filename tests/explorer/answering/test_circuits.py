@@ -15,7 +15,7 @@ from clearhead.api.features import attach
 from clearhead.errors import UserError
 from clearhead.explorer.recording.tokens import read
 from clearhead.explorer.session import Session
-from tests.analysis.test_circuit_features import features
+from tests.analysis.kinds import features
 from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import CONFIGS, model_of
 
