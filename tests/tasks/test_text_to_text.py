@@ -55,7 +55,8 @@ def test_from_a_table_to_texts_with_the_prefix_before_each(capsys: pytest.Captur
     model = load("run")
     main(["predict", "run", "one two", "--json"])
     found = json.loads(capsys.readouterr().out)["text"]
-    assert found == model.translate(["shorten:one two"], beams=5)[0]
+    assert found == model.translate(["one two"], beams=5)[0]
+    assert model.tokenizer.decode(model.reader.ids(["one two"])[0]).startswith("shorten")
     write("other.jsonl", number_pairs(6, seed=5))
     main(["evaluate", "run", "--data", "other.jsonl", "--page", "mistakes.html"])
     assert "<!doctype html>" in Path("mistakes.html").read_text(encoding="utf-8").lower()
