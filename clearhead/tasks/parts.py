@@ -1,10 +1,44 @@
-"""Examples as ids, each in one part or in several that the network reads apart. Imports no torch."""
+"""Encoded examples: any that can be taken by their numbers, and those in parts. Imports no torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from clearhead.brief import brief
+
+
+class Rows(Protocol):
+    """Encoded examples, of which some can be taken by their numbers."""
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        ...
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each example."""
+        ...
+
+
+E = TypeVar("E")
+D = TypeVar("D", bound=Rows)
+
+
+@dataclass(frozen=True)
+class EncodedExamples(Generic[E, D]):
+    """Examples, and what the network reads of them."""
+
+    examples: Sequence[E]
+    inputs: D
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The examples with these numbers."""
+        return type(self)([self.examples[i] for i in rows], self.inputs.take(rows))
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each example."""
+        return self.inputs.sizes
 
 
 @dataclass(frozen=True)

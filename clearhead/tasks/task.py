@@ -28,6 +28,7 @@ from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Few
+from clearhead.tasks.parts import Rows
 from clearhead.tasks.reports import SplitReport, SplitsReport
 from clearhead.text.tokenizers import Tokenizer
 
@@ -245,19 +246,6 @@ class Trained(Protocol):
         ...
 
 
-class Rows(Protocol):
-    """Encoded examples, of which some can be taken by their numbers."""
-
-    def take(self, rows: Sequence[int]) -> Self:
-        """The examples with these numbers."""
-        ...
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """The tokens of each example."""
-        ...
-
-
 class RecipeTask(Task, Generic[R]):
     """A task that a recipe can name: besides training, how its data are read, and its models measured and used."""
 
@@ -338,23 +326,6 @@ class HeadLoss(Task, ABC):
 
 E = TypeVar("E")
 D = TypeVar("D", bound=Rows)
-
-
-@dataclass(frozen=True)
-class EncodedExamples(Generic[E, D]):
-    """Examples, and what the network reads of them."""
-
-    examples: Sequence[E]
-    inputs: D
-
-    def take(self, rows: Sequence[int]) -> Self:
-        """The examples with these numbers."""
-        return type(self)([self.examples[i] for i in rows], self.inputs.take(rows))
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """The tokens of each example."""
-        return self.inputs.sizes
 
 
 class ExampleTask(RecipeTask[R], Generic[R, E, D]):

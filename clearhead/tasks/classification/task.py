@@ -48,9 +48,10 @@ from clearhead.tasks.networks import (
     outputs_of,
     with_head,
 )
+from clearhead.tasks.parts import EncodedExamples
 from clearhead.tasks.reports import SplitReport, check_known, repeats, shares_line
 from clearhead.tasks.scores import Score, ScoredRows, mean, scored
-from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, Prediction, Trained, texts_of
+from clearhead.tasks.task import Batch, ExampleTask, Files, Prediction, Trained, texts_of
 from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 

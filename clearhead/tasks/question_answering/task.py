@@ -29,6 +29,7 @@ from clearhead.tasks.networks import (
     outputs_of,
     with_head,
 )
+from clearhead.tasks.parts import EncodedExamples
 from clearhead.tasks.question_answering.data import (
     NO_ANSWER,
     USUAL_LENGTH,
@@ -42,7 +43,7 @@ from clearhead.tasks.question_answering.data import (
 )
 from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.scores import Score
-from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, Pair, Prediction, Trained
+from clearhead.tasks.task import Batch, ExampleTask, Files, Pair, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
 
 MOST_TOKENS = 30

@@ -33,7 +33,7 @@ from clearhead.tasks.networks import (
     outputs_of,
     with_head,
 )
-from clearhead.tasks.parts import Part, Parts
+from clearhead.tasks.parts import EncodedExamples, Part, Parts
 from clearhead.tasks.reports import SplitReport, check_known, repeats, shares_line
 from clearhead.tasks.scores import Score, ratio, scored
 from clearhead.tasks.tagging.data import TaggedSentence, normalize, read_tagged, split_tagged, tags_in
@@ -46,7 +46,7 @@ from clearhead.tasks.tagging.tags import (
     span_scores,
     spans_of,
 )
-from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, HeadLoss, Prediction, Trained
+from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
 from clearhead.text.special_tokens import SpecialTokens, template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
