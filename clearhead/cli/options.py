@@ -9,7 +9,12 @@ from cyclopts import Parameter
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from clearhead.api import Model
+
+QUIET_SECONDS = 3
+"""Seconds after which progress is shown."""
 
 Text = str
 """Words for a model, or the name of a column."""
@@ -62,3 +67,16 @@ def open_model(name: str, **how: Any) -> "Model":
 
     keep_freed_memory()
     return load(name, **how)
+
+
+def progress_bar(*, shows: bool = True, **how: Any) -> "tqdm[Any]":
+    """Shows on a terminal how far a long loop is, if it takes long."""
+    from tqdm import tqdm
+
+    shows = shows and sys.stderr.isatty()
+    return tqdm(disable=not shows, delay=QUIET_SECONDS, leave=False, file=sys.stderr, **how)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from clearhead.api import load
 from clearhead.cli.judge.page import write_page
-from clearhead.cli.options import tell
+from clearhead.cli.options import given, tell
 from clearhead.cli.train.recipes import source_given
 from clearhead.errors import UserError
 from clearhead.explorer.answering.checkpoints import checkpoint_named
@@ -42,13 +42,13 @@ def measured(
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
     source = _source_of(table, where=name) if table else None
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given.keys() - set(task.measures):
+    chosen = given(**options)
+    for option in chosen.keys() - set(task.measures):
         raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
     tell(f"{name}: measuring ...")
     where = " and ".join(map(str, source.files)) if source else own_data(recipe)
     with watching(EvaluationBar()):
-        return task, task.measure(model, recipe, source, given), where
+        return task, task.measure(model, recipe, source, chosen), where
 
 
 def _source_of(table: Mapping[str, Any], *, where: str) -> Source:

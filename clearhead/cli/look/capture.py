@@ -1,7 +1,6 @@
 """`clearhead capture`, `effects` and `examples`: what happens inside a model over a data set."""
 
 import json as json_lines
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -9,16 +8,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from clearhead.cli.options import Device, Files, Flag, Length, Named, Repeated, Text, check_positive, open_model, tell
+from clearhead.cli.options import (
+    Device,
+    Files,
+    Flag,
+    Length,
+    Named,
+    Repeated,
+    Text,
+    check_positive,
+    open_model,
+    progress_bar,
+    tell,
+)
 from clearhead.errors import UserError, sizes
 from clearhead.progress import watching
 
 if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.capture import Texts
-
-PATIENCE = 3
-"""Seconds after which progress is shown."""
 
 
 def capture(
@@ -182,8 +190,6 @@ def examples(
         top: Texts to list.
         json: Print a JSON object a text, with the strength of each token.
     """
-    from tqdm import tqdm
-
     from clearhead.capture import Captured, Examples
     from clearhead.capture.reading import ABOUT
 
@@ -193,8 +199,7 @@ def examples(
     is_captured = len(data) == 1 and (folder / ABOUT).is_file()
     texts = Captured(folder) if is_captured else texts_of(opened, data, text, text_pair)
     search = Examples(opened, texts, at, top=top, length=length)
-    bar = tqdm(unit=" texts", disable=not sys.stderr.isatty(), delay=PATIENCE, leave=False, file=sys.stderr)
-    with bar:
+    with progress_bar(unit=" texts") as bar:
         for n in search.reading():
             bar.update(n - bar.n)
     tell(f"{at}: {search.measures}, the strongest of {search.n_read:,} texts")
@@ -218,9 +223,7 @@ def texts_of(model: "Model", data: Sequence[str], text: str | None, text_pair: s
 @contextmanager
 def progress() -> Iterator[None]:
     """Shows on a terminal how far a long loop is."""
-    from tqdm import tqdm
-
-    with tqdm(disable=not sys.stderr.isatty(), delay=PATIENCE, leave=False, file=sys.stderr) as bar:
+    with progress_bar() as bar:
 
         def watch(what: str, done: int, n: int) -> None:
             bar.set_description(what, refresh=False)

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from cyclopts import App
 
-from clearhead.cli.options import Device, Flag, Text, open_model, tell
+from clearhead.cli.options import Device, Flag, Text, given, open_model, tell
 from clearhead.errors import UserError, pasted
 
 features = App(name="features", help="Train sparse features of a model's values, and see them.")
@@ -77,7 +77,7 @@ def train(
     tell(f"{settings.n:,} features read {site.reads} and write to {site.writes}, {active} active at a position")
     sparse = trained(opened, learnt, site, settings)
     measured = report(opened.network, held.inputs, sparse, held.labels)
-    about = {name: value for name, value in asdict(settings).items() if value is not None}
+    about = given(**asdict(settings))
     save_features(sparse, out, trained=cast("JsonObject", about), report=figures(measured))
     print(f"{out}: {measured}", flush=True)
     tell(f"see them: clearhead features show {pasted(model)} {pasted(out)} TEXT")
