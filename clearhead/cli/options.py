@@ -53,6 +53,11 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def between(bounds: Sequence[float], form: str = ".4f") -> str:
+    """The bounds of an interval."""
+    return " to ".join(format(bound, form) for bound in bounds)
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """The rows of a table as lines, with the columns below each other. A row may end early."""
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]

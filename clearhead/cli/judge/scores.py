@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from clearhead.api import load
 from clearhead.cli.judge.page import write_page
-from clearhead.cli.options import given, tell
+from clearhead.cli.options import between, given, tell
 from clearhead.cli.train.recipes import source_given
 from clearhead.errors import UserError
 from clearhead.explorer.answering.checkpoints import checkpoint_named
@@ -69,8 +69,8 @@ def show(
 ) -> None:
     """Prints the scores, the findings and the samples; writes the page of the worst mistakes if `page` is given."""
     for score in found.scores:
-        between = "" if score.interval is None else f", 95% interval {score.interval[0]:.4f} to {score.interval[1]:.4f}"
-        about = f"{score.signature or score.unit}{between}"
+        interval = "" if score.interval is None else f", 95% interval {between(score.interval)}"
+        about = f"{score.signature or score.unit}{interval}"
         print(f"{score.name:<18} {score.value:10.4f}  {about}".rstrip(), file=stream)
     for finding in found.findings:
         print(*finding.lines, sep="\n", file=stream)

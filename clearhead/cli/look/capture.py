@@ -16,6 +16,7 @@ from clearhead.cli.options import (
     Named,
     Repeated,
     Text,
+    between,
     check_positive,
     open_model,
     progress_bar,
@@ -161,7 +162,7 @@ def effects(
     width, unit_name = max(len(one.site) for one in shown), unit(opened.network).replace("nats", "KL in nats")
     print(f"{'':{width}}  {unit_name}  95% interval")
     for one in shown:
-        print(f"{one.site:{width}}  {one.mean:10.4f}  {one.interval[0]:.4f} to {one.interval[1]:.4f}")
+        print(f"{one.site:{width}}  {one.mean:10.4f}  {between(one.interval)}")
 
 
 def examples(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clearhead.cli.options import Device, Files, Named, Repeated, Revision, Text, tell
-from clearhead.cli.use.inputs import check_file
+from clearhead.cli.use.inputs import check_file, picture
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
@@ -123,9 +123,7 @@ def opened(
 
     model, text = load(name, revision=revision, device=device), begins["text"]
     folder = Path(name) if Path(name).is_dir() else None
-    begins["image"] = Path(text) if text is not None and model.reader.reads_images else None
-    if begins["image"] is not None and not begins["image"].is_file():
-        raise UserError(f"{text}: expected an image file, as this model reads images, found none; try another path")
+    begins["image"] = picture(text) if text is not None and model.reader.reads_images else None
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..", UNNAMED) else name
     if compare is not None:

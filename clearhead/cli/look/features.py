@@ -56,15 +56,14 @@ def train(
     """
     from clearhead.analysis.features import Settings, Site, report
     from clearhead.api.features import save_features
-    from clearhead.cli.look.sparse import batches, figures, number, trained
+    from clearhead.cli.look.sparse import batches, figures, number, split, trained
     from clearhead.cli.share.formats import check_free
     from clearhead.json_text import JsonObject
 
     check_free(out)
     opened = open_model(model, dtype="float32", device=device).merge()
     site = Site.of(opened.network, at, kind)
-    texts = batches(opened, model, data)
-    learnt, held = texts.split()
+    learnt, held = split(batches(opened, model, data))
     settings = Settings(
         n=number(width, opened, site),
         k=active,
@@ -76,7 +75,8 @@ def train(
     )
     tell(f"{settings.n:,} features read {site.reads} and write to {site.writes}, {active} active at a position")
     sparse = trained(opened, learnt, site, settings)
-    measured = report(opened.network, held.inputs, sparse, held.labels)
+    labels = [labels for _, labels in held if labels is not None]
+    measured = report(opened.network, [inputs for inputs, _ in held], sparse, labels or None)
     about = given(**asdict(settings))
     save_features(sparse, out, trained=cast("JsonObject", about), report=figures(measured))
     print(f"{out}: {measured}", flush=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from clearhead.api import Model
 from clearhead.api.predicting import Row, ZeroShot, entailments, numbered, reads_pairs, task_of
-from clearhead.api.towers import TwoTowerModel, holds_towers, load_towers
+from clearhead.api.towers import holds_towers, load_towers
 from clearhead.cli.options import open_model, progress_bar, tell
 from clearhead.cli.use.inputs import Options, arriving, check_file, some_at_once, stream_to
 from clearhead.data.guessing import InputColumns, read_inputs
@@ -72,24 +72,23 @@ def of_towers(name: str, verb: str | None, given: Options, asked: ZeroShot | Non
     if asked is not None:
         asked.check_labels()
         towers.judges_alone(asked)
-    return lambda rows, **_: by_towers(towers, rows, asked)
 
+    def say(rows: Sequence[Row], **_: object) -> Iterator[Prediction]:
+        inputs = [row for row in rows if isinstance(row, str)]
+        if len(inputs) < len(rows):
+            raise UserError("input: expected one picture or text, got two; leave out --text-pair")
+        if asked is not None:
+            yield from towers.predictions(inputs, asked)
+            return
+        for one in inputs:
+            if not one.strip():
+                yield NOTHING
+                continue
+            is_picture = Path(one).suffix.lower() in SUFFIXES and Path(one).is_file()
+            vector: list[float] = towers.embed([Path(one) if is_picture else one])[0].tolist()
+            yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})
 
-def by_towers(towers: TwoTowerModel, rows: Sequence[Row], asked: ZeroShot | None) -> Iterator[Prediction]:
-    """The labels of each picture, or without labels the unit vector of each text or picture."""
-    inputs = [row for row in rows if isinstance(row, str)]
-    if len(inputs) < len(rows):
-        raise UserError("input: expected one picture or text, got two; leave out --text-pair")
-    if asked is not None:
-        yield from towers.predictions(inputs, asked)
-        return
-    for one in inputs:
-        if not one.strip():
-            yield NOTHING
-            continue
-        is_picture = Path(one).suffix.lower() in SUFFIXES and Path(one).is_file()
-        vector: list[float] = towers.embed([Path(one) if is_picture else one])[0].tolist()
-        yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})
+    return say
 
 
 # --- from inputs to results ---------------------------------------------------------------------------------------
