@@ -220,8 +220,7 @@ def _sampled(scores: Tensor, rows: Sequence[Writing]) -> Tensor:
     """n v -> n, for rows with the same top-k, top-p and min-p."""
     chances = [uniform(row.prompt.config.seed, "sample", *row.name, len(row.written)) for row in rows]
     probabilities = Sampler(rows[0].prompt.config).narrow(scores).softmax(-1)
-    wide = torch.float32 if scores.device.type == "mps" else torch.float64
-    return draw(probabilities, torch.tensor(chances, dtype=wide, device=scores.device))
+    return draw(probabilities, chances)
 
 
 def scored(logits: Tensor, tokens: Sequence[int], n_likeliest: int) -> list[Scored]:

@@ -3,16 +3,16 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import ANOTHER, Decision, FieldMap, FieldRule, Only, get, ignored, put
-from clearhead.checkpoints.weights.mapping import Rule
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, names_one_of, renames
 from clearhead.config import (
     ClassificationHead,
     Continuous,
@@ -34,11 +34,8 @@ from clearhead.recipe import explain
 
 if TYPE_CHECKING:
     from torch import Tensor
-from collections.abc import Collection
-from typing import TypeVar
 
-from clearhead.checkpoints.weights.mapping import leave_out, names_one_of
-
+T = TypeVar("T")
 Document = Mapping[str, Any]
 REFERENCE = "transformers 5.23.0"
 """The library whose source tells which fields change nothing there."""
@@ -65,6 +62,8 @@ class HeadMap:
     """Whether a config may name other classes after this one."""
     presence: Mapping[str, str] = field(default_factory=dict)
     """Our switches that depend on the presence of a tensor in the checkpoint: path -> tensor name."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Their names of the head's modules -> ours."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +133,8 @@ class Family:
         present = {path: tensors is None or name in tensors for path, name in head.presence.items() if path not in said}
         for path, value in {**self.constants, **head.constants, **present}.items():
             put(ours, path, value)
+        for stack in ours.keys() & {"encoder", "decoder"}:
+            ours[stack].setdefault("input", {}).setdefault("kind", "tokens")
         try:
             # Strict validation of JSON accepts lists for tuples, but not "12" for a number.
             config = ModelConfig.model_validate_json(json.dumps(ours), strict=True)
@@ -141,18 +142,11 @@ class Family:
             path = [str(part) for part in error.errors()[0]["loc"]]
             theirs = fields.field_of(path)
             told = re.sub(r"^:? ?((decoder|encoder|head|init)[\w.]*: )?", "", explain(error, ""))
-            told = fields.translated(told, path)
+            told = fields.translated(told, path, fields.values(document, where=where))
             mentioned = (name for name in re.findall(r"[a-z_]+(?==)", told) if name in document)
             place = theirs or next(mentioned, None)
-            if theirs in ANGLES:
-                leaf = OF_ANGLES.get(path[-1], path[-1])
-                place = (
-                    leaf
-                    if leaf in document
-                    else f"{theirs}.{leaf}"
-                    if isinstance(document.get(theirs), dict)
-                    else theirs
-                )
+            if theirs == "rope_parameters":
+                place = f"{theirs}.{OF_ANGLES.get(path[-1], path[-1])}"
             place = f"{where}:{place}" if place else where
             raise UserError(f"{place}: {told}; {ANOTHER}", field=place) from None
         _check_causality(document, config, where)
@@ -198,7 +192,8 @@ class Family:
 
     def table(self, config: ModelConfig, head: HeadMap) -> list[Rule]:
         """The whole weight table of a model with this head."""
-        return [*head.rules(config), *(prefixed(rule, head.prefix) for rule in self.rules(config))]
+        own = (*renames("", "head", head.names), *head.rules(config))
+        return [*own, *(prefixed(rule, head.prefix) for rule in self.rules(config))]
 
     @property
     def of_unread(self) -> str:
@@ -249,16 +244,14 @@ def canonical(config: ModelConfig) -> ModelConfig:
     return config.model_copy(update={"encoder": stacks["e"], "decoder": stacks["d"], "head": head, "init": Init()})
 
 
+BIASED = ("qkv", "key", "out", "ffn", "down", "norm")
+
+
 def _canonical(stack: StackConfig) -> StackConfig:
     return stack.model_copy(
         update={
             "bias": True,
-            "qkv_bias": stack.has_qkv_bias,
-            "key_bias": stack.has_key_bias,
-            "out_bias": stack.has_out_bias,
-            "ffn_bias": stack.has_ffn_bias,
-            "down_bias": stack.has_down_bias,
-            "norm_bias": stack.has_norm_bias,
+            **{f"{part}_bias": getattr(stack, f"has_{part}_bias") for part in BIASED},
             "d_head": stack.head_width,
             "n_groups": stack.n_layers // stack.repeats,
             "n_kv_heads": stack.kv_heads,
@@ -291,10 +284,8 @@ def _unlimited(positions: Positions) -> Positions:
     return positions.model_copy(update={"trained_length": None}) if isinstance(positions, Rotary) else positions
 
 
-ANGLES = ("rope_parameters", "rope_scaling")
-"""Fields whose value is a table of settings."""
 OF_ANGLES = {"base": "rope_theta", "original_length": "original_max_position_embeddings"}
-"""Our settings that stand under these names in the table of rotary angles, or beside it."""
+"""Our settings that stand under these names in the table of rotary angles."""
 _TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("common.toml").read_text(encoding="utf-8"))
 COMMON: tuple[FieldRule, ...] = (
     ignored(*_TABLE["ignored"]),
@@ -306,24 +297,18 @@ COMMON: tuple[FieldRule, ...] = (
 
 # --- tensors under the names of another class of the same family ---------------------------------------------------
 
-T = TypeVar("T")
-
 
 def respelled(
     family: Family, head: HeadMap, document: Document, tensors: Mapping[str, T], *, where: str
 ) -> dict[str, T]:
     """The tensors under the names that checkpoints of this class use, where they have those of another class."""
-    others = sorted({"", *(one.prefix for one in family.heads)} - {head.prefix}, key=len, reverse=True)
-    is_usual = {name: bool(head.prefix) and name.startswith(head.prefix) for name in tensors}
-    odd = [name for name in tensors if not is_usual[name] and name.startswith((*others,))]
-    if not odd:
-        return dict(tensors)
     is_own = names_one_of(family.table(family.read(document, where=where)[0], head))
-    names = {name: name for name in tensors}
-    for name in odd:
-        spellings = (head.prefix + name.removeprefix(one) for one in others if name.startswith(one))
-        if not is_own(name) and (own := next((one for one in spellings if is_own(one)), None)) is not None:
-            names[name] = own if own not in tensors else name
+    prefixes = sorted({"", *(other.prefix for other in family.heads)}, key=len, reverse=True)
+    names: dict[str, str] = {}
+    for name in tensors:
+        spellings = (head.prefix + name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
+        own = name if is_own(name) else next(filter(is_own, spellings), name)
+        names[name] = name if own in tensors else own
     return {names[name]: tensor for name, tensor in tensors.items()}
 
 

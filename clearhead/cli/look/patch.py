@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clearhead.analysis.sweep import Part, PatchingSweep, Row
     from clearhead.api import Model
     from clearhead.config import StackName
-    from clearhead.explorer.recording.manifest import Token
+    from clearhead.explorer.recording.facts import Token
     from clearhead.explorer.recording.tokens import ReadInput
 
 WIDE = 7
