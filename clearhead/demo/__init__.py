@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from clearhead.api import CONFIG, Model, architecture, model_json
-from clearhead.cli.options import tell
 from clearhead.data.encoded import EncodedPairs
 from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, compose
 from clearhead.data.sources import Pairs
 from clearhead.demo.figures import Figures, measure
-from clearhead.demo.talk import Own, can_ask, converse, report, translate_own
+from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_own
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.export.page import MOST_TRANSLATIONS, export_translations
@@ -77,7 +76,7 @@ def run_demo(
     """
     began = time.perf_counter() if began is None else began
     check_built()
-    tell(f"Composing phrases from CLDR, English -> {locale}: dates, countries, amounts, units, lists ...")
+    say(f"Composing phrases from CLDR, English -> {locale}: dates, countries, amounts, units, lists ...")
     corpus = compose(locale, seed=seed)
     folder = out or Path(f"clearhead-demo-{corpus.locale}")
     is_new = prepared(folder)
@@ -92,7 +91,7 @@ def run_demo(
             raise
         # Written first, so that an interruption of the rest leaves the model usable.
         (folder / BEST).write_text(json.dumps({"checkpoint": run.name}), encoding="utf-8")
-        tell(f"Translating {len(corpus.test)} phrases it has never seen ...")
+        say(f"Translating {len(corpus.test)} phrases it has never seen ...")
         outputs = model.translate([phrase.source for phrase in corpus.test], model.generation)
         figures = measure(model, corpus, outputs, layer=LAYER, began=began)
         report(figures, corpus, outputs)
@@ -103,15 +102,15 @@ def run_demo(
         write_page(session, page, corpus, outputs, own)
         figures = replace(figures, seconds=time.perf_counter() - began)
         (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": run.name}, indent=2), encoding="utf-8")
-    tell(f"\nDone in {figures.seconds:.0f} s.  Model: {folder}  Page: {page}")
-    tell(next_steps(folder, corpus.locale, corpus.test[0].source))
+    say(f"\nDone in {figures.seconds:.0f} s.  Model: {folder}  Page: {page}")
+    say(next_steps(folder, corpus.locale, corpus.test[0].source))
     if as_json:
         print(json.dumps(vars(figures) | {"translations": [vars(one) for one in own]}), flush=True)
     if browser:
         explore(session, folder)
     elif not phrases and not as_json and can_ask() and (typed := converse(model, corpus)):
         write_page(session, page, corpus, outputs, typed)
-        tell(f"Your phrases are on the page now: {page}")
+        say(f"Your phrases are on the page now: {page}")
 
 
 def write_page(session: Session, path: Path, corpus: PhraseCorpus, outputs: Sequence[str], own: Sequence[Own]) -> None:
@@ -139,9 +138,9 @@ def explore(session: Session, folder: Path) -> None:
     """Opens the explorer until Ctrl-C. Without a display or a terminal it only tells the command that does."""
     with serving(session) as server:
         if not open_browser(server.url) and not can_ask():
-            tell(f"\nLook inside it:\n  clearhead explore {pasted(folder)}")
+            say(f"\nLook inside it:\n  clearhead explore {pasted(folder)}")
             return
-        tell(f"\nThe explorer, on your model: {server.url}\nType your own phrases there. Ctrl-C ends it.")
+        say(f"\nThe explorer, on your model: {server.url}\nType your own phrases there. Ctrl-C ends it.")
         with suppress(KeyboardInterrupt):
             server.wait()
 
@@ -175,7 +174,7 @@ def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Mod
     config = TRAINING.model_copy(update={"seed": seed})
     network = Fitting(config).new_network(architecture(CHOICE, tokenizer.vocab_size), task)
     files = checkpoints.Checkpoint(json={CONFIG: model_json(network.config, GENERATION)}, raw=tokenizer.to_files())
-    tell(
+    say(
         f"Training an encoder-decoder from nothing on {len(corpus.train):,} of them, such as\n"
         f"    {train_pairs.source[0]}\n    {train_pairs.target[0]}"
     )

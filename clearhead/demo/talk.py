@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 
 from clearhead.api import Model
-from clearhead.cli.options import tell
 from clearhead.data.phrases import PhraseCorpus
 from clearhead.demo.figures import Figures
 from clearhead.errors import UserError
@@ -27,18 +26,23 @@ class Own:
     unseen: tuple[str, ...]
 
 
+def say(text: str) -> None:
+    """Prints to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def report(figures: Figures, corpus: PhraseCorpus, outputs: Sequence[str]) -> None:
     """The figures, and of each kind the first phrase of the test, right or wrong."""
     examples = dict(reversed([(p.kind, (p, o)) for p, o in zip(corpus.test, outputs, strict=True)]))
-    tell("")
+    say("")
     for kind, share in figures.kinds.items():
         phrase, output = examples[kind]
-        tell(f"{share:>6.1%} right  {kind}")
-        tell(line("en", phrase.source))
+        say(f"{share:>6.1%} right  {kind}")
+        say(line("en", phrase.source))
         if output != phrase.target:
-            tell(line("wrong", output))
-        tell(line("right", phrase.target))
-    tell(
+            say(line("wrong", output))
+        say(line("right", phrase.target))
+    say(
         f"{figures.exact_match:>6.1%} right  all {figures.n_test} phrases, none of which it has seen; "
         f"BLEU {figures.bleu:.1f}\n"
         f"{figures.alignment:>6.1%} of content tokens: the strongest cross-attention of decoder layer {figures.layer}"
@@ -60,7 +64,7 @@ def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> l
     known = known_words(corpus)
     result: list[Own] = []
     for text in filter(str.strip, texts):
-        tell(f"\n{text}")
+        say(f"\n{text}")
         result.append(answer(model, known, text))
     return result
 
@@ -69,11 +73,11 @@ def answer(model: Model, known: Mapping[str, set[str]], text: str) -> Own:
     """Translates and reports one phrase."""
     unseen = tuple(word for word in words(text) if word not in known.get(word.lower(), ()))
     own = Own(text, model.translate([text])[0], unseen)
-    tell(f"    {own.output}")
+    say(f"    {own.output}")
     if unseen:
         # The model is case-sensitive: "france" is as unknown to it as any new word.
         told = [f"{w} (only {min(known[w.lower()])})" if w.lower() in known else w for w in unseen]
-        tell(f"    (a guess: it has never seen {', '.join(told)})")
+        say(f"    (a guess: it has never seen {', '.join(told)})")
     return own
 
 
@@ -84,7 +88,7 @@ def can_ask() -> bool:
 
 def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
     """Translates line after line until an empty one, the end of the input or Ctrl-C."""
-    tell(f"\nYour turn.\n{what_it_knows(corpus)}\nAn empty line ends.")
+    say(f"\nYour turn.\n{what_it_knows(corpus)}\nAn empty line ends.")
     known = known_words(corpus)
     result: list[Own] = []
     try:
@@ -92,9 +96,9 @@ def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
             try:
                 result.append(answer(model, known, text))
             except UserError as error:
-                tell(f"    {error}")
+                say(f"    {error}")
     except (EOFError, KeyboardInterrupt):
-        tell("")
+        say("")
     return result
 
 
