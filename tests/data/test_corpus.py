@@ -139,15 +139,6 @@ def test_a_pipe_is_one_line(tmp_path: Path, storage: str) -> None:
         begun(tables, tmp_path / "run", storage=storage)
 
 
-@pytest.mark.parametrize("storage", ["memory", "disk"])
-def test_bad_data_are_one_line_and_leave_nothing(tmp_path: Path, storage: str) -> None:
-    tables = tables_of("translation", tmp_path)
-    (tmp_path / "a.de").write_text("eins\n")
-    with pytest.raises(UserError, match="expected as many lines in both, got 40 and 1"):
-        begun(tables, tmp_path / "run", storage=storage)
-    assert not contents(tmp_path)
-
-
 def test_a_dataset_is_told_by_its_fingerprint(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     found: list[int] = []
