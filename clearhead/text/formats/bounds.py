@@ -183,6 +183,7 @@ class Encoding(NamedTuple):
     offsets: list[tuple[int, int]]
     type_ids: list[int]
     word_ids: list[int | None]
+    sequence_ids: list[int | None]
 
 
 def bounded(library: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -227,8 +228,8 @@ class TokenizerApart:
         """See `tokenizers.Tokenizer`."""
         found = self.worker.ask("encode", list(texts), self.library.encode_special_tokens, options)
         return [
-            Encoding(ids, tokens, [(start, end) for start, end in offsets], types, words)
-            for ids, tokens, offsets, types, words in found
+            Encoding(ids, tokens, [(start, end) for start, end in offsets], *more)
+            for ids, tokens, offsets, *more in found
         ]
 
     encode_batch_fast = encode_batch
