@@ -84,18 +84,18 @@ class DiskCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with _locked(self.folder / f".{place.name}.lock"):
-                found = _open(place, made_of)
-                if found is None:
+                entry = _open(place, made_of)
+                if entry is None:
                     _write(place, made_of, make)
-                    found = _open(place, made_of)
+                    entry = _open(place, made_of)
         except OSError as error:  # Reading the data raises its own errors.
             raise UserError(
                 f"{self.folder}: expected to write encoded data, got {error.strerror or error};"
                 " try --data.cache with a folder that has room, or --data.storage memory"
             ) from None
-        if found is None:
+        if entry is None:
             raise UserError(f"{place}: expected the data that were just written, got others; try another data.cache")
-        return found
+        return entry
 
 
 def _open(place: Path, made_of: Facts) -> CacheEntry | None:
@@ -107,7 +107,7 @@ def _open(place: Path, made_of: Facts) -> CacheEntry | None:
         sequences = {name: open_sequences(place, name, described) for name, described in content.sequences.items()}
     except (OSError, ValidationError, TypeError):
         return None
-    whole = {name: found for name, found in sequences.items() if found is not None}
+    whole = {name: opened for name, opened in sequences.items() if opened is not None}
     return CacheEntry(content.facts, whole) if len(whole) == len(sequences) else None
 
 
@@ -338,12 +338,12 @@ def _state(path: Place) -> tuple[int, int]:
     if isinstance(path, Url):
         return path.state()
     try:
-        found = path.stat()
+        about = path.stat()
     except OSError:  # Reading the file reports it.
         return 0, 0
     if not path.is_file() and not path.is_dir():
         raise UserError(f"{path}: expected a file, which is read more than once, got a pipe; write it to a file first")
-    return found.st_size, found.st_mtime_ns
+    return about.st_size, about.st_mtime_ns
 
 
 def _cache_folder(data: Data) -> Path:

@@ -149,12 +149,12 @@ class Shelf:
 
     def in_memory(self) -> dict[str, Sequences]:
         """Everything written to a shelf in memory."""
-        found: dict[str, Sequences] = {}
+        sequences: dict[str, Sequences] = {}
         for name, writer in self.writers.items():
             assert isinstance(writer.file, io.BytesIO)
             ids = np.frombuffer(writer.file.getbuffer(), writer.dtype)
-            found[name] = Sequences(ids, offsets_of(np.array(writer.lengths, np.int64)), writer.largest)
-        return found
+            sequences[name] = Sequences(ids, offsets_of(np.array(writer.lengths, np.int64)), writer.largest)
+        return sequences
 
     def on_disk(self) -> dict[str, Described]:
         """Flushes the files, so that they survive a crash, and describes them."""

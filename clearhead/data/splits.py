@@ -33,8 +33,8 @@ def pair_splits(data: Data, held_out: HeldOut, *, prefix: str = "") -> dict[str,
     splits = {split: pairs_of(source) for split, source in data.sources.items()}
     if "valid" not in splits:
         splits |= _held_out(splits["train"], held_out)
-    found = {split: splits[split] for split in SPLITS if split in splits}
-    return {split: _tagged(prefix, rows) for split, rows in found.items()} if prefix else found
+    ordered = {split: splits[split] for split in SPLITS if split in splits}
+    return {split: _tagged(prefix, rows) for split, rows in ordered.items()} if prefix else ordered
 
 
 def _tagged(tag: str, rows: Stream[Row]) -> Stream[Row]:
@@ -104,10 +104,10 @@ def _kept(n: int, held_out: HeldOut, what: str) -> int:
 
 
 def _documents(source: Source) -> TextSplit:
-    found = documents_of(source)
+    read = documents_of(source)
     if isinstance(source, TextFiles) and source.documents == "file":
-        return _of_one(lambda: running(found))
-    documents = Stream(lambda: (document for document in found if any(text.strip() for text in document)))
+        return _of_one(lambda: running(read))
+    documents = Stream(lambda: (document for document in read if any(text.strip() for text in document)))
     n_documents = sum(1 for _ in documents)
     if not n_documents:
         raise UserError(f"data: expected text in {source.kind} source, got none; give another file")
@@ -186,16 +186,16 @@ def complete_splits(
     A number of examples is held out as that share of each label. Raises UserError, which names what was `expected`, if
     there are too few examples.
     """
-    found = dict(splits)
-    if "valid" not in found:
-        parts = ("valid",) if "test" in found else ("valid", "test")
-        n = len({one.normalized for one in found["train"]})
+    parts_by_name = dict(splits)
+    if "valid" not in parts_by_name:
+        parts = ("valid",) if "test" in parts_by_name else ("valid", "test")
+        n = len({example.normalized for example in parts_by_name["train"]})
         share = share_of(held_out, n, expected.partition(",")[0].partition(" to ")[0], parts=len(parts))
-        *held, train = hold_out(found["train"], [share] * len(parts), by_label=by_label)
+        *held, train = hold_out(parts_by_name["train"], [share] * len(parts), by_label=by_label)
         if not all(held):
             raise UserError(f"data.train: expected more {expected}, got {n}; give data.valid")
-        found |= dict(zip(parts, held, strict=True)) | {"train": train}
-    return {split: found[split] for split in SPLITS if split in found}
+        parts_by_name |= dict(zip(parts, held, strict=True)) | {"train": train}
+    return {split: parts_by_name[split] for split in SPLITS if split in parts_by_name}
 
 
 def hold_out(examples: Sequence[E], shares: Sequence[float], *, by_label: bool) -> list[list[E]]:
@@ -241,12 +241,12 @@ class Repeats(Config):
 
     def repeated(self, n: int, *, another: str) -> list[str]:
         """The findings in `n` examples as text; `another` says what a duplicate contradicts, such as another label."""
-        found = (
+        counts = (
             (self.n_duplicates, "duplicates, kept"),
             (self.n_contradicting, f"of them {another}, such as {self.contradiction}"),
             (self.n_shared, f"({self.n_shared / max(n, 1):.1%}) are also in train, such as {self.shared}"),
         )
-        return [f"  {count:,} {what}" for count, what in found if count]
+        return [f"  {count:,} {what}" for count, what in counts if count]
 
 
 def repeats(
@@ -254,10 +254,10 @@ def repeats(
 ) -> dict[str, Any]:
     """The fields of `Repeats` for a split. `train` is empty for the training data themselves."""
     first: dict[str, E] = {}
-    duplicates = [one for one in examples if first.setdefault(one.normalized, one) is not one]
-    contradicting = [one for one in duplicates if labels(one) != labels(first[one.normalized])]
-    known = {one.normalized: place(one) for one in reversed(train)}
-    shared = [one for one in examples if one.normalized in known]
+    duplicates = [example for example in examples if first.setdefault(example.normalized, example) is not example]
+    contradicting = [example for example in duplicates if labels(example) != labels(first[example.normalized])]
+    known = {example.normalized: place(example) for example in reversed(train)}
+    shared = [example for example in examples if example.normalized in known]
     return {
         "n_duplicates": len(duplicates),
         "n_contradicting": len(contradicting),
@@ -294,5 +294,5 @@ class SplitsReport(Config, Generic[S]):
 
     def lines(self) -> list[str]:
         """The report as plain text, one finding a line."""
-        found = [line for split in self.splits for line in split.lines(self.max_length)]
-        return [f"vocabulary: {self.vocab_size:,} tokens", *found]
+        lines = [line for split in self.splits for line in split.lines(self.max_length)]
+        return [f"vocabulary: {self.vocab_size:,} tokens", *lines]

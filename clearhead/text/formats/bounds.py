@@ -136,7 +136,7 @@ def is_linear(pattern: str) -> bool:
     if pattern in patterns():
         return True
     ways = _alternatives(pattern)
-    return ways is not None and all(_is_searched_once(one, ways[i + 1 :]) for i, one in enumerate(ways))
+    return ways is not None and all(_is_searched_once(way, ways[i + 1 :]) for i, way in enumerate(ways))
 
 
 def _alternatives(pattern: str) -> list[list[tuple[str, str]]] | None:
@@ -226,10 +226,10 @@ class TokenizerApart:
 
     def encode_batch(self, texts: Sequence[Any], **options: bool) -> list[Encoding]:
         """See `tokenizers.Tokenizer`."""
-        found = self.worker.ask("encode", list(texts), self.library.encode_special_tokens, options)
+        answers = self.worker.ask("encode", list(texts), self.library.encode_special_tokens, options)
         return [
             Encoding(ids, tokens, [(start, end) for start, end in offsets], *more)
-            for ids, tokens, offsets, *more in found
+            for ids, tokens, offsets, *more in answers
         ]
 
     encode_batch_fast = encode_batch
