@@ -219,13 +219,17 @@ class Ablations:
         """KL(plain || these), in nats, the mean over the rows; or how much smaller these are than the plain metric."""
         if self.metric is not None:
             return float((self._expected - logs).mean())
-        return max(0.0, float((self._expected.exp() * (self._expected - logs)).sum(-1).mean()))
+        return max(0.0, float(self._each(logs).mean()))
+
+    def _each(self, logs: Tensor) -> Tensor:
+        """n: KL(plain || these) of each row, in nats."""
+        return (self._expected.exp() * (self._expected - logs)).sum(-1)
 
     def divergences(self, logs: Tensor) -> Tensor:
         """b: KL(plain || these), in nats, the mean over the rows of each text of the batch; or as `divergence`."""
         if self.metric is not None:
             return self._expected - logs
-        each = (self._expected.exp() * (self._expected - logs)).sum(-1)
+        each = self._each(logs)
         valid = real(layouts(self._network, self._tokens)[self._last])
         if isinstance(self._network.config.head, c.LanguageHead | c.TaggingHead):
             counts = _counted(valid, self._position).sum(1)

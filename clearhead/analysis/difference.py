@@ -107,7 +107,9 @@ class PartChanges:
         self._first, self._second = merged(first), merged(second)
         check_same(self._first, self._second)
         self._places = places(self._first)
-        self._streams = {place.stream for place in self._places} | _memory(self._first)
+        self._streams = {place.stream for place in self._places}
+        if len(self._first.stacks()) == 2:  # Whose cross-attention reads the encoder's last states.
+            self._streams.add(last_states(self._first, "encoder"))
         self.sites = [site for place in self._places for site in place.sites]
         """The address of each part: `….attn.z[h=2]`, `….ffn.post[f=7]`; blocks with experts have none there."""
 
@@ -180,11 +182,6 @@ def _unit_norms(z: Tensor, a: Tensor, y: Tensor, b: Tensor) -> Tensor:
 def _matrix(network: Transformer, place: Place) -> Tensor:
     module: Any = network.get_submodule(place.projection)
     return effective_weight(module).detach().float()
-
-
-def _memory(network: Transformer) -> set[str]:
-    """The address of the encoder's last states, which the decoder's cross-attention reads."""
-    return {last_states(network, "encoder")} if len(network.stacks()) == 2 else set()
 
 
 def _recorded(

@@ -37,7 +37,7 @@ def by_stack(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
 
 
 def one_text(network: Transformer, inputs: Inputs) -> dict[str, Tokens]:
-    """As `by_stack`. Raises UserError for several texts or padding."""
+    """Each stack's input, as `by_stack` returns it. Raises UserError for several texts or padding."""
     tokens = by_stack(network, inputs)
     for name, one in tokens.items():
         if len(one.ids) != 1 or (one.valid is not None and not one.valid.all()):
@@ -59,6 +59,12 @@ def real(layout: Layout) -> Tensor:
     """b t, bool: the real positions."""
     everywhere = torch.ones(layout.grid, dtype=torch.bool, device=layout.positions.device)
     return everywhere if layout.valid is None else layout.valid
+
+
+def valid_cells(tokens: Tokens) -> Tensor:
+    """b t, bool: the cells that hold tokens."""
+    everywhere = torch.ones(tokens.grid, dtype=torch.bool, device=tokens.ids.device)
+    return everywhere if tokens.valid is None else tokens.valid
 
 
 def repeated(tokens: Tokens, n: int) -> Tokens:

@@ -69,15 +69,14 @@ def aligned(clean: Sequence[int], corrupt: Sequence[int]) -> list[tuple[int, int
     start = next((i for i in range(shorter) if clean[i] != corrupt[i]), shorter)
     end = next((i for i in range(shorter - start) if clean[-1 - i] != corrupt[-1 - i]), shorter - start)
     m, n = len(clean) - end, len(corrupt) - end
-    blocks = SequenceMatcher(None, clean[start:m], corrupt[start:n], autojunk=False).get_matching_blocks()
-    found = [(i, i) for i in range(start)] + [(m + i, n + i) for i in range(end)]
-    a, b = start, start
-    for i, j, size in blocks:
-        found += [(start + i + k, start + j + k) for k in range(size)]
-        left = min(start + i - a, start + j - b)
-        found += [(start + i - k, start + j - k) for k in range(1, left + 1)]
-        a, b = start + i + size, start + j + size
-    return sorted(found)
+    *middle, _ = SequenceMatcher(None, clean[start:m], corrupt[start:n], autojunk=False).get_matching_blocks()
+    pairs: list[tuple[int, int]] = []
+    a, b = 0, 0
+    for i, j, size in [(0, 0, start), *((start + i, start + j, size) for i, j, size in middle), (m, n, end)]:
+        n_left = min(i - a, j - b)
+        pairs += [(i + k, j + k) for k in range(-n_left, size)]
+        a, b = i + size, j + size
+    return pairs
 
 
 class PatchingSweep:

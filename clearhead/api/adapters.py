@@ -283,15 +283,21 @@ def untie(network: Transformer, saved: SavedAdapter, tensors: Mapping[str, Tenso
     network.config = network.config.model_copy(update={"head": head.model_copy(update={"tied": False})})
 
 
+def _fitting(down: Tensor | None, up: Tensor | None, wide: int, high: int) -> tuple[Tensor, Tensor]:
+    """Both matrices of an adapter. Raises UserError unless they are there, with the sizes of the matrix below."""
+    if down is None or up is None or [*down.shape] != [len(down), wide] or [*up.shape] != [high, len(down)]:
+        got = " and ".join("none" if one is None else str([*one.shape]) for one in (down, up))
+        raise UserError(f"expected shapes [r, {wide}] and [{high}, r], got {got}")
+    return down, up
+
+
 def _add(saved: SavedAdapter, module: str, pair: Pair, tables: Mapping[str, nn.Module]) -> None:
     """Adds the change of a token table to it, in place.   W + s (B A)^T"""
     down, up = saved.tensors[f"{module}.table_down"], saved.tensors.get(f"{module}.table_up")
     (table,) = tables.values()
     assert isinstance(table, nn.Embedding)
     rows, width = table.weight.shape
-    if up is None or [*down.shape] != [len(down), rows] or [*up.shape] != [width, len(down)]:
-        got = " and ".join("none" if one is None else str([*one.shape]) for one in (down, up))
-        raise UserError(f"expected shapes [r, {rows}] and [{width}, r], got {got}")
+    down, up = _fitting(down, up, rows, width)
     (change,) = pair.rule.load([saved.scale(module, len(down)) * (up @ down).mT])
     weight = table.weight.detach() + change.to(table.weight.dtype)
     if (length := saved.tensors.get(f"{module}.magnitude")) is not None:
@@ -305,9 +311,7 @@ def _put(network: Transformer, saved: SavedAdapter, module: str, pair: Pair, lin
     down, up = parts["down"], parts["up"]
     sizes = [(one.in_features, one.out_features) for one in linears.values() if isinstance(one, MATRICES)]
     wide, high = sizes[0][0], sum(rows for _, rows in sizes)
-    if down is None or up is None or [*down.shape] != [len(down), wide] or [*up.shape] != [high, len(down)]:
-        got = " and ".join("none" if one is None else str([*one.shape]) for one in (down, up))
-        raise UserError(f"expected shapes [r, {wide}] and [{high}, r], got {got}")
+    down, up = _fitting(down, up, wide, high)
     is_dora, is_root, n = bool(saved.document.get("use_dora")), bool(saved.document.get("use_rslora")), len(linears)
     alpha = saved.number("alpha", module, saved.document.get("lora_alpha") or 8)
     ups, down = pair.divided(up, down)

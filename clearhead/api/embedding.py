@@ -37,16 +37,11 @@ class SentenceReader:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text after the prompt, cut to the longest length, with special tokens."""
-        special, limit = self._reader.special_tokens(), self.sentences.max_length
-        encoded = self._reader.words.encode_batch([self.prompt + text for text in texts])
-        if limit is not None:
-            room = limit - len(special)
-            if room < 0:
-                expected = f"room for {len(special)} special tokens"
-                raise refuse("max_seq_length", expected, limit, "try a larger one")
-            left = self.sentences.cuts_left
-            encoded = [ids[max(len(ids) - room, 0) :] if left else ids[:room] for ids in encoded]
-        return [self._reader.fitting(self._reader.known(special.around(ids))) for ids in encoded]
+        limit, least = self.sentences.max_length, len(self._reader.special_tokens())
+        if limit is not None and limit < least:
+            raise refuse("max_seq_length", f"room for {least} special tokens", limit, "try a larger one")
+        cut = self._reader.cut_ids(texts, limit=limit, prompt=self.prompt, cuts_left=self.sentences.cuts_left)
+        return [ids for ids, _ in cut]
 
     def prompt_length(self) -> int:
         """The number of cells of each row that hold the prompt, with its special tokens except one at its end."""

@@ -214,13 +214,7 @@ def _of_sae_lens(folder: Path, network: Transformer, stack: str) -> Features:
         threshold = tensors["log_threshold"].exp()
     if (base == "jumprelu") != (threshold is not None):
         raise UserError(f"{file}: expected a threshold with jumprelu alone, got {', '.join(tensors)}")
-    features = Features(
-        Site(reads.address, writes.address),
-        *(_tensor(tensors, name, file) for name in ("W_enc", "b_enc", "W_dec", "b_dec")),
-        threshold=None if threshold is None else threshold.float(),
-        k=_k(facts, where) if is_topk else None,
-        w_skip=tensors["W_skip"].float().T.contiguous() if "W_skip" in tensors else None,
-    )
+    features = _features(tensors, file, reads, writes, threshold, _k(facts, where) if is_topk else None)
     return _after_gain(_folded(features, facts, subtracts=not is_transcoder), reads, writes, where)
 
 
@@ -267,25 +261,12 @@ def _of_circuit_tracer(folder: Path, network: Transformer, layer: int | None, st
         for hook, side in zip(hooks, ("input", "output"), strict=True)
     )
     activation = facts.get("activation")
-    threshold = tensors["activation_function.threshold"].float() if _jumps(tensors, activation) else None
     if activation not in (None, "topk", "relu"):
         raise UserError(f"{where}:activation: expected topk or relu, got {activation!r}")
-    features = Features(
-        Site(reads.address, writes.address),
-        _tensor(tensors, "W_enc", file).T.contiguous(),
-        _tensor(tensors, "b_enc", file),
-        _tensor(tensors, "W_dec", file),
-        _tensor(tensors, "b_dec", file),
-        threshold=threshold,
-        k=_k(facts, where) if activation == "topk" else None,
-        w_skip=tensors["W_skip"].float().T.contiguous() if "W_skip" in tensors else None,
-    )
-    return _after_gain(features, reads, writes, where)
-
-
-def _jumps(tensors: Mapping[str, Tensor], activation: str | None) -> bool:
-    """True if thresholds decide which features are active: if the config names no other way."""
-    return activation is None and "activation_function.threshold" in tensors
+    threshold = tensors.get("activation_function.threshold") if activation is None else None
+    k = _k(facts, where) if activation == "topk" else None
+    turned = dict(tensors) | {"W_enc": tensors["W_enc"].T.contiguous()} if "W_enc" in tensors else tensors
+    return _after_gain(_features(turned, file, reads, writes, threshold, k), reads, writes, where)
 
 
 def _fields(path: Path) -> dict[str, Any]:
@@ -346,7 +327,15 @@ def _after_gain(features: Features, reads: _Place, writes: _Place, where: Path) 
         return replace(features, w_enc=w_enc, b_enc=b_enc, w_skip=skip, b_dec=b_dec)
 
 
-def _tensor(tensors: Mapping[str, Tensor], name: str, file: Path) -> Tensor:
-    if name not in tensors:
-        raise UserError(f"{file}: expected the tensor {name}, got {', '.join(tensors)}; try downloading it again")
-    return tensors[name].float()
+def _features(
+    tensors: Mapping[str, Tensor], file: Path, reads: _Place, writes: _Place, threshold: Tensor | None, k: int | None
+) -> Features:
+    """The features with these tensors."""
+    names = ("W_enc", "b_enc", "W_dec", "b_dec")
+    for name in names:
+        if name not in tensors:
+            raise UserError(f"{file}: expected the tensor {name}, got {', '.join(tensors)}; try downloading it again")
+    skip = tensors["W_skip"].float().T.contiguous() if "W_skip" in tensors else None
+    threshold = None if threshold is None else threshold.float()
+    own = (tensors[name].float() for name in names)
+    return Features(Site(reads.address, writes.address), *own, threshold=threshold, k=k, w_skip=skip)

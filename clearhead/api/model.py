@@ -79,9 +79,12 @@ class Model(ModelBase):
 
         Raises UserError for a name that is no field of GenerationConfig.
         """
-        known = [text for text in listed(texts, "translate") if text.strip()]
-        hypotheses = iter(self._translated(known, config, settings, scored=False))
-        return [self.tokenizer.decode(next(hypotheses)[0].tokens) if text.strip() else "" for text in texts]
+
+        def ask(known: list[str]) -> list[str]:
+            best = self._translated(known, config, settings, scored=False)
+            return [self.tokenizer.decode(one[0].tokens) for one in best]
+
+        return [*predicting.answered(listed(texts, "translate"), ask, "")]
 
     def hypotheses(
         self, texts: Sequence[str], config: GenerationConfig | None = None, **settings: object

@@ -1,6 +1,6 @@
 """Turns texts, images and sounds into the inputs that a network was trained on."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -93,11 +93,22 @@ class Reader:
         """
         if self.reads_sounds:
             raise UserError("text: expected a sound, which this model reads, got a text; try clearhead transcribe")
-        special, limit = self.special_tokens(), self.longest
-        room = None if limit is None else max(limit - len(special), 0)
-        prefix = prefix_of(self.words) if len(self.config.stacks) == 2 else ""
-        encoded = self.words.encode_batch([prefix + text for text in texts] if prefix else texts)
-        return [self.fitting(self.known(special.around(ids[:room]))) for ids in encoded]
+        return [ids for ids, _ in self.cut_ids(texts, limit=self.longest, prompt=self.prefix)]
+
+    @property
+    def prefix(self) -> str:
+        """The text before each source that an encoder-decoder was trained with."""
+        return prefix_of(self.words) if len(self.config.stacks) == 2 else ""
+
+    def cut_ids(
+        self, texts: Sequence[str], *, limit: int | None, prompt: str = "", cuts_left: bool = False
+    ) -> Iterator[tuple[list[int], bool]]:
+        """The ids of each text after the prompt, at most `limit` with the special tokens, and whether it was cut."""
+        special = self.special_tokens()
+        for ids in self.words.encode_batch([prompt + text for text in texts] if prompt else texts):
+            room = len(ids) if limit is None else min(max(limit - len(special), 0), len(ids))
+            kept = ids[len(ids) - room :] if cuts_left else ids[:room]
+            yield self.fitting(self.known(special.around(kept))), room < len(ids)
 
     @property
     def longest(self) -> int | None:

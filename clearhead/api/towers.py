@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.api.folders import CONFIG, PREPROCESSOR, images_of
 from clearhead.api.model import Model
-from clearhead.api.predicting import ZeroShot
+from clearhead.api.predicting import ZeroShot, answered
 from clearhead.api.pretrained import CHANGED, Source, common_dtype, named_as_ours, opened
 from clearhead.api.reader import Input, listed
 from clearhead.api.saving import SHARD_BYTES
@@ -77,10 +77,12 @@ class TwoTowerModel:
 
     def predictions(self, images: Sequence[str], asked: ZeroShot) -> Iterator[Prediction]:
         """The label of the picture at each path; nothing for a blank path."""
-        known = [Path(image) for image in images if image.strip()]
-        found = iter(self.judged(known, asked) if known else ())
-        for image in images:
-            yield labelled(dict(next(found)), several=asked.several) if image.strip() else NOTHING
+
+        def ask(known: list[str]) -> Iterator[Prediction]:
+            rows = self.judged([Path(image) for image in known], asked)
+            return (labelled(dict(row), several=asked.several) for row in rows)
+
+        return answered(images, ask, NOTHING)
 
     def embed(self, inputs: Sequence[Input], *, unit: bool = True) -> Tensor:
         """One vector for each text (a string) or picture (a path, an image or an array), b d.

@@ -103,11 +103,7 @@ def _each(
 ) -> Iterator[Transcript]:
     processor = _framing(model)
     start = start_token(model.tokenizer, config)
-    for i, sound in enumerate(sounds):
-        where = str(sound) if isinstance(sound, str | Path) else f"sounds[{i}]"
-        samples, rate = processor.samples(sound, where=where)
-        if rate != processor.config.sampling_rate:
-            _log.warning("%s: resampled from %d to %d samples a second", where, rate, processor.config.sampling_rate)
+    for _, samples in _samples(processor, sounds):
         windows = processor.windows(samples)
         spoken = language
         if spoken is None and speech.is_multilingual:
@@ -124,6 +120,18 @@ def _each(
         text = "".join(model.tokenizer.decode(words(part, speech)) for part in tokens).strip()
         seconds = len(samples) / processor.config.sampling_rate
         yield Transcript(text, spoken, seconds, tuple(hypotheses), tuple(segments))
+
+
+def _samples(
+    processor: SoundProcessor | WaveProcessor, sounds: Sequence[Sound]
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """The name and the samples of each sound. A warning tells of a rate that is not the model's."""
+    for i, sound in enumerate(sounds):
+        where = str(sound) if isinstance(sound, str | Path) else f"sounds[{i}]"
+        samples, rate = processor.samples(sound, where=where)
+        if rate != processor.config.sampling_rate:
+            _log.warning("%s: resampled from %d to %d samples a second", where, rate, processor.config.sampling_rate)
+        yield where, samples
 
 
 def written(
@@ -242,11 +250,7 @@ def _ctc_transcripts(model: ModelBase, sounds: Sequence[Sound]) -> Iterator[tupl
     assert isinstance(processor, WaveProcessor)
     model.tokenizer.need("pad")
     rate = processor.config.sampling_rate
-    for i, sound in enumerate(sounds):
-        where = str(sound) if isinstance(sound, str | Path) else f"sounds[{i}]"
-        samples, had = processor.samples(sound, where=where)
-        if had != rate:
-            _log.warning("%s: resampled from %d to %d samples a second", where, had, rate)
+    for where, samples in _samples(processor, sounds):
         labels = torch.cat(
             [part.argmax(-1) for part in windowed_ctc_logits(model, processor.normalised(samples), rate, where)]
         )

@@ -1,5 +1,7 @@
 """Another config over the same weights, such as attention without its scale or with other positions."""
 
+import re
+
 from pydantic import ValidationError
 
 from clearhead.config import ModelConfig, StackConfig
@@ -8,9 +10,6 @@ from clearhead.errors import UserError, expectation
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble
 from clearhead.storage.tensors import model_tensors
-
-OF_LAYERS = ".attn.distance."
-"""In the names of weights that each layer has for its positions."""
 
 
 def changed(config: ModelConfig, *, scale: bool = True, positions: str | None = None) -> ModelConfig:
@@ -37,14 +36,10 @@ def over_the_same_weights(network: Transformer, config: ModelConfig) -> Transfor
     tensors = model_tensors(network)
     for name, stack in network.config.stacks.items():
         if stack.positions.kind != config.stacks[name].positions.kind:
-            tensors = {one: tensor for one, tensor in tensors.items() if not _encodes(one, name)}
+            own = rf"{name}\.(positions|.*\.attn\.distance)\..*"
+            tensors = {one: tensor for one, tensor in tensors.items() if not re.fullmatch(own, one)}
     device = next(network.parameters()).device
     return assemble(config, tensors, where="change").to(device).eval()
-
-
-def _encodes(tensor: str, stack: str) -> bool:
-    """True if a tensor belongs to the positions of this stack."""
-    return tensor.startswith(f"{stack}.positions.") or (tensor.startswith(f"{stack}.") and OF_LAYERS in tensor)
 
 
 def _stack(stack: StackConfig, scale: bool, positions: str | None) -> StackConfig:

@@ -17,11 +17,12 @@ from clearhead.analysis.difference import (
     tensor_changes,
     unit_changes,
 )
+from clearhead.analysis.passes import valid_cells
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.effects import BATCH_TOKENS, Mean, effects_of_parts, means
 from clearhead.capture.passes import batches
-from clearhead.capture.texts import Encoded, Encoder, Text, valid_cells
+from clearhead.capture.texts import Encoded, Encoder, Text
 from clearhead.config.heads import NoHead, VectorHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -79,13 +80,13 @@ class BatchAnswers:
 
     __repr__ = brief
 
-    means: np.ndarray
+    means: Tensor
     """b 2: the share of answers that changed, and KL."""
-    place: np.ndarray
+    place: Tensor
     """b 3: the position of the changed answer that is furthest apart, and both answers; -1 if none changed."""
-    furthest: np.ndarray
+    furthest: Tensor
     """b: KL there."""
-    sums: np.ndarray | None
+    sums: Tensor | None
     """b 5: next tokens, and of both models their losses and those that are right."""
 
 
@@ -110,18 +111,16 @@ def compare_answers(model: ModelBase, last: Tokens, logits: tuple[Tensor | None,
     place = torch.stack([at, *(x.gather(1, at[:, None])[:, 0] for x in (ours, theirs))], -1)
     place = place.masked_fill(~changed.any(1)[:, None], -1)
     sums = _next_tokens(last, valid, (a, b)) if model.config.is_causal else None
-    return BatchAnswers(_array(means), place.cpu().numpy(), _array(furthest), None if sums is None else _array(sums))
+    return BatchAnswers(means, place, furthest, sums)
 
 
 def summarize(
     model: ModelBase, found: Sequence[BatchAnswers], order: np.ndarray, known: Sequence[tuple[Encoded, Text]], top: int
 ) -> Answers:
     """The answers to all texts; `order` puts the batches' rows in the order of the texts."""
-    place = np.concatenate([one.place for one in found])[order]
-    furthest = np.concatenate([one.furthest for one in found])[order]
-    sums = [one.sums for one in found if one.sums is not None]
-    scores = _scores(np.concatenate(sums)[order]) if sums else {}
-    changed, kl = means(np.concatenate([one.means for one in found])[order])
+    place, furthest, both = (_column(found, name, order) for name in ("place", "furthest", "means"))
+    scores = {} if found[0].sums is None else _scores(_column(found, "sums", order))
+    changed, kl = means(both)
     rows = [i for i in np.argsort(-furthest, kind="stable") if place[i, 0] >= 0]
     texts = [_changed(model, known[i], place[i], float(furthest[i])) for i in rows[:top]]
     return Answers(changed, kl, scores, len(rows), tuple(texts))
@@ -160,7 +159,7 @@ def _share(sums: np.ndarray, n: np.ndarray) -> float:
 
 def _changed(model: ModelBase, known: tuple[Encoded, Text], place: np.ndarray, kl: float) -> ChangedAnswer:
     one, text = known
-    position, *answers = place.tolist()
+    position, *answers = place.astype(int).tolist()
     head = model.config.head
     match head:
         case c.LanguageHead() if model.has_tokenizer:
@@ -173,8 +172,9 @@ def _changed(model: ModelBase, known: tuple[Encoded, Text], place: np.ndarray, k
     return ChangedAnswer(one.row, text, None if alone else position, names[0], names[1], kl)
 
 
-def _array(x: Tensor) -> np.ndarray:
-    return x.double().cpu().numpy()
+def _column(batches: Sequence[BatchAnswers | Written], name: str, order: np.ndarray) -> np.ndarray:
+    """A field of every batch, a row for each text in the order of the data."""
+    return torch.cat([getattr(one, name) for one in batches]).double().cpu().numpy()[order]
 
 
 Interval = tuple[float, float]
@@ -291,21 +291,16 @@ def check_comparable(first: ModelBase, second: ModelBase) -> None:
 
 def _ranked(sites: Sequence[str], sizes: Sequence[Written], order: np.ndarray, top: int) -> list[PartChange]:
     """The heads and the neurons that changed, the largest own changes first."""
-
-    def over_texts(name: str) -> np.ndarray:
-        """n m, in the order of the texts."""
-        return torch.cat([getattr(one, name) for one in sizes]).double().cpu().numpy()[order]
-
-    own = over_texts("own")
+    own = _column(sizes, "own", order)
     ranked, is_neuron = np.argsort(-own.mean(0), kind="stable"), np.array([".ffn." in site for site in sites])
     ranked = ranked[own.mean(0)[ranked] > 0.0]
     if not len(ranked):
         return []
     chosen = np.concatenate([ranked[is_neuron[ranked] == kind][:top] for kind in (False, True)])
-    others = np.stack([over_texts(name)[:, chosen].mean(0) for name in ("moved", "total", "before")], -1).tolist()
+    others = [_column(sizes, name, order)[:, chosen].mean(0).tolist() for name in ("moved", "total", "before")]
     return [
         PartChange(sites[part], size.value, size.interval, *rest)
-        for part, size, rest in zip(chosen, means(own[:, chosen]), others, strict=True)
+        for part, size, *rest in zip(chosen, means(own[:, chosen]), *others, strict=True)
     ]
 
 

@@ -12,11 +12,11 @@ from clearhead.analysis.circuits import Nodes, refined_nodes
 from clearhead.analysis.circuits.patching import EXACT
 from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.lens import read
-from clearhead.analysis.passes import row_means
+from clearhead.analysis.passes import row_means, valid_cells
 from clearhead.api.base import ModelBase
 from clearhead.api.circuits import circuits_of
 from clearhead.capture.passes import Site, batches, sites_of
-from clearhead.capture.texts import Encoder, Text, valid_cells
+from clearhead.capture.texts import Encoder, Text
 from clearhead.config.heads import LanguageHead, TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
@@ -159,23 +159,16 @@ def node_effects(model: ModelBase, pairs: Sequence[tuple[Text, Text]], *, exact:
     """
     if not pairs:
         raise UserError("pairs: expected pairs of a clean and a corrupt text, got none")
-    found = [_nodes(model, i, pair, exact) for i, pair in counted(list(enumerate(pairs, 1)), "pairs")]
+    found: list[Nodes] = []
+    for i, pair in counted(list(enumerate(pairs, 1)), "pairs"):
+        inputs = (model.inputs(*((text, None) if isinstance(text, str) else text)) for text in pair)
+        try:
+            found.append(refined_nodes(circuits_of(model, *inputs)[0], exact=exact))
+        except UserError as error:
+            raise UserError(f"pair {i}: {error}") from None
     sites = list(found[0].scores)
     scores = np.array([[nodes.scores[site] for site in sites] for nodes in found])
     patched = np.array([[site in nodes.exact for site in sites] for nodes in found])
     rows = zip(sites, means(scores), patched.mean(0).tolist(), strict=True)
     each = [NodeEffect(site, mean.value, mean.interval, share) for site, mean, share in rows]
     return sorted(each, key=lambda one: -abs(one.mean))
-
-
-def _nodes(model: ModelBase, i: int, pair: tuple[Text, Text], exact: float) -> Nodes:
-    clean, corrupt = (_inputs(model, text) for text in pair)
-    try:
-        return refined_nodes(circuits_of(model, clean, corrupt)[0], exact=exact)
-    except UserError as error:
-        raise UserError(f"pair {i}: {error}") from None
-
-
-def _inputs(model: ModelBase, text: Text) -> list[Tokens]:
-    source, other = (text, None) if isinstance(text, str) else text
-    return model.inputs(source, other)

@@ -10,11 +10,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from clearhead.analysis.passes import valid_cells
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.passes import Plan, Site, batches, every_address, run, sites_of
 from clearhead.capture.reading import Captured
-from clearhead.capture.texts import Encoded, Text, valid_cells
+from clearhead.capture.texts import Encoded, Text
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.mode import Evaluating
@@ -149,15 +150,18 @@ class Examples:
         scores, keys = self._pointed(value, stacks) if self.points else (self._strength(self._site.cells(value)), None)
         own = stacks[self._site.stack]
         scores = scores.masked_fill(~valid_cells(own), float("-inf")).cpu()
-        strongest = scores.max(1)
+        at_stack = self._plan.encoder.stacks.index(self._site.stack)
         for i, (one, text) in enumerate(zip(some, texts, strict=True)):
-            n = len(one.ids[self._plan.encoder.stacks.index(self._site.stack)])
-            found, at = float(strongest.values[i]), int(strongest.indices[i])
-            if self._is_weak(found, one.row):
-                continue
-            key = None if keys is None else int(keys[i, at])
-            names = tuple(self._model.tokenizer.tokens(own.ids[i, :n].tolist()))
-            self._keep(Example(one.row, text, found, at, key, names, tuple(scores[i, :n].tolist())))
+            n = len(one.ids[at_stack])
+            self._offer(one.row, text, scores[i, :n], own.ids[i, :n], None if keys is None else keys[i])
+
+    def _offer(self, row: int, text: Text | None, values: Tensor, ids: Tensor, keys: Tensor | None = None) -> None:
+        """Keeps a text of these strengths and tokens if it is among the strongest."""
+        value, at = float(values.max()), int(values.argmax())
+        if not self._is_weak(value, row):
+            key = None if keys is None else int(keys[at])
+            tokens = tuple(self._model.tokenizer.tokens(ids.tolist()))
+            self._keep(Example(row, text, value, at, key, tokens, tuple(values.tolist())))
 
     def _strength(self, cells: Tensor) -> Tensor:
         """b t or n: the strength of each position among b t … or n …."""
@@ -214,10 +218,7 @@ class Examples:
             texts, counts = rows.text[begin:end].unique_consecutive(return_counts=True)
             ids = rows.token[begin:end].split(counts.tolist())
             for row, values, own in zip(texts.tolist(), scores.split(counts.tolist()), ids, strict=True):
-                found, at = float(values.max()), int(values.argmax())
-                if not self._is_weak(found, row):
-                    names = tuple(self._model.tokenizer.tokens(own.tolist()))
-                    self._keep(Example(row, None, found, at, None, names, tuple(values.tolist())))
+                self._offer(row, None, values, own)
             begin = end
             self.n_read = int(texts[-1]) + 1 if len(texts) else self.n_read
             yield self.n_read

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clearhead.analysis.passes import valid_cells
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
-from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares, valid_cells
+from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares
 from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.model import Tokens

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
 from clearhead.api.base import ModelBase
 from clearhead.data.guessing import InputColumns, read_inputs
@@ -103,14 +102,12 @@ class Encoder:
         return pairs
 
     def _alone(self, known: Sequence[tuple[int, str]]) -> list[Encoded]:
-        reads, limit, found = self.model.reader, self.limits[0], list[Encoded]()
-        marks, pad = reads.special_tokens(), self.model.generation.pad_id
-        for (row, _), own in zip(known, reads.words.encode_batch([text for _, text in known]), strict=True):
-            ids = marks.around(own[: max(limit - len(marks), 1)])
-            ids = reads.until_padding(reads.fitting(reads.known(ids)), pad)
-            if ids:
-                found.append(Encoded(row, (ids,), is_cut=len(own) + len(marks) > limit))
-        return found
+        reads, pad = self.model.reader, self.model.generation.pad_id
+        cut = reads.cut_ids([text for _, text in known], limit=self.limits[0], prompt=reads.prefix)
+        every = [
+            (row, reads.until_padding(ids, pad), is_cut) for (row, _), (ids, is_cut) in zip(known, cut, strict=True)
+        ]
+        return [Encoded(row, (ids,), is_cut=is_cut) for row, ids, is_cut in every if ids]
 
     def _several(self, row: int, text: Text) -> Encoded:
         parts = text.split("\t", 1) if isinstance(text, str) and len(self.stacks) == 2 else text
@@ -180,9 +177,3 @@ class Digest:
 
     def __str__(self) -> str:
         return self._sha.hexdigest()
-
-
-def valid_cells(tokens: Tokens) -> torch.Tensor:
-    """b t, bool: the cells that hold tokens."""
-    everywhere = torch.ones(tokens.grid, dtype=torch.bool, device=tokens.ids.device)
-    return everywhere if tokens.valid is None else tokens.valid

@@ -79,7 +79,8 @@ def capture(
     writer, dtype = _Writer(folder, chosen, entries, done), getattr(torch, chosen.dtype)
     with writer:
         for window in windows(plan, texts, chosen.shard_bytes // dtype.itemsize, skip=done, expected=digest):
-            writer.add(window, _tensors(plan, window, dtype))
+            rows = {f"{group}.{name}": values for group in plan.groups for name, values in window.rows(group).items()}
+            writer.add(window, recorded(plan, window, dtype) | {at: torch.from_numpy(one) for at, one in rows.items()})
     writer.end()
     return Captured(folder)
 
@@ -95,13 +96,6 @@ def _checked(settings: Mapping[str, Any]) -> CaptureSettings:
             first["msg"].replace("Input should be", "expected"),
         )
         raise UserError(f"{field}: {message}, got {first['input']!r}; try clearhead capture --help") from None
-
-
-def _tensors(plan: Plan, window: Window, dtype: torch.dtype) -> dict[str, Tensor]:
-    found = recorded(plan, window, dtype)
-    for group in plan.groups:
-        found |= {f"{group}.{name}": torch.from_numpy(values) for name, values in window.rows(group).items()}
-    return found
 
 
 class _Writer:

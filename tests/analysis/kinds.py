@@ -1,11 +1,16 @@
 """Small networks of every kind with an input, padding included; shared by the tests of analysis."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from clearhead import config as c
+from clearhead.analysis.features import Features, Site
+from clearhead.analysis.features.dictionary import Kind
+from clearhead.api.features import attach
 from clearhead.model import Tokens, Transformer
+from clearhead.trace import Edit, Trace, trace
 from tests.model import small
 
 Case = tuple[Transformer, list[Tokens]]
@@ -55,3 +60,36 @@ CASES: dict[str, Callable[[], Case]] = {
     "pictures": pictures,
     "tags": tags,
 }
+
+SITES: dict[str, tuple[str, str, Kind]] = {
+    "stream": ("decoder", "decoder.blocks.0.resid_post", "sae"),
+    "post_norm_middle": ("decoder_post", "decoder.blocks.1.resid_attn", "sae"),
+    "first_stream": ("tags", "encoder.blocks.0.resid_pre", "sae"),
+    "last_stream": ("decoder_grouped_rotary", "decoder.blocks.1.resid_post", "sae"),
+    "feed_forward": ("decoder_window_sandwich", "decoder.blocks.0.ffn.out", "sae"),
+    "transcoder": ("decoder", "decoder.blocks.1.ffn", "transcoder"),
+    "post_norm_transcoder": ("decoder_post", "decoder.blocks.0.ffn", "transcoder"),
+    "attention": ("pictures", "encoder.blocks.1.attn.out", "sae"),
+    "cross_attention": ("encoder_decoder", "decoder.blocks.0.cross.out", "sae"),
+    "read_across": ("encoder_decoder", "encoder.blocks.1.resid_post", "sae"),
+}
+
+
+def features(network: Transformer, at: str, kind: Kind, *, k: int | None = 6, n: int = 40) -> Features:
+    """Features of random directions that explain a part of the value."""
+    draw = torch.Generator().manual_seed(5)
+    d = network.last_stack.config.d_model
+    w_dec = torch.nn.functional.normalize(torch.randn(n, d, generator=draw), dim=-1)
+    w_enc = (w_dec.T if kind == "sae" else torch.randn(d, n, generator=draw)) * 0.4
+    bias = 0.1 * torch.randn(n, generator=draw)
+    own = Features(Site.of(network, at, kind), w_enc, bias, w_dec, torch.zeros(d), k=k)
+    attach(network, own)
+    return own
+
+
+def traced(
+    network: Transformer, inputs: Sequence[Tokens | Tensor], edit: Mapping[str, Edit] | None = None
+) -> tuple[Trace, Tensor]:
+    """What a trace sees, and the result."""
+    with torch.no_grad(), trace(network, edit) as seen:
+        return seen, network(*inputs)

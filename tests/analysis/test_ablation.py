@@ -9,7 +9,7 @@ from clearhead.analysis.metrics import LogitDifference, mean_states
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.trace import Edit, trace, zero
-from tests.analysis.kinds import CASES, right, spans
+from tests.analysis.kinds import CASES, right, spans, traced
 from tests.model import small
 
 SITE = "encoder.blocks.1.attn.z[h=2]"
@@ -115,15 +115,13 @@ def test_mean_is_over_the_real_positions():
     source, target = inputs
     assert source.valid is not None
     assert target.valid is not None
-    with torch.no_grad(), trace(network) as seen:
-        network(*inputs)
+    seen, _ = traced(network, inputs)
     for site, path, valid in (
         ("decoder.blocks.0.attn.z[h=2]", "decoder.blocks.0.attn.z", target.valid),
         ("decoder.blocks.1.cross.v[h=2]", "decoder.blocks.1.cross.v", source.valid),
     ):
         average = seen[path][:, 2][valid].mean(0)
-        with torch.no_grad(), trace(network, {site: average}):
-            expected = network(*inputs)
+        _, expected = traced(network, inputs, {site: average})
         small.assert_close(without(network, inputs, [site], how="mean"), expected)
     small.assert_close(
         without(network, inputs, ["decoder.blocks.0.ffn.post[f=3,t=5]"], how="mean")[:, :5],

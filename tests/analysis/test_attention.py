@@ -13,12 +13,9 @@ from clearhead.analysis.attention import (
     statistics,
     weighted_norms,
 )
-from clearhead.api import architecture
 from clearhead.errors import UserError
-from clearhead.model import Layout, Tokens, Transformer
-from clearhead.recipe import ModelChoice
-from clearhead.trace import trace
-from tests.analysis.kinds import CASES
+from clearhead.model import Layout, Tokens
+from tests.analysis.kinds import CASES, traced
 from tests.model import small
 
 
@@ -90,8 +87,7 @@ def test_cross_attention_has_keys_of_its_own():
 @pytest.mark.parametrize("name", CASES)
 def test_every_head_of_a_network(name: str):
     network, inputs = CASES[name]()
-    with torch.no_grad(), trace(network) as seen:
-        network(*inputs)
+    seen, _ = traced(network, inputs)
     found = head_statistics(network, inputs, seen)
     assert len(found) == (24 if len(inputs) == 2 else 8)
     for address, one in found.items():
@@ -106,8 +102,7 @@ def test_every_head_of_a_network(name: str):
 @pytest.mark.parametrize("name", ["decoder", "decoder_grouped_rotary", "encoder_decoder"])
 def test_weighted_norms_are_those_of_the_vectors_that_sum_to_the_head(name: str):
     network, inputs = CASES[name]()
-    with torch.no_grad(), trace(network) as seen:
-        network(*inputs)
+    seen, _ = traced(network, inputs)
     path = "decoder.blocks.1.cross" if len(inputs) == 2 else "decoder.blocks.1.attn"
     v, weights = seen[f"{path}.v"], seen[f"{path}.weights"]
     v = v.repeat_interleave(4 // v.shape[1], 1)
@@ -120,34 +115,22 @@ def test_weighted_norms_are_those_of_the_vectors_that_sum_to_the_head(name: str)
 
 
 BOS = 2
+TARGET = [[6, 5, 3], [9, 8, 7, 3], [3], [12, 11, 4, 5, 6, 3]]
 SOURCE = [[5, 6, 3], [7, 3], [8, 9, 10, 11, 3], [4, 4, 3]]
-TARGET = [[6, 5, 3], [9, 8, 7, 3], [3], [12, 13, 14, 15, 16, 3]]
-
-
-def network(preset: str = "demo", **stacks: object) -> Transformer:
-    torch.manual_seed(0)
-    small = {"d_model": 16, "n_layers": 3, "n_heads": 2, "d_ff": 32, "dropout": 0.3, **stacks}
-    made = Transformer(architecture(ModelChoice.model_validate({"preset": preset, "stacks": small}), 20))
-    for parameter in made.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return made
 
 
 @pytest.mark.parametrize("budget", [1, 12, 8192])
 def test_batched_is_each_pair_alone(budget: int):
-    net = network()
-    found = cross_attention(net, SOURCE, TARGET, bos_id=BOS, budget=budget)
+    network = small.encoder_decoder()
+    found = cross_attention(network, SOURCE, TARGET, bos_id=BOS, budget=budget)
     assert len(found) == len(SOURCE)
-    net.eval()  # Dropout would blur what it is compared with.
     for source, target, look in zip(SOURCE, TARGET, found, strict=True):
-        inputs = [BOS, *target[:-1]]
-        with torch.no_grad(), trace(net) as seen:
-            logits = net(Tokens(torch.tensor([source])), Tokens(torch.tensor([inputs])))[0]
-        assert look.weights.shape == (3, 2, len(target), len(source)), "l h t s"
-        for layer in range(3):
+        inputs = torch.tensor([[BOS, *target[:-1]]])
+        seen, logits = traced(network, [torch.tensor([source]), inputs])
+        assert look.weights.shape == (2, 4, len(target), len(source)), "l h t s"
+        for layer in range(2):
             torch.testing.assert_close(look.weights[layer], seen[f"decoder.blocks.{layer}.cross.weights"][0])
-        torch.testing.assert_close(look.weights.sum(-1), torch.ones(3, 2, len(target)))
-        expected = logits.softmax(-1)[range(len(target)), target]
+        expected = logits[0].softmax(-1)[range(len(target)), target]
         torch.testing.assert_close(look.probabilities, expected)
 
 
@@ -161,4 +144,4 @@ def test_aligned_is_the_strongest_of_the_mean_over_heads():
 
 def test_a_single_stack_has_none():
     with pytest.raises(UserError, match="expected an encoder-decoder"):
-        cross_attention(network("nano"), SOURCE, TARGET, bos_id=BOS)
+        cross_attention(small.decoder(), SOURCE, TARGET, bos_id=BOS)

@@ -8,7 +8,7 @@ from clearhead.analysis.attribution import attribute, attribute_each
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import Edit, trace, zero
-from tests.analysis.kinds import CASES, Case, pictures
+from tests.analysis.kinds import CASES, Case, pictures, traced
 from tests.model import small
 
 
@@ -61,8 +61,7 @@ def test_several_logits_at_once_have_the_shares_of_each(name: str):
 def test_parts_have_addresses_and_parameter_names():
     network, inputs = CASES["encoder_decoder"]()
     shares = attribute(network, inputs, 0, position=3).shares
-    with torch.no_grad(), trace(network) as seen:
-        network(*inputs)
+    seen, _ = traced(network, inputs)
     parameters = dict(network.named_parameters())
     for part in shares:
         assert part in (parameters if part.endswith(".bias") else seen), part
@@ -75,14 +74,12 @@ def test_a_share_is_what_goes_with_its_part_when_the_scales_stay(place: str):
     stacks = {"encoder": small.stack(norm_place=place), "decoder": small.stack(norm_place=place)}
     network = small.shaken(Transformer(c.ModelConfig(**stacks)))
     inputs, part = [small.ids(1, 5), small.ids(1, 4, seed=1)], "decoder.blocks.0.cross.heads[h=2]"
-    with torch.no_grad(), trace(network) as seen:
-        plain = network(*inputs)
+    seen, plain = traced(network, inputs)
     norms = ["decoder.final_norm.rstd"]
     if place == "post":
         norms = [f"decoder.blocks.{i}.{n}_norm.rstd" for i in (0, 1) for n in ("attn", "cross", "ffn")]
     outs = ["decoder.blocks.0.ffn.out", *(f"decoder.blocks.1.{part}.out" for part in ("attn", "cross", "ffn"))]
-    with torch.no_grad(), trace(network, {address: seen[address] for address in (*norms, *outs)} | {part: zero}):
-        gone = network(*inputs)
+    _, gone = traced(network, inputs, {address: seen[address] for address in (*norms, *outs)} | {part: zero})
     share = attribute(network, inputs, 5, position=-1).shares[part]
     torch.testing.assert_close(share, (plain - gone)[:, -1, 5], atol=1e-5, rtol=1e-4)
 

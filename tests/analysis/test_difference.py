@@ -11,8 +11,8 @@ from clearhead.analysis.difference import PartChanges, check_same, tensor_change
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.attention import Attention
-from clearhead.trace import Address, Trace, trace
-from tests.analysis.kinds import CASES
+from clearhead.trace import Address, Trace
+from tests.analysis.kinds import CASES, traced
 from tests.model import small
 
 
@@ -59,8 +59,7 @@ def test_what_parts_write_is_what_traces_show(name: str) -> None:
     tokens = [one.padded() for one in inputs]
     seen: list[Trace] = []
     for network in (first, second):
-        with torch.no_grad(), trace(network) as values:
-            network(*tokens)
+        values, _ = traced(network, tokens)
         seen.append(values)
     for i, site in enumerate(changes.sites):
         where = Address.parse(site)

@@ -59,14 +59,13 @@ def test_either_stack():
 
 def test_refusals():
     network, _ = CASES["pictures"]()
-    with pytest.raises(UserError, match="reads images"):
-        token_table(network)
-    with pytest.raises(UserError, match="stack 'decoder': expected encoder"):
-        token_table(network, "decoder")
-    for token in (6, -1):
-        with pytest.raises(UserError, match="below 6"):
-            neighbours(TABLE, token)
-    with pytest.raises(UserError, match="vector of 2 numbers"):
-        neighbours(TABLE, torch.ones(3))
-    with pytest.raises(UserError, match="n d"):
-        plane(torch.ones(3))
+    for call, message in (
+        (lambda: token_table(network), "reads images"),
+        (lambda: token_table(network, "decoder"), "stack 'decoder': expected encoder"),
+        (lambda: neighbours(TABLE, 6), "below 6"),
+        (lambda: neighbours(TABLE, -1), "below 6"),
+        (lambda: neighbours(TABLE, torch.ones(3)), "vector of 2 numbers"),
+        (lambda: plane(torch.ones(3)), "n d"),
+    ):
+        with pytest.raises(UserError, match=message):
+            call()

@@ -10,7 +10,8 @@ from clearhead.analysis.shares import Shares
 from clearhead.checkpoints.families import preset, presets
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.trace import Edit, trace, zero
+from clearhead.trace import Edit, zero
+from tests.analysis.kinds import traced
 from tests.explorer.traced import CONFIGS
 from tests.model import small
 
@@ -80,11 +81,9 @@ def test_what_the_terms_are():
 def test_a_pair_is_what_goes_with_its_query_part_when_the_scale_stays():
     network = shaken(CONFIGS["encoder_decoder_post"])
     given, part, at = inputs(network), "encoder.blocks.0.ffn.out", "encoder.blocks.1.attn.scores[h=2,t=3,s=1]"
-    with torch.no_grad(), trace(network) as seen:
-        network(*given)
+    seen, _ = traced(network, given)
     held: dict[str, Edit] = {"encoder.blocks.0.ffn_norm.rstd": seen["encoder.blocks.0.ffn_norm.rstd"]}
-    with torch.no_grad(), trace(network, {**held, f"{part}[t=3]": zero}) as without:
-        network(*given)
+    without, _ = traced(network, given, {**held, f"{part}[t=3]": zero})
     found = qk_attribution(network, given, at)
     went = found.pairs[found.queries.index(part)].sum()
     torch.testing.assert_close(went.float(), (seen[at] - without[at])[0], atol=1e-5, rtol=1e-5)
@@ -98,8 +97,7 @@ def test_a_value_adds_to_a_logit_what_goes_with_it(name: str):
     network = shaken(ALL[name])
     given = inputs(network)
     stack, n = next(reversed(network.stacks().items()))
-    with torch.no_grad(), trace(network) as seen:
-        plain = network(*given)
+    seen, plain = traced(network, given)
     for part in [f"{stack}.blocks.0.{kind}" for kind in ("attn", "cross") if f"{stack}.blocks.0.{kind}.z" in seen]:
         h, t, s = 1, 0 if plain.ndim == 2 else 5, 2
         v = seen[f"{part}.v"]
@@ -108,8 +106,7 @@ def test_a_value_adds_to_a_logit_what_goes_with_it(name: str):
         late = rf"{stack}\.(blocks\..*\.)?\w*norm\.rstd|.*\.(attn|cross|ffn)\.out"
         after = list(seen)[list(seen).index(f"{part}.out") + 1 :]
         held: dict[str, Edit] = {at: seen[at] for at in after if re.fullmatch(late, at)}
-        with torch.no_grad(), trace(network, {**held, f"{part}.z[h={h},t={t}]": lambda z, gone=gone: z - gone}):
-            without = network(*given)
+        _, without = traced(network, given, {**held, f"{part}.z[h={h},t={t}]": lambda z, gone=gone: z - gone})
         went = (plain - without).reshape(-1, plain.shape[-1])[t]
         found = ov_attribution(network, given, f"{part}.weights[h={h},t={t},s={s}]", 3, minus=1)
         largest = max(abs(one) for one in (*found.shares.values(), plain.abs().max().item(), 1.0))
@@ -134,25 +131,21 @@ def test_an_edit_is_a_part_of_its_own():
 
 
 def test_what_is_refused():
-    network = shaken(CONFIGS["encoder_decoder_post"])
-    given = inputs(network)
-    for at in (
-        "decoder.blocks.0.attn.scores[h=0,t=1]",
-        "decoder.blocks.0.attn.q[h=0,t=1,s=0]",
-        "no.scores[h=0,t=1,s=0]",
+    network, capped = (shaken(CONFIGS[name]) for name in ("encoder_decoder_post", "decoder_alibi_capped"))
+    given, at = inputs(network), "decoder.blocks.0.attn"
+    twice = [replace(x, ids=x.ids.repeat(2, 1)) for x in given]
+    cell = r"expected a cell of attention scores of this model, such as decoder\."
+    for call, message in (
+        (lambda: qk_attribution(network, given, f"{at}.scores[h=0,t=1]"), cell),
+        (lambda: qk_attribution(network, given, f"{at}.q[h=0,t=1,s=0]"), cell),
+        (lambda: qk_attribution(network, given, "no.scores[h=0,t=1,s=0]"), cell),
+        (lambda: qk_attribution(network, given, f"{at}.scores[h=0,t=9,s=0]"), r"t=9 is outside 0\.\.5"),
+        (lambda: qk_attribution(network, twice, "x"), "expected one text without padding, got 2 rows"),
+        (lambda: ov_attribution(network, given, "encoder.blocks.0.attn.weights[h=0,t=1,s=0]", 0), "of the decoder"),
+        (lambda: ov_attribution(network, given, f"{at}.weights[h=0,t=1,s=0]", 99), "logit 99: expected a number"),
+        (lambda: ov_attribution(capped, inputs(capped), f"{at}.weights[h=0,t=1,s=0]", 0), "expected a linear head"),
     ):
-        with pytest.raises(UserError, match=r"expected a cell of attention scores of this model, such as decoder\."):
-            qk_attribution(network, given, at)
-    with pytest.raises(UserError, match=r"t=9 is outside 0\.\.5"):
-        qk_attribution(network, given, "decoder.blocks.0.attn.scores[h=0,t=9,s=0]")
-    with pytest.raises(UserError, match="expected one text without padding, got 2 rows"):
-        qk_attribution(network, [replace(x, ids=x.ids.repeat(2, 1)) for x in given], "x")
-    with pytest.raises(UserError, match="expected a head of the decoder"):
-        ov_attribution(network, given, "encoder.blocks.0.attn.weights[h=0,t=1,s=0]", 0)
-    with pytest.raises(UserError, match="logit 99: expected a number below"):
-        ov_attribution(network, given, "decoder.blocks.0.attn.weights[h=0,t=1,s=0]", 99)
-    capped = shaken(CONFIGS["decoder_alibi_capped"])
-    with pytest.raises(UserError, match="expected a linear head"):
-        ov_attribution(capped, inputs(capped), "decoder.blocks.0.attn.weights[h=0,t=1,s=0]", 0)
-    soft = split_score(Shares.traced(capped, inputs(capped)), "decoder.blocks.0.attn.scores[h=0,t=1,s=0]")
-    assert set(soft.others) == {"decoder.blocks.0.attn.scores.capped", "decoder.blocks.0.attn.scores.bias"}
+        with pytest.raises(UserError, match=message):
+            call()
+    soft = split_score(Shares.traced(capped, inputs(capped)), f"{at}.scores[h=0,t=1,s=0]")
+    assert set(soft.others) == {f"{at}.scores.capped", f"{at}.scores.bias"}

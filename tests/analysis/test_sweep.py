@@ -5,7 +5,8 @@ from clearhead import config as c
 from clearhead.analysis.sweep import PARTS, PatchingSweep, aligned
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.trace import Edit, trace
+from clearhead.trace import Edit
+from tests.analysis.kinds import traced
 from tests.analysis.test_scores import inputs, shaken
 from tests.explorer.traced import CONFIGS
 from tests.model import small
@@ -46,12 +47,10 @@ def test_a_cell_is_what_the_patched_network_answers(name: str):
     clean = inputs(network)
     corrupt = other(network, clean, cut=0)
     sweep = PatchingSweep(network, clean, corrupt, 0, minus=1, position=2, budget=30, least=0.0)
-    with torch.no_grad(), trace(network) as seen:
-        network(*clean)
+    seen, _ = traced(network, clean)
 
     def answer(edit: dict[str, Edit], given: list[Tokens]) -> float:
-        with torch.no_grad(), trace(network, edit):
-            logits = network(*given)
+        _, logits = traced(network, given, edit)
         logits = logits[0] if logits.ndim == 2 else logits[0, 2]
         return float(logits[0] - logits[1])
 
@@ -97,30 +96,23 @@ def test_other_lengths():
 
 
 def test_what_is_refused():
-    network = small.decoder()
-    one, two = small.ids(1, 4), small.ids(1, 4, seed=1)
-    with pytest.raises(UserError, match=r"expected texts that answer differently here, got .* at most"):
-        PatchingSweep(network, [one], [one], 0, least=0.0)
+    network, one, two = small.decoder(), small.ids(1, 4), small.ids(1, 4, seed=1)
+    states = shaken(CONFIGS["encoder_states"])
     every = [PatchingSweep(network, [one], [two], answer, least=0.0) for answer in range(small.VOCAB)]
     answer, near = next((i, sweep) for i, sweep in enumerate(every) if abs(sweep.clean - sweep.corrupt) < 0.1)
-    with pytest.raises(UserError, match=r"at most 0\.1 apart, and shares of that mean little; choose another text"):
-        PatchingSweep(network, [one], [two], answer)
     assert near.row("decoder.blocks.0.resid_pre").restored.isfinite().all(), "whoever asks for it gets it"
-    with pytest.raises(UserError, match="answer 99: expected a number below 13"):
-        PatchingSweep(network, [one], [two], 99)
+    for given, message in (
+        (([one], [one], 0), r"expected texts that answer differently here, got .* at most"),
+        (([one], [two], answer), r"at most 0\.1 apart, and shares of that mean little; choose another text"),
+        (([one], [two], 99), "answer 99: expected a number below 13"),
+        (([one.repeat(2, 1)], [two], 0), "expected one text without padding, got 2 rows"),
+    ):
+        with pytest.raises(UserError, match=message):
+            PatchingSweep(network, *given)
     with pytest.raises(UserError, match="position 4: expected a position of the clean text, whose length is 4"):
         PatchingSweep(network, [one], [two], 0, position=4)
-    with pytest.raises(UserError, match="expected one text without padding, got 2 rows"):
-        PatchingSweep(network, [one.repeat(2, 1)], [two], 0)
-    sweep = PatchingSweep(network, [one], [two], 0)
-    for at in (
-        "decoder.blocks.0.attn.q",
-        "decoder.blocks.0.cross.out",
-        "encoder.blocks.0.resid_pre",
-        "decoder.blocks.2.resid_pre",
-    ):
+    for at in ("0.attn.q", "0.cross.out", "2.resid_pre"):
         with pytest.raises(UserError, match="expected the address of resid_pre"):
-            sweep.row(at)
-    states = shaken(CONFIGS["encoder_states"])
+            near.row(f"decoder.blocks.{at}")
     with pytest.raises(UserError, match="patching: expected a head"):
         PatchingSweep(states, inputs(states), inputs(states), 0)

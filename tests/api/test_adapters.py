@@ -15,19 +15,14 @@ from clearhead.analysis.attribution import attribute
 from clearhead.analysis.lens import logit_lens
 from clearhead.api import Model
 from clearhead.config import LanguageHead
-from clearhead.explorer import trace_file
 from clearhead.explorer.recording import recording as recorded
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
 from clearhead.model.fast.packing import packed
 from clearhead.model.linear import LinearMap, effective_weight, replace, shapes
-from clearhead.storage.tensors import model_tensors
-from clearhead.training.run import Run
-from clearhead.training.train import train
 from tests.explorer.asking import ask
 from tests.explorer.traced import CONFIGS, inputs, model_of
-from tests.training.tiny import new_run, translation
 
 NAMES = ("encoder_decoder_post", "decoder_pre_learned", "decoder_rotary_grouped")
 """Shared and tied tables; a tied one; none."""
@@ -116,8 +111,8 @@ def test_analyses_are_those_of_the_sum(both: tuple[Model, Model]) -> None:
 def test_the_explorer_shows_the_sum(both: tuple[Model, Model]) -> None:
     model, plain = both
     text, target = inputs(model.config)
-    recording = trace_file.record(model, text, target)
-    assert max(one.relative for one in recorded.recomputed(recording, model.network).values()) <= 1e-5
+    recording = recorded.record(model, text, target)
+    assert max(one.relative for one in recorded.recomputed(recording).values()) <= 1e-5
     sessions = [Session(one, name="model", text=text, target=target) for one in both]
     name = "decoder.blocks.0.attn.out.weight"
     weights = [ask(session, "weights", at=[name, "head.output.weight"])[1] for session in sessions]
@@ -153,28 +148,3 @@ def test_generation_and_other_maps_take_adapters(both: tuple[Model, Model], monk
     twice.set_submodule(path, LowRank(cast("LowRank", twice.get_submodule(path))))
     close(merged(twice)(*tokens), twice(*tokens))
     assert set(shapes(model.network)) == set(shapes(plain.network))
-
-
-@pytest.mark.parametrize("ema", [None, 0.5])
-def test_only_the_adapters_learn(ema: float | None, tmp_path: Path) -> None:
-    def begin(folder: Path | None) -> Run:
-        run = new_run(translation(), folder, steps=2, chunked_loss=True, ema=ema)
-        adapted(run.network)
-        return Run(run.network, run.task, run.config, run.folder)
-
-    run = begin(tmp_path)
-    run.network.head.chunk = 1  # pyrefly: ignore
-    before = {name: tensor.clone() for name, tensor in model_tensors(run.network).items()}
-    list(train(run))
-    after = model_tensors(run.network)
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert {name.rpartition(".")[2] for name in changed} == {"up", "down"}
-    assert len(changed) == sum(name.endswith((".up", ".down")) for name in before)
-    files = run.checkpoint()
-    assert files.tensors["model.safetensors"].keys() == model_tensors(by_hand(run.network)).keys()
-    for name, tensor in model_tensors(by_hand(run.model)).items():
-        close(files.tensors["model.safetensors"][name], tensor)
-    other = begin(None)
-    other.restore(tmp_path / "step-00000002")
-    for mine, kept in zip(other.networks.values(), run.networks.values(), strict=True):
-        assert all(torch.equal(tensor, model_tensors(kept)[name]) for name, tensor in model_tensors(mine).items())

@@ -10,11 +10,9 @@ import torch
 
 from clearhead.api import Model, architecture, load, named_config
 from clearhead.api.folders import own_files
-from clearhead.checkpoints.families import preset, presets
+from clearhead.checkpoints.families import preset
 from clearhead.checkpoints.families.family import canonical
-from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
 from clearhead.recipe.generation import GenerationConfig
@@ -62,13 +60,6 @@ def test_saved_and_loaded_is_the_same_model(tmp_path: Path, tokenizer: Tokenizer
         assert torch.equal(again.logits(source, target), model.logits(source, target))
     assert again.translate(PAIRS.source) == model.translate(PAIRS.source)
     assert again.tokenizer.encode_batch(TEXTS) == model.tokenizer.encode_batch(TEXTS)
-
-
-@pytest.mark.parametrize("name", sorted(presets()))
-def test_every_architecture_is_written_and_read_as_it_is(tmp_path: Path, name: str):
-    config = preset(name)
-    assert ModelConfig.model_validate(json.loads(config.model_dump_json())) == config
-    assert named_config(name) == config
 
 
 def test_a_folder_is_never_overwritten(tmp_path: Path, translator: Model, writer: Model):
@@ -135,16 +126,6 @@ def test_what_is_no_model_is_told(tmp_path: Path, translator: Model):
         load(lacking)
 
 
-def test_a_changed_byte_is_told(tmp_path: Path, translator: Model):
-    weights = translator.save(tmp_path / "model") / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-5] ^= 1
-    weights.write_bytes(content)
-    with pytest.raises(UserError) as error:
-        load(tmp_path / "model")
-    assert told(error).startswith(f"{weights}: expected SHA-256")
-
-
 def test_a_device_that_is_not_there_is_told(tmp_path: Path, translator: Model, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for device in ("cuda", "cuda:3", "gpu", "meta"):
@@ -175,21 +156,21 @@ def test_an_architecture_is_a_preset_with_changes():
 
 
 def test_each_model_does_what_it_can(translator: Model, writer: Model):
-    with pytest.raises(UserError, match=r"translate: expected an encoder-decoder.* try generate"):
-        writer.translate(["one"])
-    with pytest.raises(UserError, match=r"generate: expected a decoder-only model.* try translate"):
-        translator.generate("one")
-    with pytest.raises(UserError, match="a source and a target text; got one"):
-        translator.logits("one")
-    with pytest.raises(UserError, match="reads one text; got two"):
-        writer.logits("one", "eins")
-    with pytest.raises(UserError, match=r"expected a list of texts, got one text; try translate\(\[text\]\)"):
-        translator.translate("one two")
-    with pytest.raises(UserError, match="at least one token"):
-        writer.logits("")
     encoder = Model(Transformer(architecture(ModelChoice(preset="bert-base", stacks=STACKS), 30)), writer.tokenizer)
-    with pytest.raises(UserError, match="try embed"):
-        encoder.stream("one")
+    for call, says in (
+        (lambda: writer.translate(["one"]), r"translate: expected an encoder-decoder.* try generate"),
+        (lambda: translator.generate("one"), r"generate: expected a decoder-only model.* try translate"),
+        (lambda: translator.logits("one"), "a source and a target text; got one"),
+        (lambda: writer.logits("one", "eins"), "reads one text; got two"),
+        (lambda: translator.translate("one two"), r"expected a list of texts, got one text; try translate\(\[text\]\)"),
+        (lambda: writer.logits(""), "at least one token"),
+        (lambda: encoder.stream("one"), "try embed"),
+        (lambda: writer.stream("one", stop=[""]), "stop: expected strings that are not empty"),
+        (lambda: translator.embed("one"), "embed: expected a list of texts"),
+        (lambda: translator.embed([]), "embed: expected texts"),
+    ):
+        with pytest.raises(UserError, match=says):
+            call()
 
 
 def test_translations_are_the_best_hypotheses(translator: Model):
@@ -231,8 +212,6 @@ def test_a_prompt_that_is_too_long_is_told_before_anything_is_written():
     model = model_of("nano", Characters(), positions={"kind": "learned", "max_length": 8})
     with pytest.raises(UserError, match="expected at most 8 tokens"):
         model.stream("one two three")
-    with pytest.raises(UserError, match="stop: expected strings that are not empty"):
-        model.stream("one", stop=[""])
 
 
 # --- looking inside ----------------------------------------------------------------------------------------------
@@ -242,17 +221,11 @@ def test_settings_are_keywords(translator: Model, writer: Model):
     texts = PAIRS.source[:3]
     with_three = translator.generation.model_copy(update={"beams": 3})
     assert translator.translate(texts, beams=3) == translator.translate(texts, with_three)
-    alone = translator.generation.model_copy(update={"beams": 1})
-    assert translator.translate(texts, with_three, beams=1) == translator.translate(texts, alone)
     assert len(translator.hypotheses(texts[:1], n_best=2)[0]) == 2
     warm = writer.generation.model_copy(update={"beams": 1, "temperature": 0.9, "top_k": 3, "seed": 4})
     assert writer.generate("one", temperature=0.9, top_k=3, seed=4) == writer.generate("one", warm)
-    greedy = writer.generate("one", warm, temperature=0)
     cold = warm.model_copy(update={"temperature": 0.0, "top_k": None})
-    assert greedy == writer.generate("one", warm, beams=3) == writer.generate("one", cold)
-    assert writer.generate("one", warm, beams=1) == writer.generate("one", warm), "which samples on"
-    best = complete(writer.network, [[5, 6]], max_new_tokens=3, beams=2)
-    assert best == complete(writer.network, [[5, 6]], config=GenerationConfig(max_new_tokens=3, beams=2))
+    assert writer.generate("one", warm, beams=3) == writer.generate("one", cold)
     for call, says in (
         (lambda: translator.translate(texts, beamz=3), "generation:beamz: no such field; did you mean beams?"),
         (lambda: writer.generate("one", temperature="hot"), "generation:temperature: expected a valid number"),
@@ -260,8 +233,7 @@ def test_settings_are_keywords(translator: Model, writer: Model):
     ):
         with pytest.raises(UserError) as caught:
             call()
-        assert says in str(caught.value)
-        assert "\n" not in str(caught.value)
+        assert says in told(caught)
 
 
 @pytest.mark.parametrize("name", ["demo", "nano"])
@@ -280,44 +252,11 @@ def test_a_trace_of_several_texts(name: str):
         model.trace([*sources], ["one"])
 
 
-def test_a_trace_sees_and_an_edit_changes(translator: Model):
-    one = ("one two three", "drei zwei eins")
-    plain = translator.logits(*one)
-    seen, logits = translator.trace(*one)
-    torch.testing.assert_close(logits, plain)
-    weights = seen["decoder.blocks.0.cross.weights"]
-    assert weights.shape == (1, 2, 4, 4), "b h t s: bos and three words; three words and eos"
-    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 4))
-    first = torch.zeros_like(weights)
-    first[..., 0] = 1.0
-    changed, other = translator.trace(*one, edit={"decoder.blocks.0.cross.weights": first})
-    assert torch.equal(changed["decoder.blocks.0.cross.weights"], first)
-    assert (other - plain).abs().max() > 1e-3
-    with translator.tracing() as inside:
-        translator.translate(["one"], GenerationConfig(max_new_tokens=2))
-    assert "encoder.blocks.0.attn.weights" in inside
-    torch.testing.assert_close(translator.logits(*one), plain)
-
-
-def test_logits_predict_each_position(writer: Model):
-    logits = writer.logits("one two")
-    assert logits.shape == (7, writer.tokenizer.vocab_size)
-    torch.testing.assert_close(writer.logits("one"), logits[:3])
-
-
 def test_an_embedding_does_not_depend_on_the_batch(translator: Model):
     together = translator.embed(["one", "one two three four"])
     torch.testing.assert_close(together[:1], translator.embed(["one"]))
     torch.testing.assert_close(together.norm(dim=-1), torch.ones(2))
     assert translator.embed(["one"], unit=False).norm() != pytest.approx(1.0)
-    with pytest.raises(UserError, match="embed: expected a list of texts"):
-        translator.embed("one")
-    with pytest.raises(UserError, match="embed: expected texts"):
-        translator.embed([])
-
-
-def test_summary_counts_the_network(translator: Model):
-    assert translator.summary().parameters == sum(p.numel() for p in translator.network.parameters())
 
 
 def test_the_card_has_the_figures_of_the_training(tmp_path: Path):

@@ -9,7 +9,7 @@ from clearhead.analysis.features import Features, Site
 from clearhead.api import Model
 from clearhead.api.features import attach
 from clearhead.errors import UserError
-from clearhead.trace import edited
+from clearhead.trace import Edit, Trace, edited
 from tests.small_models import model_of
 from tests.training.tiny import SMALL
 
@@ -30,9 +30,9 @@ def features_at(reads: str, writes: str, *, n: int = 24, k: int | None = None, n
     )
 
 
-def read(model: Model, edit: dict[str, object] | None = None) -> tuple[object, Tensor]:
+def read(model: Model, edit: dict[str, Edit] | None = None) -> tuple[Trace, Tensor]:
     texts = ["one two three", "one"]
-    return model.trace(texts, ["two", "three four five"] if model.is_encoder_decoder else None, edit=edit)  # type: ignore[arg-type]
+    return model.trace(texts, ["two", "three four five"] if model.is_encoder_decoder else None, edit=edit)
 
 
 @pytest.mark.parametrize(("preset", "reads", "writes"), SITES)
@@ -42,20 +42,16 @@ def test_a_feature_is_an_address(preset: str, reads: str, writes: str) -> None:
     attach(model.network, features)
     seen, same = read(model)
     assert torch.equal(same, logits), "not a bit changes before an edit"
-    found = seen[features.address]  # type: ignore[index]
-    assert found.shape == (*plain[reads].shape[:2], 24)  # type: ignore[index]
-    assert torch.equal(found, features.encode(plain[reads]))  # type: ignore[index]
-    feature = int(found[0, 0].argmax())
-    changed, other = read(model, {f"{features.address}[f={feature}]": 7.0})
-    change = torch.zeros_like(found)
-    change[..., feature] = 7.0 - found[..., feature]
-    difference = changed[writes] - plain[writes]  # type: ignore[index]
-    valid = seen[features.address].shape[:2]  # type: ignore[index]
-    expected = features.written(change)
+    active = seen[features.address]
+    assert torch.equal(active, features.encode(plain[reads]))
+    feature = int(active[0, 0].argmax())
+    edited_trace, other = read(model, {f"{features.address}[f={feature}]": 7.0})
+    change = torch.zeros_like(active)
+    change[..., feature] = 7.0 - active[..., feature]
+    difference = edited_trace[writes] - plain[writes]
     real = difference.abs().sum(-1) > 0
-    assert torch.allclose(difference[real], expected[real], atol=1e-4)
+    assert torch.allclose(difference[real], features.written(change)[real], atol=1e-4)
     assert real[0].any()
-    assert real.shape == valid
     assert not torch.allclose(other, logits, atol=1e-3)
 
 
@@ -64,8 +60,8 @@ def test_edits_of_features_leave_padding_alone() -> None:
     attach(model.network, features_at(at, at))
     plain, _ = read(model)
     seen, _ = read(model, {f"{at}.features": 3.0})
-    assert torch.equal(seen[at][1, 1:], plain[at][1, 1:])  # type: ignore[index]
-    assert not torch.equal(seen[at][1, 0], plain[at][1, 0])  # type: ignore[index]
+    assert torch.equal(seen[at][1, 1:], plain[at][1, 1:])
+    assert not torch.equal(seen[at][1, 0], plain[at][1, 0])
 
 
 def test_two_sets_need_two_names() -> None:
@@ -74,7 +70,7 @@ def test_two_sets_need_two_names() -> None:
         attach(model.network, features_at(at, at), features_at(at, at))
     attach(model.network, features_at(at, at), features_at(at, at, name="others"))
     seen, _ = read(model, {f"{at}.others[f=1]": 2.0})
-    assert f"{at}.features" in seen  # type: ignore[operator]
+    assert f"{at}.features" in seen
 
 
 def test_features_of_another_place_are_refused() -> None:

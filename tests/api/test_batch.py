@@ -1,10 +1,8 @@
-"""Models as functions of batches: every form of a batch, and equal results in several processes."""
+"""Models as functions of batches: every form of a batch, and equal results of several actors."""
 
-import multiprocessing
 import os
 import pickle  # noqa: TID251 - what other libraries do with the instances
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -188,26 +186,6 @@ def test_an_instance_holds_settings_alone(labels: str) -> None:
     of = Classify(labels)
     of({"text": np.array(["one"], object)})
     assert len(pickle.dumps(of)) == before < 500
-
-
-def results(of: Batched, n_processes: int) -> list[Any]:
-    """The batches of sixteen texts, two at a time, by so many new processes."""
-    batches = [{"text": np.array([f"one two {i}", "three"], object)} for i in range(8)]
-    if n_processes == 1:
-        return [*map(of, batches)]
-    with ProcessPoolExecutor(n_processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return [*pool.map(of, batches)]
-
-
-def equal(first: list[Any], other: list[Any]) -> bool:
-    return all(np.array_equal(a[name], b[name]) for a, b in zip(first, other, strict=True) for name in a)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_processes", [2, 4])
-def test_several_processes_say_what_one_says(encoder: str, labels: str, n_processes: int) -> None:
-    for of in (Embed(encoder), Classify(labels), Capture(encoder, addresses=("encoder.blocks.0.resid_post",))):
-        assert equal(results(of, 1), results(of, n_processes))
 
 
 class DiesOnce:

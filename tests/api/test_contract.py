@@ -11,7 +11,6 @@ import torch
 
 from clearhead import config as c
 from clearhead.api import Model, load
-from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.json_text import tabbed
 from clearhead.recipe.contract import FILE, Contract
@@ -154,15 +153,6 @@ def test_a_long_text_is_filled_in_pieces_as_evaluation_reads_it() -> None:
     assert len(ids) > 64
 
 
-def test_a_cut_source_is_told_by_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    trained("run", kinds()["translation"])
-    capsys.readouterr()
-    main(["translate", "run", "--", "the cat", "", "the cat ate " * 20])
-    told = [line for line in capsys.readouterr().err.split("\n") if "tokens" in line]
-    assert len(told) == 1
-    assert told[0].startswith("note: line 3: read 17 of its ")
-
-
 def test_a_tab_is_a_part_of_a_text_where_the_model_reads_single_texts() -> None:
     """It was read as a space, but by evaluation."""
     model = load(trained("run", kinds()["classification of bytes"]))
@@ -198,18 +188,6 @@ def test_blank_texts_have_no_answer_wherever_they_are_asked() -> None:
     assert classifier(labels=("entailment", "neutral"), pairs=True).classify(["", " "], labels=["a"]) == [[], []]
     with pytest.raises(UserError, match="embed: input 2: expected a text, got a blank one; leave it out"):
         model.embed(["one", " "])
-
-
-def test_labels_with_tabs_and_line_breaks_stay_in_their_cell(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(classifier(labels=("odd\tlabel", "line\nbreak\u2028")).save(Path("odd")))
-    texts = ["one", "two", "three", "four", "one one", "two two"]
-    main(["classify", folder, *texts])
-    out = capsys.readouterr().out
-    model = load(folder)
-    cells = [line.split("\t") for line in out.splitlines()]
-    assert [json.loads(name) for name, _ in cells] == [row["label"] for row in model.predict(texts)]
-    assert tabbed("plain", 'say "so"', "back\\slash", "ü 🙂") == 'plain\tsay "so"\tback\\slash\tü 🙂'
-    assert tabbed("a\tb", "") == '"a\\tb"\t'
 
 
 @pytest.mark.parametrize("held_out", [0.25, 15])

@@ -1,7 +1,9 @@
 """Folders of features: our own, and those of SAELens and circuit-tracer, written here as their sources say."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,46 +55,55 @@ def sae_lens(folder: Path, tensors: dict[str, Tensor], **facts: object) -> Path:
     return folder
 
 
-def test_sae_lens_standard(tmp_path: Path, network: Transformer) -> None:
-    """The flat config of older files; b_dec is subtracted before the encoder."""
+THRESHOLD = torch.rand(N, generator=torch.Generator().manual_seed(1)) * 3
+
+
+def largest(before: Tensor) -> Tensor:
+    values, at = before.topk(3)
+    return torch.zeros_like(before).scatter(1, at, values.relu())
+
+
+def above(before: Tensor) -> Tensor:
+    return before.relu() * (before > THRESHOLD)
+
+
+@pytest.mark.parametrize(
+    ("facts", "stored", "active"),
+    [
+        ({"architecture": "standard"}, {}, torch.relu),  # b_dec is subtracted before the encoder.
+        ({"model_from_pretrained_kwargs": {"center_writing_weights": True}}, {}, torch.relu),
+        ({"architecture": "topk", "k": 3, "apply_b_dec_to_input": False}, {}, largest),
+        (
+            {"architecture": "topk", "k": 3, "apply_b_dec_to_input": False, "rescale_acts_by_decoder_norm": True},
+            {},
+            largest,
+        ),
+        ({"architecture": "jumprelu", "apply_b_dec_to_input": False}, {"threshold": THRESHOLD}, above),
+        ({"architecture": "jumprelu", "apply_b_dec_to_input": False}, {"log_threshold": THRESHOLD.log()}, above),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_sae_lens(
+    tmp_path: Path,
+    network: Transformer,
+    facts: dict[str, Any],
+    stored: dict[str, Tensor],
+    active: Callable[[Tensor], Tensor],
+    nested: bool,
+) -> None:
+    """The flat config of older files, and today's with metadata."""
     w, x = weights(), torch.randn(7, D)
-    facts = {"architecture": "standard", "apply_b_dec_to_input": True, "hook_name": "blocks.1.hook_resid_pre"}
-    found = load_features(sae_lens(tmp_path / "a", w, **facts), network)
-    active = ((x - w["b_dec"]) @ w["W_enc"] + w["b_enc"]).relu()
+    hook = {"hook_name": "blocks.1.hook_resid_pre"}
+    folder = sae_lens(tmp_path / "a", w | stored, **facts, **({"metadata": hook} if nested else hook))
+    found = load_features(folder, network)
+    length = w["W_dec"].norm(dim=1) if "rescale_acts_by_decoder_norm" in facts else torch.ones(N)
+    read = x - w["b_dec"] if facts.get("apply_b_dec_to_input", True) else x
+    if "model_from_pretrained_kwargs" in facts:
+        read = read - x.mean(1, keepdim=True)
+    expected = active((read @ w["W_enc"] + w["b_enc"]) * length)
     assert found.reads == found.writes == "decoder.blocks.1.resid_pre"
-    assert torch.allclose(found.encode(x), active, atol=1e-4)
-    assert torch.allclose(found.reconstructed(x), active @ w["W_dec"] + w["b_dec"], atol=1e-4)
-    centred = load_features(
-        sae_lens(tmp_path / "b", w, **facts, model_from_pretrained_kwargs={"center_writing_weights": True}), network
-    )
-    assert torch.allclose(centred.encode(x), found.encode(x - x.mean(1, keepdim=True)), atol=1e-4)
-
-
-@pytest.mark.parametrize("rescales", [False, True])
-def test_sae_lens_topk(tmp_path: Path, network: Transformer, rescales: bool) -> None:
-    w, x = weights(), torch.randn(7, D)
-    facts = {"architecture": "topk", "k": 3, "apply_b_dec_to_input": False, "rescale_acts_by_decoder_norm": rescales}
-    found = load_features(
-        sae_lens(tmp_path / "a", w, **facts, metadata={"hook_name": "blocks.0.hook_mlp_out"}), network
-    )
-    length = w["W_dec"].norm(dim=1) if rescales else torch.ones(N)
-    before = (x @ w["W_enc"] + w["b_enc"]) * length
-    largest, at = before.topk(3)
-    active = torch.zeros_like(before).scatter(1, at, largest.relu())
-    assert found.reads == "decoder.blocks.0.ffn.out"
-    assert torch.allclose(found.encode(x), active, atol=1e-4)
-    assert torch.allclose(found.reconstructed(x), (active / length) @ w["W_dec"] + w["b_dec"], atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["threshold", "log_threshold"])
-def test_sae_lens_jump_relu(tmp_path: Path, network: Transformer, name: str) -> None:
-    w, x = weights(), torch.randn(7, D)
-    threshold = torch.rand(N) * 3
-    stored = {name: threshold.log() if name.startswith("log") else threshold}
-    facts = {"architecture": "jumprelu", "apply_b_dec_to_input": False, "hook_name": "blocks.0.hook_resid_post"}
-    found = load_features(sae_lens(tmp_path / "a", w | stored, **facts), network)
-    before = x @ w["W_enc"] + w["b_enc"]
-    assert torch.allclose(found.encode(x), before.relu() * (before > threshold), atol=1e-4)
+    assert torch.allclose(found.encode(x), expected, atol=1e-4)
+    assert torch.allclose(found.reconstructed(x), (expected / length) @ w["W_dec"] + w["b_dec"], atol=1e-4)
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "nano"])
@@ -132,20 +143,21 @@ transcoders:
 """
 
 
-@pytest.mark.parametrize("activation", ["", "activation: relu\n", "activation: topk\nk: 3\n"])
-def test_circuit_tracer(tmp_path: Path, network: Transformer, activation: str) -> None:
-    w, x, threshold = weights(transcoder=True), torch.randn(7, D), torch.rand(N) * 3
-    own = {} if activation else {"activation_function.threshold": threshold}
+@pytest.mark.parametrize(
+    ("activation", "active"),
+    [("", above), ("activation: relu\n", torch.relu), ("activation: topk\nk: 3\n", largest)],
+)
+def test_circuit_tracer(
+    tmp_path: Path, network: Transformer, activation: str, active: Callable[[Tensor], Tensor]
+) -> None:
+    w, x = weights(transcoder=True), torch.randn(7, D)
+    own = {} if activation else {"activation_function.threshold": THRESHOLD / 2}
     folder = circuit_tracer(tmp_path / "a", SET + activation, **own)
     found = load_features(folder, network, layer=1)
     assert (found.reads, found.writes) == ("decoder.blocks.1.resid_attn", "decoder.blocks.1.ffn.out")
-    before = (x @ w["W_enc"] + w["b_enc"]) * 2
-    active = before.relu() * (before > threshold * 2) if own else before.relu()
-    if "topk" in activation:
-        largest, at = before.topk(3)
-        active = torch.zeros_like(before).scatter(1, at, largest.relu())
-    assert torch.allclose(found.encode(x), active, atol=1e-4)
-    expected = active @ w["W_dec"] * 2 + w["b_dec"] * 2 + x @ w["W_skip"].T * 2
+    features = active((x @ w["W_enc"] + w["b_enc"]) * 2)
+    assert torch.allclose(found.encode(x), features, atol=1e-4)
+    expected = features @ w["W_dec"] * 2 + w["b_dec"] * 2 + x @ w["W_skip"].T * 2
     assert torch.allclose(found.reconstructed(x), expected, atol=1e-3)
     with pytest.raises(UserError, match="expected the number of a layer"):
         load_features(folder, network)

@@ -2,11 +2,9 @@
 
 import base64
 import json
-import mmap
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,20 +53,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(good: Path, tmp_path: Path) -> Path:
     """A copy to be spoilt."""
     return Path(shutil.copytree(good, tmp_path / "model"))
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda folder: os.system("true"),
-        lambda folder: exec(compile("1", "/evil.py", "exec")),
-        lambda folder: (folder / "new").write_text("x"),
-        lambda folder: mmap.mmap(-1, 60 << 20).write(bytes(60 << 20)),
-    ],
-)
-def test_what_may_not_happen_is_seen(act: Spoil, tmp_path: Path) -> None:
-    with pytest.raises(AssertionError), watched():
-        act(tmp_path)
 
 
 def fields_of(case: Case, folder: Path) -> dict[str, Any]:
@@ -149,10 +133,6 @@ def text(name: str, content: str | bytes) -> Spoil:
 
 def fields(**changes: object) -> Spoil:
     return lambda folder: put(folder, {**document_of(folder), **changes})
-
-
-def without(*names: str) -> Spoil:
-    return lambda folder: put(folder, {n: v for n, v in document_of(folder).items() if n not in names})
 
 
 def raw(old: str, new: str) -> Spoil:
@@ -237,7 +217,6 @@ def listed(**changes: str) -> str:
 SHARD = "model-0000[13]-of-00003.safetensors"
 FILES: dict[str, tuple[Spoil, str]] = {
     "truncated": (lambda f: os.truncate(f / WEIGHTS, 3000), rf"{WEIGHTS}: expected a whole safetensors file"),
-    "empty-weights": (text(WEIGHTS, b""), rf"{WEIGHTS}: expected a whole safetensors file"),
     "truncated-shard": (truncated, rf"{SHARD}: expected a whole safetensors file"),
     "missing-shard": (shard_missing, rf"{SHARD}: expected a file, got none"),
     "flipped-index": (flipped, rf"model-0000\d-of-00003.safetensors:\S+: expected this tensor, as {INDEX} says"),
@@ -251,17 +230,12 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "no-config": (removed(CONFIG), rf"{CONFIG}: expected a file beside the weights, got none"),
     "no-weights": (removed(WEIGHTS), rf": expected {WEIGHTS} or {INDEX}, got neither"),
     "empty": (emptied, r": expected a folder with a model, got an empty one"),
-    "config-empty": (text(CONFIG, ""), rf"{CONFIG}:1: expected JSON"),
-    "config-list": (text(CONFIG, "[1, 2]"), rf"{CONFIG}: expected a JSON object, got list"),
     "config-nothing": (
         text(CONFIG, "{}"),
         rf"{CONFIG}:model_type: expected an architecture that clearhead opens, got None",
     ),
     "config-cut": (raw("}", ""), rf"{CONFIG}:\d+: expected JSON"),
-    "config-nan": (raw('"n_embd": 24', '"n_embd": NaN'), rf"{CONFIG}:n_embd: expected finite numbers"),
-    "config-twice": (raw('"n_embd": 24', '"n_embd": 24, "n_embd": 24'), rf"{CONFIG}:n_embd: expected each key once"),
     "config-bytes": (text(CONFIG, b'{"a": "\xff"}'), rf"{CONFIG}: expected UTF-8, got the byte 0xFF"),
-    "config-large": (text(CONFIG, b'{"a": "' + b"x" * (1 << 26) + b'"}'), rf"{CONFIG}: expected at most [\d,]+ bytes"),
     "quantized": (
         fields(quantization_config={"quant_method": "aqlm", "bits": 4}),
         rf"{CONFIG}:quantization_config: expected plain weights or one of gptq, .*, got aqlm in 4 bits; try the checkp",
@@ -297,8 +271,6 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "modules-code": (text("modules.json", listed(type="x.Custom")), r"modules.json:0:type: expected a class of sente"),
     "modules-alone": (text("modules.json", listed()), r"modules.json: expected a Pooling after the Transformer, got n"),
     "tokenizer-garbage": (text("tokenizer.json", "garbage"), r"tokenizer.json: expected a tokenizer, got"),
-    "tokenizer-null": (text("tokenizer.json", '{"model": null}'), r"tokenizer.json: expected a tokenizer, got"),
-    "tokenizer-deep": (text("tokenizer.json", "[" * 10_000), r"tokenizer.json: expected at most 100 levels"),
     "tokenizer-config": (text("tokenizer_config.json", "[]"), r"tokenizer_config.json: expected a JSON object"),
     "added-tokens": (
         text(
@@ -431,41 +403,11 @@ def test_a_pickle_beside_good_weights_is_not_touched(folder: Path, monkeypatch: 
     assert not (folder / "ran").exists()
 
 
-# --- names ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", ["no-such/repository", "nothing", "./nothing", "/nothing/at/all", "a/b/c", "no such name!", "", "x" * 5000]
-)
-def test_a_name_of_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(UserError) as error:
-        load(name)
-    message = str(error.value)
-    assert message.isprintable()
-    assert len(message) < 500
-    assert "; " in message
-
-
-def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    def unreachable(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
-    with pytest.raises(UserError, match=r"^org/model: expected .*; check the connection$"):
-        load("org/model")
-
-
 # --- the command line ----------------------------------------------------------------------------------------------
 
 ALL = FILES | TENSORS
 SHOWN = (
-    *("empty", "no-config", "config-nan", "quantized", "unknown-class", "heads"),
+    *("empty", "no-config", "config-cut", "quantized", "unknown-class", "heads"),
     *("outside", "truncated-shard", "tokenizer-garbage", "generation-beams"),
     *("missing", "extra-strange", "nan", "float8", "wider", "no-head"),
 )
@@ -490,39 +432,6 @@ def test_a_user_sees_one_line(name: str, folder: Path, capfd: pytest.CaptureFixt
             assert err.removeprefix(f"error: {folder}").removeprefix("/") == said + "\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
-def test_what_the_reference_makes_of_it(family: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """`check` opens the same folder with the reference, which neither fetches anything nor shows a traceback."""
-    pytest.importorskip("transformers")
-    folder = make(next(case for case in FIRST if case.family == family), tmp_path / "model")
-    document = document_of(folder)
-    for changes, code in REFERENCE:
-        put(folder, {**document, **changes})
-        capfd.readouterr()
-        try:
-            main(["check", str(folder)])
-            found = 0
-        except SystemExit as end:
-            found = end.code
-        out, err = capfd.readouterr()
-        assert found == code, (changes, out, err)
-        assert "Traceback" not in err
-        assert code == 0 or err.startswith(f"error: {folder}/{CONFIG}: expected a model that the reference opens too")
-
-
-REFERENCE: tuple[tuple[dict[str, object], int], ...] = (
-    ({"_attn_implementation": "evil/kernel"}, 0),  # which the reference would fetch and run
-    ({"attn_implementation": "evil/kernel"}, 0),
-    ({"auto_map": {"AutoModel": "evil--modeling_evil.Evil"}}, 0),
-    ({"output_a\nb": 1}, 0),
-    ({"dtype": "evil"}, 2),
-    ({"use_cache": "x"}, 2),
-    ({"num_labels": "x"}, 2),
-    ({"pad_token_id": 10**6}, 2),
-    ({"return_dict": False}, 2),
-)
-
 # --- tokens the network has no vector for --------------------------------------------------------------------------
 
 
@@ -531,23 +440,11 @@ def test_more_tokens_than_vectors(folder: Path) -> None:
     words = [chr(0x4E00 + i) for i in range(80)]
     Tokenizer.train(words, Characters()).save(folder)
     model = load(folder)
-    few = model.generation.model_copy(update={"max_new_tokens": 2})
-    known = [word for word in words if model.tokenizer.encode(word)[0] < 60]
-    rare = [word for word in words if model.tokenizer.encode(word)[0] >= 60]
-    assert len(known) > 40
-    assert len(rare) > 10
-    model.generate(known[0], few)
+    known, rare = ([word for word in words if (model.tokenizer.encode(word)[0] < 60) == few] for few in (True, False))
     model.embed([known[0], known[1] * 3])
-    for call in (lambda: model.generate(rare[0], few), lambda: model.embed(rare), lambda: model.logits(rare[1])):
+    for call in (lambda: model.generate(rare[0]), lambda: model.embed(rare), lambda: model.logits(rare[1])):
         with pytest.raises(UserError, match=r"^tokenizer: expected ids below 60, .*, got \d\d; try"):
             call()
-
-
-def test_padding_that_the_network_has_no_vector_for(folder: Path) -> None:
-    put(folder, {**document_of(folder), "pad_token_id": 10**6})
-    model = load(folder)
-    vectors = model.embed(["a", "abc"])
-    assert torch.allclose(vectors[0], model.embed(["a"])[0], atol=1e-6)
 
 
 # --- hostile configs -----------------------------------------------------------------------------------------------
@@ -640,9 +537,8 @@ def test_absurd_angles(family: str, tmp_path: Path) -> None:
 def test_extreme_angles_that_are_numbers(tmp_path: Path) -> None:
     """What is a network is one, however absurd; its numbers may be."""
     folder = make(next(case for case in FIRST if case.family == "llama"), tmp_path / "model")
-    document = document_of(folder)
     for angles in ({"rope_theta": 1e300}, {"rope_type": "linear", "factor": 1e300}, {"rope_theta": 1.0000001}):
-        assert outcome(put(folder, {**document, "rope_parameters": angles})) is None
+        assert outcome(put(folder, {**document_of(folder), "rope_parameters": angles})) is None
 
 
 @pytest.mark.parametrize("name", [None, 3, b"gpt2", ["gpt2"]])

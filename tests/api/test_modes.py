@@ -14,9 +14,7 @@ from clearhead.analysis.ablation import Ablations, effects, without
 from clearhead.analysis.attention import cross_attention
 from clearhead.analysis.attribution import attribute
 from clearhead.analysis.comparison import states
-from clearhead.analysis.lens import logit_lens
 from clearhead.api import Model
-from clearhead.errors import UserError
 from clearhead.explorer.session import Session
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
@@ -111,38 +109,6 @@ def test_a_method_has_no_dropout_and_leaves_the_modes(name: str, kind: str):
     assert str(found) == str(expected), "dropout"
 
 
-@pytest.mark.parametrize(("name", "kind"), [case for case in cases() if case[0] not in ("summary", "changed")])
-def test_a_method_that_fails_leaves_the_modes(name: str, kind: str, monkeypatch: pytest.MonkeyPatch):
-    model = model_of(kind)
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("in the middle")
-
-    for one in (model.network.encoder, model.network.decoder):
-        if one is not None:
-            monkeypatch.setattr(one.blocks[-1], "forward", fail)
-    before = mixed(model.network)
-    if name not in ("settings", "tokenizer_files"):
-        with pytest.raises(RuntimeError, match="in the middle"):
-            CALLS[name][1](model)
-    assert modes(model.network) == before
-
-
-def test_a_text_that_nobody_reads_to_its_end_leaves_the_modes():
-    model = model_of("writer")
-    before = mixed(model.network)
-    text = model.stream(TEXT)
-    next(text)
-    assert modes(model.network) == before
-
-
-def test_saving_leaves_the_modes(tmp_path: Path):
-    model = model_of("classifier")
-    before = mixed(model.network)
-    model.save(tmp_path / "model")
-    assert modes(model.network) == before
-
-
 SOURCE, TARGET = torch.tensor([[4, 5, 6, 7]]), torch.tensor([[5, 6, 4]])
 ANALYSES: dict[str, Callable[[Transformer], object]] = {
     "without": lambda n: without(n, [SOURCE, TARGET], ["decoder.blocks.0.attn.z[h=0]"]),
@@ -165,15 +131,6 @@ def test_an_analysis_has_no_dropout_and_leaves_the_modes(name: str):
     before = mixed(network)
     assert str(ANALYSES[name](network)) == expected
     assert modes(network) == before
-
-
-def test_the_lens_has_no_dropout_and_leaves_the_modes():
-    model = model_of("writer")
-    seen, _ = model.trace(TEXT)
-    expected = logit_lens(model.network, seen).probabilities
-    before = mixed(model.network)
-    assert torch.equal(logit_lens(model.network, seen).probabilities, expected)
-    assert modes(model.network) == before
 
 
 @pytest.mark.parametrize("kind", ["translator", "writer"])
@@ -209,14 +166,6 @@ def test_a_run_leaves_its_network_in_training(kind: Any):
     assert all(modes(run.network).values())
     list(train(run))
     assert all(modes(run.network).values())
-
-
-def test_a_task_that_fails_leaves_the_modes(monkeypatch: pytest.MonkeyPatch):
-    task = translation()
-    network = new_network(task, dropout=0.5).train()
-    with pytest.raises(UserError, match="ids: expected numbers in"):
-        task.pairs.log_loss(network, [[4]], [[99]])
-    assert all(modes(network).values())
 
 
 def test_blocks_of_evaluation_mode_may_be_nested():

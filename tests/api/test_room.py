@@ -1,8 +1,10 @@
 """Models that do not fit into memory are refused before anything of them is read or allocated."""
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,10 +35,17 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     return set_to
 
 
-def refused(folder: Path, **options: torch.dtype | bool | None) -> str:
-    with pytest.raises(OutOfMemory) as error:
-        check_load(folder, **({"dtype": None, "device": CPU, "int8": False} | options))  # pyrefly: ignore
-    return str(error.value)
+def asked(**options: torch.dtype | bool | None) -> Any:
+    return {"dtype": None, "device": CPU, "int8": False} | options
+
+
+def needs(folder: Path, n_bytes: int, limit: Limit, *, addresses: bool = False, **options: Any) -> None:
+    """Asserts that weights fit into so much memory, or so many addresses, and into no byte less."""
+    limit(n_bytes, addresses=addresses)
+    check_load(folder, **asked(**options))
+    limit(n_bytes - 1, addresses=addresses)
+    with pytest.raises(OutOfMemory, match=f"^{folder}: expected weights that fit into "):
+        check_load(folder, **asked(**options))
 
 
 def weights(folder: Path, tensors: dict[str, torch.Tensor]) -> int:
@@ -51,29 +60,23 @@ MIXED = {"a": torch.zeros(10, 10), "b": torch.zeros(5, dtype=torch.bfloat16), "n
 
 def test_what_is_mapped_needs_no_memory_but_addresses(tmp_path: Path, limit: Limit) -> None:
     size = weights(tmp_path, MIXED | {"b": torch.zeros(5)})
+    needs(tmp_path, size, limit, addresses=True)
     limit(0)
-    check_load(tmp_path, dtype=None, device=CPU, int8=False)
-    limit(size, addresses=True)
-    check_load(tmp_path, dtype=None, device=CPU, int8=False)
-    limit(size - 1, addresses=True)
-    assert refused(tmp_path).startswith(f"{tmp_path}: expected weights that fit into ")
+    check_load(tmp_path, **asked())
 
 
-def test_what_changes_its_type_is_allocated(tmp_path: Path, limit: Limit) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "n_bytes"),
+    [(None, 5 * 4), (torch.float32, 5 * 4), (torch.bfloat16, 100 * 2), (torch.float64, 105 * 8)],
+)
+def test_what_changes_its_type_is_allocated(dtype: Any, n_bytes: int, tmp_path: Path, limit: Limit) -> None:
     weights(tmp_path, MIXED)
-    for dtype, n_bytes in ((None, 5 * 4), (torch.float32, 5 * 4), (torch.bfloat16, 100 * 2), (torch.float64, 105 * 8)):
-        limit(n_bytes)
-        check_load(tmp_path, dtype=dtype, device=CPU, int8=False)
-        limit(n_bytes - 1)
-        refused(tmp_path, dtype=dtype)
+    needs(tmp_path, n_bytes, limit, dtype=dtype)
 
 
 def test_eight_bits_are_a_copy(tmp_path: Path, limit: Limit) -> None:
     weights(tmp_path, {"table": torch.zeros(20, 10), "matrix": torch.zeros(10, 10)})
-    limit(300)
-    check_load(tmp_path, dtype=None, device=CPU, int8=True)
-    limit(299)
-    refused(tmp_path, int8=True)
+    needs(tmp_path, 300, limit, int8=True)
 
 
 def test_shards_count_together_and_other_files_do_not(tmp_path: Path, limit: Limit) -> None:
@@ -81,31 +84,23 @@ def test_shards_count_together_and_other_files_do_not(tmp_path: Path, limit: Lim
     for name, file in names.items():
         save_file({name: torch.zeros(10)}, tmp_path / file)
     save_file({"m": torch.zeros(1000)}, tmp_path / "optimizer.safetensors")
-    where = ", ".join(f'"{name}": "{file}"' for name, file in names.items())
-    (tmp_path / "model.safetensors.index.json").write_text(f'{{"weight_map": {{{where}}}}}', encoding="utf-8")
-    limit(20 * 2)
-    check_load(tmp_path, dtype=torch.bfloat16, device=CPU, int8=False)
-    limit(20 * 2 - 1)
-    refused(tmp_path, dtype=torch.bfloat16)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}), encoding="utf-8")
+    needs(tmp_path, 20 * 2, limit, dtype=torch.bfloat16)
 
 
 def test_a_pickle_that_is_no_archive_is_read_whole(tmp_path: Path, limit: Limit) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"x" * 50)
-    limit(50)
-    check_load(tmp_path, dtype=None, device=CPU, int8=False)
-    limit(49)
-    refused(tmp_path)
+    needs(tmp_path, 50, limit)
 
 
-@pytest.mark.parametrize("header", [b"", b"\x10", struct.pack("<Q", 1 << 60), struct.pack("<Q", 2) + b"{}x"])
-def test_broken_files_are_left_to_their_reader(header: bytes, tmp_path: Path, limit: Limit) -> None:
+@pytest.mark.parametrize("header", [None, b"", b"\x10", struct.pack("<Q", 1 << 60), struct.pack("<Q", 2) + b"{}x"])
+def test_broken_files_are_left_to_their_reader(header: bytes | None, tmp_path: Path, limit: Limit) -> None:
     limit(0)
-    check_load(tmp_path, dtype=torch.float64, device=CPU, int8=True)
-    (tmp_path / "model.safetensors").write_bytes(header)
-    check_load(tmp_path, dtype=torch.float64, device=CPU, int8=True)
-    (tmp_path / "model.safetensors").unlink()
-    (tmp_path / "model.safetensors.index.json").write_text("[", encoding="utf-8")
-    check_load(tmp_path, dtype=torch.float64, device=CPU, int8=True)
+    if header is None:
+        (tmp_path / "model.safetensors.index.json").write_text("[", encoding="utf-8")
+    else:
+        (tmp_path / "model.safetensors").write_bytes(header)
+    check_load(tmp_path, **asked(dtype=torch.float64, int8=True))
 
 
 def test_a_file_that_the_kernel_does_not_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +110,8 @@ def test_a_file_that_the_kernel_does_not_map(tmp_path: Path, monkeypatch: pytest
         raise RuntimeError("unable to mmap 4 bytes from file <model.safetensors>: Cannot allocate memory (12)")
 
     monkeypatch.setattr(pretrained, "safe_open", unmapped)
-    assert ": expected weights that this machine can map into memory, got " in refused(tmp_path)
+    with pytest.raises(OutOfMemory, match=": expected weights that this machine can map into memory, got "):
+        check_load(tmp_path, **asked())
 
 
 def test_the_most_common_dtype() -> None:

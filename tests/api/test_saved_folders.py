@@ -65,10 +65,3 @@ def test_a_file_that_a_user_changed_has_a_remedy(saved: Path) -> None:
     assert clearhead.load(saved).generation.temperature == 0.7
     path.write_text(before)
     manifest.write_bytes(sums)
-
-
-def test_other_libraries_open_the_folder(saved: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    transformers.AutoModelForCausalLM.from_pretrained(saved, local_files_only=True)
-    ids = transformers.AutoTokenizer.from_pretrained(saved, local_files_only=True)(TEXTS)["input_ids"]
-    assert ids == clearhead.load(saved).tokenizer.encode_batch(TEXTS)

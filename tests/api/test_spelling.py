@@ -11,11 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from clearhead.api import Model, load, transcribing
-from clearhead.cli import main
 from clearhead.cli.judge.reference import compare
 from clearhead.errors import UserError
-from clearhead.explorer.recording.recording import record
-from tests import small_sounds
 from tests.later import later
 from tests.parity.cases import base
 from tests.parity.harness import Case, reference
@@ -115,29 +112,6 @@ def test_long_sounds_are_read_in_windows(folder: Path, monkeypatch: pytest.Monke
     assert sum(map(len, parts)) == len(whole)
     lengths = {len(part) for part in parts[1:-1]}
     assert lengths == {(int(0.6 * RATE / 6) - 2 * int(0.2 * RATE / 6))}
-
-
-def test_a_trace_names_its_moments(folder: Path) -> None:
-    found = record(load(folder), sound(151))
-    assert [token.text for token in found.manifest.tokens["encoder"]][:3] == ["0.00", "0.01", "0.01"]
-    assert len(found.manifest.tokens["encoder"]) == len(found.value("head.logits"))
-    assert found.value("encoder.embed.samples").shape == (151, 1)
-    assert found.value("encoder.embed.convolutions.0.norm.mean").shape == (1, 8)
-    assert found.manifest.check is not None
-    assert found.manifest.check.recompute_max_relative < 1e-5
-
-
-def test_the_command(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    for seed, name in enumerate(("a.wav", "b.wav")):
-        small_sounds.wav(tmp_path / name, sound(700, seed), rate=2 * RATE)
-    files = [str(tmp_path / name) for name in ("a.wav", "b.wav")]
-    main(["transcribe", str(folder), *files])
-    printed = capsys.readouterr()
-    assert printed.out.splitlines() == load(folder).transcribe(files)
-    assert len({*printed.out.splitlines()}) == 2
-    assert "resampled from 1600 to 800 samples a second" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from clearhead.api import Model
 from clearhead.capture import Example, Examples, capture, drawn, effects
 from clearhead.errors import UserError
 from clearhead.tasks.scores import intervals_of_means
-from clearhead.trace import trace
+from clearhead.trace import recording
 from tests.explorer.traced import CONFIGS, model_of
 
 TEXTS = ["one two three", "four", "", "two two one four three one", "three one", "one", "two four one", "one two"]
@@ -132,25 +132,17 @@ def test_texts_are_drawn_from_everywhere() -> None:
     assert len(drawn(texts[:7], 100)) == 4
 
 
-def test_a_trace_of_a_few_paths_ends_with_them() -> None:
-    from clearhead.trace import recording
-
-    model = model_of(CONFIGS["decoder_pre_learned"])
+@pytest.mark.parametrize(("path", "explicit"), [("0.resid_post", False), ("1.attn.weights", True), ("0.none", False)])
+def test_a_trace_of_a_few_paths_ends_with_them(path: str, explicit: bool) -> None:
+    model, at = model_of(CONFIGS["decoder_pre_learned"]), f"decoder.blocks.{path}"
     (ids,) = inputs(model, TEXTS[0])
-    with torch.no_grad(), trace(model.network) as whole:
-        model.network(ids)
     ran: list[str] = []
     model.network.head.register_forward_hook(lambda *_: ran.append("head"))
-    for paths, explicit in (({"decoder.blocks.0.resid_post"}, False), ({"decoder.blocks.1.attn.weights"}, True)):
-        with torch.no_grad(), recording(model.network, paths, explicit=explicit) as seen:
-            model.network(ids)
-            ran.append("on")
-        assert {*seen} == paths
-        torch.testing.assert_close(seen[min(paths)], whole[min(paths)])
-    assert ran == []
-    with torch.no_grad(), recording(model.network, {"decoder.blocks.0.no_such"}) as seen:
+    with torch.no_grad(), recording(model.network, {at}, explicit=explicit) as seen:
         model.network(ids)
-    assert (ran, len(seen)) == (["head"], 0)
+    assert (not ran) == (at in seen)
+    if at in seen:
+        torch.testing.assert_close(seen[at], model.trace(TEXTS[0])[0][at])
 
 
 @pytest.mark.parametrize(

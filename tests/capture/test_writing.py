@@ -1,9 +1,6 @@
 """A capture holds the numbers of `Model.trace`, and a killed one goes on to equal bytes."""
 
 import os
-import signal
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,8 @@ from clearhead.capture import Captured, capture, texts_in
 from clearhead.capture.passes import every_address, needs_explicit, sites_of
 from clearhead.capture.texts import shares
 from clearhead.errors import UserError
-from tests import processes
-from tests.explorer.traced import CONFIGS, model_of
+from clearhead.text.tokenizers import Tokenizer
+from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 from tests.later import later
 
 pa = later("pyarrow")
@@ -169,35 +166,6 @@ def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(
     assert stays == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
 
 
-CODE = """
-import sys
-from pathlib import Path
-from clearhead.capture import capture, texts_in
-from tests.capture.test_writing import decoder
-print("begins", flush=True)
-capture(decoder(), texts_in(sys.argv[1]), ["decoder.blocks.*.resid_post"], sys.argv[2], shard_bytes=40_000)
-"""
-
-
-@pytest.mark.slow
-def test_a_real_kill_at_random_moments(tmp_path: Path) -> None:
-    lines = tmp_path / "lines.txt"
-    lines.write_text("\n".join(" ".join(TEXTS[(i * 7) % 6].split() * (1 + i % 3)) for i in range(3000)), "utf-8")
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    begun = time.monotonic()
-    processes.run([sys.executable, "-c", CODE, lines, whole], check=True)
-    took, n_kills = time.monotonic() - begun, 0
-    for share in (0.5, 0.6, 0.7, 0.55, 0.8, 0.65):
-        with processes.started([sys.executable, "-c", CODE, lines, killed]) as process:
-            time.sleep(took * share)
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-                n_kills += 1
-    processes.run([sys.executable, "-c", CODE, lines, killed], check=True)
-    assert n_kills > 2
-    assert bytes_of(killed) == bytes_of(whole)
-
-
 def test_parquet_holds_the_same_numbers(tmp_path: Path) -> None:
     model, at = decoder(), "decoder.blocks.1.attn.z"
     _ = pa.table
@@ -212,29 +180,25 @@ def test_parquet_holds_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_another_capture_is_refused(tmp_path: Path) -> None:
-    model, at, out = decoder(), "decoder.blocks.1.resid_post", tmp_path / "out"
+    model, at, out, new = decoder(), "decoder.blocks.1.resid_post", tmp_path / "out", tmp_path / "new"
     capture(model, TEXTS, [at], out)
-    wrong: list[tuple[str, Callable[[], object]]] = [
+    other = model_of(CONFIGS[KINDS[1]])
+    for told, call in (
         (
             "expected --dtype float32, as it began, got float16",
             lambda: capture(model, TEXTS, [at], out, dtype="float16"),
         ),
-        ("expected the same model, got another", lambda: capture(model_of(CONFIGS[KINDS[1]]), TEXTS, [at], out)),
+        ("expected the same model, got another", lambda: capture(other, TEXTS, [at], out)),
         ("expected the texts of this capture", lambda: capture(model, [*TEXTS, "one"], [at], out)),
         ("expected --at decoder.blocks.1.resid_post", lambda: capture(model, TEXTS, ["decoder.embed.sum"], out)),
         ("expected a new folder or one of a capture", lambda: capture(model, TEXTS, [at], tmp_path)),
-        ("no_such: expected an address of this model", lambda: capture(model, TEXTS, ["no_such"], tmp_path / "new")),
-        ("--sample: .*less than or equal to 1", lambda: capture(model, TEXTS, [at], tmp_path / "new", sample=2)),
+        ("no_such: expected an address of this model", lambda: capture(model, TEXTS, ["no_such"], new)),
+        ("--sample: .*less than or equal to 1", lambda: capture(model, TEXTS, [at], new, sample=2)),
         ("expected a folder that clearhead capture wrote", lambda: Captured(tmp_path)),
-    ]
-    for told, call in wrong:
+    ):
         with pytest.raises(UserError, match=told):
             call()
-    assert not (tmp_path / "new").exists()
-    unfinished = tmp_path / "unfinished"
-    capture(model, TEXTS, [at], unfinished, shard_bytes=500)
-    for name in ("index.json", "MANIFEST.json"):
-        (unfinished / name).unlink()
+    assert not new.exists()
     (out / "shard-00000.safetensors").write_bytes(b"other")
     with pytest.raises(UserError, match=r"shard-00000.safetensors: expected \d+ bytes, got 5"):
         Captured(out).verify()
@@ -246,6 +210,15 @@ def test_fast_forms_are_left_only_where_they_hide_a_value() -> None:
         assert not needs_explicit(model, sites_of(model, [fast]))
     for hidden in ("*.blocks.0.attn.weights[s=0]", "*.blocks.1.ffn_norm.rstd"):
         assert needs_explicit(model, sites_of(model, [hidden]))
+
+
+def test_an_encoder_alone_reads_the_prefix_of_its_model(tmp_path: Path) -> None:
+    """As `Model.trace` does, which reads the target too."""
+    model, at = model_of(CONFIGS["encoder_decoder_post"]), "encoder.blocks.1.resid_post"
+    plain = Tokenizer(TOKENIZER.library, {**TOKENIZER.settings, "source_prefix": "four "})
+    model = Model(model.network, plain, model.generation)
+    found = capture(model, ["one two"], [at], tmp_path / "out")
+    torch.testing.assert_close(found[at], model.trace("one two", "eins")[0][at][0], atol=1e-5, rtol=1e-4)
 
 
 def test_long_texts_are_cut_with_their_marks(tmp_path: Path) -> None:

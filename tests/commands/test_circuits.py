@@ -11,7 +11,7 @@ from clearhead.api.circuits import circuits_of
 from clearhead.api.features import save_features
 from clearhead.capture import node_effects
 from clearhead.explorer.recording.tokens import read
-from tests.analysis.test_circuit_features import features
+from tests.analysis.kinds import features
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 from tests.shell import Folders, Said, Shell
 

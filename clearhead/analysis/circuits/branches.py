@@ -69,10 +69,10 @@ class Split:
         """
         slopes = self.slopes(gradient)
         each = torch.diag_embed(slopes[..., list(self.chosen)]).movedim(-2, 0)
-        rest = _back(active, stream, self.unchosen(slopes))
+        (rest,) = backward(active, [stream], self.unchosen(slopes))
         with torch.enable_grad():
             some = active[..., list(self.chosen)]
-        found = _back(some, stream, each, batched=True) if self.chosen else whole.new_zeros(0, *whole.shape)
+        found = backward(some, [stream], each, batched=True)[0] if self.chosen else whole.new_zeros(0, *whole.shape)
         ends = [rest[None]] * self.has_others
         return torch.cat([found, *ends, (whole - found.sum(0) - rest)[None]])
 
@@ -110,11 +110,14 @@ def chosen(split: Split, lost: Tensor, active: Tensor, gradients: list[Tensor], 
     return Split(split.features, tuple(best.tolist()), total > n)
 
 
-def _back(of: Tensor, at: Tensor, gradient: Tensor, *, batched: bool = False) -> Tensor:
+def backward(
+    of: Tensor, at: Sequence[Tensor], gradient: Tensor | None = None, *, batched: bool = False
+) -> list[Tensor]:
+    """The gradients at these values, 0 where nothing depends on one."""
     found = torch.autograd.grad(
-        of, [at], gradient, retain_graph=True, allow_unused=True, is_grads_batched=batched, materialize_grads=True
+        of, at, gradient, retain_graph=True, allow_unused=True, is_grads_batched=batched, materialize_grads=True
     )
-    return found[0]
+    return list(found)
 
 
 Norms = tuple[Norm | None, Norm | None, Norm | None]

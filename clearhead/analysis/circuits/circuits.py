@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from clearhead.analysis.circuits.branches import N_FEATURES, Branch, Reader, Split, Writer, chosen
+from clearhead.analysis.circuits.branches import N_FEATURES, Branch, Reader, Split, Writer, backward, chosen
 from clearhead.analysis.circuits.graph import Edges, Nodes
 from clearhead.analysis.circuits.parts import Group, Parts
 from clearhead.analysis.features import Features
@@ -59,7 +59,7 @@ def gradients(
         paths = list(dict.fromkeys(writer.path for writer in parts.writers(point)))
         inner = list(dict.fromkeys(r.path for group in parts.groups if group.branch for r in group.readers))
         at = list(dict.fromkeys([*paths, *inner])) if readers else paths
-        found = _gradient(value, [seen[path] for path in at], keep=readers)
+        found = backward(value, [seen[path] for path in at])
         known = dict(zip(at, found, strict=True))
         writers = {path: known[path] / len(points) + writers.get(path, 0) for path in paths}
         if readers:
@@ -72,7 +72,7 @@ def _through(seen: Trace, group: Group, known: Mapping[str, Tensor], value: Tens
     """r b t d: the gradient at a group's stream through each of its readers alone."""
     stream = seen[group.stream]
     if group.branch is None:
-        return _gradient(value, [stream], keep=True)[0][None]
+        return backward(value, [stream])[0][None]
     if not isinstance(group.branch.module, Attention):
         return _through_direct(seen, group.branch, stream, known[group.branch.out])
     found: list[Tensor] = []
@@ -81,28 +81,18 @@ def _through(seen: Trace, group: Group, known: Mapping[str, Tensor], value: Tens
         n = torch.arange(whole.shape[1])
         alone = whole.new_zeros(len(n), *whole.shape)
         alone[n, :, n] = whole.transpose(0, 1)
-        found.append(_gradient(seen[path], [stream], alone, keep=True, batched=True)[0])
+        found.append(backward(seen[path], [stream], alone, batched=True)[0])
     return torch.cat(found)
 
 
 def _through_direct(seen: Trace, branch: Branch, stream: Tensor, gradient: Tensor) -> Tensor:
     """r b t d: the gradient at a stream through a feed-forward, or through each part into which features split it."""
-    whole = gradient if branch.is_cut else _gradient(seen[branch.out], [stream], gradient, keep=True)[0]
+    whole = gradient if branch.is_cut else backward(seen[branch.out], [stream], gradient)[0]
     if branch.split is None:
         return whole[None]
     with torch.enable_grad():
         active = branch.split.features.encode(seen[branch.split.features.reads])
     return branch.split.through(active, stream, gradient, whole)
-
-
-def _gradient(
-    of: Tensor, at: list[Tensor], given: Tensor | None = None, *, keep: bool, batched: bool = False
-) -> list[Tensor]:
-    """The gradients, 0 where nothing depends on a value."""
-    found = torch.autograd.grad(
-        of, at, given, retain_graph=keep, allow_unused=True, is_grads_batched=batched, materialize_grads=True
-    )
-    return list(found)
 
 
 Baseline = Inputs | Literal["zero", "mean"]
@@ -223,11 +213,8 @@ class Circuits:
                 for group in self.parts.reading(name, i):
                     yield group, change
                 if branch is not None:
-                    change = self._onward(branch, change)
-
-    def _onward(self, branch: Branch, change: Tensor) -> Tensor:
-        written = self.lost_by(branch.writers)
-        return branch.changes(self.seen[branch.before], self.seen[branch.out], change, written)
+                    written = self.lost_by(branch.writers)
+                    change = branch.changes(self.seen[branch.before], self.seen[branch.out], change, written)
 
     def with_read(self, reader: Reader, made: Mapping[str, Tensor]) -> Tensor:
         """b t d or b t k: the value at a reader's path if it alone read a stream of which the network made `made`."""
