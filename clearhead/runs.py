@@ -32,7 +32,6 @@ from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.checkpoints import shortage
 from clearhead.storage.disk import replace_file
-from clearhead.storage.manifest import STEP
 from clearhead.tasks.evaluation import few_of
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
@@ -84,10 +83,24 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
         },
         raw=prepared.data.files,
     )
-    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
+    return _run(recipe, network, prepared, folder, files, ranks), prepared
+
+
+def _run(
+    recipe: Recipe,
+    network: Transformer,
+    prepared: Prepared,
+    folder: Path,
+    files: checkpoints.Checkpoint,
+    ranks: Ranks,
+    changes: Mapping[str, JsonValue] | None = None,
+) -> Run:
+    """The run of this network, once all processes can share it and the teacher fits it."""
+    task, training = prepared.task, recipe.training
+    ranks.together(lambda: check_ranks(network, task, training, ranks, read=prepared.data.digest))
     teacher = ranks.together(lambda: teacher_for(recipe, network.config, prepared.data.files, ranks))
-    about = {"adapter": recipe.adapter, "teacher": teacher}
-    return Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about), prepared
+    about = {"changes": changes or {}, "adapter": recipe.adapter, "teacher": teacher}
+    return Run(network, task, training, folder, files, ranks=ranks, **about)
 
 
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
@@ -139,11 +152,8 @@ def resume(folder: Path, ranks: Ranks = ALONE, *, changes: Mapping[str, object] 
     files, network = checkpoints.Checkpoint(json=own, raw=saved.raw), Transformer(config)
     if recipe.adapter is not None:
         adapt(network, recipe.adapter)
-    ranks.together(lambda: check_ranks(network, prepared.task, recipe.training, ranks, read=prepared.data.digest))
     changed = differences(before.training, recipe.training)
-    teacher = ranks.together(lambda: teacher_for(recipe, config, prepared.data.files, ranks))
-    about = {"changes": changed, "adapter": recipe.adapter, "teacher": teacher}
-    run = Run(network, prepared.task, recipe.training, folder, files, ranks=ranks, **about)
+    run = _run(recipe, network, prepared, folder, files, ranks, changed)
     run.restore(newest)
     apply_changes(run, where=folder)
     ranks.together(lambda: run_folder.write_recipe(folder, recipe) if changed and ranks.is_first else None)
@@ -197,7 +207,7 @@ class Keeper:
         # At the end too: the process may have been killed between a checkpoint and this call.
         if folder is None or not isinstance(event, Saved | Ended):
             return
-        steps = sorted(checkpoints.step_of(path) for path in folder.glob("step-*") if STEP.fullmatch(path.name))
+        steps = checkpoints.steps_in(folder)
         if at.best_step in steps:
             score = {"checkpoint": f"step-{at.best_step:08d}", "step": at.best_step, "score": at.best_score}
             replace_file(folder / BEST, json.dumps(score).encode())

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # Set before torch, tokenizers or the hub are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,6 +15,9 @@ os.environ.setdefault("CLEARHEAD_PROBES", "")  # No test depends on what this ma
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.shell import Folders, Shell
 
 # Compiled modules are kept, also where the environment says otherwise: else each of the many processes that tests start
 # would compile the package again.
@@ -80,3 +84,27 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: set {SHARED_DATA} to its folder")
     return folder
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> "Shell":
+    """Runs commands in this process."""
+    from tests.shell import Shell
+
+    return Shell(capsys)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> "Folders":
+    """Folders with models, by name."""
+    from tests.shell import Folders
+
+    return Folders(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: an empty folder, on a disk that nobody waits for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    return tmp_path

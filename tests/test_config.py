@@ -16,6 +16,11 @@ IMAGE = {"kind": "patches", "image_size": 32, "patch_size": 8}
 SQUARE = {"kind": "wavelength", "factor": 2.0, "low_factor": 4.0, "high_factor": 4.0, "original_length": 8}
 ROTARY = {"kind": "rotary"}
 TOKENS = {"kind": "tokens", "vocab_size": 5}
+NARROW = TOKENS | {"width": 6}
+WAVES = {"kind": "samples", "convolutions": [{"width": 5, "step": 3, "channels": 6}], "position_groups": 5}
+LONG = {"kind": "long", "divisors": [1.5, 2.5], "original_length": 20}
+DISENTANGLED = {"kind": "disentangled"}
+TOGETHER = {"kind": "together", "added": {"kind": "sinusoidal"}, "scored": {"kind": "alibi"}}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +80,40 @@ TOKENS = {"kind": "tokens", "vocab_size": 5}
             "positions.rotary.bsae.*Extra inputs are not permitted",
         ),
         ({"n_head": 4}, "n_head.*Extra inputs are not permitted"),
+        ({"parallel": "one_norm", "norm_place": "post"}, "parallel='one_norm' needs norm_place='pre'"),
+        ({"layer_scale": 1.0, "norm_place": "post"}, "layer_scale=1.0 needs norm_place='pre', got 'post'"),
+        ({"n_groups": 4}, "n_groups=4 must divide n_layers=2"),
+        ({"clamp": {}}, "clamp needs gated=True"),
+        ({"positions": c.ALiBi(), "rotary_layers": (0,)}, "needs rotary positions"),
+        ({"positions": ROTARY, "rotary_layers": ()}, "rotates in no layer"),
+        ({"positions": ROTARY, "rotary_layers": (2,)}, "must be less than n_layers=2"),
+        ({"positions": ROTARY, "rotary_layers": (1, 0)}, "must be in order"),
+        ({"positions": ROTARY | {"fraction": 0.5, "scaling": LONG}}, "scaling.divisors: expected 1, half .*, got 2"),
+        ({"positions": TOGETHER, "d_model": 15, "n_heads": 1}, "d_model=15 must be even"),
+        ({"positions": {"kind": "learned_grid", "side": 3}}, "'learned_grid' need an input of patches, got tokens"),
+        (
+            {"input": IMAGE, "positions": {"kind": "learned_grid", "side": 4, "first": 2}},
+            "positions.first=2 must be at most 1, the cells before the patches",
+        ),
+        ({"input": IMAGE, "positions": {"kind": "rotary_grid"}, "d_head": 6}, "d_head=6 must be a multiple of 4"),
+        (
+            {"positions": DISENTANGLED | {"content_to_position": False, "position_to_content": False}},
+            "content_to_position=False needs position_to_content=True",
+        ),
+        ({"positions": DISENTANGLED | {"n_buckets": 4, "max_distance": 3}}, "max_distance=3 must exceed .*n_buckets=4"),
+        ({"positions": DISENTANGLED, "qk_norm": True}, "qk_norm=True has no meaning for vectors of distances"),
+        ({"input": TOKENS | {"tokens_alone": True}}, "tokens_alone=True needs width"),
+        ({"input": {"kind": "frames", "n_frames": 9}}, "n_frames=9 must be even"),
+        ({"input": WAVES, "positions": c.NoPositions()}, "position_groups=5 must divide d_model=16"),
+        ({"experts": {"n": 2, "n_chosen": 3}}, "n_chosen=3 must be at most n=2"),
+        ({"experts": {"n": 4, "n_groups": 3}}, "n_groups=3 must divide n=4"),
+        ({"experts": {"n": 4, "n_groups": 2, "n_groups_chosen": 3}}, "n_groups_chosen=3 must be at most n_groups=2"),
+        (
+            {"experts": {"n": 4, "n_groups": 2, "n_groups_chosen": 1, "n_chosen": 3}},
+            "n_chosen=3 must be at most the experts of",
+        ),
+        ({"experts": {"n": 4, "shared_gate": True}}, "shared_gate=True needs shared"),
+        ({"experts": {"n": 2, "layers": (2,)}}, "must be less than n_layers=2"),
     ],
 )
 def test_a_wrong_stack_names_field_value_and_remedy(changes: dict[str, Any], message: str) -> None:
@@ -113,6 +152,28 @@ def test_a_wrong_stack_names_field_value_and_remedy(changes: dict[str, Any], mes
             "pooler=True and transform=True exclude each other",
         ),
         ({"encoder": small.stack(), "init": {"std": -1.0}}, "init.std.*greater than 0"),
+        (
+            {"decoder": small.stack(input=TOKENS | {"mask_id": 2})},
+            "decoder.input.mask_id: its factor depends on the whole text",
+        ),
+        ({"encoder": small.stack(input=NARROW)}, "head.transform=False needs input.width=6 to be d_model=16"),
+        (
+            {
+                "encoder": small.stack(input=NARROW),
+                "decoder": small.stack(input=TOKENS),
+                "head": {"kind": "language", "transform": True},
+                "share_embeddings": True,
+            },
+            r"share_embeddings needs one width of the tables, got \[6, 16\]",
+        ),
+        (
+            {"encoder": small.stack(), "head": {"kind": "classification", "n_labels": 2, "pools_last": True}},
+            "pools_last=True needs pooler=True",
+        ),
+        (
+            {"encoder": small.stack(), "head": {"kind": "tagging", "n_labels": 5, "blank": 5}},
+            "blank\n.*must be less than n_labels=5",
+        ),
     ],
 )
 def test_a_wrong_model_names_field_value_and_remedy(changes: dict[str, Any], message: str) -> None:

@@ -166,3 +166,8 @@ def _real(value: Tensor, tokens: Tokens) -> Tensor:
         return value.flatten(0, 1)[tokens.valid.flatten()]
     n = int(tokens.valid.sum())
     return value[:n] if value.ndim == 2 and len(value) == round_up(n) else value  # Packed, with rows beyond the real.
+
+
+def relative(ours: Tensor, theirs: Tensor) -> float:
+    """max |theirs - ours| / max |ours|"""
+    return float((theirs - ours).abs().max() / ours.abs().max())

@@ -1,11 +1,15 @@
 """The kinds of option that several commands share, and what they say to people. Imports no torch."""
 
 import sys
-from typing import Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from clearhead.errors import UserError
+
+if TYPE_CHECKING:
+    from clearhead.api import Model
 
 Text = str
 """Words for a model, or the name of a column."""
@@ -37,3 +41,24 @@ def check_positive(**options: int | None) -> None:
         if value is not None and value < 1:
             option = name.replace("_", "-")
             raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning with an ellipsis, in at most this many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The rows of a table as lines, with the columns below each other. A row may end early."""
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
+    for row in rows:
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
+
+
+def open_model(name: str, **how: Any) -> "Model":
+    """The model of this name, in a process that keeps the memory it frees."""
+    from clearhead.api import load
+    from clearhead.machine.device import keep_freed_memory
+
+    keep_freed_memory()
+    return load(name, **how)

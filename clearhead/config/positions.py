@@ -70,7 +70,7 @@ class Sinusoidal(NoEnd):
     """PE(p, 2i) = sin(p / base^(2i/d)), PE(p, 2i+1) = cos(same), added to the embedding (Vaswani et al. 2017, 3.5)."""
 
     label, acts_on = "sinusoidal", "embedding"
-    builds = "clearhead.model.positions:SinusoidalEncoding.of"
+    builds = "clearhead.model.positions:SinusoidalEncoding"
     kind: Literal["sinusoidal"] = "sinusoidal"
     layout: Literal["interleaved", "concatenated"] = "interleaved"
     """interleaved: sin, cos, sin, cos, ... as in the paper; concatenated: all sines, then all cosines."""
@@ -88,7 +88,7 @@ class Learned(AnyWidth):
     """One learned vector for each position, added to the embedding. Longer sequences are refused."""
 
     label, acts_on = "learned", "embedding"
-    builds = "clearhead.model.positions:LearnedEncoding.of"
+    builds = "clearhead.model.positions:LearnedEncoding"
     kind: Literal["learned"] = "learned"
     max_length: Count = 512
     offset: Annotated[int, Field(ge=0, le=2**32)] = 0
@@ -104,7 +104,7 @@ class Rotary(Encoding):
     """Queries and keys rotated by an angle proportional to their position (Su et al. 2021); half-split layout."""
 
     label, acts_on = "rotary", "queries and keys"
-    builds = "clearhead.model.positions:RotaryEncoding.of"
+    builds = "clearhead.model.positions:RotaryEncoding"
     kind: Literal["rotary"] = "rotary"
     base: Annotated[float, Field(gt=1.0)] = 10_000.0
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
@@ -159,7 +159,7 @@ class ALiBi(NoEnd, AnyWidth):
     """score - slope_h * |distance|, with fixed slopes 2^(-8h/n) (Press et al. 2021)."""
 
     label, acts_on = "ALiBi", "scores"
-    builds = "clearhead.model.positions:ALiBiEncoding.of"
+    builds = "clearhead.model.positions:ALiBiEncoding"
     kind: Literal["alibi"] = "alibi"
 
 
@@ -209,7 +209,7 @@ class LearnedGrid(NoEnd, AnyWidth):
     """
 
     label, acts_on = "learned in a grid", "embedding"
-    builds = "clearhead.model.positions:LearnedGridEncoding.of"
+    builds = "clearhead.model.positions:LearnedGridEncoding"
     kind: Literal["learned_grid"] = "learned_grid"
     side: Annotated[int, Field(ge=1, le=2**14)]
     """Patches in a row and in a column of the grid that the table is for."""
@@ -230,7 +230,7 @@ class RotaryGrid(NoEnd):
     """
 
     label, acts_on = "rotary in a grid", "queries and keys"
-    builds = "clearhead.model.positions:RotaryGridEncoding.of"
+    builds = "clearhead.model.positions:RotaryGridEncoding"
     kind: Literal["rotary_grid"] = "rotary_grid"
     base: Annotated[float, Field(gt=1.0)] = 100.0
 
@@ -252,7 +252,7 @@ class Together(Encoding):
     """One encoding added to the embedding and another to the scores of every layer, as in MPNet (Song et al. 2020)."""
 
     label, acts_on = "two together", "embedding and scores"
-    builds = "clearhead.model.positions:TogetherEncoding.of"
+    builds = "clearhead.model.positions:TogetherEncoding"
     kind: Literal["together"] = "together"
     added: Annotated[Sinusoidal | Learned, Field(discriminator="kind")]
     scored: Annotated[RelativeBias | ALiBi | Disentangled, Field(discriminator="kind")]

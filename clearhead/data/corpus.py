@@ -5,7 +5,6 @@ the first process makes and all processes read. Each process reads the ids of it
 """
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from filelock import FileLock
 from pydantic import JsonValue, ValidationError
 
 from clearhead.config import Config
@@ -79,7 +79,7 @@ class DiskCache:
             shelf = Shelf()
             return CacheEntry(make(shelf), shelf.in_memory())
         made_of: Facts = {**of, "state": state}
-        digest = hashlib.sha256(json.dumps(dict(of), sort_keys=True).encode()).hexdigest()
+        digest = sha256(json.dumps(dict(of), sort_keys=True).encode()).hexdigest()
         place = self.folder / f"{name}-{digest[:24]}"
         with _told(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -120,10 +120,7 @@ def _write(place: Path, made_of: Facts, make: Make) -> None:
             file.write(content.model_dump_json())
             file.flush()
             os.fsync(file.fileno())
-        if place.is_dir():
-            shutil.rmtree(place)
-        else:
-            place.unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
         temporary.rename(place)
     finally:
         shelf.close()
@@ -133,18 +130,16 @@ def _write(place: Path, made_of: Facts, make: Make) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Holds an exclusive lock on this path where the file system has locks. A killed process frees its lock."""
+    lock = FileLock(path)
     try:
-        import fcntl
-    except ImportError:  # Without locks each process makes its own entry, and the last one stays.
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    try:
         yield
-        return
-    with path.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from clearhead.errors import UserError, reason
 from clearhead.recipe.places import Place, Url
@@ -22,40 +22,29 @@ LONGEST_LINE = 1 << 27
 """Longest line in characters."""
 
 
-class Unpacked(gzip.GzipFile):
-    """The contents of a gzip file. A read raises UserError if they are far too large for the bytes read so far."""
+class Unpacked:
+    """The contents of a packed file. A read raises UserError if they are far too large for the bytes read so far."""
 
-    def __init__(self, path: Place, packed: BinaryIO) -> None:
-        super().__init__(fileobj=packed)
-        self._path, self._packed = path, packed
-
-    def read(self, size: int | None = -1) -> bytes:
-        content = super().read(size)
-        if self._packed.seekable():
-            check_expansion(self._path, self.tell(), self._packed.tell())
-        return content
-
-
-class UnpackedFrames:
-    """The contents of a Zstandard file; `Unpacked` does the same for gzip."""
-
-    def __init__(self, path: Place, packed: BinaryIO) -> None:
-        try:
-            import pyarrow as pa
-        except ImportError:
-            raise UserError(
-                f"{path}: expected pyarrow to read Zstandard, got no such package; try pip install clearhead[data]"
-            ) from None
-        self._path, self._packed, self._n = path, packed, 0
-        self._stream = pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd")
+    def __init__(self, path: Place, packed: BinaryIO, stream: Any) -> None:
+        self._path, self._packed, self._stream, self._n = path, packed, stream, 0
 
     def read(self, size: int | None = None) -> bytes:
         """The next bytes, at most `size`."""
-        content = self._stream.read(size)
+        content: bytes = self._stream.read(size)
         self._n += len(content)
         if self._packed.seekable():
             check_expansion(self._path, self._n, self._packed.tell())
         return content
+
+
+def _zstandard(path: Place, packed: BinaryIO) -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise UserError(
+            f"{path}: expected pyarrow to read Zstandard, got no such package; try pip install clearhead[data]"
+        ) from None
+    return pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd")
 
 
 def check_expansion(path: Place, unpacked: int, packed: int) -> None:
@@ -68,7 +57,7 @@ def check_expansion(path: Place, unpacked: int, packed: int) -> None:
 
 
 @contextmanager
-def opened(path: Place) -> Iterator[BinaryIO | Unpacked | UnpackedFrames]:
+def opened(path: Place) -> Iterator[BinaryIO | Unpacked]:
     """The contents of a file. Unpacks gzip and Zstandard while reading.
 
     Raises UserError with the nearest name if there is no such file.
@@ -77,10 +66,9 @@ def opened(path: Place) -> Iterator[BinaryIO | Unpacked | UnpackedFrames]:
         with path.open("rb") as file:
             magic = file.peek(4)
             if magic.startswith(GZIP_MAGIC):
-                with Unpacked(path, file) as unpacked:
-                    yield unpacked
+                yield Unpacked(path, file, gzip.GzipFile(fileobj=file))
             elif magic.startswith(ZSTD_MAGIC):
-                yield UnpackedFrames(path, file)
+                yield Unpacked(path, file, _zstandard(path, file))
             else:
                 yield file
     except FileNotFoundError:

@@ -9,16 +9,7 @@ from typing import Any, TypeAlias
 
 from clearhead.config.heads import ProblemType
 from clearhead.data.files import nearest, read_lines
-from clearhead.data.tables import (
-    SUFFIXES,
-    column_names,
-    number_of,
-    read_cells,
-    read_rows,
-    table_format,
-    unpacked_name,
-    written,
-)
+from clearhead.data.tables import column_names, format_of, number_of, read_cells, read_rows, table_format, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
 from clearhead.recipe.places import Place, absolute
@@ -30,6 +21,8 @@ TEXT_NAMES = ("text", "body", "sentence", "content", "review", "comment", "messa
 LABEL_NAMES = ("label", "labels", "class", "category", "topic", "sentiment", "target", "intent", "score", "rating", "y")
 MOST_LABELS = 100
 """A column of labels has at most so many among the rows that are looked at."""
+Columns: TypeAlias = Mapping[Column, Sequence[object]]
+"""The first cells of each column, by its name, or by its index if there is no header."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Guess:
 
 def is_table(name: str) -> bool:
     """Whether a name is that of a table file."""
-    return any(unpacked_name(name).endswith(suffix) for suffix in SUFFIXES)
+    return format_of(name) is not None
 
 
 def guess(path: Place, *, text: str | None = None, text_pair: str | None = None, label: str | None = None) -> Guess:
@@ -51,23 +44,22 @@ def guess(path: Place, *, text: str | None = None, text_pair: str | None = None,
     Guesses each column unless it is given, by its name, or by its index if the table has no header.
     Raises UserError if a column is missing, or if several columns may be meant.
     """
-    table, reasons = _written(path, [name for name in (text, text_pair, label) if name is not None])
-    seen = _columns(table)
-    wanted = {"text": text, "text_pair": text_pair, "label": label}
-    given = {role: _named(path, [*seen], name) for role, name in wanted.items() if name is not None}
-    free = {column: cells for column, cells in seen.items() if column not in given.values()}
-    if "text" not in given:
-        given["text"], why = _text(path, {name: cells for name, cells in free.items() if str(name) not in LABEL_NAMES})
-        free.pop(given["text"])
-        reasons.append(f"text: column {given['text']!r} ({why}); another with --text")
-    if "label" not in given:
-        given["label"], why = _label(path, free)
-        reasons.append(f"label: column {given['label']!r} ({why}); another with --label")
-    problem, why = _problem(seen[given["label"]])
+    given = {"text": text, "text_pair": text_pair, "label": label}
+    names = {role: name for role, name in given.items() if name is not None}
+    table, reasons = _written(path, [*names.values()])
+    columns = column_names(table)
+    rows = [cells for _, cells in islice(read_cells(table, columns), ROWS)]
+    seen = {column: [cells[i] for cells in rows] for i, column in enumerate(columns)}
+    chosen = {role: _need(path, columns, name) for role, name in names.items()}
+    for role, choose in (("text", _text), ("label", _label)):
+        if role not in chosen:
+            free = {column: cells for column, cells in seen.items() if column not in chosen.values()}
+            chosen[role], why = choose(path, free)
+            reasons.append(f"{role}: column {chosen[role]!r} ({why}); another with --{role}")
+    problem, why = _problem(seen[chosen["label"]])
     reasons.append(f"task: {problem.replace('_', ' ')} ({why}); another with --data.problem_type")
-    train = _described(table) | {"text": given["text"]}
-    data = {"train": train, "label": given["label"], "problem_type": problem}
-    return Guess(data | ({"text_pair": given["text_pair"]} if "text_pair" in given else {}), reasons)
+    train = _described(table) | {"text": chosen.pop("text")}
+    return Guess({"train": train, "problem_type": problem, **chosen}, reasons)
 
 
 def table_of(path: Place, columns: Mapping[str, str]) -> dict[str, Any]:
@@ -77,7 +69,7 @@ def table_of(path: Place, columns: Mapping[str, str]) -> dict[str, Any]:
     """
     table, _ = _written(path, [*columns.values()])
     names = column_names(table)
-    return _described(table) | {role: _named(path, names, name) for role, name in columns.items()}
+    return _described(table) | {role: _need(path, names, name) for role, name in columns.items()}
 
 
 def _described(table: Table) -> dict[str, Any]:
@@ -89,11 +81,15 @@ def _described(table: Table) -> dict[str, Any]:
     }
 
 
-def _named(path: Place, columns: Sequence[Column], name: str) -> Column:
-    whole = next((column for column in columns if str(column) == name), None)
-    nested = name if name.partition(".")[0] in columns else None
-    column = nested if whole is None else whole
-    if column is None:
+def _find(columns: Sequence[Column], name: str) -> Column | None:
+    """The column of this name or number, or the name itself if a dot in it reaches into a column."""
+    known = {str(column): column for column in columns}
+    return known.get(name, name if name.split(".", maxsplit=1)[0] in known else None)
+
+
+def _need(path: Place, columns: Sequence[Column], name: str) -> Column:
+    """The column of this name. Raises UserError if there is none."""
+    if (column := _find(columns, name)) is None:
         raise UserError(f"{path}:1: expected a column {name!r}, got none{nearest(name, map(str, columns))}")
     return column
 
@@ -138,9 +134,7 @@ def _rows(lines: Sequence[str], separator: str, usual: str) -> list[list[str]]:
 
 def _fit(rows: Sequence[Sequence[str]]) -> float:
     """The share of rows with the most common number of columns; 0 if that is one, or if there are no rows."""
-    if not rows:
-        return 0.0
-    width, n = Counter(map(len, rows)).most_common(1)[0]
+    (width, n), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
     return n / len(rows) if width > 1 else 0.0
 
 
@@ -149,35 +143,34 @@ def _is_name(cell: str) -> bool:
     return bool(cell.strip()) and len(cell) <= 40 and len(cell.split()) <= 4 and number_of(cell) is None
 
 
-def _columns(table: Table) -> dict[Column, list[object]]:
-    """The first cells of each column, by its name, or by its index if there is no header."""
-    names = column_names(table)
-    rows = [cells for _, cells in islice(read_cells(table, names), ROWS)]
-    return {name: [cells[i] for cells in rows] for i, name in enumerate(names)}
-
-
 # --- the columns ------------------------------------------------------------------------------------------------------
 
 
-def _text(path: Place, columns: Mapping[Column, Sequence[object]]) -> tuple[Column, str]:
+def _one(path: Place, columns: Sequence[Column], what: str, none: str, several: str) -> Column:
+    """The only one of these columns. Raises UserError if there is none, or more than one."""
+    if len(columns) != 1:
+        got = (
+            f"one column of {what}, got {', '.join(map(str, columns))}"
+            if columns
+            else f"a column of {what}, got {none}"
+        )
+        raise UserError(f"{path}: expected {got}; give {several if columns else several.partition(',')[0]}")
+    return columns[0]
+
+
+def _text(path: Place, columns: Columns) -> tuple[Column, str]:
     """The column of texts, and why."""
-    words = {name: _words(cells) for name, cells in columns.items()}
+    words = {name: _words(cells) for name, cells in columns.items() if str(name) not in LABEL_NAMES}
     named = [name for wanted in TEXT_NAMES for name in words if str(name).lower() == wanted and words[name]]
     if len(named) == 1:
         return named[0], f"by its name, {words[named[0]]:.0f} words a row"
     longest = max(words.values(), default=0.0)
     long = [name for name, n in words.items() if n and n >= longest / 2]
-    if not long:
-        raise UserError(f"{path}: expected a column of texts, got only numbers; give --text NAME")
-    if len(long) > 1:
-        raise UserError(
-            f"{path}: expected one column of texts, got {', '.join(map(str, long))}; give --text NAME,"
-            " and --text-pair NAME if two texts have one label together"
-        )
-    return long[0], f"the longest texts, {longest:.0f} words a row"
+    several = "--text NAME, and --text-pair NAME if two texts have one label together"
+    return _one(path, long, "texts", "only numbers", several), f"the longest texts, {longest:.0f} words a row"
 
 
-def _label(path: Place, columns: Mapping[Column, Sequence[object]]) -> tuple[Column, str]:
+def _label(path: Place, columns: Columns) -> tuple[Column, str]:
     """The column of labels, and why."""
     kinds = {name: len(set(map(written, cells))) for name, cells in columns.items()}
     named = [name for name in kinds if str(name).lower() in LABEL_NAMES]
@@ -186,12 +179,8 @@ def _label(path: Place, columns: Mapping[Column, Sequence[object]]) -> tuple[Col
     found = named if len(named) == 1 else [name for name in repeated if name in named] or named or repeated
     if not found and len(measures := [name for name, cells in columns.items() if _is_measure(cells)]) == 1:
         return measures[0], "the only column of decimal numbers"
-    if not found:
-        raise UserError(f"{path}: expected a column of labels, got none whose values repeat; give --label NAME")
-    if len(found) > 1:
-        raise UserError(f"{path}: expected one column of labels, got {', '.join(map(str, found))}; give --label NAME")
-    why = "by its name" if named else "its values repeat"
-    return found[0], f"{why}, {kinds[found[0]]} values in {n_rows:,} rows"
+    label = _one(path, found, "labels", "none whose values repeat", "--label NAME")
+    return label, f"{'by its name' if named else 'its values repeat'}, {kinds[label]} values in {n_rows:,} rows"
 
 
 def _is_measure(cells: Sequence[object]) -> bool:
@@ -236,6 +225,11 @@ class InputColumns:
     """The `data` of the recipe that the model was trained by. A table with its columns is read in the same way."""
 
     @property
+    def given(self) -> list[str]:
+        """The columns that the user names."""
+        return [name for name in (self.text, self.text_pair) if name is not None]
+
+    @property
     def usual(self) -> list[str]:
         """The columns that are looked for: those that the recipe names, else the names of the texts."""
         given = [(name, self.trained.get(name)) for name in self.names]
@@ -250,73 +244,60 @@ def read_inputs(path: Place, columns: InputColumns) -> Iterator[Texts]:
     if is_table(path.name):
         table, wanted = _found(path, columns)
         return (row if len(row) > 1 else row[0] for row in read_rows(table, wanted))
-    if columns.text is not None or columns.text_pair is not None:
+    if columns.given:
         raise UserError(f"{path}: expected a table with columns, such as .csv or .jsonl, got lines; leave out --text")
     return read_lines(path)
 
 
 def _found(path: Place, columns: InputColumns) -> tuple[Table, list[Column]]:
-    """The table as it is written, and the columns to read.
-
-    Without names from the user they are those of the training data, else the usual ones; last, the numbers of the
-    training data's columns, if those have no names.
-    """
-    given = [name for name in (columns.text, columns.text_pair) if name is not None]
-    same = None if given else _as_trained(path, columns)
-    if same is not None and same[0].header:
-        return same
-    if columns.text is not None and columns.text.isdigit():
-        return Table(path=path, text=0), [int(name) if name.isdigit() else name for name in given]
-    texts = [columns.text] if columns.text is not None else [columns.usual[0], *TEXT_NAMES]
-    for table in _readings(path):
-        there = [*map(str, column_names(table))]
-        first = next((name for name in texts if _is_there(name, there)), None)
-        if first is not None:
-            return table, [first, *_second(path, columns, there)]
-    if same is not None:
-        return same
-    there = [*map(str, column_names(next(_readings(path))))]
-    if columns.text is not None:
-        raise UserError(f"{path}:1: expected a column {columns.text!r}, got none{nearest(columns.text, there)}")
+    """The table as it is written, and the columns to read: the first that are there. Raises UserError if none are."""
+    for table, choices in _ways(path, columns):
+        there = column_names(table)
+        for wanted in choices:
+            if all(isinstance(column, int) or _find(there, column) is not None for column in wanted):
+                return table, wanted
+    there, usual = column_names(Table(path=path, text=0, header=True)), columns.usual
+    for name in columns.given:
+        _need(path, there, name)
+    if columns.needs_all and _find(there, usual[0]) is not None:
+        _need(path, there, usual[1])
     raise UserError(
-        f"{path}:1: expected a column {columns.usual[0]!r}, got {', '.join(there[:12])}; give --text NAME,"
+        f"{path}:1: expected a column {usual[0]!r}, got {', '.join(map(str, there[:12]))}; give --text NAME,"
         " or --text 0 for the first of a table without a header"
     )
 
 
-def _second(path: Place, columns: InputColumns, there: Sequence[str]) -> list[Column]:
-    """The column of the second text, if there is one."""
-    name = columns.text_pair or next(iter(columns.usual[1:]), None)
-    if name is not None and _is_there(name, there):
-        return [name]
-    if name is None or (columns.text_pair is None and not columns.needs_all):
-        return []
-    raise UserError(f"{path}:1: expected a column {name!r}, got none{nearest(name, there)}")
+def _ways(path: Place, columns: InputColumns) -> Iterator[tuple[Table, list[list[Column]]]]:
+    """The ways in which a table may be written, the likeliest first, each with the columns to look for.
+
+    These are the user's, else those of the training data if they have names, else the usual ones; last, the numbers of
+    the training data's columns.
+    """
+    plain, is_delimited = Table(path=path, text=0), format_of(path.name) in ("csv", "tsv")
+    same = [] if columns.given else _trained(columns)
+    has_names = any(isinstance(column, str) for column in same)
+    delimiter = columns.trained["train"].get("delimiter") if same and is_delimited else None
+    trained = plain.model_copy(update={"header": has_names, "delimiter": delimiter})
+    if columns.text is not None and columns.text.isdigit():
+        yield plain, [[int(name) if name.isdigit() else name for name in columns.given]]
+    if has_names:
+        yield trained, [same]
+    second = columns.text_pair or next(iter(columns.usual[1:]), None)
+    is_alone = second is None or (columns.text_pair is None and not columns.needs_all)
+    choices: list[list[Column]] = []
+    for text in [columns.usual[0], *TEXT_NAMES] if columns.text is None else [columns.text]:
+        choices += [[text, second]] if second is not None else []
+        choices += [[text]] if is_alone else []
+    for separator in (None, *SEPARATORS) if is_delimited else (None,):
+        yield plain.model_copy(update={"header": True, "delimiter": separator}), choices
+    if same:
+        yield trained, [same]
 
 
-def _is_there(name: str, names: Sequence[str]) -> bool:
-    """Whether there is a column of this name, or one that a dot in it reaches into."""
-    return name in names or name.split(".", maxsplit=1)[0] in names
-
-
-def _readings(path: Place) -> Iterator[Table]:
-    """The ways in which a table with a header may be written, the usual one first."""
-    table = Table(path=path, text=0, header=True)
-    yield table
-    if table_format(table) in ("csv", "tsv"):
-        yield from (table.model_copy(update={"delimiter": separator}) for separator in SEPARATORS)
-
-
-def _as_trained(path: Place, columns: InputColumns) -> tuple[Table, list[Column]] | None:
-    """The table as the training data were written, if it can have the same columns."""
+def _trained(columns: InputColumns) -> list[Column]:
+    """The columns of the training data, if these are a table."""
     train = columns.trained.get("train")
     if not isinstance(train, Mapping) or train.get("kind") != "table" or train.get("text") is None:
-        return None
-    names = [name for name in columns.names[1:] if columns.trained.get(name) is not None]
-    wanted: list[Column] = [train["text"], *(columns.trained[name] for name in names)]
-    has_names = any(isinstance(column, str) for column in wanted)
-    table = Table(path=path, text=0, header=has_names)
-    if table_format(table) in ("csv", "tsv"):
-        table = table.model_copy(update={"delimiter": train.get("delimiter")})
-    there = [*map(str, column_names(table))]
-    return (table, wanted) if not has_names or all(_is_there(str(name), there) for name in wanted) else None
+        return []
+    others = (columns.trained.get(name) for name in columns.names[1:])
+    return [train["text"], *(column for column in others if column is not None)]

@@ -5,30 +5,24 @@ An untrusted file may claim any size. Its header is checked before any pixel is 
 
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, field_validator, model_validator
 
+from clearhead.config import Config
+from clearhead.data.preprocessor import ANOTHER, read_fields
 from clearhead.errors import UserError, reason, refuse
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     Picture: TypeAlias = str | Path | Image | NDArray[Any]
-import json
-from collections.abc import Mapping, Sequence
-from math import ceil
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
-
-from numpy.typing import NDArray
-from pydantic import Field, JsonValue, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
-
-from clearhead.config import Config
 
 MAX_PIXELS = 1 << 26
 """Most pixels of a picture."""
@@ -198,7 +192,6 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
     "DINOv3": {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
 }
 """The fields that a file may leave out, by the beginning of the class that it names, where that is not ViT's."""
-ANOTHER: Final = "try the file it came with"
 _EXPECTED: Final = {
     "size": "height and width, one number for both, or shortest_edge",
     "crop_size": "height and width, or one number for both",
@@ -296,32 +289,10 @@ def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> Image
     """Reads a preprocessor_config.json. Raises UserError if a field is not supported."""
     kind = str(document.get("image_processor_type") or document.get("feature_extractor_type") or "")
     own = next((found for beginning, found in _DEFAULTS.items() if kind.startswith(beginning)), {})
-    values = {**own, **{name: value for name, value in document.items() if value is not None and name not in IGNORED}}
-    for name, supported in ONLY.items():
-        if (value := values.pop(name, supported)) != supported:
-            raise UserError(f"{where}:{name}: expected {supported!r}, got {repr(value)[:100]}; only that is supported")
+    values = {**own, **{name: value for name, value in document.items() if value is not None}}
     if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
         values["size"] = {"shortest_edge": size}
-    for name in sorted(values.keys() - ImageConfig.model_fields.keys()):
-        raise UserError(
-            f"{where}:{name}: expected no such field, got {repr(values[name])[:100]}; remove it if no pixel needs it"
-        )
-    try:
-        return ImageConfig.model_validate_json(json.dumps(values), strict=True)
-    except ValidationError as error:
-        raise UserError(_explained(error, values, where)) from None
-
-
-def _explained(error: ValidationError, values: Mapping[str, JsonValue], where: str) -> str:
-    first = error.errors()[0]
-    message = first["msg"].removeprefix("Value error, ").replace("Input should be ", "", 1)
-    name = str(first["loc"][0]) if first["loc"] else ""
-    told = (
-        f":{name}: expected {_EXPECTED.get(name, message)}, got {repr(values.get(name))[:100]}"
-        if name
-        else f": {message}"
-    )
-    return f"{where}{told}; {ANOTHER}"
+    return read_fields(values, ImageConfig, ignored=IGNORED, only=ONLY, expected=_EXPECTED, where=where)
 
 
 class ImageProcessor:
@@ -385,14 +356,11 @@ class ImageProcessor:
     def _table(self) -> NDArray[np.float32]:
         """c 256: the pixel for each value of a byte, so that no pixel needs arithmetic of its own."""
         config = self.config
-        values = np.arange(256, dtype=np.float64)
+        table = np.tile(np.arange(256, dtype=np.float64), (self.n_channels, 1))
         with np.errstate(all="ignore"):
-            if config.do_rescale:
-                values = values * config.rescale_factor
-            table = np.tile(values.astype(np.float32), (self.n_channels, 1))
+            table = (table * config.rescale_factor if config.do_rescale else table).astype(np.float32)
             if config.do_normalize:
-                mean, std = (self._per_channel(name) for name in ("image_mean", "image_std"))
-                table = (table - mean) / std
+                table = (table - self._per_channel("image_mean")) / self._per_channel("image_std")
         if not np.isfinite(table).all():
             raise UserError(
                 f"{self._where}: expected a rescale_factor, image_mean and image_std that leave pixels finite, got"

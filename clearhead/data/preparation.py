@@ -5,9 +5,9 @@ Imports no torch.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import combinations, compress, islice
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +33,7 @@ class Report(Protocol):
 
 
 class SideReport(Config):
-    """One side of a split's kept examples: source, target or text."""
+    """One side of a split's kept examples: source or target."""
 
     name: str
     n_tokens: int
@@ -67,6 +67,26 @@ class SplitReport(Config):
     n_kept: int
     sides: tuple[SideReport, ...]
 
+    def lines(self, limit: int | None) -> list[str]:
+        """The findings as text; `limit` is the most tokens of a side."""
+        counts = [
+            (self.n_empty, "empty, left out"),
+            (self.n_dropped, f"over {limit} tokens, left out"),
+            (self.n_cut, f"cut to {limit} tokens"),
+            (self.n_duplicates_removed, "duplicates, left out"),
+            (self.n_duplicates - self.n_duplicates_removed, "duplicates, kept"),
+            (self.n_overlap_removed, "also in another split, left out"),
+        ]
+        losses = "; ".join(f"{count:,} {what}" for count, what in counts if count)
+        return [
+            f"{self.name}: {self.n_kept:,} of {self.n_read:,} examples{losses and f' ({losses})'}",
+            *(
+                f"  {side.name}: {side.n_tokens:,} tokens, {side.mean_length:.1f} an example,"
+                f" at most {side.max_length:,}; {side.unknown_rate:.2%} unknown"
+                for side in self.sides
+            ),
+        ]
+
 
 class OverlapReport(Config):
     """Sources of one split that are also in an earlier one. A score on them measures memory."""
@@ -90,33 +110,15 @@ class DataReport(Config):
 
     def lines(self) -> list[str]:
         """The report as plain text, one finding a line."""
-        lines = [f"vocabulary: {self.vocab_size:,} tokens"]
-        for split in self.splits:
-            lines.append(f"{split.name}: {split.n_kept:,} of {split.n_read:,} examples{self._losses(split)}")
-            lines += [
-                f"  {side.name}: {side.n_tokens:,} tokens, {side.mean_length:.1f} an example,"
-                f" at most {side.max_length:,}; {side.unknown_rate:.2%} unknown"
-                for side in split.sides
-            ]
-        lines += [
-            f"{o.split}: {o.n_shared:,} sources ({o.share:.1%}) are also in {o.other}, such as {o.example!r}"
-            for o in self.overlaps
-            if o.n_shared
+        return [
+            f"vocabulary: {self.vocab_size:,} tokens",
+            *(line for split in self.splits for line in split.lines(self.max_length)),
+            *(
+                f"{o.split}: {o.n_shared:,} sources ({o.share:.1%}) are also in {o.other}, such as {o.example!r}"
+                for o in self.overlaps
+                if o.n_shared
+            ),
         ]
-        return lines
-
-    def _losses(self, split: SplitReport) -> str:
-        kept = split.n_duplicates - split.n_duplicates_removed
-        found = [
-            (split.n_empty, "empty, left out"),
-            (split.n_dropped, f"over {self.max_length} tokens, left out"),
-            (split.n_cut, f"cut to {self.max_length} tokens"),
-            (split.n_duplicates_removed, "duplicates, left out"),
-            (kept, "duplicates, kept"),
-            (split.n_overlap_removed, "also in another split, left out"),
-        ]
-        told = "; ".join(f"{count:,} {what}" for count, what in found if count)
-        return f" ({told})" if told else ""
 
 
 TRAIN = "train"
@@ -135,35 +137,32 @@ class Kept:
 def prepare(
     splits: Mapping[str, Iterable[Row]], tokenizer: Tokenizer, *, preparation: Preparation, shelf: Shelf
 ) -> Kept:
-    """Applies the policy to every split and writes each side's ids onto the shelf as "train.0", "train.1", ...
+    """Applies the policy to every split and writes the ids of each side onto the shelf as "train.0" and "train.1".
 
     Only the split `train` loses examples that are too long, repeated or shared. The other splits have long
-    examples cut, so that a score covers all examples with both sides. The length limit applies to pairs only.
-    `train` is streamed and may be larger than memory. Raises UserError if no example of a split is left.
+    examples cut, so that a score covers all examples with both sides. `train` is streamed and may be larger than
+    memory. Raises UserError if no example of a split is left.
     """
     others = {name: list(split) for name, split in splits.items() if name != TRAIN}
     elsewhere = {source for rows in others.values() for source in _sources(rows)}
     works: dict[str, _Work] = {}
     for name, split in splits.items():
-        work = works[name] = _Work(name, tokenizer, preparation, elsewhere, shelf)
-        for rows in _some(others.get(name, split)):
+        writers = [shelf.writer(f"{name}.{side}", tokenizer.vocab_size) for side in range(len(SIDES))]
+        work = works[name] = _Work(name, tokenizer, preparation, elsewhere, writers)
+        turn = iter(others.get(name, split))
+        while rows := list(islice(turn, ROWS)):
             work.take(rows)
         if not work.n_kept:
             n_read = work.counts["n_read"]
             raise UserError(f"{name}: expected examples, got none: all {n_read} left out; try a higher max_length")
+    known = {name: work.met if name == TRAIN else {*_sources(others[name])} for name, work in works.items()}
     report = DataReport(
         vocab_size=tokenizer.vocab_size,
         max_length=preparation.max_length,
         splits=tuple(work.report() for work in works.values()),
-        overlaps=_overlaps(others, works[TRAIN].met if TRAIN in works else None),
+        overlaps=tuple(_overlap(name, others[name], other, known[other]) for other, name in combinations(known, 2)),
     )
     return Kept({name: work.rows for name, work in works.items() if name != TRAIN}, report)
-
-
-def _some(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    turn = iter(rows)
-    while some := list(islice(turn, ROWS)):
-        yield some
 
 
 class Repeats:
@@ -186,28 +185,9 @@ class Repeats:
         return first
 
 
-@dataclass
-class _Side:
-    """Statistics of one side of a split's kept examples."""
-
-    name: str
-    writer: Writer
-    max_length: int = 0
-    n_unknown: int = 0
-
-    def add(self, ids: Sequence[list[int]], unknown: int | None) -> None:
-        self.writer.add(ids)
-        self.max_length = max([self.max_length, *map(len, ids)])
-        self.n_unknown += 0 if unknown is None else sum(sequence.count(unknown) for sequence in ids)
-
-    def report(self, n_kept: int) -> SideReport:
-        return SideReport(
-            name=self.name,
-            n_tokens=self.writer.n_ids,
-            mean_length=self.writer.n_ids / n_kept,
-            max_length=self.max_length,
-            n_unknown=self.n_unknown,
-        )
+SIDES = ("source", "target")
+Example = tuple[Row, tuple[list[int], ...]]
+"""The text and the ids of both sides."""
 
 
 @dataclass
@@ -219,89 +199,79 @@ class _Work:
     preparation: Preparation
     elsewhere: set[str]
     """Sources of all splits except `train`."""
-    shelf: Shelf
+    writers: list[Writer]
+    """One for each side."""
     met: set[str] = field(default_factory=set)
     """The members of `elsewhere` that this split has too."""
     rows: list[Row] = field(default_factory=list)
     """The kept examples, except in `train`."""
-    n_kept: int = 0
-    sides: list[_Side] = field(default_factory=list)
     repeats: Repeats = field(default_factory=Repeats)
     counts: Counter[str] = field(default_factory=Counter[str])
     """Counts by the fields of the report."""
+    n_unknown: Counter[int] = field(default_factory=Counter[int])
+    """The number of unknown tokens of each side."""
 
     @property
-    def is_train(self) -> bool:
-        return self.name == TRAIN
+    def n_kept(self) -> int:
+        return len(self.writers[0].lengths)
 
     def take(self, rows: list[Row]) -> None:
         """Processes the next examples."""
-        if not self.sides:
-            names = ("text",) if len(rows[0]) == 1 else ("source", "target")
-            size = self.tokenizer.vocab_size
-            self.sides = [_Side(name, self.shelf.writer(f"{self.name}.{i}", size)) for i, name in enumerate(names)]
+        policy, is_train = self.preparation, self.name == TRAIN
         self.counts["n_read"] += len(rows)
         self.met |= self.elsewhere.intersection(_sources(rows))
-        some = _Some.of(rows, self.tokenizer)
-        self.counts["n_empty"] += some.keep([all(t.strip() for t in row) and all(ids) for row, ids in some])
-        self.leave_out_repeated(some)
-        if self.is_train and self.preparation.remove_overlap:
-            kept = [row[0].strip() not in self.elsewhere for row in some.rows]
-            self.counts["n_overlap_removed"] += some.keep(kept)
-        if self.preparation.max_length is not None and len(self.sides) > 1:
-            self.limit_lengths(some, self.preparation.max_length)
-        for i, side in enumerate(self.sides):
-            side.add([ids[i] for ids in some.ids], self.tokenizer.unk_id)
-        self.n_kept += len(some.rows)
-        if not self.is_train:
-            self.rows += some.rows
+        columns = zip(*rows, strict=True)
+        ids = [self.tokenizer.encode_batch(column, target=side > 0) for side, column in enumerate(columns)]
+        examples: list[Example] = [*zip(rows, zip(*ids, strict=True), strict=True)]
+        whole = [all(text.strip() for text in row) and all(ids) for row, ids in examples]
+        examples = self.keep(examples, whole, "n_empty")
+        first = self.repeats.first(np.array([_number(row) for row, _ in examples], dtype=np.uint64)).tolist()
+        self.counts["n_duplicates"] += first.count(False)
+        if is_train and policy.remove_duplicates:
+            examples = self.keep(examples, first, "n_duplicates_removed")
+        if is_train and policy.remove_overlap:
+            alone = [row[0].strip() not in self.elsewhere for row, _ in examples]
+            examples = self.keep(examples, alone, "n_overlap_removed")
+        if policy.max_length is not None:
+            fits = [max(map(len, ids)) <= policy.max_length for _, ids in examples]
+            if is_train and policy.too_long == "drop":
+                examples = self.keep(examples, fits, "n_dropped")
+            else:
+                self.counts["n_cut"] += fits.count(False)
+                examples = [self.cut(example, policy.max_length) for example in examples]
+        for side, writer in enumerate(self.writers):
+            sequences = [ids[side] for _, ids in examples]
+            writer.add(sequences)
+            if self.tokenizer.unk_id is not None:
+                self.n_unknown[side] += sum(sequence.count(self.tokenizer.unk_id) for sequence in sequences)
+        if not is_train:
+            self.rows += [row for row, _ in examples]
 
-    def leave_out_repeated(self, some: "_Some") -> None:
-        first = self.repeats.first(np.array([_number(row) for row in some.rows], dtype=np.uint64))
-        self.counts["n_duplicates"] += len(first) - int(first.sum())
-        if self.is_train and self.preparation.remove_duplicates:
-            self.counts["n_duplicates_removed"] += some.keep(first.tolist())
+    def keep(self, examples: list[Example], kept: list[bool], count: str) -> list[Example]:
+        """The marked examples. Counts the others."""
+        self.counts[count] += kept.count(False)
+        return [*compress(examples, kept)]
 
-    def limit_lengths(self, some: "_Some", limit: int) -> None:
-        fits = [max(map(len, ids)) <= limit for ids in some.ids]
-        if self.is_train and self.preparation.too_long == "drop":
-            self.counts["n_dropped"] += some.keep(fits)
-            return
-        self.counts["n_cut"] += fits.count(False)
-        for i, (row, sides) in enumerate(some):
-            cut = [
-                (text, ids) if len(ids) <= limit else _cut(text, limit, self.tokenizer, target=side > 0)
-                for side, (text, ids) in enumerate(zip(row, sides, strict=True))
-            ]
-            some.rows[i], some.ids[i] = tuple(text for text, _ in cut), tuple(ids for _, ids in cut)
+    def cut(self, example: Example, limit: int) -> Example:
+        """The example with both sides cut to the limit."""
+        sides = [
+            (text, ids) if len(ids) <= limit else _cut(text, limit, self.tokenizer, target=side > 0)
+            for side, (text, ids) in enumerate(zip(*example, strict=True))
+        ]
+        return tuple(text for text, _ in sides), tuple(ids for _, ids in sides)
 
     def report(self) -> SplitReport:
-        sides = tuple(side.report(self.n_kept) for side in self.sides)
+        sides = tuple(
+            SideReport(
+                name=name,
+                n_tokens=writer.n_ids,
+                mean_length=writer.n_ids / self.n_kept,
+                max_length=max(writer.lengths),
+                n_unknown=self.n_unknown[side],
+            )
+            for side, (name, writer) in enumerate(zip(SIDES, self.writers, strict=True))
+        )
         return SplitReport(name=self.name, n_kept=self.n_kept, sides=sides, **self.counts)
-
-
-@dataclass
-class _Some:
-    """Examples as text and as ids, a tuple of sides each."""
-
-    rows: list[Row]
-    ids: list[tuple[list[int], ...]]
-
-    @classmethod
-    def of(cls, rows: list[Row], tokenizer: Tokenizer) -> "_Some":
-        columns = zip(*rows, strict=True)
-        ids = [tokenizer.encode_batch(column, target=side > 0) for side, column in enumerate(columns)]
-        return cls(rows, list(zip(*ids, strict=True)))
-
-    def __iter__(self) -> Iterator[tuple[Row, tuple[list[int], ...]]]:
-        return zip(list(self.rows), list(self.ids), strict=True)
-
-    def keep(self, kept: Sequence[bool]) -> int:
-        """Keeps the marked examples and returns how many it removed."""
-        n_before = len(self.rows)
-        self.rows = [row for row, keep in zip(self.rows, kept, strict=True) if keep]
-        self.ids = [ids for ids, keep in zip(self.ids, kept, strict=True) if keep]
-        return n_before - len(self.rows)
 
 
 def _number(row: Row) -> int:
@@ -327,22 +297,9 @@ def _cut(text: str, limit: int, tokenizer: Tokenizer, *, target: bool) -> tuple[
     return "", []
 
 
-def _overlaps(splits: Mapping[str, Sequence[Row]], met_in_train: set[str] | None) -> tuple[OverlapReport, ...]:
-    """The overlap of every split with each one before it, starting with `train`."""
-    sources = {name: _sources(rows) for name, rows in splits.items()}
-    names, found = list(sources), list[OverlapReport]()
-    before = [] if met_in_train is None else [(TRAIN, met_in_train, names)]
-    before += [(name, set(sources[name]), names[i + 1 :]) for i, name in enumerate(names)]
-    for other, known, later in before:
-        for name in later:
-            shared = [source for source in sources[name] if source in known]
-            found.append(
-                OverlapReport(
-                    split=name,
-                    other=other,
-                    n_shared=len(shared),
-                    share=len(shared) / max(len(sources[name]), 1),
-                    example=shared[0] if shared else None,
-                )
-            )
-    return tuple(found)
+def _overlap(name: str, rows: Sequence[Row], other: str, known: set[str]) -> OverlapReport:
+    """The overlap of a split with the sources of another one."""
+    sources = _sources(rows)
+    shared = [source for source in sources if source in known]
+    share, example = len(shared) / max(len(sources), 1), shared[0] if shared else None
+    return OverlapReport(split=name, other=other, n_shared=len(shared), share=share, example=example)

@@ -3,25 +3,23 @@
 Frames of loudness (Radford et al. 2022, 2.2) or samples (Baevski et al. 2020), as preprocessor_config.json describes.
 """
 
-import json
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import JsonValue, PositiveInt, ValidationError
+from pydantic import JsonValue, PositiveInt
 from torch import Tensor
 
 from clearhead.brief import brief
 from clearhead.config import Config
-from clearhead.errors import UserError, reason
-from clearhead.recipe import explain
-from clearhead.recipe.names import schema_of
+from clearhead.data.preprocessor import ANOTHER, read_fields
+from clearhead.errors import UserError, reason, refuse
 
 WHOLE, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE
 """The formats of samples in a WAV file: whole numbers, floats, or one that a longer header names."""
@@ -42,14 +40,6 @@ class Wave:
     """Samples a second."""
 
 
-@dataclass(frozen=True)
-class _Format:
-    code: int
-    n_channels: int
-    rate: int
-    bits: int
-
-
 def read_wave(path: Path) -> Wave:
     """The mean of the channels of a WAV file: 8, 16, 24 or 32 bits, or floats of 32 or 64 bits.
 
@@ -65,14 +55,14 @@ def read_wave(path: Path) -> Wave:
     chunks = dict(reversed([*_chunks(content)]))
     if b"fmt " not in chunks or b"data" not in chunks:
         raise UserError(f"{path}: expected a WAV file with a format and samples, got one without; {CONVERT}")
-    form = _format(chunks[b"fmt "], path)
-    samples = _samples(chunks[b"data"], form)
-    samples = samples[: len(samples) // form.n_channels * form.n_channels]
-    mean = samples.reshape(-1, form.n_channels).mean(1, dtype=np.float64).astype(np.float32)
+    code, n_channels, rate, bits = _format(chunks[b"fmt "], path)
+    samples = _samples(chunks[b"data"], code, bits)
+    mean = samples[: len(samples) // n_channels * n_channels].reshape(-1, n_channels).mean(1, dtype=np.float64)
+    mean = mean.astype(np.float32)
     if not len(mean) or not np.isfinite(mean).all():
         got = "numbers that are not finite" if len(mean) else "none"
         raise UserError(f"{path}: expected a WAV file with at least one sample, got {got}; try another file")
-    return Wave(mean, form.rate)
+    return Wave(mean, rate)
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -84,7 +74,8 @@ def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += 8 + size + size % 2
 
 
-def _format(chunk: bytes, path: Path) -> _Format:
+def _format(chunk: bytes, path: Path) -> tuple[int, int, int, int]:
+    """The code of the samples, the number of channels, the samples a second, and the bits of a sample."""
     if len(chunk) < 16:
         raise UserError(f"{path}: expected a format of 16 bytes or more, got {len(chunk)}; {CONVERT}")
     code, n_channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
@@ -96,22 +87,22 @@ def _format(chunk: bytes, path: Path) -> _Format:
     if not n_channels or rate < LOWEST:
         got = f"{n_channels} and {rate}"
         raise UserError(f"{path}: expected channels, and {LOWEST} samples a second or more, got {got}; {CONVERT}")
-    return _Format(code, n_channels, rate, bits)
+    return code, n_channels, rate, bits
 
 
-def _samples(data: bytes, form: _Format) -> NDArray[np.float32] | NDArray[np.float64]:
+def _samples(data: bytes, code: int, bits: int) -> NDArray[np.float32] | NDArray[np.float64]:
     """All channels in turn, from -1 to 1."""
-    width = form.bits // 8
+    width = bits // 8
     data = data[: len(data) // width * width]
-    if form.code == FLOATS:
+    if code == FLOATS:
         return np.frombuffer(data, f"<f{width}")
-    if form.bits == 8:  # The only width without a sign.
+    if bits == 8:  # The only width without a sign.
         return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
-    if form.bits == 24:  # As the upper bytes of 32 bits.
+    if bits == 24:  # As the upper bytes of 32 bits.
         wide = np.zeros((len(data) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
         return (wide.view("<i4")[:, 0] / 2.0**31).astype(np.float32)
-    return (np.frombuffer(data, f"<i{width}") / 2.0 ** (form.bits - 1)).astype(np.float32)
+    return (np.frombuffer(data, f"<i{width}") / 2.0 ** (bits - 1)).astype(np.float32)
 
 
 Sound = str | Path | NDArray[np.float32] | NDArray[np.float64]
@@ -133,7 +124,7 @@ IGNORED: Final = frozenset(
     }
 )
 ONLY: Final[Mapping[str, JsonValue]] = {"dither": 0.0, "padding_value": 0.0}
-ANOTHER: Final = "try the file it came with"
+EXPECTED: Final = {"sampling_rate": "the samples a second of the model's sounds"}
 
 
 class SoundConfig(Config):
@@ -165,62 +156,15 @@ class SoundConfig(Config):
         return {**self.model_dump(mode="json"), "padding_value": 0.0, "return_attention_mask": False}
 
 
-def stated(
-    document: Mapping[str, JsonValue], *, ignored: Collection[str], only: Mapping[str, JsonValue], where: str
-) -> dict[str, JsonValue]:
-    """The fields of a preprocessor_config.json without the ignored ones and those of which one value is supported.
-
-    Raises UserError for another value of these, and for a missing sampling rate.
-    """
-    values: dict[str, JsonValue] = {
-        name: value for name, value in document.items() if value is not None and name not in ignored
-    }
-    for name, supported in only.items():
-        if (value := values.pop(name, supported)) != supported:
-            raise UserError(f"{where}:{name}: expected {supported!r}, got {repr(value)[:100]}; only that is supported")
-    if "sampling_rate" not in values:
-        raise UserError(
-            f"{where}:sampling_rate: expected the samples a second of the model's sounds, got none; {ANOTHER}"
-        )
-    return values
-
-
 def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> SoundConfig:
     """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
-    values = stated(document, ignored=IGNORED, only=ONLY, where=where)
-    for name in sorted(values.keys() - SoundConfig.model_fields.keys()):
-        raise UserError(
-            f"{where}:{name}: expected no such field, got {repr(values[name])[:100]}; remove it if no frame needs it"
-        )
-    try:
-        return SoundConfig.model_validate_json(json.dumps(values), strict=True)
-    except ValidationError as error:
-        raise UserError(f"{explain(error, where, schema=schema_of(SoundConfig))}; {ANOTHER}") from None
+    return read_fields(document, SoundConfig, ignored=IGNORED, only=ONLY, expected=EXPECTED, where=where)
 
 
-def samples_of(sound: object, rate: int, *, where: str) -> tuple[NDArray[np.float32], int]:
-    """n: the samples of a `Sound` at this rate, and the rate that it had.
-
-    Raises UserError for what is no sound; `where` names one that has no file.
-    """
-    if isinstance(sound, str | Path):
-        wave = read_wave(Path(sound))
-        return resampled(wave.samples, wave.rate, rate), wave.rate
-    if not isinstance(sound, np.ndarray) or sound.ndim != 1 or sound.dtype.kind != "f" or not len(sound):
-        got = f"{sound.dtype} of {list(sound.shape)}" if isinstance(sound, np.ndarray) else type(sound).__name__
-        raise UserError(f"{where}: expected a WAV file or an array of floats from -1 to 1, got {got}")
-    if not np.isfinite(sound).all():
-        raise UserError(f"{where}: expected finite samples, got NaN or infinity")
-    return sound.astype(np.float32), rate
-
-
-C = TypeVar("C", SoundConfig, "WaveConfig")
-
-
-class Resampler(Generic[C]):
+class Resampler:
     """Reads sounds at the rate of a model."""
 
-    config: C
+    rate: int
 
     def read(self, sounds: Sequence[object]) -> list[NDArray[np.float32]]:
         """n for each `Sound`: its samples."""
@@ -229,16 +173,27 @@ class Resampler(Generic[C]):
         return [self.samples(sound, where=f"sounds[{i}]")[0] for i, sound in enumerate(sounds)]
 
     def samples(self, sound: object, *, where: str = "sound") -> tuple[NDArray[np.float32], int]:
-        """n: the samples of a `Sound` at the model's rate, and the rate that it had."""
-        return samples_of(sound, self.config.sampling_rate, where=where)
+        """n: the samples of a `Sound` at the model's rate, and the rate that it had.
+
+        Raises UserError for what is no sound; `where` names one that has no file.
+        """
+        if isinstance(sound, str | Path):
+            wave = read_wave(Path(sound))
+            return resampled(wave.samples, wave.rate, self.rate), wave.rate
+        if not isinstance(sound, np.ndarray) or sound.ndim != 1 or sound.dtype.kind != "f" or not len(sound):
+            got = f"{sound.dtype} of {list(sound.shape)}" if isinstance(sound, np.ndarray) else type(sound).__name__
+            raise refuse(where, "a WAV file or an array of floats from -1 to 1", got)
+        if not np.isfinite(sound).all():
+            raise refuse(where, "finite samples", "NaN or infinity")
+        return sound.astype(np.float32), self.rate
 
 
-class SoundProcessor(Resampler[SoundConfig]):
+class SoundProcessor(Resampler):
     """Sounds -> frames b x c in float32, equal to the reference library's."""
 
     def __init__(self, config: SoundConfig, *, shape: tuple[int, int] | None = None, where: str = "sounds") -> None:
         """`shape` is the number of frames and of bins that the model reads. `where` names the file in errors."""
-        self.config = config
+        self.config, self.rate = config, config.sampling_rate
         made = config.n_frames, config.feature_size
         if shape is not None and made != shape:
             raise UserError(
@@ -342,18 +297,14 @@ class WaveConfig(Config):
 
 def read_wave_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> WaveConfig:
     """Reads a preprocessor_config.json. Raises UserError for a field that is missing or not supported."""
-    values = stated(document, ignored=WAVE_IGNORED, only=WAVE_ONLY, where=where)
-    try:
-        return WaveConfig.model_validate_json(json.dumps(values), strict=True)
-    except ValidationError as error:
-        raise UserError(f"{explain(error, where, schema=schema_of(WaveConfig))}; {ANOTHER}") from None
+    return read_fields(document, WaveConfig, ignored=WAVE_IGNORED, only=WAVE_ONLY, expected=EXPECTED, where=where)
 
 
-class WaveProcessor(Resampler[WaveConfig]):
+class WaveProcessor(Resampler):
     """Sounds -> their samples in float32, equal to the reference library's for each sound alone."""
 
     def __init__(self, config: WaveConfig) -> None:
-        self.config = config
+        self.config, self.rate = config, config.sampling_rate
 
     def __call__(self, sounds: Sequence[object]) -> list[NDArray[np.float32]]:
         """n for each of the sounds."""

@@ -8,23 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, assert_never, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
-from clearhead.data.tables import cell_at, read_cells, read_rows, text_of
-from clearhead.errors import UserError, reason
+from clearhead.data.tables import Cells, fields, read_cells, read_rows, roots_of, text_of
+from clearhead.errors import UserError, reason, refuse
 from clearhead.recipe.data import (
-    ArrayFile,
     Column,
     HubDataset,
-    IdxFiles,
-    ImageFolder,
     Languages,
     ParallelFiles,
     Source,
-    SquadFiles,
     Table,
-    TaggedFiles,
     TextFiles,
 )
 from clearhead.recipe.places import Place
@@ -33,6 +28,13 @@ if TYPE_CHECKING:
     import datasets
 
 T = TypeVar("T")
+PICTURES = ("pictures", 'try kind = "table", or another task')
+NO_TEXTS = {
+    **dict.fromkeys(("image_folder", "idx", "npz"), PICTURES),
+    "tagged": ("words with tags", 'try task = "tagging"'),
+    "squad": ("questions", 'try task = "question_answering"'),
+}
+"""What other kinds of source hold, and what to try."""
 STREAMED = 1 << 62
 """The size in bytes of a dataset that is streamed: unknown, and probably too large for memory."""
 DATASET_ROWS = 1024
@@ -88,20 +90,14 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
         case HubDataset():
             rows = _dataset(source, source.columns)
             return (tuple(text_of(cell, where=where) for cell in cells) for where, cells in rows)
-        case ImageFolder() | IdxFiles() | ArrayFile():
-            raise UserError(f'{source.kind}: expected texts, got pictures; try kind = "table", or another task')
-        case TaggedFiles():
-            raise UserError(f'{source.kind}: expected texts, got words with tags; try task = "tagging"')
-        case SquadFiles():
-            raise UserError(f'{source.kind}: expected texts, got questions; try task = "question_answering"')
         case Languages(to=parts, tags=tags):
             return (tagged(tags[name], row) for name, part in parts.items() for row in rows_of(part))
         case _:
-            assert_never(source)
+            raise refuse(source.kind, "texts", *NO_TEXTS[source.kind])
 
 
-def cells_of(source: Source, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
-    """Yields the cells in the given columns of a table or dataset, each row with its place, such as `reviews.csv:17`.
+def cells_of(source: Source, columns: Sequence[Column]) -> Cells:
+    """Yields the cells in the given columns of a table or dataset.
 
     Raises UserError as `rows_of` does, and for a source without columns.
     """
@@ -187,27 +183,24 @@ def _documents(path: Place, files: TextFiles) -> Iterator[str]:
                 yield "\n".join(lines)
 
 
-def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
+def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Cells:
     rows = _load(wanted)
-    names, first = [str(name) for name in columns], next(iter(rows), None)
+    first = next(iter(rows), None)
     if first is None:
         raise UserError(f"{wanted.name}: expected rows in split {wanted.split!r}, got none; try another split")
-    known = [*map(str, first)]
-    roots = list(dict.fromkeys(name if name in known else name.split(".")[0] for name in names))
-    for root in roots:
-        if root not in known:
-            raise UserError(f"{wanted.name}: expected a column {root!r}, got none{nearest(root, known)}")
-    at, needed = 0, cast(Any, rows.select_columns(roots))
+    roots = roots_of(columns, [*map(str, first)], wanted.name)
     features: Any = rows.features or {}  # A stream may not know them.
     tags = {root: found for root in roots if root in features and (found := _tag_names(features[root]))}
-    for batch in needed.iter(DATASET_ROWS):
-        for root, tag_names in tags.items():
-            batch[root] = [[tag_names[i] for i in row] for row in batch[root]]
-        for values in zip(*(batch[root] for root in roots), strict=True):
-            chosen = dict(zip(roots, values, strict=True))
-            where = f"{wanted.name}:row {at}"
-            yield where, [cell_at(chosen, name, where=where) for name in names]
-            at += 1
+
+    def objects() -> Iterator[tuple[str, object]]:
+        batches = cast(Any, rows.select_columns(roots)).iter(DATASET_ROWS)
+        values = (row for batch in batches for row in zip(*(batch[root] for root in roots), strict=True))
+        for at, row in enumerate(values):
+            cells = dict(zip(roots, row, strict=True))
+            cells |= {root: [names[i] for i in cells[root]] for root, names in tags.items()}
+            yield f"{wanted.name}:row {at}", cells
+
+    return fields(objects(), columns)
 
 
 def _tag_names(feature: Any) -> list[str]:

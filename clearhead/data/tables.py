@@ -2,12 +2,13 @@
 
 import csv
 import io
-from collections.abc import Generator, Iterator, Sequence
+import math
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
-from clearhead.data.files import Unpacked, UnpackedFrames, check_expansion, nearest, opened, read_lines
+from clearhead.data.files import Unpacked, check_expansion, nearest, opened, read_lines
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, Table, TableFormat
@@ -15,8 +16,9 @@ from clearhead.recipe.places import Place
 
 if TYPE_CHECKING:
     from pyarrow import parquet
-import math
 
+Cells: TypeAlias = Iterator[tuple[str, list[object]]]
+"""The cells of each row with its place, such as `reviews.csv:17`."""
 PARQUET_ROWS = 1024
 """Read at once."""
 
@@ -39,19 +41,19 @@ def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ..
         yield tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=True))
 
 
-def read_cells(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
-    """Yields the cells in the given columns row by row, each row with its place, such as `reviews.csv:17`.
+def read_cells(table: Table, columns: Sequence[Column]) -> Cells:
+    """Yields the cells in the given columns row by row.
 
     A cell is what the file holds: text in CSV and TSV, anything in JSON lines and parquet. Raises UserError as
     `read_rows` does.
     """
     match table_format(table):
         case "jsonl":
-            rows = _json_rows(table.path, columns)
+            rows = fields(_json_objects(table.path), columns)
         case "parquet":
-            rows = _parquet(table.path, columns)
-        case kind:
-            rows = _delimited_rows(table, columns, kind)
+            rows = _parquet_rows(table.path, columns)
+        case _:
+            rows = _delimited_rows(table, columns)
     has_rows = False
     for row in rows:
         has_rows = True
@@ -72,55 +74,134 @@ def column_names(table: Table) -> list[Column]:
         case "parquet":
             with _parquet_file(table.path) as (file, _):
                 return [*file.schema_arrow.names]
-        case kind:
-            _, fields = next(_records(table, kind))
-            return [*fields] if table.header else [*range(len(fields))]
+        case _:
+            _, first_row = next(_records(table))
+            return [*first_row] if table.header else [*range(len(first_row))]
 
 
 def table_format(table: Table) -> TableFormat:
     """The format of a table: as stated, or by the file's name."""
-    return table.format or _format(table.path)
+    path = table.path
+    found = table.format or format_of(path.name)
+    if found is None:
+        raise UserError(f'{path}: expected a name in {", ".join(SUFFIXES)}, got {path.name}; try format = "tsv"')
+    return found
 
 
-def unpacked_name(name: str) -> str:
-    """The name of a file in lower case, without the ending of a packed one."""
-    return name.lower().removesuffix(".gz").removesuffix(".zst")
+def format_of(name: str) -> TableFormat | None:
+    """The format of a table file by its name, also a packed one's; None for any other file."""
+    name = name.lower().removesuffix(".gz").removesuffix(".zst")
+    return next((kind for suffix, kind in SUFFIXES.items() if name.endswith(suffix)), None)
 
 
-def _format(path: Place) -> TableFormat:
-    name = unpacked_name(path.name)
-    for suffix, kind in SUFFIXES.items():
-        if name.endswith(suffix):
-            return kind
-    raise UserError(f'{path}: expected a name in {", ".join(SUFFIXES)}, got {path.name}; try format = "tsv"')
+# --- objects with fields ----------------------------------------------------------------------------------------------
 
 
-def _delimited_rows(
-    table: Table, columns: Sequence[Column], kind: Literal["tsv", "csv"]
-) -> Iterator[tuple[str, list[object]]]:
-    rows = _records(table, kind)
+def fields(objects: Iterable[tuple[str, object]], columns: Sequence[Column]) -> Cells:
+    """The values in these fields of each object."""
+    names = [*map(str, columns)]
+    for where, row in objects:
+        yield where, [cell_at(row, name, where=where) for name in names]
+
+
+def roots_of(columns: Iterable[Column], known: Sequence[str], where: object) -> list[str]:
+    """The columns of a table that are named, or into which the dot of a name reaches, each once.
+
+    Raises UserError for one that the table does not have.
+    """
+    names = [*map(str, columns)]
+    roots = dict.fromkeys(name if name in known else name.split(".", 1)[0] for name in names)
+    for root in roots:
+        if root not in known:
+            raise UserError(f"{where}: expected a column {root!r}, got none{nearest(root, known)}")
+    return [*roots]
+
+
+def cell_at(row: object, name: str, *, where: str) -> object:
+    """The value in a field of a nested object. `name` is its name, or names joined by dots."""
+    value = row
+    for part in [name] if isinstance(row, dict) and name in row else name.split("."):
+        if not isinstance(value, dict):
+            raise UserError(f"{where}:{name}: expected an object, got {type(value).__name__}")
+        if part not in value:
+            raise UserError(f"{where}: expected a field {part!r}, got none{nearest(part, map(str, value))}")
+        value = value[part]
+    return value
+
+
+def _json_objects(path: Place) -> Iterator[tuple[str, object]]:
+    for line, text in enumerate(read_lines(path), start=1):
+        if text.strip():
+            where = f"{path}:{line}"
+            yield where, parse(text, where, remedy="try one JSON object a line", numbered=False)
+
+
+def _parquet_rows(path: Place, columns: Sequence[Column]) -> Cells:
+    with _parquet_file(path) as (file, content):
+        header, size = list(file.schema_arrow.names), content.seek(0, io.SEEK_END)
+        names = [header[c] if isinstance(c, int) and c < len(header) else c for c in columns]
+        roots = roots_of(names, header, path)
+        # A row group's pages are unpacked at once. The library ends the process where a damaged file describes a
+        # column, so nothing is asked about columns.
+        for i in range(file.metadata.num_row_groups):
+            check_expansion(path, file.metadata.row_group(i).total_byte_size, size)
+
+        def rows() -> Iterator[tuple[str, object]]:
+            at = n_bytes = 0
+            for batch in file.iter_batches(PARQUET_ROWS, columns=roots):
+                n_bytes += batch.nbytes
+                check_expansion(path, n_bytes, size)
+                for row in batch.to_pylist():
+                    yield f"{path}:row {at}", row
+                    at += 1
+
+        yield from fields(rows(), names)
+
+
+@contextmanager
+def _parquet_file(path: Place) -> Generator[tuple["parquet.ParquetFile", BinaryIO], None, None]:
+    """A parquet file that is open to read, and its bytes. Raises UserError if it is none, also while it is read."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError(
+            f"{path}: expected pyarrow to read parquet, got no such package; try pip install clearhead[data]"
+        ) from None
+    with opened(path) as content:
+        if isinstance(content, Unpacked):
+            raise UserError(f"{path}: expected parquet, got a packed file; try unpacking it first")
+        try:
+            yield parquet.ParquetFile(content), content
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path}: expected parquet, got {reason(error)}") from None
+
+
+# --- delimited text ---------------------------------------------------------------------------------------------------
+
+
+def _delimited_rows(table: Table, columns: Sequence[Column]) -> Cells:
+    rows = _records(table)
     first = next(rows, None)
     if first is None:
         return
     at = [_index(table.path, column, first[1] if table.header else None) for column in columns]
     width = len(first[1])
-    for line, fields in rows if table.header else chain([first], rows):
-        if len(fields) > width:
-            remedy = "quote the text that has the delimiter" if kind == "csv" else "take the delimiter out of the text"
-            raise UserError(
-                f"{table.path}:{line}: expected {width} columns as in the first line, got {len(fields)}; {remedy}"
-            )
-        if len(fields) <= max(at):
-            remedy = "try another delimiter" if len(fields) == 1 else "try another column, or mend the line"
-            raise UserError(
-                f"{table.path}:{line}: expected at least {max(at) + 1} columns, got {len(fields)}; {remedy}"
-            )
-        yield f"{table.path}:{line}", [fields[i] for i in at]
+    for line, cells in rows if table.header else chain([first], rows):
+        where = f"{table.path}:{line}"
+        if len(cells) > width:
+            is_csv = table_format(table) == "csv"
+            remedy = "quote the text that has the delimiter" if is_csv else "take the delimiter out of the text"
+            raise UserError(f"{where}: expected {width} columns as in the first line, got {len(cells)}; {remedy}")
+        if len(cells) <= max(at):
+            remedy = "try another delimiter" if len(cells) == 1 else "try another column, or mend the line"
+            raise UserError(f"{where}: expected at least {max(at) + 1} columns, got {len(cells)}; {remedy}")
+        yield where, [cells[i] for i in at]
 
 
-def _records(table: Table, kind: Literal["tsv", "csv"]) -> Iterator[tuple[int, list[str]]]:
+def _records(table: Table) -> Iterator[tuple[int, list[str]]]:
     """Yields each record with the line where it begins. Skips blank lines."""
-    if kind == "tsv":
+    if table_format(table) == "tsv":
         for line, text in enumerate(read_lines(table.path), start=1):
             if text:
                 yield line, text.split(table.delimiter or "\t")
@@ -130,9 +211,9 @@ def _records(table: Table, kind: Literal["tsv", "csv"]) -> Iterator[tuple[int, l
     reader = csv.reader(lines, delimiter=table.delimiter or ",", strict=True)
     line = 1
     try:
-        for fields in reader:
-            if fields:
-                yield line, fields
+        for cells in reader:
+            if cells:
+                yield line, cells
             line = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
@@ -152,28 +233,7 @@ def _index(path: Place, column: Column, header: list[str] | None) -> int:
     return header.index(column)
 
 
-def _json_rows(path: Place, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
-    for where, row in _json_objects(path):
-        yield where, [cell_at(row, str(column), where=where) for column in columns]
-
-
-def _json_objects(path: Place) -> Iterator[tuple[str, object]]:
-    for line, text in enumerate(read_lines(path), start=1):
-        if text.strip():
-            where = f"{path}:{line}"
-            yield where, parse(text, where, remedy="try one JSON object a line", numbered=False)
-
-
-def cell_at(row: object, name: str, *, where: str) -> object:
-    """The value in a field of a nested object. `name` is its name, or names joined by dots."""
-    value = row
-    for part in [name] if isinstance(row, dict) and name in row else name.split("."):
-        if not isinstance(value, dict):
-            raise UserError(f"{where}:{name}: expected an object, got {type(value).__name__}")
-        if part not in value:
-            raise UserError(f"{where}: expected a field {part!r}, got none{nearest(part, map(str, value))}")
-        value = value[part]
-    return value
+# --- cells ------------------------------------------------------------------------------------------------------------
 
 
 def text_of(cell: object, *, where: str) -> str:
@@ -181,51 +241,6 @@ def text_of(cell: object, *, where: str) -> str:
     if not isinstance(cell, str):
         raise UserError(f"{where}: expected text, got {type(cell).__name__}")
     return cell
-
-
-def _parquet(path: Place, columns: Sequence[Column]) -> Iterator[tuple[str, list[object]]]:
-    at = n_bytes = 0
-    with _parquet_file(path) as (file, content):
-        header, size = list(file.schema_arrow.names), content.seek(0, io.SEEK_END)
-        names = [header[c] if isinstance(c, int) and c < len(header) else str(c) for c in columns]
-        for name in names:
-            if name.split(".")[0] not in header:
-                raise UserError(f"{path}: expected a column {name!r}, got none{nearest(name, header)}")
-        _check_pages(path, file.metadata, size)
-        for batch in file.iter_batches(PARQUET_ROWS, columns=[name.split(".")[0] for name in names]):
-            n_bytes += batch.nbytes
-            check_expansion(path, n_bytes, size)
-            for row in batch.to_pylist():
-                yield f"{path}:row {at}", [cell_at(row, name, where=f"{path}:row {at}") for name in names]
-                at += 1
-
-
-@contextmanager
-def _parquet_file(path: Place) -> Generator[tuple["parquet.ParquetFile", BinaryIO], None, None]:
-    """A parquet file that is open to read, and its bytes. Raises UserError if it is none, also while it is read."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError(
-            f"{path}: expected pyarrow to read parquet, got no such package; try pip install clearhead[data]"
-        ) from None
-    with opened(path) as content:
-        if isinstance(content, Unpacked | UnpackedFrames):
-            raise UserError(f"{path}: expected parquet, got a packed file; try unpacking it first")
-        try:
-            yield parquet.ParquetFile(content), content
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path}: expected parquet, got {reason(error)}") from None
-
-
-def _check_pages(path: Place, about: "parquet.FileMetaData", size: int) -> None:
-    """Raises UserError if the pages of a row group, which are unpacked at once, are far larger than the file.
-
-    The library ends the process where a damaged file describes a column, so nothing is asked about columns.
-    """
-    for i in range(about.num_row_groups):
-        check_expansion(path, about.row_group(i).total_byte_size, size)
 
 
 MISSING = {"", "nan", "null", "<na>", "#n/a"}

@@ -66,7 +66,7 @@ class Decoding:
         self.fast = packing.ready(network, rows=self.slots) if is_known else network
         self.threads = threads_of(self.fast, self.slots, measure=False)
         self.takes_largest = self.wants_largest and self.slots == 1 and self.records and not network.compiles_steps
-        self.screened = screening.ready(network, self.fast) if self.takes_largest else None
+        self.screened = self.known_screen()
         self.snapshot: Snapshot | None = None
         self.code: Code | None = None
         """The code that a recording skips, as a step before it ran it."""
@@ -83,8 +83,6 @@ class Decoding:
     def changed(self) -> None:
         """Drops the fast paths and continues with the network itself, because it has changed since they were built."""
         self.unrecorded()
-        if self.compiled is not None:
-            self.cache, self.compiled = self.compiled.cache.growing(), None
         self.paths.changes += 1
         self.begin()
 
@@ -158,7 +156,7 @@ class Decoding:
                 self.fast = packing.packed(self.network, rows=self.slots)
                 self.threads = threads_of(self.fast, self.slots, measure=True)
                 if self.is_fast:
-                    self.screened = screening.ready(self.network, self.fast) if self.takes_largest else None
+                    self.screened = self.known_screen()
                     self.unrecorded()
                     self.look()
             self.screen()
@@ -219,20 +217,25 @@ class Decoding:
         self.paths.recorded += 1
         return self.recorded.logits
 
+    def known_screen(self) -> screening.Screened | None:
+        """The screen that an earlier text has made, if only the largest logit matters."""
+        return screening.screened(self.network, self.fast, prepare=False) if self.takes_largest else None
+
     def screen(self) -> None:
         """Starts to screen logits as soon as that is faster."""
         waits = self.takes_largest and self.screened is None and self.n_steps >= PATIENCE
         if waits and screening.due(self.network):
-            self.screened = screening.screened(self.network, self.fast)
+            self.screened = screening.screened(self.network, self.fast, prepare=True)
             self.takes_largest = self.screened is not None
             if self.takes_largest:
                 self.unrecorded()
                 self.look()
 
     def unrecorded(self) -> None:
-        """Drops the recording and continues with a cache that grows."""
-        if self.recorded is not None:
-            self.cache, self.recorded = self.recorded.cache.growing(), None
+        """Drops the recorded or compiled step and continues with a cache that grows."""
+        fixed = self.recorded or self.compiled
+        if fixed is not None:
+            self.cache, self.recorded, self.compiled = fixed.cache.growing(), None, None
 
     def follow(self, index: Tensor) -> None:
         """Slot i continues from what slot index[i] has read."""

@@ -161,7 +161,7 @@ def _events(
     paths: Paths,
 ) -> Generator[GenerationEvent, None, None]:
     try:
-        length = None if drafter else prompts.grid[1] + search.ends.limit - 1
+        length = None if drafter else prompts.grid[1] + search.limit - 1
         greedy = search if isinstance(search, Sampling) and drafter is None and search.takes_largest else None
         slots = search.b * search.k
         decoding = Decoding(network, length=length, slots=slots, takes_largest=greedy is not None, paths=paths)
@@ -169,7 +169,7 @@ def _events(
         decoding.follow(torch.arange(search.b, device=logits.device).repeat_interleave(search.k))
         ahead = None
         if drafter is not None:
-            ahead = Speculation(decoding, drafter, limit=search.ends.limit, repeats=search.config.temperature > 0)
+            ahead = Speculation(decoding, drafter, limit=search.limit, repeats=search.config.temperature > 0)
         while True:
             with no_gradients():
                 move = search.advance(logits)

@@ -77,14 +77,8 @@ def repeated_ngrams(history: History, n: int, vocab_size: int) -> Tensor:
 
 def among(tokens: Sequence[int], scores: Tensor) -> Tensor:
     """v, bool: marks these tokens of the vocabulary."""
-    there = torch.zeros(scores.shape[-1], dtype=torch.bool, device=scores.device)
-    return there.index_fill(0, _index(tokens, scores), True)
-
-
-def _index(tokens: Sequence[int], scores: Tensor) -> Tensor:
-    """n: those of these tokens that the vocabulary has."""
-    known = [token for token in tokens if token < scores.shape[-1]]
-    return torch.tensor(known, dtype=torch.long, device=scores.device)
+    known = torch.tensor([t for t in tokens if t < scores.shape[-1]], dtype=torch.long, device=scores.device)
+    return torch.zeros_like(scores[0], dtype=torch.bool).index_fill(0, known, True)
 
 
 def certain(token: int, scores: Tensor) -> Tensor:
@@ -189,12 +183,12 @@ def uniform(*parts: str | int) -> float:
     return (key(*parts) >> 10) / 2**53
 
 
-def draw(probabilities: Tensor, chances: Tensor) -> Tensor:
-    """b v, b -> b: the token at which the cumulative probability passes a row's random number, never one of 0."""
+def draw(probabilities: Tensor, chances: Sequence[float]) -> Tensor:
+    """b v -> b: the token at which the cumulative probability passes a row's random number, never one of 0."""
     wide = torch.float32 if probabilities.device.type == "mps" else torch.float64
     cumulative = probabilities.to(wide).cumsum(-1)
     total = cumulative[:, -1:]
-    passed = torch.minimum(chances.to(total)[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    passed = torch.minimum(total.new_tensor(chances)[:, None] * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(cumulative, passed, right=True)[:, 0].clamp(max=probabilities.shape[-1] - 1)
 
 
@@ -235,12 +229,9 @@ class Sampler:
 
     def forbid(self, scores: Tensor, history: History) -> Tensor:
         """-inf for banned tokens, and for repeated n-grams and too early ends unless these leave no token."""
-        config, banned, ends = self.config, self.banned(history), self.early_ends(history)
-        if config.no_repeat_ngram is None and len({*banned, *ends}) < scores.shape[-1]:
-            return scores.index_fill(-1, _index((*banned, *ends), scores), NEVER)
-        banned, forbidden = among(banned, scores), among(ends, scores)
-        if config.no_repeat_ngram is not None:
-            forbidden = forbidden | repeated_ngrams(history, config.no_repeat_ngram, scores.shape[-1])
+        banned, forbidden = (among(some, scores) for some in (self.banned(history), self.early_ends(history)))
+        if self.config.no_repeat_ngram is not None:
+            forbidden = forbidden | repeated_ngrams(history, self.config.no_repeat_ngram, scores.shape[-1])
         left = ~(banned | forbidden).all(-1, keepdim=True)
         return scores.masked_fill(banned | (forbidden & left), NEVER)
 
@@ -271,8 +262,7 @@ class Sampler:
         if self.config.temperature == 0:
             return scores.argmax(-1)
         chances = [uniform(self.config.seed, "sample", *name, step) for name in names]
-        wide = torch.float32 if scores.device.type == "mps" else torch.float64
-        return draw(self.narrow(scores).softmax(-1), torch.tensor(chances, dtype=wide, device=scores.device))
+        return draw(self.narrow(scores).softmax(-1), chances)
 
     def settle(self, scores: Tensor, name: tuple[int, int], step: int, guess: int, shares: Tensor) -> Tensor:
         """1 v -> 1: a token with the probabilities of `choose`, if possible the guess, which was drawn from `shares`.
@@ -283,8 +273,7 @@ class Sampler:
         p = self.narrow(scores)[0].softmax(-1)
         q = shares.to(p)
         rest = (p - q).clamp(min=0)
-        seed, wide = self.config.seed, torch.float32 if p.device.type == "mps" else torch.float64
+        seed = self.config.seed
         if uniform(seed, "keep", *name, step) * float(q[guess]) < float(p[guess]) or not rest.any():
             return torch.tensor([guess], device=p.device)
-        chance = torch.tensor([uniform(seed, "instead", *name, step)], dtype=wide, device=p.device)
-        return draw(rest[None], chance)
+        return draw(rest[None], [uniform(seed, "instead", *name, step)])

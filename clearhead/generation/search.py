@@ -77,30 +77,12 @@ class Move:
     """n: the slot that each token continues; None if all continue in place."""
 
 
-@dataclass(frozen=True)
-class Ends:
-    """The condition that ends a hypothesis."""
-
-    ids: tuple[int, ...]
-    limit: int
-    stop: Stop | None = None
-
-    def reason(self, tokens: Sequence[int]) -> Reason | None:
-        """Why these tokens are a complete hypothesis; None if they are not."""
-        if tokens[-1] in self.ids:
-            return "eos"
-        if self.stop is not None and self.stop(list(tokens)):
-            return "stop"
-        return "length" if len(tokens) >= self.limit else None
-
-
 class Search(ABC):
     """Hypotheses that grow in slots: b inputs of k slots each, of which the live ones are computed."""
 
     def __init__(self, history: History, config: GenerationConfig, *, limit: int, stop: Stop | None = None) -> None:
         """`config` names the special tokens; `limit` is how many tokens are written at most."""
-        self.config, self.sampler = config, Sampler(config, limit)
-        self.ends = Ends(config.end_ids, limit, stop)
+        self.config, self.sampler, self.limit, self.stop = config, Sampler(config, limit), limit, stop
         self.b, self.k = len(history.ids), self.config.width
         slots = torch.arange(self.b, device=history.ids.device).repeat_interleave(self.k)
         self.history = history.select(slots)
@@ -109,6 +91,14 @@ class Search(ABC):
     @abstractmethod
     def advance(self, logits: Tensor) -> Move:
         """n v, one row for each live slot (at first all b * k, equal within an input) -> the next move."""
+
+    def reason(self, tokens: Sequence[int]) -> Reason | None:
+        """Why these tokens are a complete hypothesis; None if they are not."""
+        if tokens[-1] in self.config.end_ids:
+            return "eos"
+        if self.stop is not None and self.stop(list(tokens)):
+            return "stop"
+        return "length" if len(tokens) >= self.limit else None
 
     def hypotheses(self) -> list[list[Hypothesis]]:
         """The n_best hypotheses of each input, best first."""
@@ -123,12 +113,7 @@ class Search(ABC):
 
     def step(self, live: list[int], tokens: Tensor, log_probs: Tensor, parents: Tensor, open_: list[bool]) -> Step:
         """The event for all b k slots, of which only the live ones changed."""
-        n = self.b * self.k
-        if len(live) == n:
-            done = torch.tensor([not is_open for is_open in open_])
-            grid = (x.cpu().view(self.b, self.k) for x in (tokens, parents, log_probs.float(), done))
-            return Step(self.history.n_new, *grid)
-        cells = torch.tensor(live)
+        n, cells = self.b * self.k, torch.tensor(live)
         written = torch.full((n,), self.config.pad_id or 0).index_copy(0, cells, tokens.cpu())
         logs = torch.zeros(n).index_copy(0, cells, log_probs.float().cpu())
         whose = torch.arange(self.k).repeat(self.b).index_copy(0, cells, parents.cpu())
@@ -183,7 +168,7 @@ class Sampling(Search):
         for slot, token, log_prob in zip(self.live, tokens.tolist(), log_probs.tolist(), strict=True):
             self.written[slot].append(token)
             self.log_prob[slot] += log_prob
-            reason = self.ends.reason(self.written[slot])
+            reason = self.reason(self.written[slot])
             open_.append(reason is None)
             if reason is not None:
                 found = self.hypothesis(self.written[slot], self.log_prob[slot], reason)
@@ -223,7 +208,7 @@ class BeamSearch(Search):
     def advance(self, logits: Tensor) -> Move:
         n, k, v = len(self.rows), self.k, logits.shape[-1]
         log_probs = self.sampler.control(logits.float().log_softmax(-1), self.history)
-        c = max(2, 1 + len(self.ends.ids)) * k
+        c = max(2, 1 + len(self.config.end_ids)) * k
         likely, tokens = likeliest(log_probs, min(c, v))  # The best of each hypothesis, which include the best of all.
         totals = self.scores[:, :, None] + likely.view(n, k, -1)
         best, index = totals.flatten(1).topk(min(c, k * v))
@@ -255,9 +240,9 @@ class BeamSearch(Search):
 
     def _end(self, scores: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         """n c, bool: which candidates end; those of the first k become finished hypotheses."""
-        is_last = self.history.n_new + 1 >= self.ends.limit
-        may_end = torch.full_like(tokens, is_last or self.ends.stop is not None, dtype=torch.bool)
-        may_end = may_end | torch.isin(tokens, torch.tensor(self.ends.ids, dtype=torch.long, device=tokens.device))
+        is_last = self.history.n_new + 1 >= self.limit
+        may_end = torch.full_like(tokens, is_last or self.stop is not None, dtype=torch.bool)
+        may_end = may_end | torch.isin(tokens, tokens.new_tensor(self.config.end_ids))
         where = (may_end & (scores > NEVER)).nonzero()
         if not len(where):
             return may_end & False
@@ -266,7 +251,7 @@ class BeamSearch(Search):
         texts = torch.cat([past, tokens[i, j, None]], 1).tolist()
         ended = [[False] * tokens.shape[1] for _ in self.rows]
         for (row, column), text, score in zip(where.tolist(), texts, scores[i, j].tolist(), strict=True):
-            reason = self.ends.reason(text)
+            reason = self.reason(text)
             ended[row][column] = reason is not None
             if reason is not None and column < self.k:
                 self._keep(self.finished[self.rows[row]], self.hypothesis(text, score, reason))
@@ -281,12 +266,12 @@ class BeamSearch(Search):
         """Whether an input's running hypotheses may still beat its finished ones."""
         found, config = self.finished[row], self.config
         length = self.history.n_new + 1
-        if best_running == NEVER or length >= self.ends.limit:
+        if best_running == NEVER or length >= self.limit:
             return False
         if len(found) < self.k:
             return True
         if config.early_stopping is True:
             return False
         if config.early_stopping == "never" and config.length_penalty > 0:
-            length = self.ends.limit
+            length = self.limit
         return best_running / length**config.length_penalty > found[-1].score

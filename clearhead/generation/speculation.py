@@ -8,7 +8,6 @@ another one, the same for each seed and draft (Leviathan et al. 2023; Chen et al
 
 import itertools
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,18 +44,7 @@ class Guess:
     """v: the probabilities that it was drawn from; None if it was not drawn."""
 
 
-class Drafter(ABC):
-    """Guesses the next tokens of one text."""
-
-    @abstractmethod
-    def guesses(self, history: History) -> Iterator[Guess]:
-        """Yields guesses of the next tokens, each under the assumption that those before it are right.
-
-        Guesses are computed on demand. There may be none.
-        """
-
-
-class NetworkDrafter(Drafter):
+class NetworkDrafter:
     """A smaller network, which chooses tokens by the same settings as the large one.
 
     (Leviathan et al. 2023, "Fast inference from Transformers via speculative decoding"; Chen et al. 2023)
@@ -84,6 +72,10 @@ class NetworkDrafter(Drafter):
         """The tokens in its cache."""
 
     def guesses(self, history: History) -> Iterator[Guess]:
+        """Yields guesses of the next tokens, each under the assumption that those before it are right.
+
+        Guesses are computed on demand. There may be none.
+        """
         text = history.ids[history.valid].tolist()
         n = min(_n_shared(text, self.read), len(text) - 1)
         new = text[n:]
@@ -108,7 +100,7 @@ class NetworkDrafter(Drafter):
             shares = self.sampler.narrow(scores).softmax(-1)
             # Another random number than the large network's, which must not depend on the guess.
             chance = uniform(self.sampler.config.seed, "guess", *self.name, history.n_new)
-            token = int(draw(shares, torch.tensor([chance], device=self.device)))
+            token = int(draw(shares, [chance]))
             shares = F.pad(shares[0], (0, self.vocab_size - shares.shape[1]))
             return Guess(token, _kind(shares, token), shares)
 
@@ -119,7 +111,7 @@ class NetworkDrafter(Drafter):
         return self.decoding.feed(Tokens(torch.tensor([new], device=self.device)))
 
 
-class LookupDrafter(Drafter):
+class LookupDrafter:
     """The text itself: what came after the last few tokens when they came before (Saxena 2023, "Prompt lookup")."""
 
     def __init__(self) -> None:
@@ -128,6 +120,7 @@ class LookupDrafter(Drafter):
         self.n_seen = 0
 
     def guesses(self, history: History) -> Iterator[Guess]:
+        """Yields guesses of the next tokens, as `NetworkDrafter` does."""
         text = history.ids[history.valid].tolist()
         for end in range(self.n_seen, len(text)):  # What ends before the last token, so that a token follows it.
             for n in range(2, min(LONGEST, end) + 1):
@@ -139,6 +132,9 @@ class LookupDrafter(Drafter):
                 for i in itertools.count(at):  # A repetition goes on into the guesses themselves.
                     text.append(text[i])
                     yield Guess(text[i], n)
+
+
+Drafter = NetworkDrafter | LookupDrafter
 
 
 def _kind(shares: Tensor, token: int) -> int:

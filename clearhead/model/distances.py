@@ -140,18 +140,38 @@ KINDS |= {
 }
 
 
+def buckets(query: Tensor, key: Tensor, config: c.RelativeBias, *, causal: bool) -> Tensor:
+    """b t, b s -> b t s: the row of each distance in a table of biases."""
+    distance = key[:, None, :] - query[:, :, None]
+    return bucket(distance, config.n_buckets, config.max_distance, causal=causal)
+
+
+def relative_bias_steps(to: Steps, out: str, path: str, numbers: str, config: c.RelativeBias, *, causal: bool) -> str:
+    """List the look-up of the biases in the table at `path`; returns `out`."""
+    by: dict[str, float] = {"buckets": config.n_buckets, "distance": config.max_distance}
+    how = "past" if causal else "both"
+    return to.do(out, "relative_bias", numbers, weights=(f"{path}.table.weight",), by=by, how=how)
+
+
+def _relative_bias(call: Call) -> Tensor:
+    n, far, causal = int(call.op.by["buckets"]), int(call.op.by["distance"]), call.op.how == "past"
+    return call.w[0][bucket(call.x[0] - call.x[0][:, None], n, far, causal=causal)].permute(2, 0, 1)
+
+
+KINDS["relative_bias"] = Kind(_relative_bias, lambda call: (call.w[0][1], *call.x[0].shape, *call.x[0].shape))
+
+
 class LayerBiasEncoding(NotAdded, NotTurned, NotScored):
     """The buckets of distances, of which each layer has a table   (Chung et al. 2023, UMT5)"""
 
     learns_bias = True
 
-    def __init__(self, config: c.RelativeBias, *, causal: bool) -> None:
+    def __init__(self, config: c.RelativeBias, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
         self.config, self.causal = config, causal
 
     def relation(self, query: Tensor, key: Tensor) -> Relation:
-        distance = key[:, None, :] - query[:, :, None]
-        return Relation(bucket(distance, self.config.n_buckets, self.config.max_distance, causal=self.causal))
+        return Relation(buckets(query, key, self.config, causal=self.causal))
 
     def relation_steps(self, to: Steps, path: str) -> None:
         return None
@@ -174,11 +194,10 @@ class LayerBias(Part):
     def steps(self, to: Steps, path: str, scores: str, qk: tuple[str, str], maps: Maps, attn_bias: BiasSteps) -> str:
         """List the ops of `forward` and their sum with `scores`; returns its address."""
         assert isinstance(attn_bias.positions, LayerBiasEncoding)
-        by: dict[str, float] = {"buckets": self.config.n_buckets, "distance": self.config.max_distance}
-        table, how = (f"{path}.table.weight",), "past" if attn_bias.positions.causal else "both"
+        causal = attn_bias.positions.causal
         with to.inside(path):
-            found = to.do(f"{path}.bias", "relative_bias", attn_bias.numbers, weights=table, by=by, how=how)
-            return to.do(f"{path}.with_bias", "add", scores, found)
+            bias = relative_bias_steps(to, f"{path}.bias", path, attn_bias.numbers, self.config, causal=causal)
+            return to.do(f"{path}.with_bias", "add", scores, bias)
 
 
 def distance_scores(config: c.StackConfig) -> DistanceScores | LayerBias | None:

@@ -4,7 +4,7 @@ distance that each attention makes with weights of its own.
 """
 
 import math
-from typing import Self
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +19,8 @@ from clearhead.model.attention_bias import (
     PositionEncoding,
     Relation,
     Rotation,
-    bucket,
 )
-from clearhead.model.distances import LayerBiasEncoding
+from clearhead.model.distances import LayerBiasEncoding, buckets, relative_bias_steps
 from clearhead.model.fast.tensor_parallel import Division
 from clearhead.model.linear import look_up
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Steps
@@ -37,23 +36,12 @@ class NoEncoding(NotAdded, NotTurned, NotScored, NotRelated):
 class SinusoidalEncoding(NotTurned, NotScored, NotRelated):
     """PE(p, 2i) = sin((p + offset) w_i), PE(p, 2i+1) = cos(same), w_i = base^(-2i/d)   (Vaswani et al. 2017, 3.5)"""
 
-    @classmethod
-    def of(cls, config: c.Sinusoidal, stack: c.StackConfig, *, causal: bool) -> Self:
-        """The encoding of a stack."""
-        return cls(config, stack.sum_width)
-
-    def __init__(self, config: c.Sinusoidal, d_model: int) -> None:
+    def __init__(self, config: c.Sinusoidal, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
-        self.config, self.d_model = config, d_model
+        self.config, self.d_model = config, stack.sum_width
 
     def embedding(self, positions: Tensor) -> Tensor:
-        exact = torch.float32 if positions.device.type == "mps" else torch.float64  # MPS has no float64
-        i = torch.arange(0, self.d_model, 2, device=positions.device, dtype=exact)
-        angle = (positions + self.config.offset)[..., None] * self.config.base ** (-i / self.d_model)
-        waves = torch.stack([angle.sin(), angle.cos()], -1)
-        if self.config.layout == "concatenated":
-            waves = waves.mT
-        return waves.flatten(-2).to(torch.get_default_dtype())
+        return sinusoids(positions + self.config.offset, self.d_model, self.config.base, self.config.layout)
 
     def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
         by = {"base": self.config.base, "width": self.d_model}
@@ -62,11 +50,18 @@ class SinusoidalEncoding(NotTurned, NotScored, NotRelated):
         return to.do(out, "sinusoid", numbers, by=by, how=self.config.layout)
 
 
+def sinusoids(positions: Tensor, width: int, base: float = 10_000.0, layout: str = "interleaved") -> Tensor:
+    """... -> ... width: the sines and cosines of positions, computed in float64."""
+    exact = torch.float32 if positions.device.type == "mps" else torch.float64  # MPS has no float64
+    i = torch.arange(0, width, 2, device=positions.device, dtype=exact)
+    angle = positions[..., None] * base ** (-i / width)
+    waves = torch.stack([angle.sin(), angle.cos()], -1 if layout == "interleaved" else -2)
+    return waves.flatten(-2).to(torch.get_default_dtype())
+
+
 def _sinusoid(call: Call) -> Tensor:
-    width, base = int(call.op.by["width"]), call.op.by["base"]
-    frequencies = call.x[0].new_tensor([base ** (-i / width) for i in range(0, width, 2)], dtype=torch.float64)
-    angle = (call.x[0].double() + call.op.by.get("offset", 0))[:, None] * frequencies
-    return torch.stack([angle.sin(), angle.cos()], -1 if call.op.how == "interleaved" else -2).flatten(-2).float()
+    by = call.op.by
+    return sinusoids(call.x[0] + int(by.get("offset", 0)), int(by["width"]), by["base"], call.op.how)
 
 
 KINDS["sinusoid"] = Kind(_sinusoid, lambda call: (*call.x[0].shape, int(call.op.by["width"])))
@@ -75,15 +70,10 @@ KINDS["sinusoid"] = Kind(_sinusoid, lambda call: (*call.x[0].shape, int(call.op.
 class LearnedEncoding(NotTurned, NotScored, NotRelated):
     """PE(p) = table[p + offset]"""
 
-    @classmethod
-    def of(cls, config: c.Learned, stack: c.StackConfig, *, causal: bool) -> Self:
-        """The encoding of a stack."""
-        return cls(config, stack.sum_width)
-
-    def __init__(self, config: c.Learned, d_model: int) -> None:
+    def __init__(self, config: c.Learned, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
         self.offset = config.offset
-        self.table = nn.Embedding(config.max_length + config.offset, d_model)
+        self.table = nn.Embedding(config.max_length + config.offset, stack.sum_width)
 
     def embedding(self, positions: Tensor) -> Tensor:
         return look_up(self.table, positions + self.offset, "positions")
@@ -95,35 +85,37 @@ class LearnedEncoding(NotTurned, NotScored, NotRelated):
 class RotaryEncoding(NotAdded, NotScored, NotRelated):
     """Each pair of a head's components turns by p w_i, so that q.k depends on the distance (Su et al. 2021, 3.2)."""
 
-    @classmethod
-    def of(cls, config: c.Rotary, stack: c.StackConfig, *, causal: bool) -> Self:
-        """The encoding of a stack."""
-        return cls(config, stack.head_width)
-
-    def __init__(self, config: c.Rotary, d_head: int) -> None:
+    def __init__(self, config: c.Rotary, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
-        width = config.rotated(d_head)
-        w = config.base ** (-torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width)
-        w = w if config.frequencies is None else torch.tensor(config.frequencies, dtype=torch.float64, device="cpu")
-        w, self.magnitude = scaled_frequencies(w, config)
-        # Plain numbers, because network.bfloat16() would round a buffer and the meta device would lose it.
-        self.frequencies: list[float] = w.tolist()
+        self.frequencies, self.magnitude = rotary_frequencies(config, stack.head_width)
 
     def rotation(self, positions: Tensor) -> Rotation:
-        frequencies = torch.tensor(self.frequencies, device=positions.device)
-        return Rotation(positions[..., None] * frequencies, self.magnitude)
+        return rotation(positions, self.frequencies, self.magnitude)
 
     def rotation_steps(self, to: Steps, out: str, x: str, numbers: str) -> str:
         return to.do(out, "rotate", x, numbers, numbers=tuple(self.frequencies), by={"magnitude": self.magnitude})
 
 
+def rotation(positions: Tensor, frequencies: Sequence[float], magnitude: float = 1.0) -> Rotation:
+    """b t -> the rotation by the angle of each position and frequency."""
+    return Rotation(positions[..., None] * torch.tensor(frequencies, device=positions.device), magnitude)
+
+
+def rotary_frequencies(config: c.Rotary, d_head: int) -> tuple[list[float], float]:
+    """The angle of each pair of a head's components for one position, and the factor on rotated vectors.
+
+    They are plain numbers, because network.bfloat16() would round a buffer and the meta device would lose it.
+    """
+    width = config.rotated(d_head)
+    w = config.base ** (-torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width)
+    w = w if config.frequencies is None else torch.tensor(config.frequencies, dtype=torch.float64, device="cpu")
+    w, magnitude = scaled_frequencies(w, config)
+    return w.tolist(), magnitude
+
+
 def _rotate(call: Call) -> Tensor:
-    frequencies = call.x[0].new_tensor(call.op.numbers)
-    angle = call.x[1].to(frequencies.dtype)[:, None] * frequencies
-    cos, sin = angle.cos() * call.op.by["magnitude"], angle.sin() * call.op.by["magnitude"]
-    n = len(call.op.numbers)
-    first, second, kept = call.x[0][..., :n], call.x[0][..., n : 2 * n], call.x[0][..., 2 * n :]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin, kept], -1)
+    x, positions = call.x
+    return rotation(positions[None], call.op.numbers, call.op.by["magnitude"])(x[None])[0]
 
 
 KINDS["rotate"] = Kind(_rotate)
@@ -161,30 +153,16 @@ class RelativeEncoding(NotAdded, NotTurned, NotRelated):
     learns_bias = True
     divisions = (Division("table", "heads", "outputs"),)
 
-    def __init__(self, config: c.RelativeBias, n_heads: int, *, causal: bool) -> None:
+    def __init__(self, config: c.RelativeBias, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
         self.config, self.causal = config, causal
-        self.table = nn.Embedding(config.n_buckets, n_heads)
-
-    def bucket(self, distance: Tensor) -> Tensor:
-        """key - query -> 0..n_buckets-1: exact if near, logarithmic up to max_distance, and one bucket beyond."""
-        return bucket(distance, self.config.n_buckets, self.config.max_distance, causal=self.causal)
+        self.table = nn.Embedding(config.n_buckets, stack.n_heads)
 
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
-        return self.table(self.bucket(key[:, None, :] - query[:, :, None])).permute(0, 3, 1, 2)
+        return self.table(buckets(query, key, self.config, causal=self.causal)).permute(0, 3, 1, 2)
 
     def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
-        by: dict[str, float] = {"buckets": self.config.n_buckets, "distance": self.config.max_distance}
-        table, how = (f"{path}.table.weight",), "past" if self.causal else "both"
-        return to.do(out, "relative_bias", numbers, weights=table, by=by, how=how)
-
-
-def _relative_bias(call: Call) -> Tensor:
-    n, far, causal = int(call.op.by["buckets"]), int(call.op.by["distance"]), call.op.how == "past"
-    return call.w[0][bucket(call.x[0] - call.x[0][:, None], n, far, causal=causal)].permute(2, 0, 1)
-
-
-KINDS["relative_bias"] = Kind(_relative_bias, lambda call: (call.w[0][1], *call.x[0].shape, *call.x[0].shape))
+        return relative_bias_steps(to, out, path, numbers, self.config, causal=self.causal)
 
 
 class ALiBiEncoding(NotAdded, NotTurned, NotRelated):
@@ -192,32 +170,30 @@ class ALiBiEncoding(NotAdded, NotTurned, NotRelated):
 
     divisions = (Division("slopes", "heads"),)
 
-    @classmethod
-    def of(cls, config: c.ALiBi, stack: c.StackConfig, *, causal: bool) -> Self:
-        """The encoding of a stack."""
-        return cls(stack.n_heads)
-
-    def __init__(self, n_heads: int) -> None:
+    def __init__(self, config: c.ALiBi, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
-        n = 2 ** math.floor(math.log2(n_heads))
+        n = 2 ** math.floor(math.log2(stack.n_heads))
         slopes = [2 ** (-8 * h / n) for h in range(1, n + 1)]
-        slopes += [2 ** (-4 * h / n) for h in range(1, 2 * (n_heads - n), 2)]
+        slopes += [2 ** (-4 * h / n) for h in range(1, 2 * (stack.n_heads - n), 2)]
         self.slopes: list[float] = slopes
 
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
-        distance = (query[:, None, :, None] - key[:, None, None, :]).abs()
-        return -torch.tensor(self.slopes, device=query.device)[:, None, None] * distance
+        return alibi(query, key, self.slopes)
 
     def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> str:
         return to.do(out, "alibi", numbers, numbers=tuple(self.slopes))
 
 
-def _alibi(call: Call) -> Tensor:
-    slopes = call.x[0].new_tensor(call.op.numbers, dtype=torch.get_default_dtype())
-    return -slopes[:, None, None] * (call.x[0] - call.x[0][:, None]).abs()
+def alibi(query: Tensor, key: Tensor, slopes: Sequence[float]) -> Tensor:
+    """b t, b s -> b h t s: see `ALiBiEncoding`."""
+    distance = (query[:, None, :, None] - key[:, None, None, :]).abs()
+    return -torch.tensor(slopes, device=query.device)[:, None, None] * distance
 
 
-KINDS["alibi"] = Kind(_alibi, lambda call: (len(call.op.numbers), *call.x[0].shape, *call.x[0].shape))
+KINDS["alibi"] = Kind(
+    lambda call: alibi(call.x[0][None], call.x[0][None], call.op.numbers)[0],
+    lambda call: (len(call.op.numbers), *call.x[0].shape, *call.x[0].shape),
+)
 
 
 def patches(stack: c.StackConfig) -> c.PatchInput:
@@ -229,14 +205,10 @@ def patches(stack: c.StackConfig) -> c.PatchInput:
 class LearnedGridEncoding(NotTurned, NotScored, NotRelated):
     """PE(cell) = table[cell], of registers 0, of patches interpolated where the grid is another (Oquab et al. 2023)."""
 
-    @classmethod
-    def of(cls, config: c.LearnedGrid, stack: c.StackConfig, *, causal: bool) -> Self:
-        """The encoding of a stack."""
-        return cls(config, patches(stack), stack.d_model)
-
-    def __init__(self, config: c.LearnedGrid, reads: c.PatchInput, d_model: int) -> None:
+    def __init__(self, config: c.LearnedGrid, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
-        self.table = nn.Embedding(config.rows, d_model)
+        reads = patches(stack)
+        self.table = nn.Embedding(config.rows, stack.d_model)
         self.by: dict[str, float] = {
             "first": config.first,
             "registers": reads.n_first - config.first,
@@ -273,16 +245,11 @@ class RotaryGridEncoding(NotAdded, NotScored, NotRelated):
     picture, from -1 to 1, and w_i = base^(-4i/d_head)   (Simeoni et al. 2025, 3.2, DINOv3)
     """
 
-    @classmethod
-    def of(cls, config: c.RotaryGrid, stack: c.StackConfig, *, causal: bool) -> Self:
-        """The encoding of a stack."""
-        return cls(config, patches(stack), stack.head_width)
-
-    def __init__(self, config: c.RotaryGrid, reads: c.PatchInput, d_head: int) -> None:
+    def __init__(self, config: c.RotaryGrid, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
-        # Plain numbers, because network.bfloat16() would round a buffer and the meta device would lose it.
-        self.frequencies: list[float] = [2 * math.pi * config.base ** (-4 * i / d_head) for i in range(d_head // 4)]
-        self.first, self.side = reads.n_first, reads.side
+        d_head = stack.head_width
+        self.frequencies = [2 * math.pi * config.base ** (-4 * i / d_head) for i in range(d_head // 4)]
+        self.first, self.side = patches(stack).n_first, patches(stack).side
 
     def rotation(self, positions: Tensor) -> Rotation:
         return Rotation(angles(positions, self.frequencies, first=self.first, side=self.side))
@@ -304,9 +271,7 @@ def angles(cells: Tensor, frequencies: list[float], *, first: int, side: int) ->
 def _rotate_grid(call: Call) -> Tensor:
     by = call.op.by
     angle = angles(call.x[1].long(), list(call.op.numbers), first=int(by["first"]), side=int(by["side"]))
-    angle = angle.to(call.x[0].dtype)
-    first, second = call.x[0].chunk(2, -1)
-    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], -1)
+    return Rotation(angle[None])(call.x[0][None])[0]
 
 
 KINDS |= {
@@ -317,23 +282,17 @@ KINDS |= {
 
 def relative_bias(config: c.RelativeBias, stack: c.StackConfig, *, causal: bool) -> PositionEncoding:
     """The encoding of a bias by distance: of one for all layers, or of one for each."""
-    if config.each_layer:
-        return LayerBiasEncoding(config, causal=causal)
-    return RelativeEncoding(config, stack.n_heads, causal=causal)
+    return (LayerBiasEncoding if config.each_layer else RelativeEncoding)(config, stack, causal=causal)
 
 
 class TogetherEncoding(NotTurned):
     """One encoding added to the embedding, another to the scores   (Song et al. 2020, MPNet)"""
 
-    @classmethod
-    def of(cls, config: c.Together, stack: c.StackConfig, *, causal: bool) -> Self:
-        """The encoding of a stack."""
-        return cls(config.added.build(stack, causal=causal), config.scored.build(stack, causal=causal))
-
-    def __init__(self, added: PositionEncoding, scored: PositionEncoding) -> None:
+    def __init__(self, config: c.Together, stack: c.StackConfig, *, causal: bool) -> None:
         super().__init__()
-        self.added, self.scored = added, scored
-        self.learns_bias = scored.learns_bias
+        self.added: PositionEncoding = config.added.build(stack, causal=causal)
+        self.scored: PositionEncoding = config.scored.build(stack, causal=causal)
+        self.learns_bias = self.scored.learns_bias
 
     def embedding(self, positions: Tensor) -> Tensor | None:
         return self.added.embedding(positions)

@@ -186,7 +186,7 @@ class Engine(Worker[Prompt, Update]):
         # A prompt that goes on with what was written would read it in pieces.
         ids = prompt.ids if self.is_deterministic else [*prompt.ids, *written][: self.slots.lengths[i]]
         try:
-            self.prefixes.keep(prompt.edits, ids, self.slots.read(i))
+            self.prefixes.keep(prompt.steering, ids, self.slots.read(i))
         except Exception as error:
             if not is_memory(error):
                 raise
@@ -215,14 +215,13 @@ class Engine(Worker[Prompt, Update]):
     def write(self, logits: Tensor, *, first: int = 0) -> None:
         """Samples a token per row from `first` on, removes finished rows and notifies clients."""
         rows = self.rows[first:]
-        if self.is_deterministic:
-            each = list(zip(logits.split(1), rows, strict=True))
-            tokens = [choose(own, [row])[0] for own, row in each]
-            found = [self.scores(own, [row], [token]) for (own, row), token in zip(each, tokens, strict=True)]
-            scores = {i: own[0] for i, own in enumerate(found) if own}
-        else:
-            tokens = choose(logits, rows)
-            scores = self.scores(logits, rows, tokens)
+        tokens, scores = list[int | None](), dict[int, Scored]()
+        # A pass of one row has the numbers that the row has alone.
+        for own in logits.split(1 if self.is_deterministic else len(rows)):
+            some = rows[len(tokens) : len(tokens) + len(own)]
+            chosen = choose(own, some)
+            scores |= {len(tokens) + i: score for i, score in self.scores(own, some, chosen).items()}
+            tokens += chosen
         for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
             if row.ticket.is_gone:
                 continue

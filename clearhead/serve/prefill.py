@@ -208,7 +208,7 @@ class Prefill:
 
 def known(prefixes: Prefixes, prompt: Prompt) -> list[Block]:
     """The beginning of a prompt that need not be read again."""
-    return [] if prompt.scores_prompt else prefixes.match(prompt.edits, prompt.ids)
+    return [] if prompt.scores_prompt else prefixes.match(prompt.steering, prompt.ids)
 
 
 @contextmanager

@@ -3,16 +3,17 @@
 import json
 import reprlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
     ValidationError,
-    ValidationInfo,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -21,7 +22,6 @@ from pydantic_core import PydanticCustomError
 from clearhead.errors import expectation
 from clearhead.web.limits import parsed
 
-T = TypeVar("T")
 R = TypeVar("R", bound="Request")
 
 MOST_STOPS = 4
@@ -30,12 +30,12 @@ LONGEST_STOP = 1000
 MOST_LIKELIEST = 20
 MOST_EDITS = 16
 
-Texts = Annotated[list[str], Field(fail_fast=True)]
-"""Stops at the first mistake of a list: an error for each of millions of members would take gigabytes."""
-Ids = Annotated[list[int], Field(fail_fast=True)]
-Unused = AfterValidator(lambda _: None)
-"""A field that is accepted and not used. It drops the value, which may be large."""
-WITHOUT_EFFECT: Mapping[str, tuple[JsonValue, ...]] = {
+ANYTHING: tuple[JsonValue, ...] | None = None
+UNUSED = dict.fromkeys(("user", "store", "safety_identifier", "prompt_cache_key", "metadata"), ANYTHING)
+"""Fields that are accepted with any value, which may be large, and dropped."""
+WITHOUT_EFFECT: Mapping[str, tuple[JsonValue, ...] | None] = {
+    **UNUSED,
+    "parallel_tool_calls": ANYTHING,
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "logit_bias": ({},),
@@ -56,6 +56,26 @@ WITHOUT_EFFECT: Mapping[str, tuple[JsonValue, ...]] = {
 NO_SUCH_FIELD = "no_such_field"
 
 
+def _one_line(expected: str) -> WrapValidator:
+    """One error in place of those of each type that a field may have."""
+
+    def validate(value: Any, handler: Any) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError(f"expected {expected}") from None
+
+    return WrapValidator(validate)
+
+
+Texts = Annotated[list[str], Field(fail_fast=True)]
+"""Stops at the first mistake of a list: an error for each of millions of members would take gigabytes."""
+IdLists = Annotated[list[Annotated[list[int], Field(fail_fast=True)]], Field(fail_fast=True)]
+OneOrMore = BeforeValidator(lambda value: [value] if isinstance(value, str | dict) else value)
+"""Makes a list of one value."""
+TextOrTexts = Annotated[Texts, OneOrMore, _one_line("text or a list of texts")]
+
+
 class Wrong(Exception):
     """A wrong request: the HTTP status, one line about the mistake, and the field."""
 
@@ -68,28 +88,34 @@ class Strict(BaseModel):
     """Refuses unknown fields and converts no types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    dropped: ClassVar[Mapping[str, tuple[JsonValue, ...] | None]] = {}
+    """Fields without effect, with the values that they may have; None for any."""
 
     @model_validator(mode="before")
     @classmethod
     def _known(cls, value: Any) -> Any:
         # Like `extra`, but only for the first such field.
-        if isinstance(value, dict):
-            for name in value:
-                if name not in cls.model_fields:
-                    raise PydanticCustomError(NO_SUCH_FIELD, "no such field", {"name": name})
-        return value
+        if not isinstance(value, dict):
+            return value
+        for name, given in value.items():
+            if name not in cls.dropped and name not in cls.model_fields:
+                raise PydanticCustomError(NO_SUCH_FIELD, "no such field", {"name": name})
+            idle = cls.dropped.get(name)
+            if idle is not None and given not in (None, *idle):
+                other = f"{' or '.join(map(json.dumps, idle))}, or no value," if idle else "no value,"
+                message = f"expected {other} because this server supports nothing else"
+                raise PydanticCustomError(
+                    "without_effect", "{message}", {"message": message, "name": name, "got": given}
+                )
+        return {name: given for name, given in value.items() if name not in cls.dropped}
 
 
 class Request(Strict):
     """The fields of every request."""
 
+    dropped = UNUSED
     model: str | None = None
     """The name of the server's only model."""
-    user: Annotated[str | None, Unused] = None
-    store: Annotated[bool | None, Unused] = None
-    safety_identifier: Annotated[str | None, Unused] = None
-    prompt_cache_key: Annotated[str | None, Unused] = None
-    metadata: Annotated[dict[str, JsonValue] | None, Unused] = None
 
 
 class StreamOptions(Strict):
@@ -109,6 +135,7 @@ class NamedEdit(Strict):
 class Writes(Request):
     """How to continue a text. None keeps the model's setting."""
 
+    dropped = WITHOUT_EFFECT
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0.0), AfterValidator(lambda t: t if t > 1e-6 else 0.0)] | None = None
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
@@ -116,68 +143,29 @@ class Writes(Request):
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0)] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
-    stop: str | Texts | None = None
+    stop: (
+        Annotated[
+            list[Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]],
+            Field(max_length=MOST_STOPS, fail_fast=True),
+            OneOrMore,
+            _one_line(f"up to {MOST_STOPS} strings of 1 to {LONGEST_STOP} characters"),
+        ]
+        | None
+    ) = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     draft: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
-    edit: NamedEdit | Annotated[list[NamedEdit], Field(max_length=MOST_EDITS)] | None = None
-
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, JsonValue] | None = None
-    response_format: JsonValue = None
-    modalities: JsonValue = None
-    service_tier: JsonValue = None
-    reasoning_effort: JsonValue = None
-    verbosity: JsonValue = None
-    tools: JsonValue = None
-    tool_choice: JsonValue = None
-    functions: JsonValue = None
-    function_call: JsonValue = None
-    prediction: JsonValue = None
-    audio: JsonValue = None
-    web_search_options: JsonValue = None
-    parallel_tool_calls: Annotated[bool | None, Unused] = None
-
-    @field_validator("stop")
-    @classmethod
-    def _some_text(cls, value: str | list[str] | None) -> str | list[str] | None:
-        words = [value] if isinstance(value, str) else value or []
-        if len(words) > MOST_STOPS or "" in words:
-            raise ValueError(f"expected 1 to {MOST_STOPS} strings that are not empty")
-        if max(map(len, words), default=0) > LONGEST_STOP:
-            raise ValueError(f"expected strings of at most {LONGEST_STOP} characters")
-        return value
-
-    @field_validator(*WITHOUT_EFFECT)
-    @classmethod
-    def _without_effect(cls, value: T, info: ValidationInfo) -> T:
-        idle = WITHOUT_EFFECT[info.field_name or ""]
-        if value is not None and value not in idle:
-            other = f"{' or '.join(map(json.dumps, idle))}, or no value," if idle else "no value,"
-            raise ValueError(f"expected {other} because this server supports nothing else")
-        return value
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """The stop strings."""
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-
-    @field_validator("edit", mode="wrap")
-    @classmethod
-    def _named(cls, value: Any, handler: Any) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            what = f'{{"name": NAME, "strength": NUMBER}}, or a list of up to {MOST_EDITS} of them'
-            raise ValueError(f"expected {what}") from None
-
-    @property
-    def edits(self) -> list[NamedEdit]:
-        """The directions to add."""
-        return [self.edit] if isinstance(self.edit, NamedEdit) else self.edit or []
+    edit: (
+        Annotated[
+            list[NamedEdit],
+            Field(max_length=MOST_EDITS),
+            OneOrMore,
+            _one_line(f'{{"name": NAME, "strength": NUMBER}}, or a list of up to {MOST_EDITS} of them'),
+        ]
+        | None
+    ) = None
 
     @property
     def counts_tokens(self) -> bool:
@@ -188,31 +176,20 @@ class Writes(Request):
 class CompletionRequest(Writes):
     """POST /v1/completions"""
 
-    prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]
+    prompt: Annotated[
+        Texts | IdLists,
+        # Token ids alone are one prompt, like a text alone.
+        BeforeValidator(
+            lambda value: [value] if isinstance(value, list) and value and isinstance(value[0], int) else value
+        ),
+        OneOrMore,
+        _one_line("text, a list of texts, token ids or a list of those"),
+    ]
+    """The prompts, one or several."""
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELIEST)] | None = None
     suffix: Literal[""] | None = None
     best_of: Literal[1] | None = None
-
-    @field_validator("prompt", mode="wrap")
-    @classmethod
-    def _one_line(cls, value: Any, handler: Any) -> Any:
-        # Errors for each of the four types would not help a reader.
-        try:
-            return handler(value)
-        except ValidationError:
-            raise ValueError("expected text, a list of texts, token ids or a list of those") from None
-
-    @property
-    def prompts(self) -> list[str] | list[list[int]]:
-        """The prompts, one or several."""
-        match self.prompt:
-            case str(text):
-                return [text]
-            case [int(), *_] as ids:
-                return [[token for token in ids if isinstance(token, int)]]
-            case several:
-                return several  # type: ignore[return-value]
 
 
 class ChatRequest(Writes):
@@ -232,51 +209,27 @@ class ChatRequest(Writes):
 class TranslationRequest(Request):
     """POST /translate"""
 
-    text: str | Texts
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, one or several."""
-        return [self.text] if isinstance(self.text, str) else self.text
+    text: TextOrTexts
 
 
 class PredictionRequest(Request):
     """POST /v1/predict"""
 
-    inputs: Annotated[list[str | Texts | dict[str, str]], Field(fail_fast=True)]
+    inputs: Annotated[
+        list[str | Texts | dict[str, str]], Field(fail_fast=True), _one_line("a list of texts, or of pairs of texts")
+    ]
     labels: Texts | None = None
     """Labels of the client's, for a model of natural language inference."""
     template: str | None = None
     several: bool | None = None
 
-    @field_validator("inputs", mode="wrap")
-    @classmethod
-    def _one_line(cls, value: Any, handler: Any) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise ValueError("expected a list of texts, or of pairs of texts") from None
-
 
 class EmbeddingRequest(Request):
     """POST /v1/embeddings"""
 
-    input: str | Texts
+    input: TextOrTexts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
-
-    @field_validator("input", mode="wrap")
-    @classmethod
-    def _one_line(cls, value: Any, handler: Any) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise ValueError("expected text or a list of texts") from None
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, one or several."""
-        return [self.input] if isinstance(self.input, str) else self.input
 
 
 def read(kind: type[R], body: bytes | bytearray) -> R:
@@ -287,16 +240,15 @@ def read(kind: type[R], body: bytes | bytearray) -> R:
         first = error.errors(include_url=False)[0]
     except ValueError as error:
         raise Wrong(f"body: {error}") from None
-    field = str(first["loc"][0]) if first["loc"] else None
+    about = first.get("ctx", {})
+    field = str(first["loc"][0]) if first["loc"] else about.get("name")
     if first["type"] == NO_SUCH_FIELD:
-        field = field or str(first.get("ctx", {})["name"])
         raise Wrong(f"{field}: no such field here; leave it out", field, code="unsupported_parameter")
     if first["type"] == "missing":
         raise Wrong(f"{field}: expected a value, got none", field)
-    message = expectation(first)
-    given = first["input"]
+    given = about.get("got", first["input"])
     got = "got an object" if isinstance(given, Mapping) else f"got {reprlib.repr(given):.60}"
-    raise Wrong(f"{field or 'body'}: {message}, {got}", field)
+    raise Wrong(f"{field or 'body'}: {expectation(first)}, {got}", field)
 
 
 def _message(message: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

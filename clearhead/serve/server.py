@@ -5,9 +5,10 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import JsonValue
@@ -20,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clearhead.serve import schemas
-from clearhead.serve.batches import Asked, Predictor, SourceText, Translator
+from clearhead.serve.batches import Answer, Asked, Predictor, SourceText, Translator
 from clearhead.serve.engine import Engine
 from clearhead.serve.replies import Object, ReplyFormat, embeddings, failure
 from clearhead.serve.schemas import (
@@ -82,12 +83,12 @@ class Routes:
         """POST /v1/completions"""
         async with self.asked(request, CompletionRequest) as asked:
             self.service.require("complete")
-            ids = await self.read(request, self.service.prompt, asked.prompts, "prompt")
+            ids = await self.read(request, self.service.prompt, asked.prompt, "prompt")
             prompts = self.service.completion(asked, ids)
         echoes = None
         if asked.echo:
             decode = self.service.model.tokenizer.decode
-            echoes = [one if isinstance(one, str) else decode(one) for one in asked.prompts]
+            echoes = [one if isinstance(one, str) else decode(one) for one in asked.prompt]
         return await self.write(request, asked, prompts, chats=False, echoes=echoes)
 
     async def chat(self, request: Request) -> ASGIApp:
@@ -100,10 +101,8 @@ class Routes:
         """POST /translate"""
         async with self.asked(request, TranslationRequest) as asked:
             self.service.require("translate")
-            ids = await self.read(request, self.service.source, asked.texts, "text")
-        assert isinstance(self.worker, Translator)
-        found = await answered(request, self.worker, [SourceText(number, one) for number, one in enumerate(ids)])
-        translations: list[JsonValue] = [one.text for one in sorted(found, key=lambda one: one.number)]
+            ids = await self.read(request, partial(self.service.ids, "text"), asked.text, "text")
+        translations = await self.answers(request, [SourceText(number, one) for number, one in enumerate(ids)])
         return JSONResponse({"model": self.service.name, "translations": translations})
 
     async def predict(self, request: Request) -> ASGIApp:
@@ -115,25 +114,25 @@ class Routes:
                 self.worker.check(n_labels * len(asked.inputs))
             own = await asyncio.to_thread(self.service.zero_shot, asked)
             lines = await asyncio.to_thread(self.service.lines, asked.inputs, own)
-            await self.read(request, self.service.input, lines, "inputs")
-        values = await self.said(request, [Asked(number, line, zero_shot=own) for number, line in enumerate(lines)])
+            await self.read(request, partial(self.service.ids, "inputs", allows_blank=True), lines, "inputs")
+        values = await self.answers(request, [Asked(number, line, zero_shot=own) for number, line in enumerate(lines)])
         return JSONResponse({"model": self.service.name, "predictions": values})
 
     async def embeddings(self, request: Request) -> ASGIApp:
         """POST /v1/embeddings"""
         async with self.asked(request, EmbeddingRequest) as asked:
             self.service.require("embed")
-            ids = await self.read(request, self.service.embedded, asked.texts, "input")
-        vectors = await self.said(request, [Asked(i, text, embeds=True) for i, text in enumerate(asked.texts)])
+            ids = await self.read(request, partial(self.service.ids, "input"), asked.input, "input")
+        vectors = await self.answers(request, [Asked(i, text, embeds=True) for i, text in enumerate(asked.input)])
         width = np.array(vectors).shape[-1]
         if asked.dimensions not in (None, width):
             raise Wrong(f"dimensions: expected {width}, which this model has, got {asked.dimensions}", "dimensions")
         return JSONResponse(embeddings(self.service.name, vectors, asked, n_tokens=sum(map(len, ids))))
 
-    async def said(self, request: Request, asked: Sequence[Asked]) -> list[JsonValue]:
-        """What is said of each input, in order."""
-        assert isinstance(self.worker, Predictor)
-        found = await answered(request, self.worker, asked)
+    async def answers(self, request: Request, jobs: Sequence[SourceText] | Sequence[Asked]) -> list[JsonValue]:
+        """The answer to each job, in order."""
+        worker: Any = self.worker
+        found: list[Answer] = await answered(request, worker, jobs, len(jobs))
         return [one.value for one in sorted(found, key=lambda one: one.number)]
 
     async def models(self, _: Request) -> Response:
@@ -193,19 +192,12 @@ class Routes:
         assert isinstance(self.worker, Engine)
         model = self.service.model
         reply = ReplyFormat(self.service.name, model.tokenizer, prompts, chats, bool(asked.return_token_ids), echoes)
+        n_texts = sum(prompt.n for prompt in prompts)
+        if not asked.stream:
+            return JSONResponse(reply.whole(await answered(request, self.worker, prompts, n_texts)))
         ticket: Ticket[Update] = Ticket()
         self.worker.submit(ticket, prompts)
-        n_texts = sum(prompt.n for prompt in prompts)
-        if asked.stream:
-            return _Stream(ticket, _events(ticket, reply, n_texts, counts=asked.counts_tokens))
-
-        async def all_of_them() -> list[Update]:
-            return [await ticket.next() for _ in range(n_texts)]
-
-        try:
-            return JSONResponse(reply.whole(await _unless_gone(request, all_of_them)))
-        finally:
-            ticket.is_gone = True
+        return _Stream(ticket, _events(ticket, reply, n_texts, counts=asked.counts_tokens))
 
 
 class _Stream:
@@ -240,34 +232,26 @@ def _event(value: Object) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-async def answered(request: Request, worker: Worker[JobT, UpdateT], jobs: Sequence[JobT]) -> list[UpdateT]:
-    """The news of each job of a request, as they come. Raises ClientDisconnect if the client hangs up first."""
+async def answered(request: Request, worker: Worker[JobT, UpdateT], jobs: Sequence[JobT], n: int) -> list[UpdateT]:
+    """The n news of the jobs of a request, as they come. Raises ClientDisconnect if the client hangs up first."""
     ticket: Ticket[UpdateT] = Ticket()
 
     async def all_of_them() -> list[UpdateT]:
-        return [await ticket.next() for _ in jobs]
-
-    try:
-        worker.submit(ticket, jobs)
-        return await _unless_gone(request, all_of_them)
-    finally:
-        ticket.is_gone = True
-
-
-async def _unless_gone(request: Request, answer: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Waits for the answer. Raises ClientDisconnect if the client hangs up first."""
+        return [await ticket.next() for _ in range(n)]
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    answering, hanging_up = asyncio.create_task(answer()), asyncio.create_task(gone())
+    worker.submit(ticket, jobs)
+    answering, hanging_up = asyncio.create_task(all_of_them()), asyncio.create_task(gone())
     try:
         await asyncio.wait([answering, hanging_up], return_when=asyncio.FIRST_COMPLETED)
         if not answering.done():
             raise ClientDisconnect
         return answering.result()
     finally:
+        ticket.is_gone = True
         answering.cancel()
         hanging_up.cancel()
 

@@ -162,11 +162,11 @@ class Service:
         likeliest = (asked.top_logprobs or 0) if asked.logprobs else None
         return self.prompts(asked, [ids], limit, likeliest=likeliest)
 
-    def source(self, text: str) -> list[int]:
-        """The ids of one text to translate. Raises Wrong."""
-        ids = self.read(text, self.marked, "text")
-        if not text.strip() or not ids:
-            raise Wrong("text: expected texts that are not empty, got an empty one", "text")
+    def ids(self, field: str, text: str, *, allows_blank: bool = False) -> list[int]:
+        """The ids of one text to read, or the measure of its length. Raises Wrong."""
+        ids = self.read(text, self.marked, field)
+        if not allows_blank and not (text.strip() and ids):
+            raise Wrong(f"{field}: expected texts that are not empty, got an empty one", field)
         return ids
 
     def zero_shot(self, asked: PredictionRequest) -> ZeroShot | None:
@@ -197,16 +197,6 @@ class Service:
             return lines_of(self.model, self.task, inputs)
         except UserError as error:
             raise Wrong(f"inputs: {error}", "inputs") from None
-
-    def input(self, text: str) -> list[int]:
-        """The ids of one text to predict from, as a measure of its length. Raises Wrong."""
-        return self.read(text, self.marked, "inputs")
-
-    def embedded(self, text: str) -> list[int]:
-        """The ids of one text to embed, as a measure of its length. Raises Wrong."""
-        if not text.strip():
-            raise Wrong("input: expected texts that are not empty, got an empty one", "input")
-        return self.read(text, self.marked, "input")
 
     def require(self, does: Does) -> None:
         """Raises Wrong unless the model does this."""
@@ -290,7 +280,7 @@ class Service:
                 number=number,
                 n=n,
                 limit=min(own.max_new_tokens if max_tokens is None else max_tokens, self.max_length - len(ids) + 1),
-                stop=asked.stops,
+                stop=tuple(asked.stop or ()),
                 streams=bool(asked.stream),
                 likeliest=likeliest,
                 scores_prompt=scores_prompt,
@@ -302,11 +292,11 @@ class Service:
 
     def steering(self, asked: Writes) -> tuple[Steering, ...]:
         """The directions that a request names. Raises Wrong for a name that the server does not have."""
-        for one in asked.edits:
+        for one in asked.edit or ():
             if one.name not in self.edits:
                 known = ", ".join(self.edits) or "none; start the server with --edit FILE"
                 raise Wrong(f"edit: expected a name that this server has, {known}, got {one.name:.100}", "edit")
-        return tuple(Steering(self.edits[one.name], one.strength) for one in asked.edits if one.strength)
+        return tuple(Steering(self.edits[one.name], one.strength) for one in asked.edit or () if one.strength)
 
     def drafts(self, asked: Writes, config: GenerationConfig) -> bool:
         """Whether the draft may guess tokens of these texts. Raises Wrong for a draft that the server does not have.

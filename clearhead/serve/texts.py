@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,7 @@ from clearhead.text.detokenizer import Detokenizer
 from clearhead.trace import Edit, edited
 
 
-@dataclass(frozen=True, eq=False)
-class Steering:
+class Steering(NamedTuple):
     """A direction with a strength, which a request asks for."""
 
     direction: Direction
@@ -101,11 +100,6 @@ class Prompt:
     """What is added to the values of its texts."""
     drafts: bool = False
     """Whether a draft may guess its tokens, where the server has one."""
-
-    @property
-    def edits(self) -> tuple[tuple[Direction, float], ...]:
-        """What tells its values from those of others with the same tokens."""
-        return tuple((one.direction, one.strength) for one in self.steering)
 
 
 @dataclass(frozen=True)
@@ -233,8 +227,7 @@ def _sampled(scores: Tensor, rows: Sequence[Writing]) -> Tensor:
     """n v -> n, for rows with the same top-k, top-p and min-p."""
     chances = [uniform(row.prompt.config.seed, "sample", *row.name, len(row.written)) for row in rows]
     probabilities = Sampler(rows[0].prompt.config).narrow(scores).softmax(-1)
-    wide = torch.float32 if scores.device.type == "mps" else torch.float64
-    return draw(probabilities, torch.tensor(chances, dtype=wide, device=scores.device))
+    return draw(probabilities, chances)
 
 
 def scored(logits: Tensor, tokens: Sequence[int], n_likeliest: int) -> list[Scored]:

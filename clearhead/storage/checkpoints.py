@@ -241,6 +241,11 @@ def _join(tensors: dict[str, dict[str, Tensor]], documents: dict[str, JsonObject
             del tensors[file]
 
 
+def steps_in(run_folder: Path) -> list[int]:
+    """The steps of the checkpoints in a run's folder, in order."""
+    return sorted(step_of(path) for path in run_folder.glob("step-*") if STEP.fullmatch(path.name))
+
+
 def step_of(folder: Path) -> int:
     """The step in the name of a checkpoint's folder."""
     match = STEP.fullmatch(folder.name)
@@ -305,7 +310,7 @@ def discard(folder: Path) -> None:
 def shortage(run_folder: Path, newest: Path, most: int) -> str:
     """A line if the disk has no room for `most` checkpoints of the size of `newest`, those that exist included."""
     size = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
-    n_more, free = most - len(_steps(run_folder)), shutil.disk_usage(run_folder).free
+    n_more, free = most - len(steps_in(run_folder)), shutil.disk_usage(run_folder).free
     if n_more * size <= free:
         return ""
     wanted, left = sizes(n_more * size, free)
@@ -323,12 +328,8 @@ def make_room(run_folder: Path, n_bytes: int, *, keep: Collection[int] = ()) -> 
     """
     named, removed = best(run_folder), list[Path]()
     spared = {*keep, *([step_of(named)] if named is not None and STEP.fullmatch(named.name) else [])}
-    for n in range(len(_steps(run_folder)) - 1, 0, -1):
+    for n in range(len(steps_in(run_folder)) - 1, 0, -1):
         if has_space(run_folder, n_bytes):
             break
         removed += prune(run_folder, keep_last=n, keep=spared)
     return removed
-
-
-def _steps(run_folder: Path) -> list[Path]:
-    return [path for path in run_folder.glob("step-*") if STEP.fullmatch(path.name)]

@@ -15,12 +15,12 @@ from clearhead.errors import UserError, errno_of, reason, sizes
 from clearhead.storage.manifest import sync
 
 _DIAGNOSES = {
-    errno.ENOSPC: "try freeing space there or another run folder",
-    errno.EDQUOT: "try freeing space there or another run folder",
+    errno.ENOSPC: "try freeing space there or another folder",
+    errno.EDQUOT: "try freeing space there or another folder",
     errno.EFBIG: "try raising the file-size limit",
-    errno.EACCES: "try another run folder or its permissions",
-    errno.EPERM: "try another run folder or its permissions",
-    errno.EROFS: "try a run folder that is not read-only",
+    errno.EACCES: "try another folder or its permissions",
+    errno.EPERM: "try another folder or its permissions",
+    errno.EROFS: "try a folder that is not read-only",
     errno.EIO: "try another disk",
 }
 
@@ -31,12 +31,12 @@ def written(place: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"{place}: expected to write a checkpoint, got {reason(error)}; {remedy(error)}") from error
+        raise UserError(f"{place}: expected to write it, got {reason(error)}; {remedy(error)}") from error
 
 
 def remedy(error: Exception) -> str:
     """What to try after this error."""
-    return _DIAGNOSES.get(errno_of(error) or 0, "try another run folder")
+    return _DIAGNOSES.get(errno_of(error) or 0, "try another folder")
 
 
 def make_folder(run_folder: Path) -> None:
@@ -81,13 +81,14 @@ def temporary_file(path: Path) -> Path:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a small file: a crash leaves the old content or the new. Makes its folder if it is missing."""
     temporary = temporary_file(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        sync(temporary)
-        os.replace(temporary, path)  # noqa: PTH105 - one system call, one name to fail in tests
-        sync(path.parent)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise UserError(f"{path}: expected to write it, got {reason(error)}; try another folder") from None
+    with written(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
+            sync(temporary)
+            os.replace(temporary, path)  # noqa: PTH105 - one system call, one name to fail in tests
+            sync(path.parent)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise

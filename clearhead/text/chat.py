@@ -7,7 +7,7 @@ from functools import cache
 from pydantic import JsonValue
 
 from clearhead.errors import reason, refuse
-from clearhead.text.worker import Exceeded, Failed, Worker
+from clearhead.text.worker import Worker
 
 WHERE = "chat_template"
 Message = Mapping[str, JsonValue]
@@ -43,17 +43,12 @@ def render(
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
     }
-    try:
-        return _worker().ask("render", template, values)
-    except Exceeded as error:
-        raise refuse(WHERE, "a template that ends soon", error) from None
-    except Failed as error:
-        raise refuse(WHERE, "messages that it can write", error) from None
+    return _worker().ask("render", template, values)
 
 
 @cache
 def _worker() -> Worker:
-    return Worker()
+    return Worker(WHERE, "a template that needs", "messages that it can write")
 
 
 def _tables(items: Sequence[Message], *, where: str) -> list[dict[str, JsonValue]]:

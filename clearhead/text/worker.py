@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError, reason, refuse
 from clearhead.json_text import parse
 
 MEMORY, MEMORY_PER_CHARACTER = 1 << 30, 1 << 10
@@ -26,49 +26,40 @@ AT_ONCE = 4
 """Processes of a worker: a question that takes all its time does not hold the others."""
 
 
-class Exceeded(Exception):
-    """A question that needs more memory or time than its limits."""
-
-    def __init__(self, n_characters: int, memory: int, seconds: int) -> None:
-        self.n_characters, self.memory, self.seconds = n_characters, memory, seconds
-        super().__init__(f"more than {memory >> 20} MB or {seconds} s for {n_characters} characters")
-
-
-class Failed(Exception):
-    """An error raised in the worker, in one line."""
-
-
 class Worker:
     """Processes that answer questions, one each at a time. They start at the first question, and again after an end.
 
     With a `tokenizer`, a tokenizer.json, they hold it.
     """
 
-    def __init__(self, tokenizer: str = "") -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, where: str, program: str, purpose: str, *, tokenizer: str = "") -> None:
+        """`where` stands before errors, `program` names what needs memory and time, and `purpose` what it is for."""
+        self.where, self.program, self.purpose, self.tokenizer = where, program, purpose, tokenizer
         self.idle: list[subprocess.Popen[bytes]] = []
         self.turns = threading.BoundedSemaphore(AT_ONCE)
 
     def ask(self, what: str, *question: object) -> Any:
-        """The answer. Raises Exceeded beyond the limits, Failed or UserError for an error of the worker's."""
+        """The answer. Raises UserError beyond the limits of memory and time, and for an error of the worker's."""
         n = len(json.dumps(question))
-        limits = MEMORY + MEMORY_PER_CHARACTER * (n + len(self.tokenizer)), SECONDS + n // CHARACTERS_PER_SECOND
+        memory = MEMORY + MEMORY_PER_CHARACTER * (n + len(self.tokenizer))
+        seconds = SECONDS + n // CHARACTERS_PER_SECOND
         with self.turns:
             try:
                 try:
                     process = self.idle.pop()
                 except IndexError:
-                    process = self.start(limits[0])
-                answer = send(process, limits, what, *question)
+                    process = self.start(memory)
+                answer = send(process, (memory, seconds), what, *question)
             except OSError as error:
-                raise Failed(reason(error)) from None
+                raise refuse(self.where, self.purpose, reason(error)) from None
             if answer is None:
-                raise Exceeded(n, *limits)
+                most = f"{self.program} at most {memory >> 20} MB and {seconds} s for a text of {n} characters"
+                raise refuse(self.where, most, "more", "try another")
             self.idle.append(process)
         if "refused" in answer:
             raise UserError(answer["refused"])
         if "failed" in answer:
-            raise Failed(answer["failed"])
+            raise refuse(self.where, self.purpose, answer["failed"], "try another")
         return answer["value"]
 
     def start(self, memory: int) -> subprocess.Popen[bytes]:
@@ -119,6 +110,12 @@ def end(process: subprocess.Popen[bytes]) -> None:
 # --- the process ---------------------------------------------------------------------------------------------------
 
 
+def failure(error: BaseException) -> str:
+    """The error of a library, in one line. A panic derives from BaseException, not from Exception."""
+    kind = type(error).__name__ if isinstance(error, Exception) else "a failure of the library"
+    return f"{kind}: {reason(error)}"
+
+
 def main() -> None:
     """Answers questions until its parent ends."""
     library: Any = None
@@ -129,17 +126,14 @@ def main() -> None:
             (memory, seconds), what, *values = question
             limit(memory, seconds)
             if what == "load":
-                library, value = _load(*values), None
-            else:
-                value = ANSWERS[what](library, *values)
-            answer = {"value": value}
+                library = _load(*values)
+            answer = {"value": ANSWERS[what](library, *values) if what in ANSWERS else None}
         except MemoryError:
             os._exit(3)
         except UserError as error:
             answer = {"refused": str(error)}
         except BaseException as error:  # A panic of the library derives from it.
-            kind = type(error).__name__ if isinstance(error, Exception) else "a failure of the library"
-            answer = {"failed": f"{kind}: {reason(error)}"}
+            answer = {"failed": failure(error)}
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
         sys.stdout.buffer.flush()
 
@@ -171,16 +165,7 @@ def _render(_: Any, template: str, values: dict[str, Any]) -> str:
     return render(template, values)
 
 
-def _open(_: Any) -> None:
-    """Nothing more: the tokenizer is already there."""
-
-
-ANSWERS: dict[str, Callable[..., Any]] = {
-    "open": _open,
-    "encode": _encode,
-    "decode": _decode,
-    "render": _render,
-}
+ANSWERS: dict[str, Callable[..., Any]] = {"encode": _encode, "decode": _decode, "render": _render}
 
 
 def limit(memory: int, seconds: int) -> None:

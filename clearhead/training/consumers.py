@@ -15,12 +15,13 @@ from typing import Any, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
+from tqdm.std import EMA
 
 from clearhead.errors import UserError
+from clearhead.storage.disk import written
 from clearhead.tasks.evaluation import Sample
 from clearhead.tasks.scores import Score
 from clearhead.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
-from clearhead.training.metrics_log import writing
 
 TENSORBOARD = "tensorboard"
 N_SAMPLES = 2
@@ -154,7 +155,8 @@ class _Pace:
 
     def __init__(self, unit: str) -> None:
         self.unit, self.left, self.text = unit, "", ""
-        self._loss = self._n_losses = self._tokens = self._seconds = 0.0
+        self._tokens = self._seconds = 0.0
+        self._loss = EMA(0.05)  # A mean over about twenty updates.
         self._first: Stepped | None = None
         self._before: float | None = None
 
@@ -166,14 +168,13 @@ class _Pace:
         self._first = self._first or event
         if self._before is not None:
             elapsed = max(0.0, event.seconds - self._before)
-            kept = math.exp(-elapsed / 10)  # A mean over about ten seconds,
+            kept = math.exp(-elapsed / 10)  # A mean over about ten seconds.
             self._tokens = kept * self._tokens + event.n_tokens
             self._seconds = kept * self._seconds + elapsed
         self._before = event.seconds
-        if not math.isfinite(self._loss):
-            self._loss = self._n_losses = 0.0
-        self._n_losses = 0.95 * self._n_losses + 1  # and over about twenty updates.
-        self._loss += (event.loss - self._loss) / self._n_losses
+        if not math.isfinite(self._loss()):
+            self._loss = EMA(self._loss.alpha)
+        loss = self._loss(event.loss)
         # Time left at the pace since this process's first update: a resumed run may be on another machine.
         seconds, progress = event.seconds - self._first.seconds, event.progress - self._first.progress
         if seconds <= 0 or progress <= 0:
@@ -181,7 +182,7 @@ class _Pace:
         left = tqdm.format_interval(seconds / progress * (1 - event.progress))
         self.left = f"{left} left" if event.progress < 1.0 else "last evaluation"
         speed = f"  {tqdm.format_sizeof(self._tokens / self._seconds)} {self.unit}/s" if self._seconds else ""
-        self.text = f"loss {self._loss:.3f}{speed}  epoch {event.epoch + 1}  lr {event.lr:.2g}"
+        self.text = f"loss {loss:.3f}{speed}  epoch {event.epoch + 1}  lr {event.lr:.2g}"
 
 
 def figure(score: Score) -> str:
@@ -232,7 +233,7 @@ class TensorBoardLog(AbstractContextManager["TensorBoardLog"]):
 
     def __call__(self, event: Event) -> None:
         """Write one event."""
-        with writing(self.folder):
+        with written(self.folder):
             if self._writer is None:
                 # Curves of an interrupted attempt end where this one goes on.
                 self._writer = self._open(str(self.folder), purge_step=event.step + 1 if event.step else None)

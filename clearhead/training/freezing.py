@@ -60,14 +60,9 @@ class GradualUnfreezing:
         self.parts = [parts[at] for at in sorted(parts)]
         self.n_open = -1
 
-    @property
-    def is_on(self) -> bool:
-        """Whether the recipe asks for it."""
-        return self.config.unfreeze_every is not None or bool(self.config.unfreeze_at)
-
     def apply(self, step: int, epoch: int) -> None:
         """Lets those parts learn that do so in the update after `step`."""
-        if not self.is_on:
+        if self.config.unfreeze_every is None and not self.config.unfreeze_at:
             return
         n = 1 + sum(step >= start for start in self.config.unfreeze_at)
         n += epoch // self.config.unfreeze_every if self.config.unfreeze_every is not None else 0
@@ -80,8 +75,9 @@ class GradualUnfreezing:
 
 def _places(network: Transformer) -> dict[str, int]:
     """The order in which parts begin to learn, by the beginning of their parameters' names; the rest comes last."""
-    order = [["head."]]
+    places = {"head.": 0}
     for name, stack in reversed(network.stacks().items()):
-        last = len(stack.blocks) - 1
-        order += [[f"{name}.blocks.{i}.", *([f"{name}.final_norm."] * (i == last))] for i in range(last, -1, -1)]
-    return {prefix: i for i, prefixes in enumerate(order) for prefix in prefixes}
+        first, blocks = max(places.values()) + 1, reversed(range(len(stack.blocks)))
+        places[f"{name}.final_norm."] = first
+        places |= {f"{name}.blocks.{i}.": first + n for n, i in enumerate(blocks)}
+    return places

@@ -1,11 +1,9 @@
 """The log of a run: every event as a line of JSON, and its reader."""
 
-import errno
 import json
 import math
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -13,7 +11,7 @@ from pydantic import JsonValue
 from clearhead.errors import UserError, reason
 from clearhead.json_text import JsonObject
 from clearhead.recipe.places import METRICS
-from clearhead.storage.disk import replace_file
+from clearhead.storage.disk import replace_file, written
 from clearhead.training.events import Evaluated, Event, Saved, Started
 
 _RAW = "_raw"
@@ -34,7 +32,7 @@ class MetricsLog:
     def __call__(self, event: Event) -> None:
         """Append one event."""
         line = json.dumps(_fields(event), ensure_ascii=False, allow_nan=False) + "\n"
-        with writing(self.path):
+        with written(self.path):
             if isinstance(event, Started):
                 self._begin(event.step)
             with self.path.open("ab") as file:
@@ -52,17 +50,6 @@ class MetricsLog:
         kept = b"".join(raw + b"\n" for raw, at, _ in _parse(self.path, content) if at <= step)
         if kept != content:
             replace_file(self.path, kept)
-
-
-@contextmanager
-def writing(path: Path) -> Generator[None, None, None]:
-    """Turns an error of the disk into a UserError."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        remedy = "freeing space there or another folder" if full else "another folder or its permissions"
-        raise UserError(f"{path}: expected to write there, got {reason(error)}; try {remedy}") from error
 
 
 def read_metrics(folder: Path) -> list[JsonObject]:

@@ -1,9 +1,9 @@
 """Optimizers: which parameters get which rule, their learning rates, and their state by parameter name."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from clearhead.recipe import training as recipe
 from clearhead.storage.tensors import check_tensors
 from clearhead.training.rows import Whole
 from clearhead.training.sharding import is_part, part, scale, whole
-from clearhead.training.update_rules import RoundedAdamW, Rounding, fused_adamw_step
+from clearhead.training.update_rules import RoundedAdamW, Rounding
 
 ParameterRole = Literal["hidden", "matrix", "plain"]
 
@@ -54,28 +54,14 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(
-        self,
-        parameters: list[dict[str, list[nn.Parameter]]],
-        *,
-        lr: float,
-        momentum: float,
-        weight_decay: float,
-        dtype: torch.dtype | None = None,
+        self, groups: list[dict[str, Any]], *, lr: float, momentum: float, dtype: torch.dtype | None = None
     ) -> None:
-        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
         self.dtype = dtype
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Updates every parameter that has a gradient, and returns the result of `closure`."""
-        with torch.enable_grad():
-            loss = None if closure is None else closure()
+    def step(self, closure: None = None) -> None:  # pyrefly: ignore[bad-override]
+        """Updates every parameter that has a gradient."""
         for group in self.param_groups:
             weights = [p for p in group["params"] if p.grad is not None]
             if not weights:
@@ -85,7 +71,6 @@ class Muon(torch.optim.Optimizer):
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p)
             for rows in _batches(weights):
                 self._step([weights[i] for i in rows], group)
-        return loss
 
     def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """Updates matrices of one shape together, in float32 whatever their own type."""
@@ -164,11 +149,10 @@ class Optimizers:
                 parameters = [p for group in optimizer.param_groups for p in group["params"]]
                 if optimizer.defaults.get("fused") and all(_divides(p) for p in parameters):
                     # Its kernel divides by this number what it reads anyway.
-                    assert isinstance(optimizer, torch.optim.AdamW)
-                    fused_adamw_step(optimizer, None if factor == 1.0 else torch.tensor(1 / factor))
+                    optimizer.grad_scale = None if factor == 1.0 else torch.tensor(1 / factor)  # pyrefly: ignore[missing-attribute]
                 else:
                     scale(parameters, factor)
-                    optimizer.step()
+                optimizer.step()
 
     def zero_grad(self) -> None:
         """Frees the gradients."""
@@ -234,56 +218,36 @@ class _Slot:
 
 
 def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
-    """The optimizers that `config` asks for, over the trainable parameters of `network` (see `roles`)."""
-    named = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    role = roles(network)
-    take = {kind: [p for name, p in named.items() if role[name] == kind] for kind in ("hidden", "matrix", "plain")}
-    names = {p: name for name, p in named.items()}
+    """The optimizers that `config` asks for, over the trainable parameters of `network` (see `roles`).
+
+    Of bfloat16 weights, parameters of two or more axes go to our AdamW, which keeps its state in bfloat16.
+    """
+    names = {p: name for name, p in network.named_parameters() if p.requires_grad}
     if not names:
         raise UserError("optimizer: expected a parameter to train, got a network whose every parameter is frozen")
+    role, muon = roles(network), config if isinstance(config, recipe.Muon) else None
     rounded = any(p.dtype == torch.bfloat16 for p in names)
+    groups: dict[str, dict[float, list[nn.Parameter]]] = {"muon": {}, "adamw": {}, "adamw16": {}}
+    for p, name in names.items():
+        kind = "muon" if muon and role[name] == "hidden" else "adamw16" if rounded and p.ndim >= 2 else "adamw"
+        decay = 0.0 if role[name] == "plain" else config.weight_decay
+        groups[kind].setdefault(decay, []).append(p)
+    settings = {"lr": muon.adamw_lr if muon else config.lr}
+    settings |= {"betas": config.betas, "eps": config.eps}
     parts: dict[str, torch.optim.Optimizer] = {}
-    match config:
-        case recipe.AdamW():
-            parts |= _adamw(take["hidden"] + take["matrix"], take["plain"], config, lr=config.lr, rounded=rounded)
-        case recipe.Muon():
-            dtype = {"auto": None, "bfloat16": torch.bfloat16, "float32": torch.float32}[config.precision]
-            if take["hidden"]:
-                parts["muon"] = Muon(
-                    [{"params": take["hidden"]}],
-                    lr=config.lr,
-                    momentum=config.momentum,
-                    weight_decay=config.weight_decay,
-                    dtype=dtype,
-                )
-            if take["matrix"] or take["plain"]:
-                parts |= _adamw(take["matrix"], take["plain"], config, lr=config.adamw_lr, rounded=rounded)
+    for kind, by_decay in groups.items():
+        given = [{"params": some, "weight_decay": decay} for decay, some in by_decay.items()]
+        if not given:
+            continue
+        if muon and kind == "muon":
+            dtype = {"auto": None, "bfloat16": torch.bfloat16, "float32": torch.float32}[muon.precision]
+            parts[kind] = Muon(given, lr=muon.lr, momentum=muon.momentum, dtype=dtype)
+        elif kind == "adamw":
+            able = all(p.device.type in {"cpu", "cuda"} and p.is_floating_point() for p in names)
+            parts[kind] = torch.optim.AdamW(given, fused=config.fused and able, **settings)
+        else:
+            parts[kind] = RoundedAdamW(given, **settings)
     return Optimizers(parts, names)
-
-
-def _adamw(
-    decayed: list[nn.Parameter],
-    plain: list[nn.Parameter],
-    config: recipe.AdamW | recipe.Muon,
-    *,
-    lr: float,
-    rounded: bool,
-) -> dict[str, torch.optim.Optimizer]:
-    """PyTorch's AdamW; with `rounded`, ours with bfloat16 state for the parameters of two or more axes."""
-
-    def groups(wanted: Callable[[nn.Parameter], bool]) -> list[dict[str, Any]]:
-        both = [(decayed, config.weight_decay), (plain, 0.0)]
-        found = [{"params": list(filter(wanted, some)), "weight_decay": decay} for some, decay in both]
-        return [group for group in found if group["params"]]
-
-    parts: dict[str, torch.optim.Optimizer] = {}
-    settings = {"lr": lr, "betas": config.betas, "eps": config.eps}
-    if full := groups(lambda p: p.ndim < 2 or not rounded):
-        able = all(p.device.type in {"cpu", "cuda"} and p.is_floating_point() for p in decayed + plain)
-        parts["adamw"] = torch.optim.AdamW(full, fused=config.fused and able, **settings)
-    if half := groups(lambda p: p.ndim >= 2 and rounded):
-        parts["adamw16"] = RoundedAdamW(half, **settings)
-    return parts
 
 
 def _divides(parameter: nn.Parameter) -> bool:

@@ -7,7 +7,6 @@ measures them, whatever the name of the processor. Its result is kept for the ne
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -46,23 +45,20 @@ HOPELESS = 1.5
 """An arithmetic that takes this many times as long as the fastest is not tried a second time."""
 
 
-@dataclass(frozen=True)
-class PrecisionChoice:
-    """The arithmetic that was chosen, and the reason."""
-
-    arithmetic: Arithmetic
-    why: str
-
-
 class Precision(Config):
-    """What the probe keeps for the next start."""
+    """The arithmetic that was chosen, and the reason, as they are kept for the next start."""
 
     precision: Literal["fp32", "bf16"]
-    matmul: MatmulPrecision
-    why: str
+    matmul: MatmulPrecision = "highest"
+    why: str = ""
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """The arithmetic itself."""
+        return Arithmetic(self.precision, self.matmul)
 
 
-def choose(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks = ALONE) -> PrecisionChoice:
+def choose(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks = ALONE) -> Precision:
     """The configured precision; for `auto` the one whose forward and backward pass is fastest and whose loss agrees.
 
     Processes that share a network make the same passes, and the times of the first process decide. A process alone
@@ -71,12 +67,10 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task, ran
     if ranks.size > 1 or tuning_cache.file() is None:
         return _probe(network, batch, config, task, ranks)
     of, device = _question(network, batch, config, task), str(batch.labels.device)
-    if (found := tuning_cache.recall(Precision, of, device=device)) is not None:
-        why = f"{found.why} (kept in {tuning_cache.file()})"
-        return PrecisionChoice(Arithmetic(found.precision, found.matmul), why)
+    if (kept := tuning_cache.recall(Precision, of, device=device)) is not None:
+        return kept.model_copy(update={"why": f"{kept.why} (kept in {tuning_cache.file()})"})
     choice = _probe(network, batch, config, task, ranks)
-    kind = "bf16" if choice.arithmetic.precision == "bf16" else "fp32"
-    tuning_cache.keep(Precision(precision=kind, matmul=choice.arithmetic.matmul, why=choice.why), of, device=device)
+    tuning_cache.keep(choice, of, device=device)
     return choice
 
 
@@ -95,26 +89,30 @@ def _question(network: Transformer, batch: Batch, config: Training, task: Task) 
     }
 
 
-def _probe(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks) -> PrecisionChoice:
+def _probe(network: Transformer, batch: Batch, config: Training, task: Task, ranks: Ranks) -> Precision:
     device, why = batch.labels.device, list[str]()
     only_bf16 = config.precision == "bf16" or config.weights == "bf16"
     kinds: list[MatmulPrecision] = ["highest"]
-    if config.matmul_precision == "auto":
-        if not only_bf16:
-            kinds = ranks.first(accurate(shapes(network), device, why))
-    else:
+    if config.matmul_precision != "auto":
         kinds = [config.matmul_precision]
+    elif not only_bf16:
+        kinds = ranks.first(accurate(shapes(network), device, why))
     candidates = [] if only_bf16 else [Arithmetic("fp32", kind) for kind in kinds]
     if config.precision != "fp32":
         candidates.append(Arithmetic("bf16", kinds[0]))
     if len(candidates) == 1:
-        return PrecisionChoice(candidates[0], "; ".join([*why, "nothing to choose"]))
+        return _choice(candidates[0], [*why, "nothing to choose"])
     with Evaluating(network):
         seconds, losses = _tried(network, batch, task, candidates, hopeless=HOPELESS if ranks.size == 1 else math.inf)
     return ranks.first(ranks.together(lambda: _fastest(seconds, losses, why)))
 
 
-def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], why: list[str]) -> PrecisionChoice:
+def _choice(arithmetic: Arithmetic, why: list[str]) -> Precision:
+    kind = "bf16" if arithmetic.precision == "bf16" else "fp32"
+    return Precision(precision=kind, matmul=arithmetic.matmul, why="; ".join(why))
+
+
+def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], why: list[str]) -> Precision:
     """The fastest arithmetic whose loss agrees with that of the first."""
     exact = next(iter(losses.values()))
     for arithmetic, loss in losses.items():
@@ -125,7 +123,7 @@ def _fastest(seconds: dict[Arithmetic, float], losses: dict[Arithmetic, float], 
         raise UserError(f"training: expected a finite loss on the first batch, got {exact}; try another model.init")
     best = min(seconds, key=lambda one: seconds[one])
     times = ", ".join(f"{one} {1000 * taken:.0f} ms" for one, taken in seconds.items())
-    return PrecisionChoice(best, "; ".join([f"forward and backward of the first batch: {times}", *why]))
+    return _choice(best, [f"forward and backward of the first batch: {times}", *why])
 
 
 def _tried(
@@ -157,78 +155,75 @@ def _tried(
 
 def performance_options(run: Run, why: str) -> tuple[PerformanceOption, ...]:
     """Each setting with its value, the reason, and the field that sets it. `why` is the start-up probe's reason."""
-    config, at, device = run.config, run.progress, run.device
+    config, at, device, ranks = run.config, run.progress, run.device, run.ranks
     on_cpu = device.type == "cpu"
-    found = [
-        PerformanceOption(
-            "device", str(device), "asked for" if config.device != "auto" else "the best one here", "device"
-        ),
-        PerformanceOption("precision", at.precision, why, "precision"),
-        PerformanceOption("weights", config.weights, _weights(config), "weights"),
-        PerformanceOption("float32 products", at.matmul, "see precision", "matmul_precision"),
-        _attention(config, on_cpu),
-        PerformanceOption("packed batches", _on_off(config.packed), "padding never reaches a linear layer", "packed"),
+    found: list[tuple[str, str | bool, str, str]] = [
+        ("device", str(device), "asked for" if config.device != "auto" else "the best one here", "device"),
+        ("precision", at.precision, why, "precision"),
+        ("weights", config.weights, WEIGHTS[config.weights], "weights"),
+        ("float32 products", at.matmul, "see precision", "matmul_precision"),
+        ("attention", *_attention(config, on_cpu), "attention"),
+        ("packed batches", config.packed, "padding never reaches a linear layer", "packed"),
     ]
     if on_cpu:
         threads = "asked for" if config.threads is not None else "PyTorch's default"
-        found.insert(1, PerformanceOption("threads", str(torch.get_num_threads()), threads, "threads"))
-        kept = "freed memory is used again, not handed back and faulted in page by page (glibc), in huge pages (Linux)"
-        found.append(PerformanceOption("allocator", _on_off(config.keep_freed_memory), kept, "keep_freed_memory"))
-        shared = "eight elements share a random word of 64 bits, so that a probability is a multiple of 1/256"
-        found.append(PerformanceOption("cheap dropout", _on_off(config.cheap_dropout), shared, "cheap_dropout"))
+        found.insert(1, ("threads", str(torch.get_num_threads()), threads, "threads"))
+        found += [
+            ("allocator", config.keep_freed_memory, ALLOCATOR, "keep_freed_memory"),
+            ("cheap dropout", config.cheap_dropout, DROPOUT, "cheap_dropout"),
+        ]
     if isinstance(run.network.head, LanguageHead):
-        found.append(_loss(config, run.network.head))
-    again = "a block's values are computed again in the backward pass: a third more time, much less memory"
-    found.append(
-        PerformanceOption("recomputation", _on_off(config.checkpoint_activations), again, "checkpoint_activations")
+        found.append(("loss", *_loss(config, run.network.head), "chunked_loss"))
+    muon = (
+        f"hidden matrices of one shape at once, in {str(fast_dtype(device)).removeprefix('torch.')}; AdamW for the rest"
     )
-    hidden = "AdamW for all" if isinstance(config.optimizer, AdamW) else _muon(device)
-    found.append(PerformanceOption("optimizer", config.optimizer.kind, hidden, "optimizer.kind"))
-    fused = "AdamW in one kernel for all its float32 weights"
-    found.append(PerformanceOption("fused optimizer", _on_off(config.optimizer.fused), fused, "optimizer.fused"))
-    slow = "the first steps take minutes, kept in PyTorch's cache for the next run; on a CPU later ones are no faster"
-    found.append(PerformanceOption("compilation", _on_off(config.compile), slow, "compile"))
-    if run.ranks.size > 1:
-        grid = f"{run.ranks.data_size} x {run.ranks.tensor_size} processes"
+    hidden = "AdamW for all" if isinstance(config.optimizer, AdamW) else muon
+    found += [
+        ("recomputation", config.checkpoint_activations, RECOMPUTED, "checkpoint_activations"),
+        ("optimizer", config.optimizer.kind, hidden, "optimizer.kind"),
+        ("fused optimizer", config.optimizer.fused, "AdamW in one kernel for its float32 weights", "optimizer.fused"),
+        ("compilation", config.compile, COMPILED, "compile"),
+    ]
+    if ranks.size > 1:
         kind = "every process holds a part" if run.is_sharded else "every process holds a copy"
-        found.append(PerformanceOption("processes", grid, f"data x tensor; {kind}", "parallel"))
-    return tuple(found)
+        grid = f"{ranks.data_size} x {ranks.tensor_size} processes"
+        found.append(("processes", grid, f"data x tensor; {kind}", "parallel"))
+    return tuple(PerformanceOption(name, _shown(value), why, field) for name, value, why, field in found)
 
 
-def _attention(config: Training, on_cpu: bool) -> PerformanceOption:
+WEIGHTS = {
+    "fp32": "updates are added to them in full",
+    "bf16": (
+        "matrices, their gradients and the optimizer's state take half; updates are rounded by chance, right on average"
+    ),
+}
+ALLOCATOR = "freed memory is used again, not handed back and faulted in page by page (glibc), in huge pages (Linux)"
+DROPOUT = "eight elements share a random word of 64 bits, so that a probability is a multiple of 1/256"
+RECOMPUTED = "a block's values are computed again in the backward pass: a third more time, much less memory"
+COMPILED = "the first steps take minutes, kept in PyTorch's cache for the next run; on a CPU later ones are no faster"
+
+
+def _shown(value: str | bool) -> str:
+    if isinstance(value, str):
+        return value
+    return "on" if value else "off"
+
+
+def _attention(config: Training, on_cpu: bool) -> tuple[str, str]:
     if config.attention != "auto":
-        return PerformanceOption("attention", config.attention, "asked for", "attention")
+        return config.attention, "asked for"
     if on_cpu:
         value = f"explicit up to {EXPLICIT_UP_TO} keys, then fused"
-        return PerformanceOption(
-            "attention", value, "plain products beat the fused kernel on short rows of a CPU", "attention"
-        )
-    return PerformanceOption("attention", "fused", "PyTorch's scaled_dot_product_attention", "attention")
+        return value, "plain products beat the fused kernel on short rows of a CPU"
+    return "fused", "PyTorch's scaled_dot_product_attention"
 
 
-def _loss(config: Training, head: LanguageHead) -> PerformanceOption:
+def _loss(config: Training, head: LanguageHead) -> tuple[str, str]:
     n_words = head.output.out_features
     rows = max(1, head.chunk // n_words)
     if not config.chunked_loss:
-        return PerformanceOption("loss", "all logits at once", "asked for", "chunked_loss")
+        return "all logits at once", "asked for"
     if head.soft_cap is not None:
-        return PerformanceOption("loss", "all logits at once", "this head's logits are capped", "chunked_loss")
+        return "all logits at once", "this head's logits are capped"
     why = f"logits of {n_words:,} words are made for so many tokens at once, and with their gradients"
-    return PerformanceOption("loss", f"at most {rows:,} tokens at once", why, "chunked_loss")
-
-
-def _muon(device: torch.device) -> str:
-    kind = str(fast_dtype(device)).removeprefix("torch.")
-    return f"hidden matrices of one shape at once, in {kind}; AdamW for the rest"
-
-
-def _weights(config: Training) -> str:
-    if config.weights == "fp32":
-        return "updates are added to them in full"
-    return (
-        "matrices, their gradients and the optimizer's state take half; updates are rounded by chance, right on average"
-    )
-
-
-def _on_off(is_on: bool) -> str:
-    return "on" if is_on else "off"
+    return f"at most {rows:,} tokens at once", why

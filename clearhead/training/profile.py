@@ -9,14 +9,15 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
-from torch.utils.hooks import RemovableHandle
 
 from clearhead.machine.precision import Arithmetic, timed, wait
 from clearhead.model import Tokens, Transformer
@@ -26,7 +27,7 @@ from clearhead.model.embedding import Embedding
 from clearhead.model.norm import Norm
 from clearhead.recipe.training import Training
 from clearhead.tasks.task import Batch
-from clearhead.training.optimizers import Optimizers, build
+from clearhead.training.optimizers import build
 
 WARM_UP = 2
 """Steps before the measured ones, in which allocators and kernels settle."""
@@ -34,20 +35,12 @@ CEILING_SIZE = {"cpu": 2048}
 Loss = Callable[[Transformer, Batch], tuple[Tensor, int]]
 
 
-Lengths = Sequence[int]
-
-
-def _fused(q: Lengths, k: Lengths, v: Lengths, *_: object, **__: object) -> int:
-    return sdpa_flop_count(q, k, v)
-
-
-def _fused_backward(z: Lengths, q: Lengths, k: Lengths, v: Lengths, *_: object, **__: object) -> int:
-    return sdpa_backward_flop_count(z, q, k, v)
-
-
-FUSED = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _fused_backward,
+Moment = float | torch.Event
+FUSED: dict[Any, Callable[..., int]] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda z, q, k, v, *_, **__: sdpa_backward_flop_count(z, q, k, v)
+    ),
 }
 """The fused attention of a CPU, which PyTorch's counter omits."""
 
@@ -99,9 +92,9 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.spans: dict[str, list[tuple[float | torch.Event, float | torch.Event]]] = defaultdict(list)
+        self.spans: dict[str, list[tuple[Moment, Moment]]] = defaultdict(list)
 
-    def now(self) -> float | torch.Event:
+    def now(self) -> Moment:
         """A moment: the time, or an event in the device's stream."""
         if self.device.type == "cpu":
             return time.perf_counter()
@@ -119,41 +112,31 @@ class Clock:
     def seconds(self) -> dict[str, float]:
         """The sum of the spans of each name, which are then cleared."""
         wait(self.device)
-        total = {name: sum(self._between(*span) for span in spans) for name, spans in self.spans.items()}
+        total = {name: sum(_between(*span) for span in spans) for name, spans in self.spans.items()}
         self.spans.clear()
         return total
 
-    @staticmethod
-    def _between(start: float | torch.Event, end: float | torch.Event) -> float:
-        if isinstance(start, torch.Event) and isinstance(end, torch.Event):
-            return start.elapsed_time(end) / 1000
-        assert isinstance(start, float)
-        assert isinstance(end, float)
-        return end - start
+
+def _between(start: Any, end: Any) -> float:
+    return start.elapsed_time(end) / 1000 if isinstance(start, torch.Event) else end - start
 
 
 @contextmanager
 def timed_modules(network: Transformer, clock: Clock) -> Iterator[None]:
     """Time the forward pass of each module under its kind."""
-    began: list[float | torch.Event] = []
+    began: list[Moment] = []
 
-    def enter(_: nn.Module, __: object) -> None:
+    def enter(*_: object) -> None:
         began.append(clock.now())
 
-    def leave(name: str) -> Callable[[nn.Module, object, object], None]:
-        def hook(_: nn.Module, __: object, ___: object) -> None:
-            clock.spans[name].append((began.pop(), clock.now()))
+    def leave(name: str, *_: object) -> None:
+        clock.spans[name].append((began.pop(), clock.now()))
 
-        return hook
-
-    handles: list[RemovableHandle] = []
-    for name, module in kinds(network):
-        handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave(name))]
-    try:
+    with ExitStack() as stack:
+        for name, module in kinds(network):
+            stack.enter_context(module.register_forward_pre_hook(enter))
+            stack.enter_context(module.register_forward_hook(partial(leave, name)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def kinds(network: Transformer) -> Iterator[tuple[str, nn.Module]]:
@@ -171,8 +154,7 @@ def kinds(network: Transformer) -> Iterator[tuple[str, nn.Module]]:
                         yield ("norms of heads" if is_norm else "attention projections"), child
                 case Block():
                     yield "feed-forward", module.ffn
-        inner = [*stack.blocks, stack]
-        for parent in inner:
+        for parent in (*stack.blocks, stack):
             for child in parent.children():
                 if isinstance(child, Norm):
                     yield "norms", child
@@ -193,20 +175,31 @@ def profile(
     """
     device = next(network.parameters()).device
     network.train()
-    optimizer = build(network, training.optimizer)
-    clock = Clock(device)
+    optimizer, clock = build(network, training.optimizer), Clock(device)
+
+    def step(make: Callable[[], Batch]) -> None:
+        """One update as in training, with its parts timed."""
+        with clock.span("data"):
+            batch = make().to(device)
+        with clock.span("forward"), arithmetic.autocast(device):
+            total, count = loss(network, batch)
+        with clock.span("backward"):
+            (total / count).backward()
+        with clock.span("clipping"):
+            nn.utils.clip_grad_norm_(optimizer.parameters, math.inf if training.clip is None else training.clip)
+        with clock.span("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+
     seen: list[dict[str, float]] = []
     with arithmetic.products(), timed_modules(network, clock):
         for i in range(-WARM_UP, steps):
-            wait(device)
-            start = time.perf_counter()
-            _step(network, loss, batches[i % len(batches)], training, arithmetic, optimizer, clock)
-            wait(device)
-            seconds = clock.seconds() | {"step": time.perf_counter() - start}
+            whole = timed(lambda i=i: step(batches[i % len(batches)]), device)
+            seconds = clock.seconds() | {"step": whole}
             seen += [seconds] if i >= 0 else []
-    made = [make().to(device) for make in batches[:steps]]
-    counted = [flops_of(network, loss, batch, arithmetic) for batch in made]
-    tokens = [sum(_cells(one) for one in batch.inputs) for batch in made]
+    examples = [make().to(device) for make in batches[:steps]]
+    counted = [flops_of(network, loss, batch, arithmetic) for batch in examples]
+    tokens = [sum(map(_cells, batch.inputs)) for batch in examples]
     times = [step["step"] for step in seen]
     flops = [one["forward"] + one["backward"] for one in counted]
     middle = {name: median(step[name] for step in seen) for name in seen[0]}
@@ -225,30 +218,6 @@ def profile(
         device=str(device),
         ceiling=ceiling(device, arithmetic),
     )
-
-
-def _step(
-    network: Transformer,
-    loss: Loss,
-    make: Callable[[], Batch],
-    training: Training,
-    arithmetic: Arithmetic,
-    optimizer: Optimizers,
-    clock: Clock,
-) -> None:
-    """One update as in training, with its parts timed."""
-    device = clock.device
-    with clock.span("data"):
-        batch = make().to(device)
-    with clock.span("forward"), arithmetic.autocast(device):
-        total, count = loss(network, batch)
-    with clock.span("backward"):
-        (total / count).backward()
-    with clock.span("clipping"):
-        nn.utils.clip_grad_norm_(optimizer.parameters, training.clip if training.clip is not None else math.inf)
-    with clock.span("optimizer"):
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 COMPONENTS = (

@@ -138,16 +138,13 @@ def factor(schedule: Schedule, step: int, progress: float) -> float:
     divided by its value at step = warmup, which is `noam_peak`. The warm-up of the others multiplies their
     curve, which starts with the run.
     """
-    if step < 1:
-        raise ValueError(f"step={step} must count from 1")
-    done = min(max(progress, 0.0), 1.0)
     match schedule:
         case InverseSqrt(warmup=warmup):
             return min(step / warmup, math.sqrt(warmup / step))
         case Cosine(warmup=warmup, min_ratio=low):
-            return _rise(step, warmup) * (low + (1 - low) * (1 + math.cos(math.pi * done)) / 2)
+            return _rise(step, warmup) * (low + (1 - low) * (1 + math.cos(math.pi * progress)) / 2)
         case WarmupStableDecay(warmup=warmup, decay_fraction=share, min_ratio=low):
-            left = min(1.0, (1 - done) / share)
+            left = min(1.0, (1 - progress) / share)
             return _rise(step, warmup) * (low + (1 - low) * left)
         case Constant(warmup=warmup):
             return _rise(step, warmup)

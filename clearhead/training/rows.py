@@ -16,53 +16,28 @@ WORTH_IT = 1 << 20
 """Smallest size of a table, in numbers, whose gradients come by rows."""
 
 
-def tables_of(network: Transformer) -> list[nn.Embedding]:
-    """The large tables on a CPU that nothing else shares. A tied head would have a gradient for every row."""
-    return [table for table in _large_tables(network) if not _is_shared(network, table)]
-
-
-def shared_tables_of(network: Transformer) -> list[nn.Embedding]:
-    """The large tables on a CPU that a head or another stack shares."""
-    return [table for table in _large_tables(network) if _is_shared(network, table)]
-
-
-def _large_tables(network: Transformer) -> list[nn.Embedding]:
+def large_tables(network: Transformer) -> list[nn.Embedding]:
+    """The large tables on a CPU."""
     tables = [m for m in network.modules() if isinstance(m, nn.Embedding) and m.weight.numel() >= WORTH_IT]
     return [m for m in tables if m.weight.device.type == "cpu"]
 
 
-def _is_shared(network: Transformer, table: nn.Embedding) -> bool:
-    return sum(p is table.weight for m in network.modules() for p in m.parameters(recurse=False)) > 1
-
-
 @contextmanager
 def by_rows(tables: Sequence[nn.Embedding]) -> Iterator[None]:
-    """While open, these tables give gradients by rows."""
-    for table in tables:
-        table.sparse = True
-    try:
-        yield
-    finally:
-        for table in tables:
-            table.sparse = False
+    """While open, look-ups in these tables give gradients by rows.
 
-
-@contextmanager
-def apart(tables: Sequence[nn.Embedding]) -> Iterator[None]:
-    """While open, look-ups in these shared tables give gradients by rows, which are added to the others' at exit.
-
-    Autograd would make two gradients of the whole table more: that of the look-ups, and a sum.
+    At exit they are added to the gradient that a tied head gave its table. Autograd would make two gradients of the
+    whole table more: that of the look-ups, and a sum.
     """
     weights = [table.weight for table in tables]
     aliases = {weight: nn.Parameter(weight.detach(), weight.requires_grad) for weight in weights}
     for table, weight in zip(tables, weights, strict=True):
-        table.weight = aliases[weight]
+        table.weight, table.sparse = aliases[weight], True
     try:
-        with by_rows(tables):
-            yield
+        yield
     finally:
         for table, weight in zip(tables, weights, strict=True):
-            table.weight = weight
+            table.weight, table.sparse = weight, False
     for weight, alias in aliases.items():
         if weight.grad is None or alias.grad is None:
             weight.grad = alias.grad if weight.grad is None else weight.grad

@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from clearhead.config.adapter import AdapterConfig
-from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
@@ -29,9 +28,9 @@ from clearhead.training.freezing import GradualUnfreezing, freeze
 from clearhead.training.optimizers import build
 from clearhead.training.progress import Progress
 from clearhead.training.ranks import ALONE, Ranks
-from clearhead.training.rows import shared_tables_of, tables_of
+from clearhead.training.rows import large_tables
 from clearhead.training.sharding import divide, is_sharded, parts, replicated
-from clearhead.training.update_rules import require_one, store_in_bfloat16
+from clearhead.training.update_rules import store_in_bfloat16
 
 
 @dataclass
@@ -62,23 +61,16 @@ class Run:
         set_performance_options(self.network, self.config)
         freeze(self.network, self.config.freeze)
         self.unfreezing = GradualUnfreezing(self.network, self.config)
-        if self.unfreezing.is_on and self.ranks.size > 1:
-            raise UserError(
-                "training.unfreeze_every: expected one process to unfreeze parts, got several; leave it out"
-            )
         self.is_sharded = is_sharded(self.config, self.ranks)
         # The mean of weights that never change is these weights, unless each network is divided.
         kept = {id(p): p for p in self.network.parameters() if not p.requires_grad and not self.is_sharded}
         self.mean = copy.deepcopy(self.network, kept).eval() if self.config.ema is not None else None
         if self.config.weights == "bf16":
-            require_one(self.ranks)
             store_in_bfloat16(self.network)
         for network in filter(None, (self.network, self.mean)):
             divide(network, self.config, self.ranks)
         self.optimizer = build(self.network, self.config.optimizer)
-        gives_rows = self.ranks.size == 1 and not self.config.compile
-        self.tables = tables_of(self.network) if gives_rows else []
-        self.shared_tables = shared_tables_of(self.network) if gives_rows else []
+        self.tables = [] if self.ranks.size > 1 or self.config.compile else large_tables(self.network)
         n_numbers = sum(shape.numel() for shape in shapes(self.network))
         self.recomputes = not self.config.compile and n_numbers >= activation_checkpointing.WORTH_IT
         self.replica = replicated(self.network, self.config, self.ranks)

@@ -20,7 +20,7 @@ from clearhead.errors import UserError, pasted, reason
 from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
 from clearhead.recipe.places import LOCK, METRICS, OWNER, RECIPE
-from clearhead.storage.disk import make_folder, remedy, replace_file, temporary_file
+from clearhead.storage.disk import make_folder, replace_file, temporary_file, written
 from clearhead.training.consumers import TENSORBOARD
 from clearhead.training.events import Saved
 from clearhead.training.metrics_log import read_metrics
@@ -156,23 +156,20 @@ def lock_folder(folder: Path, ranks: Ranks = ALONE) -> Iterator[bool]:
 def _locked(folder: Path) -> Iterator[bool]:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: expected a folder for the run, got a file; try another folder")
-    lock = FileLock(folder.resolve() / LOCK, timeout=0, is_singleton=True)
+    lock, is_locked = FileLock(folder.resolve() / LOCK, timeout=0, is_singleton=True), False
     try:
-        make_folder(folder)
-        is_locked = _acquire(lock, folder)
-        if is_locked and lock.lock_counter == 1:
-            (folder / OWNER).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
-    except OSError as error:
-        lock.release()
-        raise UserError(f"{folder}: expected to write there, got {reason(error)}; {remedy(error)}") from None
-    try:
+        with written(folder):
+            make_folder(folder)
+            is_locked = _acquire(lock, folder)
+            if is_locked and lock.lock_counter == 1:
+                (folder / OWNER).write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         yield is_locked
     finally:
-        if is_locked and lock.lock_counter == 1:
-            for name in (OWNER, LOCK):  # A process that has opened it does not take it then.
+        if is_locked:
+            for name in (OWNER, LOCK) if lock.lock_counter == 1 else ():  # One that has opened it does not take it.
                 with suppress(OSError):
                     (folder / name).unlink()
-        lock.release()
+            lock.release()
 
 
 def _acquire(lock: FileLock, folder: Path) -> bool:

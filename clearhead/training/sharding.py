@@ -7,7 +7,7 @@ computes some of the heads and of the feed-forward units (Shoeybi et al. 2019, 3
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -53,6 +53,10 @@ def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks
     """Raises UserError unless the processes can share this training and have all `read` the same data."""
     if ranks.size == 1:
         return
+    if config.weights == "bf16":
+        raise UserError("training.weights: expected fp32 where several processes train, got bf16; leave it out")
+    if config.unfreeze_every is not None or config.unfreeze_at:
+        raise UserError("training.unfreeze_every: expected one process to unfreeze parts, got several; leave it out")
     if is_sharded(config, ranks) and any(isinstance(module, LinearMap) for module in network.modules()):
         raise UserError("training.parallel: expected ddp with an adapter, got parts of the weights; try auto")
     if is_sharded(config, ranks) and any(stack.repeats > 1 for stack in network.config.stacks.values()):
@@ -105,7 +109,7 @@ def _divide_stack(stack: Stack, ranks: Ranks) -> None:
     parallelize_module(stack, ranks.mesh["tensor"], plan)
 
 
-def replicated(network: Transformer, config: Training, ranks: Ranks) -> nn.Module:
+def replicated(network: Transformer, config: Training, ranks: Ranks) -> "Transformer | DistributedDataParallel":
     """The module that the loop calls: the network, or with `ddp` a wrapper that averages gradients."""
     if ranks.size == 1 or is_sharded(config, ranks):
         return network
@@ -114,24 +118,12 @@ def replicated(network: Transformer, config: Training, ranks: Ranks) -> nn.Modul
     return DistributedDataParallel(network, gradient_as_bucket_view=True)
 
 
-def gradients_stay(network: nn.Module) -> AbstractContextManager[object]:
+def gradients_stay(network: "Transformer | DistributedDataParallel") -> AbstractContextManager[object]:
     """While open, gradients add up locally: for all batches of an update except the last.
 
     Divided tensors have divided gradients after every batch, because whole ones would need the memory that was saved.
     """
-    if isinstance(network, Transformer):
-        return nullcontext()
-    from torch.nn.parallel import DistributedDataParallel
-
-    assert isinstance(network, DistributedDataParallel)
-    return network.no_sync()
-
-
-def clip(parameters: Sequence[nn.Parameter], limit: float) -> float:
-    """Scales gradients down to the norm `limit` if needed; returns the norm over all processes before that."""
-    norm = norm_of(parameters)
-    scale(parameters, clipping(norm, limit))
-    return norm
+    return nullcontext() if isinstance(network, Transformer) else network.no_sync()
 
 
 def norm_of(parameters: Iterable[nn.Parameter]) -> float:
@@ -168,12 +160,7 @@ def _norm(gradients: list[Tensor]) -> Tensor:
 
 def _place(tensor: Tensor) -> object:
     """Mesh and placements of a divided tensor, None for a whole one. PyTorch takes tensors of one place together."""
-    if not is_part(tensor):
-        return None
-    from torch.distributed.tensor import DTensor
-
-    assert isinstance(tensor, DTensor)
-    return tensor.device_mesh, tensor.placements
+    return (tensor.device_mesh, tensor.placements) if is_part(tensor) else None
 
 
 def gathered(network: Transformer, ranks: Ranks) -> Transformer | None:
@@ -188,6 +175,7 @@ def gathered(network: Transformer, ranks: Ranks) -> Transformer | None:
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
+    from torch.nn.parallel import DistributedDataParallel
 
 
 def is_part(tensor: Tensor) -> "TypeGuard[DTensor]":

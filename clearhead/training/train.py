@@ -23,7 +23,6 @@ from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started,
 from clearhead.training.performance import choose, performance_options
 from clearhead.training.planning.fitting import Fitting
 from clearhead.training.progress import Length, Progress, factor, record_evaluation
-from clearhead.training.rows import by_rows
 from clearhead.training.run import Run
 from clearhead.training.run_folder import lock_folder
 from clearhead.training.saving import Saver
@@ -56,7 +55,6 @@ def _train(run: Run) -> Iterator[Event]:
     with (
         at.arithmetic.products(),
         cheap_dropout(config.cheap_dropout),
-        by_rows(run.tables),
         StopSignal() as stop,
         Saver(run.folder, run.ranks, at.step, shared=run.is_sharded, in_background=config.save_in_background) as saver,
     ):
@@ -120,14 +118,17 @@ def _begin(run: Run, batches: BatchIterator) -> Started:
     if config.keep_freed_memory and not run.recomputes:  # In a large network memory counts for more.
         use_huge_pages()
     run.optimizer.allocate()
-    n_parameters = sum(p.numel() for p in run.network.parameters())
-    found, arithmetic, n_trained = (
-        performance_options(run, why),
+    return Started(
+        at.step,
+        sum(map(torch.numel, run.network.parameters())),
         str(at.arithmetic),
-        sum(map(torch.numel, run.optimizer.parameters)),
+        str(run.device),
+        performance_options(run, why),
+        run.changes,
+        n_trained=sum(map(torch.numel, run.optimizer.parameters)),
+        unit=run.task.unit,
+        evaluates=str(run.task.few or ""),
     )
-    unit, few = run.task.unit, str(run.task.few or "")
-    return Started(at.step, n_parameters, arithmetic, str(run.device), found, run.changes, n_trained, unit, few)
 
 
 def _is_finite(run: Run, norm: float) -> bool:

@@ -11,7 +11,7 @@ from clearhead.errors import compiling
 from clearhead.model.fast.activation_checkpointing import selective_checkpointing
 from clearhead.randomness import key
 from clearhead.tasks.task import Batch
-from clearhead.training.rows import apart
+from clearhead.training.rows import by_rows
 from clearhead.training.run import Run
 from clearhead.training.sharding import clipping, gradients_stay, norm_of
 
@@ -31,7 +31,7 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
     count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
     total = 0.0
-    with apart(run.shared_tables), compiling("training.compile"):
+    with by_rows(run.tables), compiling("training.compile"):
         for i, (batch, counts) in enumerate(batches):
             with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
                 with at.arithmetic.autocast(run.device), selective_checkpointing(run.recomputes):

@@ -1,6 +1,4 @@
-"""AdamW in other forms than PyTorch's: for 16-bit weights, and its fused kernel for a CPU, called directly.
-
-An update of 16-bit weights is computed in float32, and rounded up or down at random.
+"""AdamW for 16-bit weights: an update is computed in float32, and rounded up or down at random.
 
 Rounding to nearest loses every update below 1/256 of a weight. Stochastic rounding is right on average: it rounds up
 with the probability of the part that it cuts off (Gupta et al. 2015, "Deep learning with limited numerical precision";
@@ -14,9 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from clearhead.errors import UserError
 from clearhead.model import Transformer
-from clearhead.training.ranks import Ranks
 
 PIECE = {"cpu": 1 << 18}
 """Numbers rounded at a time, by device: few enough for the cache of a CPU."""
@@ -33,14 +29,6 @@ def store_in_bfloat16(network: Transformer) -> None:
     for module in network.modules():
         if isinstance(module, nn.Linear) and id(module.weight) not in tables:
             module.weight.data = module.weight.data.bfloat16()
-
-
-def require_one(ranks: Ranks) -> None:
-    """Raises UserError for several processes, which would have to exchange gradients and parts in 16 bits."""
-    if ranks.size > 1:
-        raise UserError(
-            f"training.weights: expected fp32 where {ranks.size} processes train together, got bf16; leave it out"
-        )
 
 
 class Rounding:
@@ -100,40 +88,3 @@ class RoundedAdamW(torch.optim.Optimizer):
             for one, exact in ((kept[0], w), (kept[2], mean), (kept[3], square)):
                 if one.dtype == torch.bfloat16:
                     rounding.store(one, exact)
-
-
-@torch.no_grad()
-def fused_adamw_step(optimizer: torch.optim.AdamW, divisor: Tensor | None) -> None:
-    """Updates float32 parameters on a CPU as `optimizer.step()` does, from their gradients divided by `divisor`.
-
-    The result is the same to the bit. Lists of a hundred parameters take a millisecond less (docs/log).
-    """
-    for group in optimizer.param_groups:
-        both = [(p, p.grad) for p in group["params"] if p.grad is not None]
-        if not both:
-            continue
-        parameters = [p for p, _ in both]
-        states = [optimizer.state[p] for p in parameters]
-        for p, state in zip(parameters, states, strict=True):
-            if not state:
-                state["step"] = torch.zeros((), dtype=torch.float32)
-                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
-        beta1, beta2 = group["betas"]
-        torch._fused_adamw_(
-            parameters,
-            [gradient for _, gradient in both],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-            grad_scale=divisor,
-        )

@@ -12,7 +12,7 @@ from clearhead.model.loss import IGNORED
 from clearhead.recipe.training import AdamW, Constant
 from clearhead.training import optimizers
 from clearhead.training.progress import factor
-from clearhead.training.sharding import clip
+from clearhead.training.sharding import clipping, norm_of, scale
 
 
 def stack(vocab_size: int, d_model: int = 64, **changes: Any) -> c.StackConfig:
@@ -63,7 +63,7 @@ def learn(
     for step in range(1, steps + 1):
         value = mean_loss(network, *batch())
         value.backward()
-        clip(optimizer.parameters, 1.0)
+        scale(optimizer.parameters, clipping(norm_of(optimizer.parameters), 1.0))
         optimizer.set_lr(factor(schedule, step, step / steps))
         optimizer.step()
         optimizer.zero_grad()

@@ -17,9 +17,9 @@ from clearhead.api import Model, load
 from clearhead.batch import Batched, Capture, Classify, Embed, Predict, Tag, Translate
 from clearhead.errors import UserError
 from clearhead.model import Transformer
-from tests.commands.test_predict import classifier
 from tests.explorer.traced import TOKENIZER, stack
 from tests.later import later
+from tests.shell import classifier
 from tests.small_models import PAIRS, model_of
 
 pa, pd = later("pyarrow"), later("pandas")

@@ -20,8 +20,8 @@ from clearhead.tasks.registry import find, validate
 from clearhead.tasks.tagging.task import tag_names
 from clearhead.training.events import Evaluated
 from clearhead.training.train import train
-from tests.commands.test_predict import classifier
 from tests.reliability.asking import kinds, rng_of, sentence, trained, write_data
+from tests.shell import classifier
 
 LABELS = ["odd\tlabel", "line\nbreak", 'say "so"', "plain"]
 

@@ -1,42 +1,33 @@
 """`clearhead compare` on every kind of model."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from clearhead.cli import main
 from clearhead.cli.judge.compare import check_same
 from clearhead.errors import UserError
 from clearhead.tasks.evaluation import Evaluation, Example
 from clearhead.tasks.scores import Score
+from tests.shell import Shell
 from tests.small_models import PAIRS, model_of
 from tests.tasks.test_classification import SMALL, rows, write_table
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
-
-
-def compared(*words: str, capsys: pytest.CaptureFixture[str]) -> dict:
-    capsys.readouterr()
-    main(["compare", *words, "--json"])
-    said = capsys.readouterr()
+def compared(shell: Shell, *words: str) -> dict[str, Any]:
+    said = shell.done("compare", *words, "--json")
     assert "95% intervals and p from 1,000 paired bootstrap resamples" in said.err
-    return json.loads(said.out) | {"told": said.err}
+    return said.json | {"told": said.err}
 
 
-def test_two_classifiers(capsys: pytest.CaptureFixture[str]):
+def test_two_classifiers(shell: Shell):
     """A trained one against one of a single step, on the part that both hold out, and on a file."""
     write_table(Path("table.csv"), rows() * 3)
     line = "train table.csv --precision fp32 --training.max_tokens 64 --training.schedule.warmup 1"
-    line += " --training.evaluate_every 99"
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    main(f"{line} {changes} --out bad --steps 1".split())
-    main(f"{line} {changes} --out good --steps 25 --training.optimizer.lr 1e-2".split())
-    found = compared("bad", "good", capsys=capsys)
+    line += " --training.evaluate_every 99 " + " ".join(f"--model.stacks.{name} {n}" for name, n in SMALL.items())
+    shell.done(*f"{line} --out bad --steps 1".split())
+    shell.done(*f"{line} --out good --steps 25 --training.optimizer.lr 1e-2".split())
+    found = compared(shell, "bad", "good")
     one = found["scores"]["accuracy"]
     assert one["difference"] == pytest.approx(one["second"] - one["first"])
     assert one["interval"][0] <= one["difference"] <= one["interval"][1]
@@ -45,24 +36,24 @@ def test_two_classifiers(capsys: pytest.CaptureFixture[str]):
     best = found["second_better"][0]
     assert best["error"] > best["other"]["error"]
     write_table(Path("other.csv"), rows()[:20])
-    assert compared("bad", "good", "--data", "other.csv", capsys=capsys)["examples"] == 20
+    assert compared(shell, "bad", "good", "--data", "other.csv")["examples"] == 20
     assert "second is most clearly better:" in found["told"]
 
 
-def test_two_translators_and_two_language_models(capsys: pytest.CaptureFixture[str]):
+def test_two_translators_and_two_language_models(shell: Shell):
     """By sentences, and by windows of a text."""
-    for name, kind in (("demo", "translator"), ("nano", "writer")):
+    for name in ("demo", "nano"):
         for seed in (0, 1):
-            model_of(name, seed=seed).save(Path(f"{kind}-{seed}"))
+            model_of(name, seed=seed).save(Path(f"{name}-{seed}"))
     Path("a").write_text("\n".join(PAIRS.source[:6]), encoding="utf-8")
     Path("b").write_text("\n".join(PAIRS.target[:6]), encoding="utf-8")
-    found = compared("translator-0", "translator-1", "--source", "a", "--target", "b", capsys=capsys)
+    found = compared(shell, "demo-0", "demo-1", "--source", "a", "--target", "b")
     assert found["examples"] == 6
     assert {"bleu", "chrf", "exact_match", "perplexity"} == found["scores"].keys()
     assert "p" in found["scores"]["chrf"]
     assert "p" not in found["scores"]["perplexity"]
     Path("text").write_text(" ".join(PAIRS.source * 40), encoding="utf-8")
-    found = compared("writer-0", "writer-1", "--text", "text", capsys=capsys)
+    found = compared(shell, "nano-0", "nano-1", "--text", "text")
     assert found["examples"] > 1
     row = found["scores"]["loss"]
     assert row["interval"][0] <= row["difference"] <= row["interval"][1]

@@ -12,19 +12,15 @@ import torch
 from clearhead.api import Model
 from clearhead.api.folders import own_files
 from clearhead.capture import difference, effects
-from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import Words
 from clearhead.storage import checkpoints
 from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, model_of
+from tests.shell import Shell
 from tests.tasks.test_classification import SMALL, rows, write_table
 
 LINES = ["one two three", "", "four three", "two two one four three one", "three one"]
-
-
-def run(line: str) -> None:
-    main(line.split())
 
 
 def other(model: Model, *, size: float) -> Model:
@@ -78,74 +74,45 @@ def test_nothing_changed() -> None:
     assert (found.answers.changed.value, found.answers.texts, found.answers.scores["loss"].p) == (0.0, (), 1.0)
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
+def test_the_command(shell: Shell) -> None:
     Path("a.txt").write_text("\n".join(LINES), "utf-8")
     model = model_of(CONFIGS["decoder_rotary_grouped"])
     model.save(Path("one"))
     other(model, size=1.0).save(Path("two"))
-    run("difference one two --data a.txt --top 3 --out found.json --page page.html")
-    said = capsys.readouterr()
-    assert "own weights" in said.out
+    said = shell.done(*"difference one two --data a.txt --top 3 --out found.json --page page.html".split())
     document = json.loads(Path("found.json").read_text("utf-8"))
-    assert document["heads"][0]["site"] == "decoder.blocks.1.attn.z[h=1]"
-    assert document["heads"][0]["site"] in said.out
-    assert document["units"][0]["site"] == "decoder.blocks.1.attn.z[h=1]"
-    assert document["units"][0]["tensor"] == "decoder.blocks.1.attn.out.weight"
-    assert "in deviations from those beside them" in said.out
-    assert document["tensors"][0]["name"] == "decoder.blocks.1.attn.out.weight"
-    assert "accuracy of the next token" in said.out
+    head, tensor = "decoder.blocks.1.attn.z[h=1]", "decoder.blocks.1.attn.out.weight"
+    assert document["heads"][0]["site"] == document["units"][0]["site"] == head
+    assert document["tensors"][0]["name"] == document["units"][0]["tensor"] == tensor
+    for told in (head, "own weights", "in deviations from those beside them", "accuracy of the next token"):
+        assert told in said.out
     page = Path("page.html").read_text("utf-8")
-    for text in (
-        document["heads"][0]["site"],
-        document["tensors"][0]["name"],
-        *document["answers"]["texts"][0]["text"].split(),
-    ):
+    for text in (head, tensor, *document["answers"]["texts"][0]["text"].split()):
         assert text in page
     assert "<script" not in page
-    run("difference one one")
-    assert capsys.readouterr().out.startswith("0 of ")
-    model_of(CONFIGS["decoder_pre_learned"]).save(Path("three"))
-    with pytest.raises(SystemExit):
-        run("difference one three")
-    assert "expected the same in both models, got" in capsys.readouterr().err.splitlines()[-1]
+    assert shell.done("difference", "one", "one").out.startswith("0 of ")
 
 
-def test_checkpoints_of_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
+def test_checkpoints_of_a_run(shell: Shell) -> None:
     model = model_of(CONFIGS["decoder_pre_learned"])
     for step, one in ((2, model), (4, other(model, size=1.0))):
         files = own_files(one.network, one.generation)
         checkpoints.save(Path("run"), step, replace(files, raw=one.tokenizer.to_files()))
-    run("difference run@2 run@4")
-    assert "decoder.blocks.1.attn.out.weight" in capsys.readouterr().out.splitlines()[2]
-    with pytest.raises(SystemExit):
-        run("difference run@2 run@3")
-    assert capsys.readouterr().err.splitlines()[-1] == "error: step: expected one of 2, 4, got 3; try another"
-    with pytest.raises(SystemExit):
-        run("difference run@2 none@3")
-    assert "none@3: expected the folder of a run before @" in capsys.readouterr().err
+    assert "decoder.blocks.1.attn.out.weight" in shell.done("difference", "run@2", "run@4").lines[2]
+    assert shell.refused("difference", "run@2", "run@3") == "step: expected one of 2, 4, got 3; try another"
 
 
-def test_labels_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
+def test_labels_are_scored(shell: Shell) -> None:
     write_table(Path("table.csv"), rows() * 3)
     changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
     line = "train table.csv --precision fp32 --training.max_tokens 64 --training.save_every 4"
-    run(f"{line} {changes} --training.optimizer.lr 1e-2 --out run --steps 12")
+    shell.done(*f"{line} {changes} --training.optimizer.lr 1e-2 --out run --steps 12".split())
     steps = sorted(int(path.name.removeprefix("step-")) for path in Path("run").glob("step-*"))
-    capsys.readouterr()
     write_table(Path("other.csv"), rows()[:20])
-    run(f"difference run@{steps[0]} run@{steps[-1]} --data other.csv --texts 10 --top 2")
-    said = capsys.readouterr().out
-    run(f"compare run@{steps[0]} run@{steps[-1]} --data other.csv --json")
-    score = json.loads(capsys.readouterr().out)["scores"]["accuracy"]
-    (line,) = [row for row in said.splitlines() if row.startswith("accuracy")]
+    both = f"run@{steps[0]} run@{steps[-1]} --data other.csv"
+    lines = shell.done(*f"difference {both} --texts 10 --top 2".split()).lines
+    score = shell.done(*f"compare {both} --json".split()).json["scores"]["accuracy"]
+    (line,) = [row for row in lines if row.startswith("accuracy")]
     assert line.split()[1:4] == [f"{score['first']:.4f}", f"{score['second']:.4f}", f"{score['difference']:+.4f}"]
     assert f"{score['p']:.3f}" in line
 

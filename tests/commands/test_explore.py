@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -19,7 +18,6 @@ from urllib.parse import urlsplit
 import pytest
 from PIL import Image
 
-from clearhead.cli import main
 from clearhead.cli.look import explore
 from clearhead.errors import UserError
 from clearhead.explorer.hosting.server import QuestionQueue
@@ -27,15 +25,15 @@ from clearhead.web import listen
 from clearhead.web.page import Server
 from tests import processes
 from tests.conftest import ROOT
-from tests.explorer import traced
-from tests.small_models import PAIRS, model_of
+from tests.shell import Folders, Said, Shell
+from tests.small_models import PAIRS
 
 Visit = Callable[[Server[QuestionQueue]], object]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return model_of("demo").save(tmp_path_factory.mktemp("models") / "translator")
+@pytest.fixture
+def folder(folders: Folders) -> Path:
+    return folders["translator"]
 
 
 @pytest.fixture(autouse=True)
@@ -67,48 +65,42 @@ def about(url: str) -> dict[str, Any]:
     return json.loads(json.loads(body[8 : 8 + n])["__metadata__"]["reply"])
 
 
-def run(monkeypatch: pytest.MonkeyPatch, visit: Visit, *words: object) -> int:
-    """Run the command; once it serves, visit it and press Ctrl-C. Returns the exit code."""
+@pytest.fixture
+def visited(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """Runs the command; once it serves, visits it and presses Ctrl-C."""
 
-    def wait(server: Server[QuestionQueue]) -> None:
-        visit(server)
-        raise KeyboardInterrupt
+    def run(visit: Visit, *words: object) -> Said:
+        def wait(server: Server[QuestionQueue]) -> None:
+            visit(server)
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(Server, "wait", wait)
-    with pytest.raises(SystemExit) as end:
-        main(["explore", *map(str, words)])
-    assert isinstance(end.value.code, int)
-    return end.value.code
+        monkeypatch.setattr(Server, "wait", wait)
+        return shell("explore", *words)
+
+    return run
 
 
-def test_a_model_is_served_until_ctrl_c(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_model_is_served_until_ctrl_c(folder: Path, visited: Callable[..., Said]):
     seen: list[dict[str, Any]] = []
     words = (folder, PAIRS.source[0], "--target", PAIRS.target[0], "--no-browser")
-    code = run(monkeypatch, lambda server: seen.append({"url": server.url, **about(server.url)}), *words)
-    said = capsys.readouterr()
-    assert code == 130
+    said = visited(lambda server: seen.append({"url": server.url, **about(server.url)}), *words)
     assert said.out == f"{seen[0]['url']}\n", "standard output is the address and nothing else"
-    assert said.err == f"Exploring {folder}. Ctrl-C ends it.\nstopped by Ctrl-C\n"
+    assert (said.code, said.err) == (130, f"Exploring {folder}. Ctrl-C ends it.\nstopped by Ctrl-C\n")
     assert (seen[0]["name"], seen[0]["kind"]) == (str(folder), "encoder-decoder")
     assert (seen[0]["start"]["text"], seen[0]["start"]["target"]) == (PAIRS.source[0], PAIRS.target[0])
     with pytest.raises(ConnectionRefusedError):
         ask(seen[0]["url"], {"ask": "about"})
 
 
-def test_the_folder_one_is_in_has_a_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_folder_one_is_in_has_a_name(folder: Path, monkeypatch: pytest.MonkeyPatch, visited: Callable[..., Said]):
     monkeypatch.chdir(folder)
     names: list[str] = []
-    run(monkeypatch, lambda server: names.append(about(server.url)["name"]), ".", "--no-browser")
+    visited(lambda server: names.append(about(server.url)["name"]), ".", "--no-browser")
     assert names == [str(folder.resolve())]
 
 
-def test_a_model_that_reads_images_begins_with_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    images, picture = traced.model_of(traced.CONFIGS["vision"]).save(tmp_path / "images"), tmp_path / "picture.png"
-    Image.new("RGB", (8, 8), "teal").save(picture)
+def test_a_model_that_reads_images_begins_with_one(folders: Folders, visited: Callable[..., Said]):
+    Image.new("RGB", (8, 8), "teal").save("picture.png")
     runs: list[tuple[int, bytes]] = []
 
     def visit(server: Server[QuestionQueue]) -> None:
@@ -116,103 +108,65 @@ def test_a_model_that_reads_images_begins_with_one(
         assert said["kind"] == "image"
         runs.append(ask(server.url, {"ask": "run", "run": said["start"]}))
 
-    run(monkeypatch, visit, images, picture, "--no-browser")
-    run(monkeypatch, visit, images, "--no-browser")
+    visited(visit, folders["vision"], "picture.png", "--no-browser")
+    visited(visit, folders["vision"], "--no-browser")
     assert [status for status, _ in runs] == [200, 200]
     assert runs[0] != runs[1], "the picture that was given"
-    assert run(monkeypatch, visit, images, "a text", "--no-browser") == 2
-    error = "error: a text: expected an image file, as this model reads images, found none; try another path\n"
-    assert capsys.readouterr().err.endswith(error)
+    error = "a text: expected an image file, as this model reads images, found none; try another path"
+    assert visited(visit, folders["vision"], "a text", "--no-browser").error == error
 
 
-def test_a_question_that_there_is_none_of(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_question_that_there_is_none_of(folder: Path, visited: Callable[..., Said]):
     answers: list[tuple[int, bytes]] = []
     questions = ({}, {"ask": "bogus"}, {"ask": 3}, {"ask": None}, {"ask": "run"}, {"ask": "run", "run": 1})
-
-    def visit(server: Server[QuestionQueue]) -> None:
-        answers.extend(ask(server.url, question) for question in questions)
-
-    run(monkeypatch, visit, folder, "--no-browser")
+    visited(lambda server: answers.extend(ask(server.url, one) for one in questions), folder, "--no-browser")
     assert [status for status, _ in answers] == [400] * len(questions)
     assert all("\n" not in json.loads(body)["error"] for _, body in answers)
 
 
-def test_a_port_of_ones_choice(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    with listen() as held:
+def test_a_port_of_ones_choice(folder: Path, visited: Callable[..., Said], monkeypatch: pytest.MonkeyPatch):
+    with listen() as held, monkeypatch.context() as patch:
         port = held.getsockname()[1]
-        monkeypatch.setattr("clearhead.api.load", lambda *_, **__: pytest.fail("too late"))
-        assert run(monkeypatch, lambda _: None, folder, "--port", port) == 2
+        patch.setattr("clearhead.api.load", lambda *_, **__: pytest.fail("too late"))
         error = f"error: port: expected a free one, got {port}, which is taken; try another, or leave it out\n"
-        assert capsys.readouterr() == ("", error)
-        monkeypatch.undo()
+        assert visited(lambda _: None, folder, "--port", port) == (2, "", error)
     ports: list[int] = []
-    monkeypatch.setattr("clearhead.explorer.static_files.check_built", lambda: None)
-    run(monkeypatch, lambda server: ports.append(server.port), folder, "--port", port, "--no-browser")
+    visited(lambda server: ports.append(server.port), folder, "--port", port, "--no-browser")
     assert ports == [port]
 
 
-def test_a_model_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    assert run(monkeypatch, lambda _: None, "./nowhere") == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("error: ./nowhere: expected a folder with a model, found nothing")
+def test_a_page_that_was_not_built_is_told_first(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    assert shell.refused("explore", "./nowhere").startswith("./nowhere: expected a folder with a model, found nothing")
 
-
-def test_a_page_that_was_not_built_is_told_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def missing() -> None:
         raise UserError("explorer.js: expected the built page; build it")
 
     monkeypatch.setattr("clearhead.explorer.static_files.check_built", missing)
-    assert run(monkeypatch, lambda _: None, "./nowhere") == 2
-    assert capsys.readouterr().err == "error: explorer.js: expected the built page; build it\n"
+    assert shell.refused("explore", "./nowhere") == "explorer.js: expected the built page; build it"
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_the_browser_opens_the_address(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], works: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, visited: Callable[..., Said], works: bool
 ):
     monkeypatch.setenv("DISPLAY", ":0")
     opened: list[str] = []
     urls: list[str] = []
     asked = threading.Event()
 
-    def browser(url: str) -> bool:
-        opened.append(url)
-        return works
-
     def show(url: str) -> None:
         shown(url)
         asked.set()
 
     shown = explore.show
-    monkeypatch.setattr(webbrowser, "open", browser)
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or works)
     monkeypatch.setattr(explore, "show", show)
-    run(monkeypatch, lambda server: urls.append(server.url) or asked.wait(10), folder)
+    said = visited(lambda server: urls.append(server.url) or asked.wait(10), folder)
     assert opened == urls
-    assert ("Open the address above in a browser" in capsys.readouterr().err) == (not works)
+    assert ("Open the address above in a browser" in said.err) == (not works)
 
 
-def test_ctrl_c_from_outside(folder: Path):
-    code = "from clearhead.explorer import static_files; static_files.check_built = lambda: None\n"
-    code += "from clearhead.cli import main; main()"
-    command = [sys.executable, "-c", code, "explore", str(folder), "one two", "--no-browser"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with processes.started(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        try:
-            assert about(url)["start"]["text"] == "one two"
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)
-        finally:
-            process.kill()
-    assert (process.returncode, out) == (130, "")
-    assert err == f"Exploring {folder}. Ctrl-C ends it.\nstopped by Ctrl-C\n"
-
-
-LONG_ANSWER = """
+SERVES = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from clearhead.cli import main
@@ -225,9 +179,9 @@ main(["explore", {folder!r}, "--no-browser"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_end_waits_neither_for_half_a_question_nor_for_an_answer(folder: Path, number: int):
-    code = LONG_ANSWER.format(folder=str(folder))
+    code = SERVES.format(folder=str(folder))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with processes.started([sys.executable, "-c", code], cwd=ROOT, text=True, **pipes) as process:
         assert process.stdout is not None

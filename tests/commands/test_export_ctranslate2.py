@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from clearhead.api import Model
-from clearhead.cli import main
 from clearhead.cli.share.formats import quiet
 from clearhead.config import ClassificationHead, LanguageHead
 from clearhead.errors import NumericError, UserError
 from clearhead.model import Transformer
 from tests.later import later
+from tests.shell import Shell
 from tests.small_models import PAIRS, model_of
 
 ctranslate2, ours = later("ctranslate2"), later("clearhead.cli.share.ctranslate2")
@@ -141,9 +141,7 @@ def test_unknown_to_the_converter(tmp_path: Path):
     assert str(e.value).endswith("try --to onnx")
 
 
-def test_what_it_would_do_wrong_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_what_it_would_do_wrong_is_not_written(tmp_path: Path, shell: Shell):
     """It takes the encoder's number of heads for both stacks."""
     model = model_of("demo")
     encoder = model.config.encoder
@@ -152,11 +150,9 @@ def test_what_it_would_do_wrong_is_not_written(
     network = Transformer(config)
     network.load_state_dict(model.network.state_dict())
     Model(network.eval(), model.tokenizer, model.generation).save(tmp_path / "model")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        main(["export", "model", "--to", "ctranslate2"])
-    assert end.value.code == NumericError.exit_code
-    assert "nothing written, for CTranslate2 cannot express it; try --to onnx" in capsys.readouterr().err
+    said = shell("export", "model", "--to", "ctranslate2")
+    assert said.code == NumericError.exit_code
+    assert "nothing written, for CTranslate2 cannot express it; try --to onnx" in said.err
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -180,8 +176,5 @@ def test_a_tokenizer_is_needed():
 
 
 def test_its_class():
-    assert [ours.reader(model_of(name)) for name in ("demo", "gpt2", "bert-base")] == [
-        "Translator",
-        "Generator",
-        "Encoder",
-    ]
+    classes = [ours.reader(model_of(name)) for name in ("demo", "gpt2", "bert-base")]
+    assert classes == ["Translator", "Generator", "Encoder"]

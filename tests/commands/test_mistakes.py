@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlparse
 import numpy as np
 import pytest
 
-from clearhead.cli import main
-from clearhead.cli.judge.page import MOST, page, write_page
+from clearhead.cli.judge.page import MOST, write_page
 from clearhead.errors import UserError
 from clearhead.tasks.evaluation import Evaluation, Example, Finding
 from clearhead.tasks.scores import Score, ScoredRows
-from tests.small_models import PAIRS, model_of
+from tests.shell import Folders, Shell
+from tests.small_models import PAIRS
 
 NASTY = "<script>alert(1)</script> \"a\" & 'b' \ud800 #?="
 
@@ -51,9 +51,10 @@ def evaluation(*examples: Example) -> Evaluation:
     return Evaluation(scores, examples=examples, findings=(Finding("confusion", ("a < b",), {}),))
 
 
-def test_mistakes_are_sorted_and_right_ones_left_out():
+def test_mistakes_are_sorted_and_right_ones_left_out(tmp_path: Path):
     some = [Example(f"text {i}", "x", "y", float(i), is_wrong=i != 7, place=f"a.csv:{i}") for i in range(MOST + 20)]
-    html = page("run", "its test data", evaluation(*some))
+    write_page(tmp_path / "page.html", model="run", data="its test data", found=evaluation(*some))
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
     rows = [row for row in read(html).rows if len(row) == 5][1:]
     assert len(rows) == MOST
     assert rows[0] == ["1", f"text {MOST + 19}a.csv:{MOST + 19}", "y", "x", f"{MOST + 19:.4f}"]
@@ -77,12 +78,10 @@ def test_texts_are_no_markup_and_links_open_them(tmp_path: Path):
         write_page(tmp_path / "page.html" / "x.html", model="m", data="d", found=found)
 
 
-def test_evaluate_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.chdir(tmp_path)
-    model_of("demo").save(Path("translator"))
+def test_evaluate_writes_the_page(shell: Shell, folders: Folders):
     Path("a").write_text("\n".join(PAIRS.source[:4]), encoding="utf-8")
     Path("b").write_text("\n".join(PAIRS.target[:4]), encoding="utf-8")
-    main(["evaluate", "translator", "--source", "a", "--target", "b", "--page", "page.html"])
-    assert "the worst mistakes: page.html" in capsys.readouterr().err
+    line = ("evaluate", folders["translator"], "--source", "a", "--target", "b", "--page", "page.html")
+    assert "the worst mistakes: page.html" in shell.done(*line).err
     rows = [row for row in read(Path("page.html").read_text(encoding="utf-8")).rows if len(row) == 5]
     assert {row[1] for row in rows[1:]} == set(PAIRS.source[:4])

@@ -1,18 +1,18 @@
-import json
+"""`clearhead plan` and `profile`."""
+
 from pathlib import Path
 
 import pytest
 
-from clearhead.cli import main
 from clearhead.cli.plan.costs import CHARACTERS, SENTENCE, is_recipe, subject_of
-from clearhead.errors import UserError
+from clearhead.training import profile
+from tests.shell import Shell
 from tests.training.tiny import write_recipe
 
 
-def test_json_holds_every_layout_and_the_line_that_starts_it(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["plan", "gpt2", "--gpus", "16", "--tokens", "1000000000", "--json"])
-    said = capsys.readouterr()
-    found = json.loads(said.out)
+def test_json_holds_every_layout_and_the_line_that_starts_it(shell: Shell) -> None:
+    said = shell.done("plan", "gpt2", "--gpus", 16, "--tokens", 1_000_000_000, "--json")
+    found = said.json
     best = found["alternatives"][found["chosen"]]
     assert best["fits"]
     assert best["memory"]["total"] <= sum(n for part, n in best["memory"].items() if part != "total")
@@ -21,18 +21,13 @@ def test_json_holds_every_layout_and_the_line_that_starts_it(capsys: pytest.Capt
     assert "ddp x 16" in said.err
 
 
-def test_tables_name_the_layout_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["plan", "translation", "--gpu", "cpu"])
-    out = capsys.readouterr().out
-    assert "Simplest that fits: one GPU." in out
-    assert out.rstrip().endswith("clearhead train translation --training.max_tokens 4096")
-
-
-def test_where_nothing_fits_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["plan", "gpt2", "--memory", "0.5"])
-    out = capsys.readouterr().out
-    assert "Nothing fits: the least is" in out
-    assert "train" not in out.splitlines()[-1]
+def test_tables_name_the_layout_and_the_command(shell: Shell) -> None:
+    fits = shell.done("plan", "translation", "--gpu", "cpu").out
+    assert "Simplest that fits: one GPU." in fits
+    assert fits.rstrip().endswith("clearhead train translation --training.max_tokens 4096")
+    too_large = shell.done("plan", "gpt2", "--memory", 0.5)
+    assert "Nothing fits: the least is" in too_large.out
+    assert "train" not in too_large.lines[-1]
 
 
 def test_a_recipe_says_its_lengths_and_batch(tmp_path: Path) -> None:
@@ -43,24 +38,18 @@ def test_a_recipe_says_its_lengths_and_batch(tmp_path: Path) -> None:
     lm = subject_of("lm")
     assert (lm.source, lm.target) == (0, 256)
     assert lm.config.output.input.vocab_size == CHARACTERS  # pyrefly: ignore
-    assert is_recipe("lm")
-    assert not is_recipe("gpt2")
+    assert (is_recipe("lm"), is_recipe("gpt2")) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("gpt2", ["--length", "2000"], "--length: expected at most 1024, the positions of the decoder, got 2000"),
-        ("gpt2", ["--mfu", "2"], "--mfu: expected a share above 0 and up to 1, got 2.0; try 0.4"),
-        ("gpt2", ["--tokens", "0"], "--tokens: expected 1 or more, got 0"),
-        ("gpt2", ["--gpus", "9"], "--gpus: expected whole nodes of 8, got 9"),
-        ("nothing.toml", [], "nothing.toml: expected a recipe file or name, found none"),
-        ("gtp2", [], "gtp2"),
-    ],
-)
-def test_mistakes_are_one_line(name: str, options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["plan", name, *options])
-    assert end.value.code == UserError.exit_code
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
+def test_a_recipe_with_data_is_profiled_on_them(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "CEILING_SIZE", {"cpu": 64})
+    recipe = write_recipe(tmp_path)
+    said = shell.done("profile", recipe, "--steps", 2, "--json", "--training.clip", 0.5)
+    assert said.json["tokens"] <= 60
+    assert said.json["flops"] > 0
+    assert said.json["precision"] == "fp32"
+    assert "random" not in said.err
+    (tmp_path / "a.en").unlink()
+    out = shell.done("profile", recipe, "--steps", 1, "--length", 6, "--batch", 48).out
+    assert "(48 a step, fp32, cpu)" in out
+    assert "Largest beside the backward pass: " in out

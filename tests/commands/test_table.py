@@ -5,20 +5,13 @@ from typing import Any
 
 import pytest
 
-from clearhead.cli import main
 from clearhead.cli.train.recipes import recipe_of
 from clearhead.data.sources import read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table
 from clearhead.tasks.classification.task import ClassificationRecipe
-from tests.small_models import model_of
+from tests.shell import Folders, Shell
 from tests.training.tiny import SMALL, number_pairs
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
 
 
 def recipe_for(name: str, *changes: str, columns: Any = None, valid: Any = None, **files: str) -> Any:
@@ -79,29 +72,20 @@ def test_columns_that_do_not_fit(name: str, files: dict[str, str], says: str):
     assert says in str(error.value)
 
 
-def test_train_and_evaluate_by_columns(capsys: pytest.CaptureFixture[str]):
+def test_train_and_evaluate_by_columns(shell: Shell):
     pairs = number_pairs(12)
     text = "".join(f"{a},{b}\n" for a, b in [("en", "de"), *zip(pairs.source, pairs.target, strict=True)])
     Path("pairs.csv").write_text(text, encoding="utf-8")
     changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
     line = "train translation --data pairs.csv --source en --target de --steps 1 --out run --precision fp32"
-    main(f"{line} --tokenizer.kind words {changes}".split())
-    capsys.readouterr()
-    main(["evaluate", "run", "--data", "pairs.csv", "--json"])
-    by_recipe = capsys.readouterr().out
-    main(["evaluate", "run", "--data", "pairs.csv", "--source", "en", "--target", "de", "--json"])
-    assert capsys.readouterr().out == by_recipe
+    shell.done(*f"{line} --tokenizer.kind words {changes}".split())
+    measure = ("evaluate", "run", "--data", "pairs.csv", "--json")
+    assert shell.done(*measure).out == shell.done(*measure, "--source", "en", "--target", "de").out
 
 
-def test_a_classifier_without_a_recipe_is_measured_on_a_table(capsys: pytest.CaptureFixture[str]):
-    model_of("classifier").save("model")
+def test_a_classifier_without_a_recipe_is_measured_on_a_table(shell: Shell, folders: Folders):
     Path("x.csv").write_text("body,label\n" + "one two,LABEL_0\nthree,LABEL_1\n" * 5, encoding="utf-8")
-    with pytest.raises(SystemExit):
-        main(["evaluate", "model", "--data", "x.csv"])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: model: expected the columns of x.csv, got none; give --text NAME")
-    main(["evaluate", "model", "--data", "x.csv", "--text", "body"])
-    assert "accuracy" in capsys.readouterr().out
+    assert "accuracy" in shell.done("evaluate", folders["classifier"], "--data", "x.csv", "--text", "body").out
 
 
 def test_a_field_of_the_model_leaves_the_preset_of_the_task():

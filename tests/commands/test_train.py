@@ -1,6 +1,5 @@
 """What the command does when torchrun starts it again. The rest of `train` and `resume` is in tests/test_cli.py."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ from clearhead.tasks.registry import validate
 from clearhead.training.ranks import ALONE
 from clearhead.training.run_folder import RECIPE, begin_folder, with_absolute_paths
 from tests.training.tiny import begin, drive, losses, write_recipe
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are real, and tests of power cuts are elsewhere."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def test_a_restart_goes_on_from_the_newest_checkpoint(tmp_path: Path):

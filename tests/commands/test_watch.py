@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from clearhead.cli import main
 from clearhead.cli.train import watch
 from clearhead.live import state
 from clearhead.live.state import Watched
 from clearhead.web.page import Server
 from tests.live.runs import begun, events
+from tests.shell import Shell
 from tests.training.tiny import write_recipe
 
 
@@ -31,51 +31,30 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Server[Watched], Any]]:
     return found
 
 
-def test_train_and_resume_with_a_live_page(tmp_path: Path, shown, capsys: pytest.CaptureFixture[str]):
-    run = tmp_path / "run"
-    main(["train", str(write_recipe(tmp_path)), "--out", str(run), "--live", "--steps", "4"])
+def test_train_and_resume_with_a_live_page(tmp_path: Path, shown, shell: Shell):
+    said = shell.done("train", write_recipe(tmp_path), "--out", "run", "--live", "--steps", 4)
     server, first = shown[0]
     assert (first["status"], first["now"]) == ("preparing", {})
     last: Any = server.shown.state()
     assert (last["status"], last["now"]["step"], len(last["evaluations"])) == ("finished", 4, 1)
     assert last["samples"]
     assert 0 < last["evaluations"][0]["loss"] < 20
-    assert f"live page: {server.url}" in capsys.readouterr().err
+    assert f"live page: {server.url}" in said.err
     assert server.ended.is_set()
-    main(["resume", str(run), "--live", "--steps", "5"])
+    shell.done("resume", "run", "--live", "--steps", 5)
     server, first = shown[1]
     assert first["status"] == "finished"
     assert "still at work" in first["text"]
     assert server.shown.state()["events"][-1] == "resumed after step 4 with training.steps: 4 to 5"
 
 
-def test_watch(tmp_path: Path, shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_watch(tmp_path: Path, shown, monkeypatch: pytest.MonkeyPatch, shell: Shell):
     folder = begun(tmp_path / "run", events())
     monkeypatch.setattr(Server, "wait", lambda _: None)
-    main(["watch", str(folder)])
+    said = shell.done("watch", folder)
     assert shown[0][1]["now"]["step"] == 20
-    assert capsys.readouterr().out == f"{shown[0][0].url}\n"
-    main(["watch", str(folder), "--no-browser"])
+    assert said.out == f"{shown[0][0].url}\n"
+    shell.done("watch", folder, "--no-browser")
     assert len(shown) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("none", "none: expected the folder of a run, got none; try the one that clearhead train named"),
-        ("file", "file: expected the folder of a run, got a file; "),
-        ("empty", "empty: expected the folder of a run, got one without a run; "),
-        (".", "got one without a run; try one in it, such as clearhead watch inside"),
-    ],
-)
-def test_a_folder_that_is_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, told: str
-):
-    monkeypatch.chdir(tmp_path)
-    Path("file").write_text("", encoding="utf-8")
-    Path("empty").mkdir()
-    begun(Path("inside"))
-    with pytest.raises(SystemExit) as ended:
-        main(["watch", name])
-    assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    told = shell.refused("watch", ".")
+    assert told.endswith("got one without a run; try one in it, such as clearhead watch run")

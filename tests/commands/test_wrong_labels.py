@@ -7,34 +7,29 @@ import numpy as np
 import pytest
 
 from clearhead.api import load
-from clearhead.cli import main
 from clearhead.cli.judge.doubts import joined, opinion
 from clearhead.cli.judge.suspects import classifier_of, parts_of
 from clearhead.errors import UserError
 from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import ClassificationRecipe
 from clearhead.tasks.registry import validate
+from tests.later import later
+from tests.shell import Shell
 from tests.tasks.test_classification import SMALL, WORDS, rows, tables, write_table
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cleanlab")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
+later("cleanlab")
+LINE = "wrong-labels table.csv --out found --precision fp32 --training.optimizer.lr 1e-2 --training.schedule.warmup 2 "
+LINE += " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
 
 
-def test_flipped_labels_are_found(capsys: pytest.CaptureFixture[str]):
+def test_flipped_labels_are_found(shell: Shell):
     """Two of 36, of two labels, whose places and true labels the list gives; each model opens in the explorer."""
     table = rows()
     wrong = {3: "fruit", 20: "tool"}
     write_table(Path("table.csv"), [(text, wrong.get(i, label)) for i, (text, label) in enumerate(table)])
-    line = "wrong-labels table.csv --folds 3 --out found --precision fp32 --epochs 25 --training.max_tokens 64 --json"
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    main(f"{line} {changes} --training.optimizer.lr 1e-2 --training.schedule.warmup 2".split())
-    said = capsys.readouterr()
-    found = [json.loads(text) for text in said.out.splitlines()]
-    assert found == [json.loads(text) for text in Path("found/wrong_labels.jsonl").read_text().splitlines()]
+    said = shell.done(*f"{LINE} --folds 3 --epochs 25 --training.max_tokens 64 --json".split())
+    found = said.rows
+    assert said.out == Path("found/wrong_labels.jsonl").read_text()
     first = {row["row"]: (row["given"], row["suggested"]) for row in found[:2]}
     assert first == {f"table.csv:{i + 2}": (label, table[i][1]) for i, label in wrong.items()}
     assert [row["score"] for row in found] == sorted(row["score"] for row in found)
@@ -47,42 +42,35 @@ def test_flipped_labels_are_found(capsys: pytest.CaptureFixture[str]):
         assert row["probability"] > 0.9
 
 
-def test_wrong_sets_of_labels_are_found(capsys: pytest.CaptureFixture[str]):
+def test_wrong_sets_of_labels_are_found(shell: Shell):
     kinds = {word: label for label, words in WORDS.items() for word in words.split()}
     texts = [(a, b) for a in kinds for b in kinds if a < b]
     table = [(f"the {a} and the {b}", "|".join(sorted({kinds[a], kinds[b]}))) for a, b in texts]
     wrong = {4: "tool", 40: "fruit|tool"}
     write_table(Path("table.csv"), [(text, wrong.get(i, label)) for i, (text, label) in enumerate(table)])
-    line = "wrong-labels table.csv --folds 3 --out found --precision fp32 --epochs 15 --training.max_tokens 96 --json"
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    fields = "--data.problem_type multi_label_classification --training.optimizer.lr 1e-2 --training.schedule.warmup 2"
-    main(f"{line} --label kind {changes} {fields}".split())
-    said = capsys.readouterr()
-    found = [*map(json.loads, said.out.splitlines())]
-    assert {row["row"]: "|".join(row["suggested"]) for row in found} == {
-        f"table.csv:{i + 2}": table[i][1] for i in wrong
-    }
-    assert all(row["given"] == wrong[int(row["row"][10:]) - 2].split("|") and row["probability"] > 0.9 for row in found)
+    more = "--folds 3 --epochs 15 --training.max_tokens 96 --label kind --json"
+    said = shell.done(*f"{LINE} {more} --data.problem_type multi_label_classification".split())
+    suggested = {row["row"]: "|".join(row["suggested"]) for row in said.rows}
+    assert suggested == {f"table.csv:{i + 2}": table[i][1] for i in wrong}
+    for row in said.rows:
+        assert row["given"] == wrong[int(row["row"][10:]) - 2].split("|")
+        assert row["probability"] > 0.9
     assert "of the sets of labels" in said.err
 
 
-def test_wrong_numbers_are_found(capsys: pytest.CaptureFixture[str]):
-    table = [
-        (text, {"animal": 1.0, "fruit": 2.0, "tool": 3.0}[label] + i % 3 / 10) for i, (text, label) in enumerate(rows())
-    ]
+def test_wrong_numbers_are_found(shell: Shell):
+    numbers = {"animal": 1.0, "fruit": 2.0, "tool": 3.0}
     wrong = {3: 9.0, 20: -4.0}
-    write_table(Path("table.csv"), [(text, f"{wrong.get(i, n)}") for i, (text, n) in enumerate(table)])
-    line = "wrong-labels table.csv --folds 2 --out found --precision fp32 --epochs 25 --training.max_tokens 64"
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    fields = "--data.problem_type regression --training.optimizer.lr 1e-2 --training.schedule.warmup 2"
-    main(f"{line} {changes} {fields}".split())
-    said = capsys.readouterr()
+    table = [(text, f"{wrong.get(i, numbers[label] + i % 3 / 10)}") for i, (text, label) in enumerate(rows())]
+    write_table(Path("table.csv"), table)
+    more = "--folds 2 --epochs 25 --training.max_tokens 64 --data.problem_type regression"
+    said = shell.done(*f"{LINE} {more}".split())
     found = [json.loads(text) for text in Path("found/wrong_labels.jsonl").read_text().splitlines()]
     assert {row["row"]: row["given"] for row in found[:2]} == {f"table.csv:{i + 2}": n for i, n in wrong.items()}
     for row in found:
         assert load(row["explore"].split()[2]).predict(row["texts"])[0]["values"] == pytest.approx([row["suggested"]])
         assert abs(row["deviations"]) > 3
-    assert "table.csv:5  given 9  suggested" in said.out.splitlines()[0] + said.out.splitlines()[1]
+    assert "table.csv:5  given 9  suggested" in "".join(said.lines[:2])
     assert "half of the models' numbers are within" in said.err
 
 
@@ -126,31 +114,10 @@ def test_a_linear_model_knows_words_by_their_labels():
     assert (found[:, 2] == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("table.csv --folds 1", "--folds: expected at least 2, got 1"),
-        ("table.csv --models 0", "--models: expected at least 1, got 0"),
-        ("table.csv --folds 13", "expected at least 2 labels with 13 texts each"),
-        (
-            "translation --data.train.source a --data.train.target b",
-            "expected texts with labels, got the task translation",
-        ),
-        ("nowhere.csv", "nowhere.csv: expected a file, got none"),
-    ],
-)
-def test_what_cannot_be_judged_is_refused(line: str, says: str, capsys: pytest.CaptureFixture[str]):
-    write_table(Path("table.csv"), rows())
-    with pytest.raises(SystemExit):
-        main(["wrong-labels", *line.split()])
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert says in error
-
-
-def test_a_run_gives_its_recipe():
+def test_a_run_gives_its_recipe(shell: Shell):
     write_table(Path("table.csv"), rows())
     changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    main(f"train table.csv --out run --steps 1 --precision fp32 {changes}".split())
+    shell.done(*f"train table.csv --out run --steps 1 --precision fp32 {changes}".split())
     recipe = classifier_of("run", ["--training.clip", "0.5"], short={"steps": 7}, columns={}, text=None)
     assert (recipe.training.steps, recipe.training.clip, recipe.data.label) == (7, 0.5, "kind")
     load("run").save(Path("model"))

@@ -79,14 +79,6 @@ def test_a_cut_missing_or_foreign_file_is_made_anew(tmp_path: Path, name: str, h
     assert get(DiskCache(tmp_path), make).facts == {"made": 2}, "and is whole again"
 
 
-def test_what_stands_in_the_place_of_an_entry_is_replaced(tmp_path: Path) -> None:
-    get(DiskCache(tmp_path / "a"), Maker())
-    (entry,) = entries(tmp_path / "a")
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / entry).write_text("a file")
-    assert get(DiskCache(tmp_path / "b"), Maker()).facts == {"made": 1}
-
-
 @pytest.mark.parametrize("fail", [UserError("bad data"), KeyboardInterrupt()])
 def test_nothing_is_left_of_what_failed(tmp_path: Path, fail: Any) -> None:
     with pytest.raises(type(fail)):

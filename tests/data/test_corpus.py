@@ -148,12 +148,6 @@ def test_bad_data_are_one_line_and_leave_nothing(tmp_path: Path, storage: str) -
     assert not contents(tmp_path)
 
 
-def test_an_unwritable_cache_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("")
-    with pytest.raises(UserError, match=r"cache: expected to write encoded data, got .*; try --data\.cache"):
-        begun(tables_of("text", tmp_path), tmp_path / "run", storage="disk")
-
-
 def test_a_dataset_is_told_by_its_fingerprint(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     found: list[int] = []

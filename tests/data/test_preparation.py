@@ -72,12 +72,6 @@ def test_everything_on(n_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_nothing_given_is_changed() -> None:
-    before = Pairs([*TEST.source], [*TEST.target])
-    prepared({"test": TEST}, Preparation(max_length=1))
-    assert before == TEST
-
-
 @given(parts=st.lists(st.lists(st.integers(0, 60), max_size=9), max_size=20))
 def test_repeats_are_those_that_came_before(parts: list[list[int]]) -> None:
     repeats, seen = Repeats(), set[int]()
@@ -106,14 +100,6 @@ def test_lines_say_it() -> None:
     assert "test: 2 sources (50.0%) are also in train, such as 'a b'" in lines
     assert f"vocabulary: {TOKENIZER.vocab_size} tokens" in text
     assert all("\n" not in line for line in lines)
-
-
-def test_texts_have_one_side_and_no_limit() -> None:
-    splits: dict[str, Iterable[Row]] = {"train": [("a b c d",), ("",), ("a b c d",)], "valid": [("c",)]}
-    rows, _, report = prepared(splits, Preparation(max_length=2))
-    assert rows["train"] == [("a b c d",), ("a b c d",)]
-    assert [side.name for side in report.splits[0].sides] == ["text"]
-    assert report.splits[0].sides[0].n_tokens == 8
 
 
 def test_nothing_left_is_one_line() -> None:

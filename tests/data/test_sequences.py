@@ -61,15 +61,6 @@ def test_ids_take_the_bytes_they_need(tmp_path: Path, vocab_size: int, n_bytes: 
     assert (tmp_path / "x.ids").stat().st_size == n_bytes
 
 
-@pytest.mark.parametrize("name", ["x.ids", "x.lengths"])
-def test_a_file_of_another_size_is_none(tmp_path: Path, name: str) -> None:
-    shelf = Shelf(tmp_path)
-    shelf.writer("x", 9).add([[1, 2], [3]])
-    described = shelf.on_disk()["x"]
-    os.truncate(tmp_path / name, (tmp_path / name).stat().st_size - 1)
-    assert open_sequences(tmp_path, "x", described) is None
-
-
 def test_lengths_of_other_ids_are_none(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.writer("x", 9).add([[1, 2], [3]])

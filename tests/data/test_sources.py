@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -60,46 +59,38 @@ def test_several_files_and_patterns(tmp_path: Path) -> None:
     assert f"{tmp_path / '*.fr'}: expected a file, got none" in refusal(none)
 
 
-def test_misaligned_files(tmp_path: Path) -> None:
-    a, b = put(tmp_path / "a.en", "1\n2\n3\n"), put(tmp_path / "a.de", "1\n2\n")
-    message = refusal(ParallelFiles(source=(a,), target=(b,)))
-    assert message.startswith(f"{a} and {b}: expected as many lines in both, got 3 and 2; try")
-
-
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
-def test_an_empty_file(content: bytes, tmp_path: Path) -> None:
-    a, b = put(tmp_path / "a.en", content), put(tmp_path / "a.de", "1\n")
-    assert refusal(ParallelFiles(source=(a,), target=(b,))).startswith(f"{a}: expected text, got an empty file; try")
-
-
-def test_a_line_that_is_not_utf8(tmp_path: Path) -> None:
-    a, b = put(tmp_path / "a.en", "1\n2\n3\n"), put(tmp_path / "a.de", b"ja\nM\xe4nner\nnein\n")
-    assert refusal(ParallelFiles(source=(a,), target=(b,))).startswith(f"{b}:2: expected UTF-8, got the byte 0xE4; try")
-    put(b, "1\n2\n3\n".encode("utf-16"))
-    assert "expected UTF-8, got UTF-16" in refusal(ParallelFiles(source=(a,), target=(b,)))
+@pytest.mark.parametrize(
+    ("source", "target", "says"),
+    [
+        (b"1\n2\n3\n", b"1\n2\n", "{a} and {b}: expected as many lines in both, got 3 and 2; try"),
+        *((blank, b"1\n", "{a}: expected text, got an empty file; try") for blank in (b"", b"\n\n", b"\xef\xbb\xbf")),
+        (b"1\n2\n3\n", b"ja\nM\xe4nner\nnein\n", "{b}:2: expected UTF-8, got the byte 0xE4; try"),
+        (b"1\n2\n3\n", "1\n2\n3\n".encode("utf-16"), "{b}: expected UTF-8, got UTF-16"),
+        (gzip.compress(b"one line\n" * 100)[:-20], b"1\n", "{a}: expected a whole gzip file, got"),
+    ],
+)
+def test_what_cannot_be_read(source: bytes, target: bytes, says: str, tmp_path: Path) -> None:
+    a, b = put(tmp_path / "a.en", source), put(tmp_path / "a.de", target)
+    assert refusal(ParallelFiles(source=(a,), target=(b,))).startswith(says.format(a=a, b=b))
 
 
 def test_a_missing_file_and_the_nearest_name(tmp_path: Path) -> None:
     a = put(tmp_path / "train.en", "1\n")
     wrong = tmp_path / "trian.en"
     assert refusal(ParallelFiles(source=(wrong,), target=(a,))) == f"{wrong}: expected a file, got none; try {a}"
-    assert "there is no folder" in refusal(ParallelFiles(source=(tmp_path / "x" / "y",), target=(a,)))
-    assert "got a folder; try" in refusal(ParallelFiles(source=(tmp_path,), target=(a,)))
-
-
-def test_a_broken_gzip_file(tmp_path: Path) -> None:
-    a = put(tmp_path / "a.gz", gzip.compress(b"one line\n" * 100)[:-20])
-    assert refusal(ParallelFiles(source=(a,), target=(a,))).startswith(f"{a}: expected a whole gzip file, got")
+    for path, says in {
+        tmp_path / "x" / "y": "there is no folder",
+        tmp_path: "got a folder; try",
+        tmp_path / "a\0b": "expected the name of a file, got embedded null byte",
+    }.items():
+        assert says in refusal(TextFiles(paths=(path,)))
 
 
 @pytest.mark.parametrize("line", [b"\0" * 99, b"one line\n"], ids=["zeros", "lines"])
 def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked = 1 << 21
     monkeypatch.setattr(files, "UNPACKED", unpacked)
-    packer = zlib.compressobj(wbits=31)
-    block = line * ((1 << 20) // len(line))
-    content = b"".join(packer.compress(block) for _ in range(4)) + packer.flush()
-    path = put(tmp_path / "a.tsv.gz", content)
+    path = put(tmp_path / "a.tsv.gz", gzip.compress(line * ((1 << 22) // len(line))))
     for source in (TextFiles(paths=(path,)), ParallelFiles(source=(path,), target=(path,)), Table(path=path, text=0)):
         message = refusal(source)
         assert message.startswith(f"{path}: expected at most 200 times its packed size, got 2,"), "before its end"
@@ -121,10 +112,6 @@ def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert refusal(ParallelFiles(source=(path,), target=(path,))).startswith(
         f"{path}:2: expected at most 131,072 characters"
     )
-
-
-def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
-    assert "expected the name of a file, got embedded null byte" in refusal(TextFiles(paths=(tmp_path / "a\0b",)))
 
 
 # --- tables ---

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 
 EXECUTABLES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first has no window to draw: a page takes a fifth of the time."""
@@ -33,6 +33,8 @@ class ChromiumPage:
     page: Page
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """What a server would not answer, with the question."""
 
     def open(self, file: Path) -> Page:
         self.page.goto(file.as_uri())
@@ -48,9 +50,14 @@ class ChromiumPage:
         def asked(request: Request) -> None:
             self.requests.append(request.url)
 
+        def answered(response: Response) -> None:
+            if response.status >= 400:  # The console tells neither the question nor the answer.
+                self.refused.append(f"{response.status} {response.url}: {(response.request.post_data or '')[:2000]}")
+
         self.page.on("console", console)
         self.page.on("pageerror", failed)
         self.page.on("request", asked)
+        self.page.on("response", answered)
 
 
 def _missing(what: str) -> NoReturn:

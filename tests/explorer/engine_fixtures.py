@@ -23,10 +23,10 @@ from clearhead.explorer.answering.edits import functions, resolve
 from clearhead.explorer.answering.questions import EditRequest, RunRequest
 from clearhead.explorer.answering.values import vector_ops
 from clearhead.model import Tokens, Transformer
+from clearhead.model.attention_bias import bucket
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.linear import parameter
 from clearhead.model.meta import masks_of, ops_of
-from clearhead.model.positions import RelativeEncoding
 from clearhead.trace import Trace, trace
 from tests.explorer import exercise_fixtures, export_fixtures
 from tests.explorer.traced import CONFIGS
@@ -350,9 +350,8 @@ def write_functions(folder: Path) -> None:
     distances = torch.arange(-700, 701)
     for buckets, far in ((4, 6), (8, 16), (32, 128), (32, 100), (64, 513), (16, 4096)):
         for causal in (False, True):
-            encoding = RelativeEncoding(c.RelativeBias(n_buckets=buckets, max_distance=far), 1, causal=causal)
             name = f"buckets/{buckets}/{far}/{'past' if causal else 'both'}"
-            tensors[name] = encoding.bucket(distances).to(torch.int32)
+            tensors[name] = bucket(distances, buckets, far, causal=causal).to(torch.int32)
     save_file(tensors, folder / "functions.safetensors")
 
 

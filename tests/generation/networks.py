@@ -1,12 +1,18 @@
 """Tiny random networks in float64, whose predictions are sharp enough to tell hypotheses apart."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from clearhead import config as c
+from clearhead.generation import Hypothesis, complete
 from clearhead.model import Tokens, Transformer
+from clearhead.recipe.generation import GenerationConfig
 
 V, BOS, EOS, PAD = 19, 1, 2, 18
+SOURCES = [[5, 9, 3, 4], [7, 7], [11, 3, 16, 8, 4, 15, 6], [10]]
+PROMPTS = [[BOS, 7], [BOS], [BOS, 12, 5, 5, 9], [BOS, 3, 4]]
 
 
 def network(
@@ -38,6 +44,18 @@ def network(
     with torch.no_grad():
         built.head.get_parameter("output.bias")[EOS] = ending
     return built
+
+
+def completions(net: Transformer, config: GenerationConfig, **settings: Any) -> list[list[Hypothesis]]:
+    """The hypotheses for each source, or for each prompt."""
+    if net.encoder is not None:
+        settings |= {"source": SOURCES, "bos_id": BOS}
+    prompts = None if net.encoder is not None else PROMPTS
+    return complete(net, prompts, config=config, **({"eos_id": EOS, "pad_id": PAD} | settings))
+
+
+def tokens(hypotheses: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
+    return [[hypothesis.tokens for hypothesis in row] for row in hypotheses]
 
 
 def all_logits(net: Transformer, tokens: list[int], source: list[int] | None) -> Tensor:

@@ -12,15 +12,12 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.errors import UserError
-from clearhead.generation import Finished, Hypothesis, Step, complete, generate, in_batches
+from clearhead.generation import Finished, Step, complete, generate, in_batches
 from clearhead.model import Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
-from tests.generation.networks import BOS, EOS, PAD, V, all_logits, network
-
-SOURCES = [[5, 9, 3, 4], [7, 7], [11, 3, 16, 8, 4, 15, 6], [10]]
-PROMPTS = [[BOS, 7], [BOS], [BOS, 12, 5, 5, 9], [BOS, 3, 4]]
+from tests.generation.networks import BOS, EOS, PAD, PROMPTS, SOURCES, V, all_logits, completions, network, tokens
 
 GREEDY = GenerationConfig(max_new_tokens=14)
 BEAMS = GenerationConfig(max_new_tokens=14, beams=4, n_best=3)
@@ -29,20 +26,10 @@ CONTROLLED = GenerationConfig(max_new_tokens=14, beams=3, no_repeat_ngram=2, rep
 CONFIGS = {"greedy": GREEDY, "beams": BEAMS, "samples": SAMPLES, "controlled": CONTROLLED}
 
 
-def written(net: Transformer, config: GenerationConfig, *, budget: int = 4096) -> list[list[Hypothesis]]:
-    if net.encoder is not None:
-        return complete(net, source=SOURCES, config=config, bos_id=BOS, eos_id=EOS, pad_id=PAD, budget=budget)
-    return complete(net, PROMPTS, config=config, eos_id=EOS, pad_id=PAD, budget=budget)
-
-
-def tokens(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
-    return [[h.tokens for h in row] for row in found]
-
-
 @pytest.mark.parametrize("cross", [False, True])
 def test_cached_equals_uncached(cross: bool) -> None:
     net = network(cross=cross)
-    for i, [hypothesis] in enumerate(written(net, GREEDY)):
+    for i, [hypothesis] in enumerate(completions(net, GREEDY)):
         text, source = ([BOS], SOURCES[i]) if cross else (list(PROMPTS[i]), None)
         for _ in range(hypothesis.length):
             text.append(int(all_logits(net, text, source)[-1].argmax()))
@@ -65,7 +52,7 @@ def test_cached_equals_uncached(cross: bool) -> None:
 )
 def test_batch_and_padding_change_nothing(cross: bool, positions: c.Positions, name: str) -> None:
     net = network(cross=cross, positions=positions)
-    together, alone = written(net, CONFIGS[name]), written(net, CONFIGS[name], budget=1)
+    together, alone = completions(net, CONFIGS[name]), completions(net, CONFIGS[name], budget=1)
     assert tokens(together) == tokens(alone)
     for row, other in zip(together, alone, strict=True):
         assert [h.score for h in row] == pytest.approx([h.score for h in other], rel=1e-5)
@@ -75,46 +62,26 @@ def test_batch_and_padding_change_nothing(cross: bool, positions: c.Positions, n
 @pytest.mark.parametrize("name", ["greedy", "samples"])
 def test_stream_is_the_completion(name: str) -> None:
     net, config = network(), CONFIGS[name]
-    texts: list[list[list[int]]] = [[[] for _ in range(config.width)] for _ in PROMPTS]
-    log_probs = torch.zeros(len(PROMPTS), config.width)
-    done = torch.zeros(len(PROMPTS), config.width, dtype=torch.bool)
-    *steps, last = generate(net, Tokens.pad(PROMPTS, fill=PAD, left=True), config=config, eos_id=EOS, pad_id=PAD)
-    for index, step in enumerate(steps):
-        assert isinstance(step, Step)
-        assert step.index == index
-        assert (step.tokens[done] == PAD).all()
-        assert (step.log_probs[done] == 0).all()
-        assert (step.parents == torch.arange(config.width)).all()
-        for i, k in (~done).nonzero().tolist():
-            texts[i][k].append(int(step.tokens[i, k]))
-        log_probs += step.log_probs
-        assert (step.finished | ~done).all()
-        done = step.finished
-    assert done.all()
+    *events, last = generate(net, Tokens.pad(PROMPTS, fill=PAD, left=True), config=config, eos_id=EOS, pad_id=PAD)
+    steps = [event for event in events if isinstance(event, Step)]
     assert isinstance(last, Finished)
-    streamed = [
-        {(tuple(text), round(float(p), 3)) for text, p in zip(*row, strict=True)}
-        for row in zip(texts, log_probs, strict=True)
-    ]
-    collected = [
-        {((*h.tokens, EOS) if h.reason == "eos" else h.tokens, round(h.log_prob, 3)) for h in row}
-        for row in last.hypotheses
-    ]
-    assert streamed == collected
-    assert last.hypotheses == complete(net, PROMPTS, config=config, eos_id=EOS, pad_id=PAD)
-
-
-def test_samples_depend_on_seed_and_number_only() -> None:
-    net, prompt = network(), Tokens.pad([[BOS, 3]])
-
-    def sample(seed: int, number: int) -> tuple[int, ...]:
-        config = GenerationConfig(max_new_tokens=10, temperature=1.5, seed=seed)
-        *_, last = generate(net, prompt, config=config, numbers=[number])
-        assert isinstance(last, Finished)
-        return last.hypotheses[0][0].tokens
-
-    assert sample(1, 0) == sample(1, 0)
-    assert len({sample(1, 0), sample(2, 0), sample(1, 1)}) == 3
+    assert [step.index for step in steps] == list(range(len(events)))
+    assert all((step.parents == torch.arange(config.width)).all() for step in steps)
+    written, log_probs, done = (
+        torch.stack([getattr(step, field) for step in steps]) for field in ("tokens", "log_probs", "finished")
+    )
+    before = torch.cat([torch.zeros_like(done[:1]), done[:-1]])
+    assert (written[before] == PAD).all()
+    assert (log_probs[before] == 0).all()
+    assert (done | ~before).all()
+    assert done[-1].all()
+    streamed = {
+        (i, tuple(written[~before[:, i, k], i, k].tolist()), round(float(log_probs[:, i, k].sum()), 3))
+        for i, k in done[-1].nonzero().tolist()
+    }
+    ended = [(i, h, (EOS,) if h.reason == "eos" else ()) for i, row in enumerate(last.hypotheses) for h in row]
+    assert streamed == {(i, (*h.tokens, *end), round(h.log_prob, 3)) for i, h, end in ended}
+    assert last.hypotheses == completions(net, config)
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAMS])
@@ -132,24 +99,6 @@ def test_stop_ends_a_text_with_the_tokens_that_stopped_it(config: GenerationConf
             assert stops == ([len(h.tokens)] if h.reason == "stop" else [])
     [first] = complete(net, PROMPTS[:1], config=GREEDY, eos_id=EOS, stop=stop)
     assert (first[0].tokens, first[0].reason) == (free[0][0].tokens[:3], "stop")
-
-
-@pytest.mark.parametrize("config", [GREEDY, BEAMS, SAMPLES], ids=["greedy", "beams", "samples"])
-def test_each_of_several_end_tokens_ends_a_text(config: GenerationConfig) -> None:
-    ends = (EOS, 12, 14)
-    config = config.model_copy(update={"end_ids": ends, "pad_id": PAD})
-    net = network()
-    found = [h for row in complete(net, PROMPTS, config=config) for h in row]
-    assert not any(set(ends) & set(h.tokens) for h in found)
-    assert all((h.reason == "eos") == (h.end_id in ends) for h in found)
-    assert len({h.end_id for h in found} & set(ends)) > 1
-    *steps, last = generate(net, Tokens.pad(PROMPTS[:1]), config=config)
-    assert isinstance(last, Finished)
-    if config.beams == 1:
-        streamed = [[int(step.tokens[0, k]) for step in steps if isinstance(step, Step)] for k in range(config.width)]
-        texts = [[*h.tokens, *([] if h.end_id is None else [h.end_id])] for h in last.hypotheses[0]]
-        padded = [text + [PAD] * (len(steps) - len(text)) for text in texts]
-        assert sorted(streamed) == sorted(padded)
 
 
 def test_special_tokens_of_the_config_win() -> None:
@@ -183,18 +132,10 @@ def test_a_longer_beginning_has_nothing_forced_on_it_whatever_the_batch() -> Non
     assert [a == b for a, b in zip(found, free, strict=True)] == [len(prompt) > 1 for prompt in PROMPTS]
 
 
-def test_the_last_token_is_forced_where_the_positions_end() -> None:
-    net = network(positions=c.Learned(max_length=6))
-    config = GenerationConfig(max_new_tokens=50, forced_last_id=EOS, end_ids=(EOS,), min_new_tokens=50)
-    [[h]] = complete(net, [[BOS, 3, 4]], config=config)
-    assert (len(h.tokens), h.end_id) == (3, EOS)
-
-
 @pytest.mark.parametrize("config", [GREEDY, BEAMS, SAMPLES], ids=["greedy", "beams", "samples"])
 def test_banned_tokens_are_never_written(config: GenerationConfig) -> None:
     net, banned = network(), (4, 12, 14, 500)
-    free = complete(net, PROMPTS, config=config, eos_id=EOS)
-    found = complete(net, PROMPTS, config=config.model_copy(update={"banned_ids": banned}), eos_id=EOS)
+    free, found = (completions(net, one) for one in (config, config.model_copy(update={"banned_ids": banned})))
     assert {token for row in free for h in row for token in h.tokens} & set(banned)
     assert not {token for row in found for h in row for token in h.tokens} & set(banned)
 
@@ -208,14 +149,9 @@ def test_a_token_beyond_the_vocabulary_is_named(name: str) -> None:
         generate(network(), None if name == "start_id" else PROMPT, config=GenerationConfig.model_validate({name: V}))
 
 
-def test_a_start_token_beyond_the_vocabulary_stops_no_prompt() -> None:
-    plain = complete(network(), PROMPTS, config=GREEDY, eos_id=EOS)
-    assert complete(network(), PROMPTS, config=GREEDY, eos_id=EOS, bos_id=V) == plain
-
-
-def test_a_padding_token_beyond_the_vocabulary_does_no_harm() -> None:
-    plain = complete(network(), PROMPTS, config=GREEDY, eos_id=EOS)
-    assert complete(network(), PROMPTS, config=GREEDY, eos_id=EOS, pad_id=V) == plain
+def test_a_start_or_padding_token_beyond_the_vocabulary_stops_no_prompt() -> None:
+    net = network()
+    assert completions(net, GREEDY, bos_id=V, pad_id=V) == completions(net, GREEDY)
 
 
 def test_a_decoder_prompt_begins_a_translation() -> None:
@@ -226,15 +162,6 @@ def test_a_decoder_prompt_begins_a_translation() -> None:
     for source, row, [h] in zip(SOURCES, whole, forced, strict=True):
         begun = [BOS, *row[0].tokens[:1]]
         assert int(all_logits(net, begun, source)[-1].argmax()) == h.tokens[0]
-
-
-def test_packed_sources_give_the_same_text() -> None:
-    net = network(cross=True)
-    packed, padded = (Tokens.pad(SOURCES, fill=PAD, packed=packed) for packed in (True, False))
-    assert packed.rows is not None
-    results = [list(generate(net, source=x, config=BEAMS, bos_id=BOS, eos_id=EOS))[-1] for x in (packed, padded)]
-    first, second = (x.hypotheses for x in results if isinstance(x, Finished))
-    assert tokens(first) == tokens(second)
 
 
 def test_each_step_is_one_visit_of_a_trace() -> None:
@@ -256,7 +183,7 @@ def test_beams_of_an_input_read_one_memory_and_a_trace_sees_each_its_own(name: s
     net, rows = network(cross=True), list[tuple[int, int]]()
     assert net.decoder is not None
     cross = net.decoder.blocks[1].cross
-    untraced = written(net, CONFIGS[name])
+    untraced = completions(net, CONFIGS[name])
     batches = (Tokens(torch.full((len(SOURCES), 1), BOS)), Tokens.pad(SOURCES, packed=True))
     config = CONFIGS[name].with_ids(start_id=BOS, end_id=EOS, pad_id=PAD)
     attend = Attention.explicit
@@ -277,13 +204,6 @@ def test_beams_of_an_input_read_one_memory_and_a_trace_sees_each_its_own(name: s
     assert isinstance(last, Finished)
     assert tokens(last.hypotheses) == tokens(untraced)
     assert t.visits("decoder.blocks.1.cross.weights")[1].shape[:3] == (len(SOURCES) * config.width, 2, 1)
-
-
-def test_an_edit_changes_what_is_written() -> None:
-    net = network()
-    with trace(net, {"head.logits[v=5]": 1e3}):
-        [[h]] = complete(net, PROMPTS[:1], config=GREEDY, eos_id=EOS)
-    assert h.tokens == (5,) * 14
 
 
 def test_the_network_is_left_as_it_was() -> None:
@@ -317,6 +237,9 @@ def test_generation_ends_where_the_positions_do() -> None:
     [[h]] = complete(net, [[BOS, 3, 4]], config=GenerationConfig(max_new_tokens=50))
     # Six positions are read: the prompt's three and three of the four that are written.
     assert (len(h.tokens), h.reason) == (4, "length")
+    last = GenerationConfig(max_new_tokens=50, forced_last_id=EOS, end_ids=(EOS,), min_new_tokens=50)
+    [[h]] = complete(net, [[BOS, 3, 4]], config=last)
+    assert (len(h.tokens), h.end_id) == (3, EOS)
 
 
 def mistakes() -> Sequence[tuple[str, Transformer, dict[str, Tokens | int]]]:
@@ -343,9 +266,10 @@ def test_mistakes_are_told_at_the_call(case: int) -> None:
         generate(net, **given_)  # pyrefly: ignore[bad-argument-type]
 
 
-def test_an_empty_input_is_named() -> None:
+def test_an_empty_input_is_named_and_no_input_gives_no_output() -> None:
     with pytest.raises(UserError, match="input 2"):
         complete(network(), [[BOS], []])
+    assert complete(network(), [], config=GREEDY) == []
 
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 100))
@@ -354,13 +278,3 @@ def test_batches_hold_each_input_once_within_the_budget(lengths: list[int], budg
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= budget
-
-
-def test_no_inputs_no_outputs() -> None:
-    assert complete(network(), [], config=GREEDY) == []
-
-
-def test_vocabulary_is_what_is_written() -> None:
-    found = written(network(), SAMPLES)
-    assert all(0 <= token < V and token != EOS for row in found for h in row for token in h.tokens)
-    assert all(len(row) == 3 for row in found)

@@ -123,7 +123,7 @@ def test_chance_differs_by_seed_row_sample_and_step() -> None:
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.sampled_from([0.0, 1e-300, 0.5, 1 - 2**-53]))
 def test_draw_never_takes_the_impossible(weights: list[int], chance: float) -> None:
     probabilities = torch.tensor([[*weights, 1, 0]], dtype=torch.float32)
-    token = s.draw(probabilities / probabilities.sum(), torch.tensor([chance], dtype=torch.float64))
+    token = s.draw(probabilities / probabilities.sum(), [chance])
     assert probabilities[0, int(token)] > 0
 
 

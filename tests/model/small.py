@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
+from clearhead.model.meta import evaluated, masks_of, ops_of
+from clearhead.trace import trace
 
 VOCAB = 13
 
@@ -105,6 +107,11 @@ def encoder(**changes: Any) -> Transformer:
     return shaken(Transformer(c.ModelConfig(encoder=stack(**changes))))
 
 
+def with_head(head: c.Head, **changes: Any) -> Transformer:
+    """An encoder under this head."""
+    return shaken(Transformer(c.ModelConfig(encoder=stack(**changes), head=head)))
+
+
 def encoder_decoder(**changes: Any) -> Transformer:
     both = stack(**changes)
     return shaken(Transformer(c.ModelConfig(encoder=both, decoder=both, share_embeddings=True)))
@@ -129,6 +136,36 @@ def assert_close(actual: Tensor, reference: Tensor) -> None:
     """|difference| <= 1e-5 max(1, max |reference|), the project's meaning of close."""
     worst = difference(actual, reference)
     assert worst <= 1, f"{worst:.2f} times the allowed difference"
+
+
+@torch.no_grad()
+def assert_values_follow(network: Transformer, *given: Tensor) -> None:
+    """Every value of a pass over one input for each stack is what its op makes of the values before it."""
+    with trace(network) as seen:
+        network(*given)
+    # -inf - -inf is no number: masked scores are seen by their softmax.
+    values = {address: seen[address][0] for address in seen if not address.endswith(".masked")}
+    known: dict[str, Tensor] = {}
+    for (name, each), x in zip(network.stacks().items(), given, strict=True):
+        reads = each.config.input
+        known[f"{name}.embed.{reads.values}" if isinstance(reads, c.Continuous) else f"{name}.ids"] = x[0]
+        known[f"{name}.positions"] = torch.arange(len(values[f"{name}.embed.sum"]))
+        known[f"{name}.types"] = torch.zeros(len(x[0]), dtype=torch.long)
+    ops, masks = ops_of(network.config), masks_of(network.config)
+    assert {op.out for op in ops} >= values.keys()
+    for op in ops:
+        result = evaluated(op, [known[name] for name in op.inputs], network, masks.get(op.how))
+        if op.out in values:
+            assert_close(values[op.out], result)
+        known[op.out] = values.get(op.out, result)
+
+
+def gradients(network: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    """The loss, and by name the gradient of each weight that has one."""
+    network.zero_grad()
+    loss.backward()
+    found = {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach()} | found
 
 
 def kept_bytes(network: Transformer, given: list[Tensor]) -> int:

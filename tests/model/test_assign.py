@@ -75,14 +75,6 @@ def test_nothing_is_copied(dtype: torch.dtype) -> None:
     assert assembled.eval()(ids(2, 6)).dtype == dtype
 
 
-def test_images_and_their_class_token() -> None:
-    stack = small.stack(input=IMAGE, positions=c.Learned(max_length=IMAGE.length))
-    network, tensors = given(c.ModelConfig(encoder=stack, head=c.ClassificationHead(n_labels=3)))
-    assembled = assemble(network.config, tensors, where=WHERE)
-    images = torch.randn(2, 3, 8, 8)
-    assert torch.equal(assembled.eval()(images), network(images))
-
-
 def test_transposed_views_train_and_are_saved(tmp_path: Path) -> None:
     """From a file that is mapped into memory, matrices stored the other way round."""
     network, tensors = given(CONFIGS["masked words"])

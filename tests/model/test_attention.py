@@ -7,15 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from clearhead import config as c
 from clearhead.model import Layout, Tokens, attention_ops
 from clearhead.model import attention as attention_module
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
-from clearhead.model.positions import RotaryEncoding
 from clearhead.trace import trace
 from tests.model import small
-from tests.model.mechanism import properties_of
 from tests.model.small import assert_close, ids, sequences
 
 
@@ -51,33 +48,6 @@ def test_window_ends_exactly(window: int, causal: bool, kernel: str) -> None:
     assert seen.tolist() == attn_bias
 
 
-def test_each_layer_has_its_own_window(kernel: str) -> None:
-    network = small.encoder(n_layers=3, window=2, window_layers=(0, 2))
-    with trace(network) as t:
-        network(ids(1, 6))
-    distance = (torch.arange(6)[:, None] - torch.arange(6)).abs()
-    for layer, window in enumerate((2, 6, 2)):
-        assert torch.equal(t[f"encoder.blocks.{layer}.attn.weights"][0, 0] > 0, distance < window)
-
-
-@pytest.mark.parametrize(
-    ("changes", "built"),
-    [
-        ({}, 1),
-        ({"window": 2}, 1),
-        ({"window": 2, "window_layers": (1,)}, 2),
-        ({"window": 2, "window_layers": (0, 1)}, 1),
-    ],
-)
-def test_a_reach_is_built_once_for_the_layers_that_share_it(
-    changes: dict[str, Any], built: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network, between, calls = small.decoder(**changes), AttentionBias.between, []
-    monkeypatch.setattr(AttentionBias, "between", lambda *a, **k: (calls.append(1), between(*a, **k))[1])
-    network(ids(1, 6))
-    assert len(calls) == built
-
-
 def joined(parts: list[list[int]]) -> Tokens:
     """All documents in one row, each with its own positions."""
     return Tokens(
@@ -91,14 +61,6 @@ def joined(parts: list[list[int]]) -> Tokens:
 @pytest.mark.parametrize("causal", [True, False])
 def test_documents_are_separate_sequences(positions: str, causal: bool, kernel: str) -> None:
     network = (small.decoder if causal else small.encoder)(**small.POSITIONS[positions])
-    parts = sequences(4, 2, 3)
-    with torch.no_grad():
-        alone = torch.cat([network(torch.tensor([part]))[0] for part in parts])
-        assert_close(network(joined(parts))[0], alone)
-
-
-def test_documents_may_share_a_row_longer_than_the_positions() -> None:
-    network = small.decoder(positions=c.Learned(max_length=4))
     parts = sequences(4, 2, 3)
     with torch.no_grad():
         alone = torch.cat([network(torch.tensor([part]))[0] for part in parts])
@@ -152,122 +114,7 @@ def test_dropout_is_off_in_evaluation_and_on_in_training(kernel: str) -> None:
     assert not torch.allclose(drawn[0], drawn[1])
 
 
-def test_soft_cap_bounds_the_scores() -> None:
-    capped, free = small.encoder(soft_cap=0.25, n_layers=1), small.encoder(n_layers=1)
-    at = "encoder.blocks.0.attn.scores"
-    with trace(free) as reference:
-        free(ids(2, 6))
-    with trace(capped) as t:
-        capped(ids(2, 6))
-    assert reference[at].abs().max() > 0.5
-    assert t[at].abs().max() <= 0.25
-    assert_close(t[at], 0.25 * torch.tanh(reference[at] / 0.25))
-
-
-def test_grouped_queries_are_multi_head_with_repeated_keys_and_values(kernel: str) -> None:
-    grouped, full = Attention(small.stack(n_kv_heads=2)), Attention(small.stack())
-    full.load_state_dict(grouped.state_dict() | {
-        f"{name}.{kind}": parameter.unflatten(0, (2, 4)).repeat_interleave(2, 0).flatten(0, 1)
-        for name in "kv"
-        for kind, parameter in grouped.get_submodule(name).named_parameters()
-    })  # fmt: skip
-    x = torch.randn(2, 5, 16)
-    layout = Layout.of(Tokens(ids(2, 5)))
-    attn_bias = AttentionBias.between(layout, layout, causal=True)
-    assert_close(grouped(x, layout, attn_bias), full(x, layout, attn_bias))
-
-
 # --- the same numbers as the well-known implementations -----------------------------------------------------
-
-
-def bias_with(positions: c.Rotary, d_head: int, t: int, *, window: int | None = None) -> tuple[Layout, AttentionBias]:
-    layout = Layout.of(Tokens(ids(2, t)))
-    encoding = RotaryEncoding(positions, d_head)
-    return layout, AttentionBias.between(layout, layout, causal=True, window=window, positions=encoding)
-
-
-def causal_mask(t: int, window: int | None = None) -> Tensor:
-    distance = torch.arange(t)[:, None] - torch.arange(t)
-    allowed = (distance >= 0) & (distance < (window or t))
-    return torch.zeros(1, 1, t, t).masked_fill(~allowed, float("-inf"))
-
-
-def copy_projections(ours: Attention, theirs: torch.nn.Module) -> None:
-    pairs = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "out": "o_proj"}
-    for mine, name in pairs.items():
-        ours.get_submodule(mine).load_state_dict(theirs.get_submodule(name).state_dict())
-
-
-def randomised(module: torch.nn.Module) -> torch.nn.Module:
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(0.5, 0.5)
-    return module.eval()
-
-
-ROTARY: dict[str, tuple[c.Rotary, dict[str, Any]]] = {
-    "default": (c.Rotary(), {}),
-    "base": (c.Rotary(base=500_000.0), {"rope_theta": 500_000.0}),
-    "linear": (c.Rotary(scaling=c.LinearScaling(factor=4.0)), {"rope_type": "linear", "factor": 4.0}),
-    "wavelength": (
-        c.Rotary(scaling=c.WavelengthScaling(factor=8.0, low_factor=1.0, high_factor=4.0, original_length=64)),
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-    ),
-    "yarn": (
-        c.Rotary(scaling=c.YarnScaling(factor=4.0, original_length=64, beta_fast=16.0)),
-        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16.0},
-    ),
-    "yarn with its factor": (
-        c.Rotary(scaling=c.YarnScaling(factor=8.0, original_length=64, attention_factor=0.7)),
-        {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 0.7},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ROTARY)
-def test_rotary_grouped_attention_is_llama_s(name: str, kernel: str) -> None:
-    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
-    positions, scaling = ROTARY[name]
-    config = llama.LlamaConfig(
-        hidden_size=64,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64 * int(scaling.get("factor", 1)),
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0} | scaling,
-        attn_implementation="eager",
-    )
-    theirs = llama.LlamaAttention(config, 0).eval()
-    ours = Attention(small.stack(d_model=64, n_kv_heads=2, bias=False, positions=positions))
-    copy_projections(ours, theirs)
-    x, where = torch.randn(2, 40, 64), torch.arange(40)[None]
-    rotary = llama.LlamaRotaryEmbedding(config)(x, where)
-    layout, attn_bias = bias_with(positions, 16, 40)
-    assert_close(ours(x, layout, attn_bias), theirs(x, rotary, causal_mask(40))[0])
-
-
-def test_qk_norm_is_qwen3_s(kernel: str) -> None:
-    qwen = pytest.importorskip("transformers.models.qwen3.modeling_qwen3")
-    config = qwen.Qwen3Config(
-        hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=12, attn_implementation="eager"
-    )
-    theirs = randomised(qwen.Qwen3Attention(config, 0))
-    changes = dict(d_model=32, n_kv_heads=2, d_head=12, bias=False, qk_norm=True, norm="rms", norm_eps=1e-6)
-    ours = Attention(small.stack(**changes, positions=c.Rotary()))
-    copy_projections(ours, theirs)
-    assert ours.q_norm is not None
-    assert ours.k_norm is not None
-    ours.q_norm.load_state_dict(theirs.get_submodule("q_norm").state_dict())
-    ours.k_norm.load_state_dict(theirs.get_submodule("k_norm").state_dict())
-    x = torch.randn(2, 9, 32)
-    rotary = qwen.Qwen3RotaryEmbedding(config)(x, torch.arange(9)[None])
-    layout, attn_bias = bias_with(c.Rotary(), 12, 9)
-    assert_close(ours(x, layout, attn_bias), theirs(x, rotary, causal_mask(9))[0])
 
 
 @pytest.mark.parametrize("n_keys", [9, 19])
@@ -283,47 +130,3 @@ def test_short_rows_of_16_bits_have_the_softmax_of_long_ones(n_keys: int, monkey
     least = 0.1 * max(float(one.norm()) for one in found[0])  # Gradients that are 0 but for rounding count less.
     for one, other in zip(*found, strict=True):
         assert (one - other).norm() <= 0.02 * max(float(other.norm()), least)
-
-
-# --- sinks ---------------------------------------------------------------------------------------------------------
-
-
-test_sinks_properties = properties_of({"sinks": True})
-
-
-def test_a_sink_takes_its_share() -> None:
-    network, at = small.decoder(sinks=True), "decoder.blocks.0.attn"
-    with trace(network) as seen:
-        network(ids(2, 5))
-    sinks = network.get_parameter(f"{at}.sinks")[:, None, None]
-    scores = seen[f"{at}.masked"].exp()
-    assert_close(seen[f"{at}.weights"], scores / (scores.sum(-1, keepdim=True) + sinks.exp()))
-    assert not torch.equal(sinks, torch.zeros_like(sinks))
-
-
-# --- latent --------------------------------------------------------------------------------------------------------
-
-
-NARROW = {"d_head": 8, "latent": c.Latent(rank=5, d_shared=2, d_value=3, query_rank=4, bias=True)}
-WIDE = {
-    "d_head": 6,
-    "positions": c.Rotary(fraction=0.67),
-    "latent": c.Latent(rank=5, d_shared=4, d_value=8, norm_eps=1e-3),
-}
-
-test_latent_properties = properties_of(NARROW, WIDE)
-
-
-@pytest.mark.parametrize("changes", [NARROW, WIDE])
-@torch.no_grad()
-def test_all_heads_share_a_part_of_their_keys(changes: dict[str, Any]) -> None:
-    network, at = small.decoder(**changes), "decoder.blocks.0.attn"
-    with trace(network) as seen:
-        network(ids(2, 5))
-    latent, k = changes["latent"], seen[f"{at}.k"]
-    shared, own = k[..., : latent.d_shared], k[..., latent.d_shared :]
-    assert_close(shared, shared[:, :1].expand_as(shared))
-    made = seen[f"{at}.latent.k_norm.out"]
-    assert made.shape == (2, 5, latent.rank)
-    assert_close(own.transpose(1, 2).flatten(2), network.get_submodule(f"{at}.k")(made))
-    assert seen[f"{at}.z"].shape[-1] == latent.d_value

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.errors import UserError
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Tokens
 from clearhead.model.heads import LanguageHead
 from clearhead.model.loss import IGNORED, cross_entropy, linear_cross_entropy
 from tests.model import small
@@ -56,12 +56,29 @@ def test_a_source_and_a_target_have_as_many_rows(packed: bool) -> None:
         small.encoder_decoder()(source, target)
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (1, 3, 8), ()])
-def test_an_image_is_refused_in_one_line(shape: tuple[int, ...]) -> None:
-    stack = small.stack(input=c.PatchInput(image_size=8, patch_size=4))
-    network = Transformer(c.ModelConfig(encoder=stack, head=c.ClassificationHead(n_labels=2)))
-    with pytest.raises(UserError, match="image: expected floats of batch x channels x height x width, got float32"):
-        network(torch.zeros(shape))
+IMAGE = c.PatchInput(image_size=8, patch_size=4)
+SOUND = c.FrameInput(n_frames=10, n_bins=3)
+WAVES = c.WaveInput(convolutions=(c.Convolution(width=17, step=3, channels=4),), position_groups=4)
+
+
+@pytest.mark.parametrize(
+    ("reads", "given", "message"),
+    [
+        (IMAGE, torch.zeros(2, 3), "image: expected floats of batch x channels x height x width, got float32"),
+        (IMAGE, torch.zeros(()), "image: expected floats of batch x channels x height x width, got float32"),
+        (IMAGE, torch.zeros(1, 3, 8, 12), r"expected shape \(3, 8, 8\), got \(3, 8, 12\)"),
+        (SOUND, torch.zeros(1, 8, 3), r"sound: expected shape \(10, 3\), got \(8, 3\); pad or cut it"),
+        (SOUND, torch.zeros(1, 10, 4), r"sound: expected shape \(10, 3\), got \(10, 4\)"),
+        (SOUND, torch.zeros(1, 10, 3).long(), "sound: expected floats of batch x frames x bins, got int64"),
+        (SOUND, torch.zeros(10, 3), "sound: expected floats of batch x frames x bins, got float32"),
+        (WAVES, torch.zeros(1, 10), "sound: expected floats of batch x samples x 1, got float32 of 1 x 10"),
+        (WAVES, torch.zeros(1, 20, 2), "sound: expected batch x 17 or more samples x 1, got float32 of 1 x 20 x 2"),
+        (WAVES, torch.zeros(2, 13, 1), "sound: expected batch x 17 or more samples x 1, got float32 of 2 x 13 x 1"),
+    ],
+)
+def test_a_picture_or_a_sound_is_refused_in_one_line(reads: c.Continuous, given: Tensor, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        small.with_head(c.NoHead(), input=reads, positions=c.NoPositions())(given)
 
 
 GIVEN: list[Any] = [[[1.5, 2]], [1, 2], ["ab"], "ab", [[1, "a"]], [[[1]]], [[10**30]], [None], None, [[True]], [[1j]]]

@@ -75,38 +75,6 @@ def test_rows_by_expert_are_every_expert_at_every_position(changes: dict[str, An
         torch.testing.assert_close(network(one), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("changes", [SHARED, SIGMOID])
-@torch.no_grad()
-def test_shares_are_those_of_the_chosen(changes: dict[str, Any]) -> None:
-    network = small.decoder(**changes)
-    with trace(network) as seen:
-        network(ids(2, 5))
-    config = chosen(network).router.config
-    marks, shares = seen[f"{AT}.router.chosen"], seen[f"{AT}.router.shares"]
-    assert seen.axes[f"{AT}.router.chosen"] == "b t e"
-    assert (marks.sum(-1) == config.n_chosen).all()
-    assert ((shares > 0) == (marks > 0)).all()
-    assert_close(shares.sum(-1), torch.full((2, 5), config.scale or 1.0))
-    out = seen[f"{AT}.experts"].sum(1)
-    shared = seen[f"{AT}.shared.out"]
-    gate = chosen(network).shared_gate
-    x = seen["decoder.blocks.1.ffn_norm.out"]
-    assert_close(seen[f"{AT}.out"], out + (shared if gate is None else shared * gate(x).sigmoid()))
-
-
-@torch.no_grad()
-def test_groups_limit_the_choice() -> None:
-    network = small.decoder(**SIGMOID)
-    with trace(network) as seen:
-        network(ids(2, 9))
-    router, marks = chosen(network).router, seen[f"{AT}.router.chosen"]
-    assert router.correction is not None
-    ranked = (seen[f"{AT}.router.probabilities"] + router.correction).view(2, 9, 3, 2)
-    best = ranked.sum(-1).topk(2, -1).indices
-    in_group = marks.view(2, 9, 3, 2).sum(-1)
-    assert in_group.gather(-1, best).sum() == marks.sum()
-
-
 @torch.no_grad()
 def test_an_edited_choice_is_another_expert() -> None:
     network, text = small.decoder(**PLAIN), ids(1, 4)
@@ -139,28 +107,6 @@ def test_eight_bit_experts_stay_close() -> None:
     network, text = small.decoder(**SHARED), ids(2, 6)
     expected = network(text)
     assert (quantized(network)(text) - expected).abs().max() < 0.2 * expected.abs().max()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"n": 2, "n_chosen": 3}, "n_chosen=3 must be at most n=2"),
-        ({"n": 4, "n_groups": 3}, "n_groups=3 must divide n=4"),
-        ({"n": 4, "n_groups": 2, "n_groups_chosen": 3}, "n_groups_chosen=3 must be at most n_groups=2"),
-        ({"n": 4, "n_groups": 2, "n_groups_chosen": 1, "n_chosen": 3}, "n_chosen=3 must be at most the experts of"),
-        ({"n": 4, "shared_gate": True}, "shared_gate=True needs shared"),
-    ],
-)
-def test_what_cannot_be_is_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        c.Experts(**wrong)
-
-
-def test_layers_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(ValueError, match="must be less than n_layers=2"):
-        small.stack(experts=c.Experts(n=2, layers=(2,)))
-    with pytest.raises(ValueError, match="clamp needs gated=True"):
-        small.stack(clamp=c.Clamp())
 
 
 def test_a_neuron_of_an_expert_is_refused() -> None:

@@ -1,17 +1,12 @@
 """FFN(x) = act(x W_1 + b_1) W_2 + b_2, its activations and its gated form."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
 
-from clearhead.model.feedforward import ACTIVATIONS, FeedForward, squared_relu
-from clearhead.model.meta import ops_of
-from clearhead.trace import trace
-from tests.model import small
-from tests.model.mechanism import properties_of
-from tests.model.small import assert_close, ids
+from clearhead.model.feedforward import ACTIVATIONS
+from tests.model.small import assert_close
 
 EQUATIONS = {
     "relu": lambda x: max(0.0, x),
@@ -26,59 +21,3 @@ def test_activation_is_its_equation(name: str) -> None:
     x = torch.linspace(-6, 6, 101)
     expected = torch.tensor([EQUATIONS[name](v) for v in x.double().tolist()])
     assert_close(ACTIVATIONS[name](x), expected)
-
-
-def test_every_activation_of_the_config_exists() -> None:
-    for name in EQUATIONS:
-        assert FeedForward(small.stack(activation=name)).act is ACTIVATIONS[name]
-
-
-def test_gelu_and_its_tanh_form_differ_as_published() -> None:
-    activations = pytest.importorskip("transformers.activations").ACT2FN
-    x = torch.linspace(-6, 6, 101)
-    assert_close(ACTIVATIONS["gelu"](x), activations["gelu"](x))
-    assert_close(ACTIVATIONS["gelu_tanh"](x), activations["gelu_new"](x))
-    assert (ACTIVATIONS["gelu"](x) - ACTIVATIONS["gelu_tanh"](x)).abs().max() > 1e-4
-
-
-def test_gated_is_llama_s() -> None:
-    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
-    theirs = llama.LlamaMLP(llama.LlamaConfig(hidden_size=16, intermediate_size=24, num_attention_heads=4))
-    ours = FeedForward(small.stack(gated=True, activation="silu", bias=False))
-    ours.load_state_dict({name.replace("_proj", ""): value for name, value in theirs.state_dict().items()})
-    x = torch.randn(2, 3, 16)
-    assert_close(ours(x), theirs(x))
-
-
-@pytest.mark.parametrize("changes", [{"ffn_bias": False}, {"bias": False}, {"bias": False, "ffn_bias": True}])
-def test_bias_where_the_config_says(changes: dict[str, Any]) -> None:
-    names = {name for name, _ in FeedForward(small.stack(gated=True, **changes)).named_parameters()}
-    assert ("up.bias" in names) == ("down.bias" in names) == ("gate.bias" in names) == changes.get("ffn_bias", False)
-
-
-def test_each_position_on_its_own() -> None:
-    ffn = FeedForward(small.stack())
-    x = torch.randn(2, 5, 16)
-    assert_close(ffn(x)[:, 3:4], ffn(x[:, 3:4]))
-
-
-# --- squared relu --------------------------------------------------------------------------------------------------
-
-
-SQUARED = {"activation": "squared_relu"}
-
-test_squared_relu_properties = properties_of(SQUARED, SQUARED | {"gated": True, "norm": "rms", "bias": False})
-
-
-def test_it_is_the_square_of_relu() -> None:
-    network, at = small.decoder(**SQUARED), "decoder.blocks.0.ffn"
-    with trace(network) as seen:
-        network(ids(2, 5))
-    assert_close(seen[f"{at}.post"], seen[f"{at}.pre"].clamp(min=0) ** 2)
-    assert not {op.how for op in ops_of(network.config) if op.op == "activation"} - {"relu"}, "the page knows ReLU"
-
-
-def test_it_is_the_reference_s() -> None:
-    activations = pytest.importorskip("transformers.activations")
-    x = torch.linspace(-3, 3, 50)
-    assert torch.equal(squared_relu(x), activations.ACT2FN["relu2"](x))

@@ -8,11 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead import config as c
-from clearhead.explorer.recording.recording import differences
 from clearhead.model import Tokens, Transformer
 from clearhead.model import attention as attention_module
-from clearhead.model.meta import masks_of, ops_of
-from clearhead.trace import trace
 from tests.model import small
 from tests.model.small import assert_close, difference, ids, rows, sequences
 
@@ -122,21 +119,7 @@ def test_gradient_reaches_every_parameter(changes: dict[str, Any]) -> None:
 
 @mechanisms
 def test_every_traced_value_follows_from_its_op(changes: dict[str, Any]) -> None:
-    network = small.encoder_decoder(**changes)
-    source, target = ids(1, 7), ids(1, 6, seed=1)
-    with torch.no_grad(), trace(network) as seen:
-        network(source, target)
-    values = {address: seen[address][0] for address in seen}
-    lengths = {"encoder": 7, "decoder": 6}
-    numbers = {f"{stack}.positions": torch.arange(n) for stack, n in lengths.items()}
-    numbers |= {"encoder.ids": source[0], "decoder.ids": target[0]}
-    ops, masks = ops_of(network.config), masks_of(network.config)
-    assert {op.out for op in ops} >= values.keys()
-    # -inf - -inf is no number: masked scores are seen by their softmax.
-    values = {address: value for address, value in values.items() if not address.endswith(".masked")}
-    found = differences(ops, values, by_hand=frozenset(), numbers=numbers, masks=masks, network=network)
-    assert found.keys() == values.keys()
-    assert max(difference.relative for difference in found.values()) <= 1e-5
+    small.assert_values_follow(small.encoder_decoder(**changes), ids(1, 7), ids(1, 6, seed=1))
 
 
 @pytest.mark.parametrize("norm", small.NORMS)

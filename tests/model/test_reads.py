@@ -39,12 +39,8 @@ def network_of(stack: dict[str, Any], head: c.Head, *, causal: bool) -> Transfor
 
 
 def gradients(network: Transformer, tokens: Tokens, labels: Tensor | None) -> dict[str, Tensor]:
-    """The loss and the gradient of each weight, by name."""
-    network.zero_grad()
     loss = network(tokens).square().sum() if labels is None else network(tokens, labels=labels)
-    loss.backward()
-    found = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
-    return {"loss": loss.detach()} | {name: g.clone() for name, g in found.items()}
+    return small.gradients(network, loss)
 
 
 def rows_of_last_block(network: Transformer, tokens: Tokens, labels: Tensor | None) -> int:
@@ -86,15 +82,9 @@ def test_across_two_stacks(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> 
         stack.recompute = recompute
     both = [Tokens.pad(sequences(*lengths), packed=True) for lengths in ((7, 12), (22, 18))]
     labels = torch.full((40,), IGNORED).index_fill_(0, torch.tensor([0, 21, 22]), 1)
-
-    def both_gradients() -> dict[str, Tensor]:
-        network.zero_grad()
-        network(*both, labels=labels).backward()
-        return {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
-
-    found = both_gradients()
+    found = small.gradients(network, network(*both, labels=labels))
     monkeypatch.setattr(Stack, "last_layout", lambda *_: None)
-    for name, gradient in both_gradients().items():
+    for name, gradient in small.gradients(network, network(*both, labels=labels)).items():
         assert_close(found[name], gradient)
 
 

@@ -1,25 +1,13 @@
 """Where the norm goes, and whole blocks against the well-known implementations."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from clearhead import config as c
-from clearhead.analysis.attribution import attribute
-from clearhead.errors import UserError
-from clearhead.model import Layout, Tokens
-from clearhead.model.attention_bias import AttentionBias
-from clearhead.model.block import Block
-from clearhead.model.meta import ops_of
-from clearhead.model.positions import RotaryEncoding
 from clearhead.model.residual import Residual
 from clearhead.trace import trace
 from tests.model import small
-from tests.model.mechanism import properties_of
 from tests.model.small import assert_close, ids
-from tests.model.test_attention import causal_mask, copy_projections, randomised
 
 X = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0))
 
@@ -50,127 +38,10 @@ def test_dropout_falls_on_the_branch_alone() -> None:
     assert set(branch.unique().tolist()) == {0.0, 2.0}
 
 
-@pytest.mark.parametrize("window", [4096, 3])
-def test_sandwich_soft_cap_and_grouped_heads_are_gemma2_s(window: int) -> None:
-    gemma = pytest.importorskip("transformers.models.gemma2.modeling_gemma2")
-    config = gemma.Gemma2Config(
-        hidden_size=32,
-        intermediate_size=24,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=12,
-        query_pre_attn_scalar=20,
-        attn_logit_softcapping=1.5,
-        sliding_window=window,
-        attn_implementation="eager",
-    )
-    theirs = randomised(gemma.Gemma2DecoderLayer(config, 0))
-    changes: dict[str, Any] = dict(d_model=32, n_kv_heads=2, d_head=12, attn_scale=20**-0.5, soft_cap=1.5, bias=False)
-    changes |= dict(norm="rms", norm_place="sandwich", norm_eps=1e-6, gated=True, activation="gelu_tanh")
-    ours = Block(small.stack(**changes, positions=c.Rotary(), window=window), cross=False)
-    copy_projections(ours.attn, theirs.get_submodule("self_attn"))
-    state = theirs.get_submodule("mlp").state_dict()
-    ours.ffn.load_state_dict({name.replace("_proj", ""): value for name, value in state.items()})
-    for mine, name in {
-        "attn_norm": "input_layernorm",
-        "attn_out_norm": "post_attention_layernorm",
-        "ffn_norm": "pre_feedforward_layernorm",
-        "ffn_out_norm": "post_feedforward_layernorm",
-    }.items():  # their weights are stored less 1
-        small.assign(ours.get_submodule(mine), weight=1 + theirs.get_parameter(f"{name}.weight"))
-    x = torch.randn(2, 9, 32)
-    layout = Layout.of(Tokens(ids(2, 9)))
-    attn_bias = AttentionBias.between(
-        layout, layout, causal=True, window=window, positions=RotaryEncoding(c.Rotary(), 12)
-    )
-    rotary = gemma.Gemma2RotaryEmbedding(config)(x, torch.arange(9)[None])
-    reference = theirs(x, position_embeddings=rotary, attention_mask=causal_mask(9, window))
-    assert_close(ours(x, layout, attn_bias), reference[0] if isinstance(reference, tuple) else reference)
-
-
-# --- decoder mechanisms --------------------------------------------------------------------------------------------
-
-
-BRANCH: dict[str, Any] = {"norm_place": "branch", "norm": "rms"}
-HEADS: dict[str, Any] = {"qk_norm": True, "qk_norm_over": "heads", "n_kv_heads": 2}
-PLUS_ONE: dict[str, Any] = {"norm_gain": "one_plus_weight"}
-FACTORS: dict[str, Any] = {"branch_scale": 0.4, "input": c.TokenInput(vocab_size=small.VOCAB, factor=3.0, scale=True)}
-SOME: dict[str, Any] = {"positions": c.Rotary(), "rotary_layers": (1,)}
-LONG = c.LongScaling(divisors=(1.5, 2.5), original_length=20, attention_factor=1.2)
-
-test_decoder_mechanisms_properties = properties_of(
-    BRANCH | HEADS | {"positions": c.Rotary(scaling=LONG)},
-    PLUS_ONE | {"norm": "rms", "norm_place": "sandwich"},
-    PLUS_ONE | FACTORS | {"positions": c.ALiBi()},
-    SOME,
-)
-
-
-def test_a_norm_of_the_branch() -> None:
-    network, at = small.decoder(**BRANCH, n_layers=2), "decoder.blocks.1"
-    assert not [
-        name for name, _ in network.named_parameters() if name.endswith(("attn_norm.weight", "ffn_norm.weight"))
-    ]
-    with torch.no_grad(), trace(network) as seen:
-        network(ids(2, 5))
-    norm, ffn = (network.get_submodule(f"{at}.{name}") for name in ("attn_out_norm", "ffn"))
-    assert_close(seen[f"{at}.attn_out_norm.out"], norm(seen[f"{at}.attn.out"]))
-    assert_close(seen[f"{at}.ffn.out"], ffn(seen[f"{at}.resid_attn"]))
-    assert_close(seen[f"{at}.resid_post"], seen[f"{at}.resid_attn"] + seen[f"{at}.ffn_out_norm.out"])
-
-
-def test_all_heads_are_normalised_together() -> None:
-    network, at = small.decoder(**HEADS, norm="rms"), "decoder.blocks.0.attn"
-    with torch.no_grad(), trace(network) as seen:
-        network(ids(2, 5))
-        x = seen["decoder.blocks.0.attn_norm.out"]
-        k = network.get_submodule(f"{at}.k_norm")(network.get_submodule(f"{at}.k")(x))
-    assert k.shape == (2, 5, 8)
-    assert_close(seen[f"{at}.k"], k.unflatten(-1, (2, 4)).transpose(1, 2))
-
-
-@pytest.mark.parametrize("norm", ["rms", "layer"])
-def test_a_gain_of_one_plus_the_weight(norm: str) -> None:
-    plain, network = small.decoder(norm=norm), small.decoder(norm=norm, **PLUS_ONE)
-    with torch.no_grad():
-        for (name, a), b in zip(plain.named_parameters(), network.parameters(), strict=True):
-            b.copy_(a - 1 if name.endswith("norm.weight") else a)
-    assert_close(network(ids(2, 5)), plain(ids(2, 5)))
-    assert "decoder.final_norm.gain" in {name for op in ops_of(network.config) for name in op.weights}
-
-
-def test_factors() -> None:
-    network, at = small.decoder(**FACTORS), "decoder.blocks.0"
-    with torch.no_grad(), trace(network) as seen:
-        network(ids(2, 5))
-    assert_close(seen["decoder.embed.tokens"], network.last_stack.table(ids(2, 5)) * 12.0)
-    assert_close(seen[f"{at}.resid_attn"], seen[f"{at}.resid_pre"] + 0.4 * seen[f"{at}.attn.out"])
-
-
-@pytest.mark.parametrize("changes", [FACTORS, BRANCH, PLUS_ONE], ids=["factors", "branch", "gain"])
-def test_attribution_adds_up(changes: dict[str, Any]) -> None:
-    found = attribute(small.decoder(**changes), [ids(2, 5)], 3)
-    assert_close(torch.stack([*found.shares.values()]).sum(0), found.logit)
-
-
-def test_some_layers_do_not_rotate() -> None:
-    network = small.decoder(**SOME)
-    rotations = {op.out for op in ops_of(network.config) if op.op == "rotate"}
-    assert rotations == {f"decoder.blocks.1.attn.{side}" for side in "qk"}
-    for changes, told in (
-        ({"positions": c.ALiBi(), "rotary_layers": (0,)}, "needs rotary positions"),
-        ({"positions": c.Rotary(), "rotary_layers": ()}, "rotates in no layer"),
-        ({"positions": c.Rotary(), "rotary_layers": (2,)}, "must be less than n_layers=2"),
-        ({"positions": c.Rotary(), "rotary_layers": (1, 0)}, "must be in order"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            small.stack(**changes)
-
-
-def test_angles_divided_one_by_one() -> None:
-    plain = RotaryEncoding(c.Rotary(), 4).frequencies
-    assert RotaryEncoding(c.Rotary(scaling=LONG), 4).frequencies == [plain[0] / 1.5, plain[1] / 2.5]
-    with pytest.raises(UserError, match="length 21: this model's positions end at 20"):
-        small.decoder(positions=c.Rotary(scaling=LONG))(ids(1, 21))
-    with pytest.raises(ValueError, match=r"scaling.divisors: expected 1, half of the rotated components, got 2"):
-        small.stack(positions=c.Rotary(fraction=0.5, scaling=LONG))
+def test_dropout_of_the_embedding_is_its_own() -> None:
+    for changes, share in (({"dropout": 0.5, "embed_dropout": 0.0}, 0.0), ({"embed_dropout": 0.25}, 0.25)):
+        network = small.encoder(**changes).train()
+        with trace(network) as t:
+            network(ids(8, 16))
+        dropped = (t["encoder.blocks.0.resid_pre"] == 0).float().mean().item()
+        assert dropped == pytest.approx(share, abs=0.04)

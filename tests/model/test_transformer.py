@@ -1,94 +1,19 @@
 """The whole network: against PyTorch's own, from its first loss on, and what it says to a wrong call."""
 
 import math
-import warnings
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from clearhead import config as c
+from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
-from clearhead.model.attention import Attention
-from clearhead.model.block import Block
+from clearhead.model.adapter import adapt
+from clearhead.model.summary import summarize
 from tests.model import small
-from tests.model.small import assert_close, ids, sequences
-
-# --- torch.nn.Transformer -----------------------------------------------------------------------------------
-
-
-def give_attention(theirs: nn.MultiheadAttention, ours: Attention) -> None:
-    weights = torch.cat([ours.q.weight, ours.k.weight, ours.v.weight])
-    biases = torch.cat([ours.q.bias, ours.k.bias, ours.v.bias])
-    small.assign(theirs, in_proj_weight=weights, in_proj_bias=biases)
-    theirs.out_proj.load_state_dict(ours.out.state_dict())
-
-
-def give_block(theirs: nn.Module, ours: Block) -> None:
-    norms = filter(None, [ours.attn_norm, ours.cross_norm, ours.ffn_norm])
-    for i, norm in enumerate(norms, start=1):
-        theirs.get_submodule(f"norm{i}").load_state_dict(norm.state_dict())
-    theirs.get_submodule("linear1").load_state_dict(ours.get_submodule("ffn.up").state_dict())
-    theirs.get_submodule("linear2").load_state_dict(ours.get_submodule("ffn.down").state_dict())
-    pairs = {"self_attn": ours.attn, "multihead_attn": ours.cross}
-    for name, attention in pairs.items():
-        if attention is not None:
-            target = theirs.get_submodule(name)
-            assert isinstance(target, nn.MultiheadAttention)
-            give_attention(target, attention)
-
-
-def torch_twin(network: Transformer, *, norm_first: bool, activation: str) -> nn.Transformer:
-    """PyTorch's encoder-decoder with this network's weights."""
-    assert network.encoder is not None
-    assert network.decoder is not None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nested tensors are not used
-        twin = nn.Transformer(16, 4, 2, 2, 24, 0.0, activation, batch_first=True, norm_first=norm_first)
-    for ours, theirs in ((network.encoder, twin.encoder), (network.decoder, twin.decoder)):
-        assert ours.final_norm is not None
-        theirs.get_submodule("norm").load_state_dict(ours.final_norm.state_dict())
-        for i, block in enumerate(ours.blocks):
-            assert isinstance(block, Block)
-            give_block(theirs.get_submodule(f"layers.{i}"), block)
-    return twin
-
-
-@pytest.mark.parametrize("norm_place", ["pre", "post"])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_encoder_decoder_is_torch_s(norm_place: str, activation: str) -> None:
-    network = small.encoder_decoder(norm_place=norm_place, activation=activation, final_norm=True)
-    twin = torch_twin(network, norm_first=norm_place == "pre", activation=activation)
-    source, target = Tokens.pad(sequences(4, 7, 2)), Tokens.pad(sequences(6, 3, 5))
-    assert source.valid is not None
-    assert target.valid is not None
-    assert network.encoder is not None
-
-    def embedded(tokens: Tokens) -> Tensor:
-        assert network.encoder is not None
-        table = network.encoder.table.weight[tokens.ids]
-        positions = network.encoder.positions.embedding(torch.arange(tokens.grid[1])[None])
-        assert positions is not None
-        return table + positions
-
-    reference = twin(
-        embedded(source),
-        embedded(target),
-        tgt_mask=torch.ones(6, 6, dtype=torch.bool).triu(1),
-        src_key_padding_mask=~source.valid,
-        tgt_key_padding_mask=~target.valid,
-        memory_key_padding_mask=~source.valid,
-    )
-    states, _ = network.states(source, target)
-    assert_close(target.real(states), target.real(reference))
-    # And the gradient that reaches the source's table through both stacks.
-    table = network.encoder.table.weight
-    (ours,) = torch.autograd.grad(target.real(states).square().sum(), table)
-    (theirs,) = torch.autograd.grad(target.real(reference).square().sum(), table)
-    assert_close(ours, theirs)
-
+from tests.model.small import ids
 
 # --- the first loss -----------------------------------------------------------------------------------------
 
@@ -153,12 +78,15 @@ def test_untied_tables_are_their_own() -> None:
     assert len({id(network.get_parameter(name)) for name in names}) == 3
 
 
-@pytest.mark.parametrize("changes", small.PAIRS.values(), ids=small.PAIRS.keys())
-def test_state_round_trips(changes: dict[str, Any]) -> None:
-    network = small.encoder_decoder(**changes)
-    twin = Transformer(network.config).eval()
-    twin.load_state_dict(network.state_dict())
-    assert torch.equal(network(ids(1, 4), ids(1, 3)), twin(ids(1, 4), ids(1, 3)))
+def test_blocks_of_a_group_are_one() -> None:
+    network = small.encoder(n_layers=6, n_groups=2)
+    blocks = network.last_stack.blocks
+    found = [block.get_parameter("attn.q.weight") for block in blocks]
+    assert [weight is found[0] for weight in found] == [True] * 3 + [False] * 3
+    assert summarize(network.config).parameters == sum(p.numel() for p in network.parameters())
+    assert network.config.output.repeats == 3
+    with pytest.raises(UserError, match="adapter: expected blocks with weights of their own, got n_groups=2"):
+        adapt(network, AdapterConfig())
 
 
 def test_a_wrong_number_of_inputs_is_named() -> None:

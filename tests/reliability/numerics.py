@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from clearhead import config as c
 from clearhead.errors import NumericError
+from clearhead.model.attention_bias import PositionEncoding
 from clearhead.model.loss import IGNORED, cross_entropy, linear_cross_entropy
-from clearhead.model.positions import ALiBiEncoding, RotaryEncoding, SinusoidalEncoding
 from clearhead.training.events import Event, Skipped, Stepped
 from clearhead.training.train import train
 from tests.reliability import Counted
@@ -68,11 +68,18 @@ def positions(folder: Path) -> Counted:
     angles = where[0, :, None].double() / 10_000.0 ** (torch.arange(32, dtype=torch.float64) / 32)
     wanted = torch.stack((angles.cos() - angles.sin(), angles.sin() + angles.cos()), 1).flatten(1)
     broken, worst = 0, 0.0
+    stack = c.StackConfig(input=c.TokenInput(vocab_size=2), d_model=64, n_layers=1, n_heads=8, d_head=64, d_ff=1)
+
+    def encoding(config: c.Encoding, dtype: torch.dtype) -> PositionEncoding:
+        return config.build(stack, causal=True).to(dtype)
+
     for kind in (torch.float32, torch.bfloat16, torch.float16):
-        turned = RotaryEncoding(c.Rotary(), 64).to(kind).rotation(where)(unit.expand(1, 1, 8192, 64))[0, 0]
+        rotation = encoding(c.Rotary(), kind).rotation(where)
+        assert rotation is not None
+        turned = rotation(unit.expand(1, 1, 8192, 64))[0, 0]
         worst = max(worst, (turned.double() - wanted).abs().max().item())
-        added = [SinusoidalEncoding(c.Sinusoidal(), 64).to(k).embedding(where) for k in (torch.float32, kind)]
-        scored = [ALiBiEncoding(8).to(k).score_bias(where[:, -1:], where) for k in (torch.float32, kind)]
+        added = [encoding(c.Sinusoidal(), k).embedding(where) for k in (torch.float32, kind)]
+        scored = [encoding(c.ALiBi(), k).score_bias(where[:, -1:], where) for k in (torch.float32, kind)]
         broken += not torch.equal(*(x.float() for x in added)) + (not torch.equal(*(x.float() for x in scored)))
     said = f"8,192 positions in float32, bfloat16 and float16: the same numbers, within {worst:.1g} of float64"
     return Counted(3 * 8192, broken + (worst > 2e-3), said)

@@ -16,12 +16,12 @@ from clearhead.cli.use.serve import example
 from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.recipe.contract import Contract
-from clearhead.serve.batches import Asked, Predictor, Said
+from clearhead.serve.batches import Answer, Asked, Predictor
 from clearhead.serve.service import Service
 from clearhead.serve.worker import Failed, Ticket
-from tests.commands.test_predict import classifier
 from tests.explorer.traced import TOKENIZER, stack
 from tests.serve.tiny import NAME, client_of, run
+from tests.shell import classifier
 
 TEXTS = ["one two", "three", "two two two"]
 
@@ -192,7 +192,7 @@ def test_a_wrong_input_fails_its_own_request_alone(model: Model, monkeypatch: py
     monkeypatch.setattr(service.task, "predict", refusing)
 
     async def play() -> None:
-        worker, good, bad = Predictor(model, service.task, most_waiting=9), Ticket[Said](), Ticket[Said]()
+        worker, good, bad = Predictor(model, service.task, most_waiting=9), Ticket[Answer](), Ticket[Answer]()
         worker.submit(good, [Asked(0, "one"), Asked(1, "two")])
         worker.submit(bad, [Asked(0, "bad")])
         worker.turn()

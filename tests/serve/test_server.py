@@ -264,7 +264,7 @@ def test_what_is_wrong_is_said_in_one_line(client: TestClient, body: dict[str, A
 def test_what_is_not_used_is_not_kept():
     large: dict[str, Any] = {"user": "x" * 1000, "metadata": {"a": ["b"] * 1000}, "store": True}
     asked = schemas.read(CompletionRequest, json.dumps({"prompt": "one", **large}).encode())
-    assert (asked.user, asked.metadata, asked.store) == (None, None, None)
+    assert not large.keys() & dict(asked).keys()
 
 
 def test_a_list_has_one_mistake():

@@ -4,7 +4,7 @@ import pytest
 
 from clearhead.api import Model
 from clearhead.generation.settings import searching
-from clearhead.serve.batches import SourceText, Translated, Translator
+from clearhead.serve.batches import Answer, SourceText, Translator
 from clearhead.serve.worker import Failed, Ticket
 from tests.serve.tiny import run
 from tests.small_models import PAIRS, model_of
@@ -32,7 +32,7 @@ def news(worker: Translator) -> list[object]:
 
 def test_a_turn_is_a_step(model: Model) -> None:
     async def play() -> None:
-        worker, ticket = translator_of(model), Ticket[Translated]()
+        worker, ticket = translator_of(model), Ticket[Answer]()
         worker.submit(ticket, sources(model))
         worker.turn()
         assert worker.under_way == [ticket] * len(TEXTS)
@@ -43,14 +43,14 @@ def test_a_turn_is_a_step(model: Model) -> None:
             n_turns += 1
         assert n_turns > 3
         expected = model.translate(TEXTS, searching(model.generation, {}))
-        assert sorted(news(worker), key=str) == [Translated(i, text) for i, text in enumerate(expected)]
+        assert sorted(news(worker), key=str) == [Answer(i, text) for i, text in enumerate(expected)]
 
     run(play())
 
 
 def test_nobody_waits_nobody_works(model: Model) -> None:
     async def play() -> None:
-        worker, gone, next_one = translator_of(model), Ticket[Translated](), Ticket[Translated]()
+        worker, gone, next_one = translator_of(model), Ticket[Answer](), Ticket[Answer]()
         worker.submit(gone, sources(model)[:4])
         worker.submit(Ticket(), sources(model)[4:])
         worker.turn()
@@ -73,7 +73,7 @@ def test_nobody_waits_nobody_works(model: Model) -> None:
 
 def test_a_lack_of_memory_is_told_and_the_next_have_theirs(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
-        worker, ticket = translator_of(model), Ticket[Translated]()
+        worker, ticket = translator_of(model), Ticket[Answer]()
         with monkeypatch.context() as patch:
             patch.setattr(type(model.network), "encode", lambda *_: (_ for _ in ()).throw(MemoryError()))
             worker.submit(ticket, sources(model))

@@ -1,6 +1,5 @@
 """Room for checkpoints: told before it runs out, and made when it has."""
 
-import os
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -14,11 +13,6 @@ from clearhead.storage.checkpoints import Checkpoint, make_room, save, shortage,
 
 Usage = namedtuple("Usage", "free")
 SIZE = 40_000
-
-
-@pytest.fixture(autouse=True)
-def _quick_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def run_of(folder: Path, n: int) -> list[Path]:

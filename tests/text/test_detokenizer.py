@@ -86,20 +86,6 @@ def test_a_stop_string_across_tokens_is_never_shown(tokenizer: Tokenizer, stop: 
         assert "".join(pieces) == whole.split(stop)[0]
 
 
-def test_what_only_begins_like_a_stop_string_is_shown_later():
-    tokenizer = Tokenizer.train(TEXTS, Characters())
-    pieces, stopped = shown(Detokenizer(tokenizer, [], ["keyz", "yet"]), tokenizer.encode("the keys"))
-    assert not stopped
-    assert pieces == ["t", "h", "e", " ", "", "", "", "keys", ""]
-
-
-def test_the_first_of_the_stop_strings_counts():
-    tokenizer = Tokenizer.train(TEXTS, Characters())
-    writer = Detokenizer(tokenizer, [], ["bin", "ab"])
-    pieces, stopped = shown(writer, tokenizer.encode("a cabinet"))
-    assert (stopped, "".join(pieces)) == (True, "a c")
-
-
 LETTERS = Tokenizer.train(["abxc"], Characters())
 
 

@@ -13,8 +13,10 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from clearhead.errors import UserError
-from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
+from clearhead.recipe.tokenizers import TokenizerConfig, Words
 from clearhead.text.tokenizers import Tokenizer
+from tests.sidecars.tokenizers import bases
+from tests.text.test_tokenizers import KINDS
 
 TEXTS = [
     "A man in an orange hat, starring at something (a dog?), in 1999.",
@@ -102,22 +104,39 @@ def byte_pairs(special: list[str], *, suffix: str = "") -> dict[str, object]:
 END = "<|endoftext|>"
 
 
-def test_byte_pairs_without_marks(auto: Any, tmp_path: Path) -> None:
-    files = byte_pairs([END]) | {"tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"}}
-    ours = check(write(tmp_path / "there", files), auto, tmp_path, pairs=False)
-    assert not ours.has_template
+@pytest.mark.parametrize(
+    ("base", "settings"),
+    [
+        ("bytes of two files", {}),
+        *(("marked of two files", {"add_prefix_space": prefix, "model_max_length": 77}) for prefix in (False, True)),
+        *(("list", fields) for fields in ({}, {"do_lower_case": False}, {"strip_accents": False})),
+        ("list", {"tokenize_chinese_chars": False}),
+        ("denoiser", {}),
+        ("shifted", {}),
+    ],
+)
+def test_older_files(base: str, settings: dict[str, Any], auto: Any, tmp_path: Path) -> None:
+    files = bases()[base]
+    files = files | {"tokenizer_config.json": files["tokenizer_config.json"] | settings}
+    ours = check(write(tmp_path / "there", files), auto, tmp_path, pairs=base != "bytes of two files")
+    saved = json.loads(ours.to_files()["tokenizer_config.json"])
+    assert saved.items() >= {name: value for name, value in settings.items() if name == "model_max_length"}.items()
+    if base not in ("denoiser", "shifted"):  # The vocabulary implies the class.
+        plain = {name: content for name, content in files.items() if name != "tokenizer_config.json"}
+        unnamed = Tokenizer.load(write(tmp_path / "unnamed", {**plain, "tokenizer_config.json": settings}))
+        assert unnamed.encode_batch(ODD, special_tokens=True) == ours.encode_batch(ODD, special_tokens=True)
+
+
+def test_two_texts_need_a_template() -> None:
     with pytest.raises(UserError, match="expected a template for two texts, got none; try"):
-        ours.encode_pair("a", "b")
+        Tokenizer.train(TEXTS, Words()).encode_pair("a", "b")
 
 
-@pytest.mark.parametrize("prefix", [False, True])
-@pytest.mark.parametrize("kind", ["RobertaTokenizer", "BartTokenizer"])
-def test_byte_pairs_with_marks(kind: str, prefix: bool, auto: Any, tmp_path: Path) -> None:
-    settings = {"tokenizer_class": kind, "add_prefix_space": prefix, "model_max_length": 77}
-    files = byte_pairs(["<s>", "<pad>", "</s>", "<unk>", "<mask>"]) | {"tokenizer_config.json": settings}
-    ours = check(write(tmp_path / "there", files), auto, tmp_path)
-    assert ours.encode("", special_tokens=True) == [0, 2]
-    assert json.loads(ours.to_files()["tokenizer_config.json"])["model_max_length"] == 77
+def test_tokens_that_were_added_to_a_list(tmp_path: Path) -> None:
+    more = {"added_tokens.json": {"[NEW]": 4}, "special_tokens_map.json": {"additional_special_tokens": ["[NEW]"]}}
+    ours = Tokenizer.load(write(tmp_path, {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\na\n", **more}))
+    assert ours.encode("[NEW]") == [4] == [ours.vocab_size - 1]
+    assert ours.to_files()["added_tokens.json"] == (tmp_path / "added_tokens.json").read_bytes()
 
 
 def test_byte_pairs_of_ended_words(auto: Any, tmp_path: Path) -> None:
@@ -146,21 +165,8 @@ def test_byte_pairs_of_single_digits(auto: Any, tmp_path: Path) -> None:
     library.train_from_iterator(["(see .length (of /path;\n", *TEXTS] * 2, trainer)
     model = json.loads(library.to_str())["model"]
     n = len(model["vocab"])
-    added = {
-        "content": END,
-        "special": True,
-        "normalized": False,
-        "lstrip": False,
-        "rstrip": False,
-        "single_word": False,
-    }
-    settings: dict[str, object] = {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "pad_token": END,
-        "eos_token": END,
-        "unk_token": None,
-    }
-    settings["added_tokens_decoder"] = {str(n): added}
+    settings: dict[str, object] = {"tokenizer_class": "Qwen2Tokenizer", "pad_token": END, "eos_token": END}
+    settings |= {"unk_token": None, "added_tokens_decoder": {str(n): {"content": END, "special": True}}}
     merges = "\n".join(" ".join(merge) for merge in model["merges"])
     files: dict[str, object] = {"vocab.json": model["vocab"], "merges.txt": merges, "tokenizer_config.json": settings}
     ours = Tokenizer.load(write(tmp_path / "there", files))
@@ -168,30 +174,6 @@ def test_byte_pairs_of_single_digits(auto: Any, tmp_path: Path) -> None:
     assert ours.encode_batch(ODD) == theirs(ODD)["input_ids"]
     assert ours.encode(END) == [ours.eos_id] == [n]
     assert ours.tokens(ours.encode("12")) == ["1", "2"]
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"do_lower_case": False}, {"strip_accents": False, "tokenize_chinese_chars": False}]
-)
-def test_word_pieces(settings: dict[str, object], auto: Any, tmp_path: Path) -> None:
-    library = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    library.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    library.train_from_iterator(
-        TEXTS, trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
-    )
-    ids = library.get_vocab()
-    pieces = sorted(ids, key=ids.__getitem__)
-    settings = settings | {"tokenizer_class": "BertTokenizer"}
-    files: dict[str, object] = {
-        "vocab.txt": "\n".join(pieces) + "\n",
-        "tokenizer_config.json": settings,
-        "added_tokens.json": {"[NEW]": len(pieces)},
-        "special_tokens_map.json": {"additional_special_tokens": ["[NEW]"]},
-    }
-    ours = check(write(tmp_path / "there", files), auto, tmp_path)
-    assert ours.encode("[NEW]") == [len(pieces)] == [ours.vocab_size - 1]
-    assert ours.to_files()["added_tokens.json"] == (tmp_path / "there" / "added_tokens.json").read_bytes()
 
 
 def pieces_model(folder: Path, name: str, **options: object) -> bytes:
@@ -206,23 +188,6 @@ def pieces_model(folder: Path, name: str, **options: object) -> bytes:
     (folder / "made.vocab").unlink()
     (folder / name).write_bytes(content)
     return content
-
-
-def test_sentence_pieces_that_end_a_text(auto: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "there"
-    pieces_model(folder, "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    write(folder, {"tokenizer_config.json": {"tokenizer_class": "T5Tokenizer"}})
-    ours = check(folder, auto, tmp_path)
-    assert ours.encode("", special_tokens=True) == [1]
-    assert ours.encode("<extra_id_0>") == [ours.vocab_size - 1]
-
-
-def test_shifted_sentence_pieces(auto: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "there"
-    pieces_model(folder, "sentencepiece.bpe.model")
-    write(folder, {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer"}})
-    ours = check(folder, auto, tmp_path)
-    assert ours.encode("", special_tokens=True) == [0, 2]
 
 
 @pytest.mark.parametrize("settings", [{}, {"add_bos_token": False}, {"add_eos_token": True}, {"legacy": False}])
@@ -288,18 +253,7 @@ def test_two_sides(separate: bool, auto: Any, tmp_path: Path) -> None:
         ours.encode_pair("a", "b")
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        ByteBPE(vocab_size=320),
-        BPE(vocab_size=200),
-        WordPiece(vocab_size=220),
-        Unigram(vocab_size=120),
-        Words(),
-        Characters(),
-    ],
-    ids=lambda config: config.kind,
-)
+@pytest.mark.parametrize("config", KINDS, ids=lambda config: config.kind)
 def test_trained_here(config: TokenizerConfig, auto: Any, tmp_path: Path) -> None:
     ours = Tokenizer.train(TEXTS, config)
     ours.save(tmp_path)

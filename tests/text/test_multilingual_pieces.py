@@ -1,4 +1,4 @@
-"""Folders with a SentencePiece file alone: ids as the reference library numbers them, in many scripts."""
+"""Tokenizer classes that build theirs from pieces: ids as the reference library numbers them, in many scripts."""
 
 import json
 from pathlib import Path
@@ -28,6 +28,8 @@ TEXTS = [
     "빠른 갈색 여우가 게으른 개를 뛰어넘는다",
     "Con cáo nâu nhanh nhẹn nhảy qua con chó lười",
     "unknown ꙮ 𝔘 and 😀",
+    "  Two  dogs,\n they're running! naïve café a_b/c",
+    "",
 ]
 FILE = "sentencepiece.bpe.model"
 GEMMA: dict[str, Any] = {
@@ -46,6 +48,7 @@ GEMMA: dict[str, Any] = {
     "remove_extra_whitespaces": False,
     "add_dummy_prefix": False,
 }
+ENDS = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 FOLDERS: dict[str, tuple[str, str, str, dict[str, Any], dict[str, Any]]] = {
     "mbart": (FILE, "MBartTokenizer", "mbart", {"src_lang": "de_DE"}, {}),
     "mbart50": (FILE, "MBart50Tokenizer", "mbart", {}, {}),
@@ -53,6 +56,8 @@ FOLDERS: dict[str, tuple[str, str, str, dict[str, Any], dict[str, Any]]] = {
     "m2m_100": (FILE, "M2M100Tokenizer", "m2m_100", {"src_lang": "fr"}, {"model_type": "bpe"}),
     "nllb": (FILE, "NllbTokenizer", "m2m_100", {"src_lang": "fra_Latn"}, {"model_type": "bpe"}),
     "xglm": (FILE, "XGLMTokenizer", "xglm", {}, {}),
+    "siglip": ("spiece.model", "SiglipTokenizer", "siglip", {}, ENDS),
+    "siglip cased": ("spiece.model", "SiglipTokenizer", "siglip", {"do_lower_case": False}, ENDS),
 }
 
 
@@ -73,8 +78,35 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
+WORDS = ["<s>", "<pad>", "</s>", "[UNK]", "a", "man", "men", "ride", "##s", "bike", "e", "ä", "中", "<mask>"]
+PIECES = ["▁a", "▁man", "▁men", "▁rides", "▁bike", "▁", "e", "a", '"', "É"]
+MARKS = {
+    "AlbertTokenizer": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+    "DebertaV2Tokenizer": ["<pad>", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    "XGLMTokenizer": ["<s>", "<pad>", "</s>", "<unk>", "[MASK]"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        *((kind, {}) for kind in (*MARKS, "MPNetTokenizer")),
+        ("AlbertTokenizer", {"do_lower_case": False, "keep_accents": True}),
+        ("DebertaV2Tokenizer", {"do_lower_case": True, "split_by_punct": True, "add_prefix_space": False}),
+        ("MPNetTokenizer", {"do_lower_case": False}),
+    ],
+)
+def test_ids_of_a_class_of_encoders(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    pieces = [(piece, -float(i > 4) * i) for i, piece in enumerate([*MARKS.get(kind, ()), *PIECES])]
+    vocabulary = pieces if kind in MARKS else {word: i for i, word in enumerate(WORDS)}
+    getattr(transformers, kind)(vocab=vocabulary, **settings).save_pretrained(tmp_path)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    for text in ("A man rides", "  É bike\t``ä''  ", "", "men <mask>men [MASK]", "x unknown 中文"):
+        assert ours.encode(text, special_tokens=True) == theirs(text)["input_ids"], text
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("folder", ["mbart", "mbart50", "gemma", "m2m_100"], indirect=True)
+@pytest.mark.parametrize("folder", ["mbart", "mbart50", "gemma", "m2m_100", "siglip", "siglip cased"], indirect=True)
 def test_ids_are_those_of_the_reference(folder: Path, tmp_path: Path) -> None:
     theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), Tokenizer.load(folder)
     assert [ours.encode(text, special_tokens=True) for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]

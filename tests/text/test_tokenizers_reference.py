@@ -158,70 +158,14 @@ def test_ranks(name: str, shared_data: Path, lines: list[str], tmp_path: Path) -
         assert ids == Tokenizer.load(shared_data / "tokenizers" / "gpt2").encode_batch(lines)
 
 
-def places_of(text: str, pieces: Sequence[Any], *, collapses: bool) -> list[Place]:
-    """SentencePiece's, which count bytes, in characters.
-
-    A character that became several pieces is the place of each, not of the last alone; where spaces collapse to
-    one, the last is its place; and a letter is at its place, not at marks or control characters behind it.
-    """
-    at = [0]
-    for character in text:
-        at += [at[-1]] * (len(character.encode()) - 1) + [at[-1] + 1]
-    places: list[Place] = []
-    after = 0
-    for piece in reversed(pieces):
-        start, end = at[piece.begin], at[piece.end]
-        if piece.piece.replace("▁", " ").strip() and not text[start:end].strip() and (collapses or start == end):
-            end = max(end, after)
-        after = end if end > start else after
-        if collapses and not text[start:end].strip():
-            start = max(start, end - len(piece.piece))
-        while collapses and end - start > 1 and has_dropped(text[start:end]):
-            end -= 1
-        places.append((start, end))
-    return places[::-1]
-
-
-def has_dropped(piece: str) -> bool:
-    """Whether its last character is gone after normalisation: composed with the letter before, or a control."""
-    is_control = unicodedata.category(piece[-1]) == "Cc" and not piece[-1].isspace()
-    is_mark = unicodedata.combining(piece[-1]) > 0
-    return is_control or (is_mark and len(unicodedata.normalize("NFC", piece)) < len(piece))
-
-
-def narrowed(text: str, places: Sequence[Place]) -> list[Place]:
-    """Without what else became a space, or nothing, before a piece: control characters and ▁ itself."""
-    found: list[Place] = []
-    for start, end in places:
-        while start < end and (
-            unicodedata.category(text[start]) in ("Cc", "Cf", "Zs", "Zl", "Zp") or text[start] in "▁\ufffd"
-        ):
-            start += 1
-        found.append((start, end))
-    return found
-
-
-def check_against_pieces(
-    model: Any, ours: Tokenizer, lines: Sequence[str], *, collapses: bool = False
-) -> tuple[int, int]:
-    """SentencePiece itself.
-
-    Returns how many lines have equal ids in another order, pieces of equal score, and how many equal ids at
-    other places.
-    """
-    ids = ours.encode_batch(lines)
-    n_ties = n_moved = 0
-    for text, found in zip(lines, ids, strict=True):
-        pieces = model.encode(text, return_type="proto").pieces
-        expected = [piece.id for piece in pieces]
-        if found != expected and sorted(found) == sorted(expected):
-            n_ties += 1
-            continue
-        assert found == expected, text
-        there = without_space(text, [p.piece for p in pieces], places_of(text, pieces, collapses=collapses))
-        here = ours.offsets(text)
-        n_moved += here != there and (not collapses or narrowed(text, here) != narrowed(text, there))
-    return n_ties, n_moved
+def check_against_pieces(model: Any, ours: Tokenizer, lines: Sequence[str]) -> int:
+    """SentencePiece itself. Returns how many lines have equal ids in another order: pieces of equal score."""
+    n_ties = 0
+    for text, found, expected in zip(lines, ours.encode_batch(lines), model.encode(lines), strict=True):
+        is_tie = found != expected and sorted(found) == sorted(expected)
+        assert is_tie or found == expected, text
+        n_ties += is_tie
+    return n_ties
 
 
 def test_merged_sentence_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
@@ -229,7 +173,7 @@ def test_merged_sentence_pieces(shared_data: Path, lines: list[str], tmp_path: P
     path = shared_data / "tokenizers" / "llama2" / "tokenizer.model"
     folder = folder_of(tmp_path, path, tokenizer_config='{"split_special_tokens": true}')
     model = sentencepiece.SentencePieceProcessor(str(path))
-    assert check_against_pieces(model, Tokenizer.load(folder), lines) == (0, 0)
+    assert check_against_pieces(model, Tokenizer.load(folder), lines) == 0
 
 
 def test_likeliest_sentence_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
@@ -249,9 +193,8 @@ def test_likeliest_sentence_pieces(shared_data: Path, lines: list[str], tmp_path
     ]
     assert len(lines) - len(named) < 80
     assert len(named) - len(ordered) < 6
-    n_ties, n_moved = check_against_pieces(model, Tokenizer.load(folder_of(tmp_path, path)), ordered, collapses=True)
+    n_ties = check_against_pieces(model, Tokenizer.load(folder_of(tmp_path, path)), ordered)
     assert n_ties < 7, "hundreds of one character: the reference adds up float32"
-    assert n_moved < 3, "control characters before a text; one character that becomes two pieces"
 
 
 def test_scored_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
@@ -276,4 +219,4 @@ def test_scored_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> N
         shared_data / "tokenizers" / "stories260K" / "tok512.bin",
         tokenizer_config='{"split_special_tokens": true}',
     )
-    assert check_against_pieces(model, Tokenizer.load(folder), lines) == (0, 0)
+    assert check_against_pieces(model, Tokenizer.load(folder), lines) == 0

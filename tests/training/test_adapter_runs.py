@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.api import Model, load
+from clearhead.api import load
 from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.model.adapter import Adapter, adapters
 from clearhead.model.fast.grouped import GroupedLinear
 from clearhead.model.linear import LinearMap
-from clearhead.recipe import changed, merge
+from clearhead.recipe import merge
 from clearhead.runs import resume, start
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.registry import validate
@@ -20,7 +20,7 @@ from clearhead.training.consumers import ProgressBar
 from clearhead.training.events import Started
 from clearhead.training.run import Run
 from clearhead.training.train import train
-from tests.training.tiny import GENERATION, SMALL, drive, losses, new_network, state, translation, write_pairs
+from tests.training.tiny import SMALL, drive, losses, state, tables, write_pairs
 
 LORA = {"rank": 2, "targets": ["q", "cross.v", "feedforward"], "dropout": 0.1}
 
@@ -28,28 +28,16 @@ LORA = {"rank": 2, "targets": ["q", "cross.v", "feedforward"], "dropout": 0.1}
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
 
 
-def tables(adapter: dict[str, Any] | None, **training: Any) -> dict[str, Any]:
+def adapted(adapter: dict[str, Any], **training: Any) -> dict[str, Any]:
     """A translator that starts from the folder `base`."""
-    folder = Path.cwd()
-    if not (folder / "base").exists():
-        task = translation()
-        Model(new_network(task), task.tokenizer, GENERATION).save(folder / "base")
-    settings = {"precision": "fp32", "matmul_precision": "highest", "max_tokens": 60, "device": "cpu", "steps": 4}
-    given = {
-        "task": "translation",
-        "data": {"held_out": 4, "train": write_pairs(folder)},
-        "model": {"start": str(folder / "base"), "stacks": {"dropout": SMALL["dropout"]}},
-        "training": {**settings, "save_every": 2, "evaluate_every": 2, **training},
-        "generation": {"max_new_tokens": 8},
-    }
-    return changed({}, given if adapter is None else given | {"adapter": adapter})
+    model = {"start": str(Path.cwd() / "base"), "stacks": {"dropout": SMALL["dropout"]}}
+    return tables("base", model=model, adapter=adapter, training={"evaluate_every": 2, **training})
 
 
 def begun(adapter: dict[str, Any], out: str, **training: Any) -> Run:
-    return start(validate(tables(adapter, **training), where="x"), Path(out))[0]
+    return start(validate(adapted(adapter, **training), where="x"), Path(out))[0]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +100,7 @@ def test_a_run_is_exported_and_comes_back(capsys: pytest.CaptureFixture[str]) ->
     names = {name for name, module in maps.items() if module.rounded == "int4"}
     assert "encoder.blocks.0.attn.q" in names
     # A run goes on from the sum of both.
-    again = start(validate(merge(tables(LORA), {"model": {"start": "run"}}), where="x"), Path("second"))[0]
+    again = start(validate(merge(adapted(LORA), {"model": {"start": "run"}}), where="x"), Path("second"))[0]
     torch.testing.assert_close(again.network.eval()(*tokens), model.network(*tokens), atol=1e-5, rtol=1e-5)
 
 

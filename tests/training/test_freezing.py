@@ -1,7 +1,5 @@
 """Parts that do not learn, and parts that begin to learn later."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -9,7 +7,7 @@ from clearhead.errors import UserError
 from clearhead.storage.tensors import model_tensors
 from clearhead.training.freezing import freeze
 from clearhead.training.train import train
-from tests.training.tiny import finish, go_on, new_network, new_run, state, translation
+from tests.training.tiny import new_network, new_run, translation
 
 
 def learnt_by(run) -> set[str]:
@@ -40,14 +38,3 @@ def test_parts_begin_to_learn_from_the_top() -> None:
     blocks = [{name.rpartition(".blocks.")[0] for name in stage} for stage in stages]
     assert blocks == [{"decoder"}, {"decoder", "encoder"}, {"decoder", "encoder", ""}]
     assert not any(".embed." in name for name in stages[1])
-
-
-def test_a_resumed_run_unfreezes_as_the_whole_one(tmp_path: Path) -> None:
-    settings = {"steps": 6, "unfreeze_every": 1, "save_every": 3, "ema": 0.9}
-    task = translation()
-    whole = new_run(task, tmp_path, **settings)
-    assert len(task.plan(seed=0, epoch=0)) < 6
-    losses = finish(whole)
-    again = go_on(task, tmp_path, at=3, **settings)
-    assert finish(again) == {step: loss for step, loss in losses.items() if step > 3}
-    assert state(again) == state(whole)

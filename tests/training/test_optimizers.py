@@ -7,7 +7,7 @@ from torch import nn
 from clearhead.errors import UserError
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training import optimizers
-from clearhead.training.optimizers import Optimizers, build, fast_dtype, orthogonalize, roles
+from clearhead.training.optimizers import Optimizers, build, fast_dtype, roles
 
 
 class Embed(nn.Module):
@@ -74,8 +74,10 @@ def advance(network, optimizers, steps):
 def test_roles(tied):
     hidden = {f"blocks.{i}.{m}.weight" for i in range(2) for m in ("q", "up", "down")}
     found = roles(Network(tied=tied))
-    assert {n for n, role in found.items() if role == "hidden"} == hidden
-    assert {n for n, role in found.items() if role == "matrix"} == (set() if tied else {"head.output.weight"})
+    matrices = {} if tied else {"head.output.weight": "matrix"}
+    plain = {name: role for name, role in found.items() if role == "plain"}
+    assert found == dict.fromkeys(hidden, "hidden") | matrices | plain
+    assert {"embed.tokens.weight", "embed.class_token", "blocks.0.norm.weight", "blocks.1.bias.weight"} <= plain.keys()
     assert len(found) == len(list(Network(tied=tied).parameters()))
 
 
@@ -107,13 +109,12 @@ def test_adamw_is_the_equation_of_the_paper():
     torch.testing.assert_close(w.double(), ours, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 2e-2), ("bfloat16", 2e-2)])
-def test_muon_is_torchs_but_for_its_bfloat16(precision, tolerance):
+def test_muon_is_torchs_but_for_the_order_of_its_sums():
     shapes = [(8, 8), (32, 8), (8, 32), (8, 8), (5, 3)]
     ours = [nn.Parameter(torch.randn(s)) for s in shapes]
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
     start = [p.detach().clone() for p in ours]
-    mine = optimizers.Muon([{"params": ours}], lr=0.02, momentum=0.9, weight_decay=0.1, dtype=getattr(torch, precision))
+    mine = optimizers.Muon([{"params": ours, "weight_decay": 0.1}], lr=0.02, momentum=0.9, dtype=torch.bfloat16)
     reference = torch.optim.Muon(theirs, lr=0.02, momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
     for _ in range(4):
         for a, b in zip(ours, theirs, strict=True):
@@ -122,7 +123,7 @@ def test_muon_is_torchs_but_for_its_bfloat16(precision, tolerance):
         mine.step()
         reference.step()
     for a, b, s in zip(ours, theirs, start, strict=True):
-        assert (a - b).norm() < tolerance * (b - s).norm()
+        assert (a - b).norm() < 2e-2 * (b - s).norm()
         torch.testing.assert_close(
             mine.state[a]["momentum_buffer"], reference.state[b]["momentum_buffer"], rtol=1e-6, atol=1e-7
         )
@@ -133,7 +134,7 @@ def test_muon_in_float32_is_the_equation_matrix_by_matrix(monkeypatch):
     weights = [nn.Parameter(torch.randn(s)) for s in [(8, 8), (8, 16), (16, 8), (8, 8), (8, 8), (8, 8)]]
     expected = [w.detach().double() for w in weights]
     momenta = [torch.zeros_like(w) for w in expected]
-    muon = optimizers.Muon([{"params": weights}], lr=0.05, momentum=0.9, weight_decay=0.2, dtype=torch.float32)
+    muon = optimizers.Muon([{"params": weights, "weight_decay": 0.2}], lr=0.05, momentum=0.9, dtype=torch.float32)
     for _ in range(3):
         for i, w in enumerate(weights):
             w.grad = torch.randn_like(w)
@@ -150,50 +151,11 @@ def test_muon_in_float32_is_the_equation_matrix_by_matrix(monkeypatch):
         torch.testing.assert_close(w.double(), reference, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("there", "expected"),
-    [
-        ({"avx2": True}, torch.float32),
-        ({"avx2": True, "avx512_bf16": False, "amx_bf16": False}, torch.float32),
-        ({"avx512_bf16": True, "amx_bf16": False}, torch.bfloat16),
-        ({"amx_bf16": True}, torch.bfloat16),
-    ],
-)
-def test_muon_rounds_where_the_processor_has_instructions_for_it(monkeypatch, there, expected):
+@pytest.mark.parametrize("there", [{"avx2": True, "avx512_bf16": False}, {"avx512_bf16": True}, {"amx_bf16": True}])
+def test_muon_rounds_where_the_processor_has_instructions_for_it(monkeypatch, there):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: there)
+    expected = torch.float32 if "avx2" in there else torch.bfloat16
     assert fast_dtype(torch.device("cpu")) == expected
-
-
-def test_orthogonalize_brings_singular_values_near_one_and_keeps_directions():
-    matrices = torch.randn(3, 16, 48)
-    found = orthogonalize(matrices)
-    values = torch.linalg.svdvals(found)
-    assert values.min() > 0.6
-    assert values.max() < 1.3
-    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
-    inside = u.mT @ found @ v.mT
-    off = inside - torch.diag_embed(inside.diagonal(dim1=1, dim2=2))
-    assert off.abs().max() < 1e-4
-    assert torch.equal(orthogonalize(torch.zeros(1, 4, 4)), torch.zeros(1, 4, 4))
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.kind}-{getattr(c, 'precision', '')}")
-@pytest.mark.parametrize("cut", [0, 3])
-def test_resume_is_equal_to_the_bit(config, cut):
-    whole, whole_both = make(config)
-    advance(whole, whole_both, range(1, 8))
-    first, first_both = make(config)
-    advance(first, first_both, range(1, cut + 1))
-    state = {name: t.clone() for name, t in first_both.state_tensors().items()}
-    kept = {name: t.clone() for name, t in state.items()}
-    second, second_both = make(config)
-    second.load_state_dict(first.state_dict())
-    second_both.load_state_tensors(state)
-    advance(second, second_both, range(cut + 1, 8))
-    for (name, a), b in zip(whole.named_parameters(), second.parameters(), strict=True):
-        assert torch.equal(a, b), name
-    assert all(torch.equal(t, kept[name]) for name, t in state.items())
-    assert whole_both.state_tensors().keys() == state.keys()
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda c: f"{c.kind}-{getattr(c, 'precision', '')}")
@@ -207,35 +169,24 @@ def test_state_made_before_the_first_step_changes_none(config):
     assert all(torch.equal(a, b) for a, b in zip(lazy.parameters(), eager.parameters(), strict=True))
 
 
-def test_state_is_named_by_parameter():
-    _, both = make(CONFIGS[1])
-    names = both.state_tensors().keys()
-    assert {"muon.blocks.0.q.weight.momentum_buffer", "adamw.blocks.0.q.bias.exp_avg"} <= names
-    assert "adamw.embed.tokens.weight.step" in names
-    assert not any("head.output.weight" in name for name in names)  # tied: it is embed.tokens.weight
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "tensor", "message"),
     [
-        (lambda s: s.pop("adamw.blocks.0.up.bias.exp_avg"), "expected float32\\[32\\], got no such tensor"),
-        (lambda s: s.update({"adamw.new": torch.zeros(2)}), "adamw.new: expected no such tensor"),
-        (
-            lambda s: s.update({"adamw.blocks.0.up.bias.exp_avg": torch.zeros(3)}),
-            "expected float32\\[32\\], got float32\\[3\\]",
-        ),
+        ("blocks.0.up.bias.exp_avg", None, r"expected float32\[32\], got no such tensor"),
+        ("new", torch.zeros(2), "new: expected no such tensor"),
+        ("blocks.0.up.bias.exp_avg", torch.zeros(3), r"expected float32\[32\], got float32\[3\]"),
     ],
 )
-def test_state_of_another_network_is_refused_in_one_line_and_changes_nothing(change, message):
+def test_state_of_another_network_is_refused_and_changes_nothing(name, tensor, message):
     network, both = make(CONFIGS[0])
     advance(network, both, [1])
     before = {name: t.clone() for name, t in both.state_tensors().items()}
     state = {name: torch.ones_like(t) for name, t in before.items()}
-    change(state)
-    with pytest.raises(UserError, match=message) as caught:
+    state.pop(f"adamw.{name}", None)
+    if tensor is not None:
+        state[f"adamw.{name}"] = tensor
+    with pytest.raises(UserError, match=rf"^optimizer\.safetensors:adamw\..*{message}"):
         both.load_state_tensors(state, where="optimizer.safetensors")
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("optimizer.safetensors:adamw.")
     assert all(torch.equal(t, before[name]) for name, t in both.state_tensors().items())
 
 
@@ -246,20 +197,6 @@ def test_frozen_parameters_are_left_alone_and_all_frozen_is_refused():
     assert not any("embed" in name for name in both.state_tensors())
     with pytest.raises(UserError, match="frozen"):
         build(network.requires_grad_(requires_grad=False), AdamW())
-
-
-def test_learning_rates_are_peaks_times_the_factor():
-    network, both = make(Muon(lr=2e-3, adamw_lr=1e-3, precision="float32"))
-    both.set_lr(0.5)
-    both.set_lr(0.0)
-    before = [p.detach().clone() for p in network.parameters()]
-    for p in network.parameters():
-        p.grad = torch.ones_like(p)
-    both.step()
-    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
-    assert both.parameters == list(network.parameters())
-    both.zero_grad()
-    assert all(p.grad is None for p in network.parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

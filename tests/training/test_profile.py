@@ -8,7 +8,7 @@ from clearhead.model import Transformer, attention
 from clearhead.model.summary import summarize
 from clearhead.recipe.training import Training
 from clearhead.training import profile as module
-from clearhead.training.profile import COMPONENTS, Profile, ceiling, profile
+from clearhead.training.profile import COMPONENTS, Profile, profile
 from tests.training.tiny import Kind, new_network, task_of
 
 
@@ -61,10 +61,6 @@ def test_padding_is_no_token() -> None:
     found, _, batch = profiled("translation")
     assert found.tokens == sum(int(x.ids.numel() if x.valid is None else x.valid.sum()) for x in batch.inputs)
     assert found.tokens < sum(x.ids.numel() for x in batch.inputs)
-
-
-def test_ceiling_is_a_rate() -> None:
-    assert ceiling(torch.device("cpu"), Arithmetic("bf16"), size=64) > 0
 
 
 def test_fused_attention_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import AdamW, Muon, Optimizer
 from clearhead.training.optimizers import Optimizers, build
-from clearhead.training.rows import apart, by_rows, shared_tables_of, tables_of
-from clearhead.training.sharding import clip
+from clearhead.training.rows import by_rows, large_tables
+from clearhead.training.sharding import clipping, norm_of
 
 WORDS = 1 << 15
 
@@ -30,14 +30,15 @@ def batches() -> Iterator[Tensor]:
         yield torch.randint(0, n_words, (40, 500) if n_words == WORDS else (4, 8))
 
 
-def learnt(some: Transformer, optimizer: Optimizers) -> Iterator[float]:
+def learnt(some: Transformer, optimizer: Optimizers, tables: list[nn.Embedding]) -> Iterator[float]:
     """The loss and the gradient's norm of each update, of two backward passes."""
     for ids in batches():
-        for half in ids.chunk(2):
-            loss = some(Tokens(half), labels=torch.zeros(len(half), dtype=torch.long))
-            loss.backward()
-        norm = clip(optimizer.parameters, 0.5)
-        optimizer.step()
+        with by_rows(tables):
+            for half in ids.chunk(2):
+                loss = some(Tokens(half), labels=torch.zeros(len(half), dtype=torch.long))
+                loss.backward()
+        norm = norm_of(optimizer.parameters)
+        optimizer.step(factor=clipping(norm, 0.5))
         optimizer.zero_grad()
         yield from (loss.item(), norm)
 
@@ -46,12 +47,11 @@ def learnt(some: Transformer, optimizer: Optimizers) -> Iterator[float]:
 def test_rows_equal_the_whole(optimizer: Optimizer):
     """Also the moments of words that were read once and never again."""
     whole, rows = network(), network()
-    tables = tables_of(rows)
+    tables = large_tables(rows)
     assert [table.weight.shape for table in tables] == [(WORDS, 32)]
     first, second = build(whole, optimizer), build(rows, optimizer)
-    expected = list(learnt(whole, first))
-    with by_rows(tables):
-        assert list(learnt(rows, second)) == pytest.approx(expected, rel=1e-12)
+    expected = list(learnt(whole, first, []))
+    assert list(learnt(rows, second, tables)) == pytest.approx(expected, rel=1e-12)
     torch.testing.assert_close(rows.state_dict(), whole.state_dict(), rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(second.state_tensors(), first.state_tensors(), rtol=1e-9, atol=1e-14)
     assert not any(table.sparse for table in tables)
@@ -61,14 +61,14 @@ def test_rows_equal_the_whole(optimizer: Optimizer):
 def test_rows_of_a_tied_table_are_added_to_the_gradient_of_its_head(n_batches: int):
     whole, rows = network(tied=True), network(tied=True)
     table = rows.last_stack.table
-    assert (tables_of(rows), shared_tables_of(rows)) == ([], [table])
+    assert large_tables(rows) == [table]
 
     def learn(some: Transformer) -> None:
         for i in range(n_batches):
             some(Tokens(torch.full((2, 4), i + 1)), labels=torch.arange(8)).backward()
 
     learn(whole)
-    with apart([table]):
+    with by_rows([table]):
         learn(rows)
     assert table.weight is rows.get_parameter("head.output.weight")
     assert not table.sparse
@@ -80,7 +80,7 @@ def test_a_table_that_two_stacks_share_has_the_rows_of_both():
     stack = c.StackConfig(d_model=32, n_layers=1, n_heads=2, d_ff=32, input=c.TokenInput(vocab_size=WORDS))
     config = c.ModelConfig(encoder=stack, decoder=stack, head=c.LanguageHead(tied=False), share_embeddings=True)
     some = Transformer(config)
-    with apart(shared_tables_of(some)):
+    with by_rows(large_tables(some)):
         some(torch.full((1, 4), 3), torch.full((1, 4), 5), labels=torch.arange(4)).backward()
     gradient = some.last_stack.table.weight.grad
     assert gradient is not None

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from clearhead.api import architecture
+from clearhead.api import Model, architecture
 from clearhead.config import ModelConfig
 from clearhead.data.encoded import EncodedPairs, EncodedText
 from clearhead.data.sources import Pairs
 from clearhead.model import Transformer
-from clearhead.recipe import ModelChoice, merge, nested, read
+from clearhead.recipe import ModelChoice, changed, merge, nested, read
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
 from clearhead.recipe.training import AdamW, Constant, Muon, Training
@@ -140,7 +140,7 @@ def state(run: Run) -> dict[str, str]:
 
 
 class Around(Task):
-    """A task with something done to its losses or its score; counts its losses from 1."""
+    """A task with something done to its losses or its score; counts its losses. A score below `smoothed` is one."""
 
     def __init__(
         self,
@@ -149,12 +149,13 @@ class Around(Task):
         loss: Callable[[Tensor, int], Tensor] = lambda total, _: total,
         scores: Iterable[float] = (),
         losses: Iterable[float] = (),
+        smoothed: float = -math.inf,
         plan: list[list[int]] | None = None,
     ) -> None:
         self.inner, self.change, self.batches = inner, loss, plan
-        self.scores, self.log_losses = list(scores), list(losses)
+        self.scores, self.log_losses, self.smoothed = list(scores), list(losses), smoothed
         self.main_score, self.higher_is_better = inner.main_score, inner.higher_is_better
-        self.n_losses = self.n_evaluations = 0
+        self.n_losses = 0
 
     def plan(self, *, seed: int, epoch: int):
         return self.batches or self.inner.plan(seed=seed, epoch=epoch)
@@ -171,11 +172,10 @@ class Around(Task):
         return self.change(total, self.n_losses), count
 
     def evaluate(self, network: Transformer) -> Evaluation:
-        self.n_evaluations += 1
         if not self.scores:
             return self.inner.evaluate(network)
-        loss = self.log_losses.pop(0) if self.log_losses else math.nan
-        return Evaluation((Score(self.main_score, self.scores.pop(0)),), loss=loss)
+        loss, value = self.log_losses.pop(0) if self.log_losses else math.nan, self.scores.pop(0)
+        return Evaluation((Score(self.main_score, value, is_smoothed=value < self.smoothed),), loss=loss)
 
 
 # --- files ------------------------------------------------------------------------------------------------------
@@ -202,6 +202,21 @@ def write_recipe(folder: Path, **training: Any) -> Path:
     path = folder / "tiny.toml"
     path.write_text('task = "translation"\n' + "".join(_toml(k, v) for k, v in tables.items()), encoding="utf-8")
     return path
+
+
+def tables(folder: str, **changes: Any) -> dict[str, Any]:
+    """A translator of four steps as the tables of a recipe, and a saved model of the task in `folder`, here."""
+    if not Path(folder).exists():
+        task = translation()
+        Model(new_network(task), task.tokenizer, GENERATION).save(folder)
+    settings = {"precision": "fp32", "matmul_precision": "highest", "max_tokens": 60, "device": "cpu", "steps": 4}
+    given = {
+        "task": "translation",
+        "data": {"held_out": 4, "train": write_pairs(Path.cwd())},
+        "training": {**settings, "save_every": 2},
+        "generation": {"max_new_tokens": 8},
+    }
+    return changed({}, merge(given, changes))
 
 
 def _toml(name: str, table: Mapping[str, Any]) -> str:

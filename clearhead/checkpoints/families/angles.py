@@ -7,7 +7,7 @@ from math import log, sqrt
 from typing import Any
 
 from clearhead.checkpoints.families.shared import FULL, LOCAL, MOST_LAYERS, by_layer_types, local_layers, window_layers
-from clearhead.checkpoints.weights.fields import Field, Values, computed
+from clearhead.checkpoints.weights.fields import ANOTHER, Field, Values, computed
 from clearhead.config import DynamicScaling, Rotary, WavelengthScaling, YarnScaling
 from clearhead.errors import UserError, refuse
 
@@ -56,19 +56,6 @@ def modern(document: dict[str, Any]) -> dict[str, Any]:
     return document | {"rope_parameters": {**older, **new} if isinstance(new, dict) else new}
 
 
-def modern_with(theta: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Moves older fields into rope_parameters, whose rope_theta is `theta` where a config names none."""
-
-    def modernize(document: dict[str, Any]) -> dict[str, Any]:
-        document = modern(document)
-        said = document["rope_parameters"]
-        if isinstance(said, Mapping) and said.get("rope_theta") is None:
-            document["rope_parameters"] = {**said, "rope_theta": theta}
-        return document
-
-    return modernize
-
-
 def rotary(
     *, max_length: int, theta: float = THETA, fraction: float | None = None, scalings: Scalings = SCALINGS
 ) -> tuple[Field, ...]:
@@ -90,7 +77,6 @@ def rotary(
             "decoder.positions.trained_length",
             write=lambda length, ours: _length(ours, max_length) if length is None else length,
             default=max_length,
-            like=max_length,
         ),
         replace(computed(ORIGINAL, write=lambda *_: None, default=None, like=max_length), extra=True),
     )
@@ -176,6 +162,7 @@ def _length(ours: Values, otherwise: int) -> int:
 # --- layers with a window and without ------------------------------------------------------------------------------
 
 Thetas = Mapping[str, float]
+Modernize = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _kinds(values: Values, every: int) -> list[str]:
@@ -212,6 +199,7 @@ def windows(every: int, window: int = 4096) -> tuple[Field, ...]:
             read=reach,
             write=lambda said, _: window if said is None else said,
             default=window,
+            null=True,
         ),
         # Older versions of the library wrote this number in place of layer_types.
         computed("sliding_window_pattern", write=lambda *_: every, default=None),
@@ -244,23 +232,23 @@ def layered_angles(every: int, thetas: Thetas) -> tuple[Field, ...]:
     )
 
 
-def layered_modern(document: dict[str, Any], thetas: Thetas, *, older: Mapping[str, str]) -> dict[str, Any]:
-    """Moves the older fields, `older` by kind, and rope_scaling of the full layers into rope_parameters."""
-    said = document.pop("rope_parameters", None)
-    # Only where the config has no rope_parameters, the default's rope_type comes before a `type` in rope_scaling.
-    first = {"rope_type": "default"} if said is None else {}
-    said = said or {}
-    if not isinstance(said, dict):
-        raise UserError(f"rope_parameters: expected a table, got {said!r}; try the config.json it was saved with")
-    said = {kind: dict(said.get(kind) or {}) for kind in thetas} | {k: v for k, v in said.items() if k not in thetas}
-    scaling, found = document.pop("rope_scaling", None), {name: document.pop(name, None) for name in older.values()}
-    said[FULL] = first | said[FULL] | (scaling or {})
-    for kind, name in older.items():
-        if found[name] is not None:
-            said[kind].setdefault("rope_theta", found[name])
-    return document | {"rope_parameters": said}
+def layered_modernizer(thetas: Thetas, **older: str) -> Modernize:
+    """`modern` for layers of two kinds. `older` are the older fields of the bases by kind.
 
+    rope_scaling is that of the full layers.
+    """
 
-def layered_modernizer(thetas: Thetas, **older: str) -> Any:
-    """`modern` for one family."""
-    return partial(layered_modern, thetas=thetas, older=older)
+    def modernize(document: dict[str, Any]) -> dict[str, Any]:
+        said = document.pop("rope_parameters", None)
+        # Only where the config has no rope_parameters, the default's rope_type comes before a `type` in rope_scaling.
+        first = {"rope_type": "default"} if said is None else {}
+        if not isinstance(said or {}, dict):
+            raise refuse("rope_parameters", "a table", repr(said), ANOTHER)
+        tables = {**(said or {}), **{kind: dict((said or {}).get(kind) or {}) for kind in thetas}}
+        tables[FULL] = first | tables[FULL] | (document.pop("rope_scaling", None) or {})
+        for kind, name in older.items():
+            if (theta := document.pop(name, None)) is not None:
+                tables[kind].setdefault("rope_theta", theta)
+        return document | {"rope_parameters": tables}
+
+    return modernize

@@ -3,16 +3,16 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from clearhead.checkpoints.weights.documents import short
 from clearhead.checkpoints.weights.fields import ANOTHER, Decision, FieldMap, FieldRule, Only, get, ignored, put
-from clearhead.checkpoints.weights.mapping import Rule
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, names_one_of, renames
 from clearhead.config import (
     ClassificationHead,
     Continuous,
@@ -34,11 +34,8 @@ from clearhead.recipe import explain
 
 if TYPE_CHECKING:
     from torch import Tensor
-from collections.abc import Collection
-from typing import TypeVar
 
-from clearhead.checkpoints.weights.mapping import leave_out, names_one_of
-
+T = TypeVar("T")
 Document = Mapping[str, Any]
 REFERENCE = "transformers 5.23.0"
 """The library whose source tells which fields change nothing there."""
@@ -65,6 +62,8 @@ class HeadMap:
     """Whether a config may name other classes after this one."""
     presence: Mapping[str, str] = field(default_factory=dict)
     """Our switches that depend on the presence of a tensor in the checkpoint: path -> tensor name."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Their names of the head's modules -> ours."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +133,8 @@ class Family:
         present = {path: tensors is None or name in tensors for path, name in head.presence.items() if path not in said}
         for path, value in {**self.constants, **head.constants, **present}.items():
             put(ours, path, value)
+        for stack in ours.keys() & {"encoder", "decoder"}:
+            ours[stack].setdefault("input", {}).setdefault("kind", "tokens")
         try:
             # Strict validation of JSON accepts lists for tuples, but not "12" for a number.
             config = ModelConfig.model_validate_json(json.dumps(ours), strict=True)
@@ -141,18 +142,11 @@ class Family:
             path = [str(part) for part in error.errors()[0]["loc"]]
             theirs = fields.field_of(path)
             told = re.sub(r"^:? ?((decoder|encoder|head|init)[\w.]*: )?", "", explain(error, ""))
-            told = fields.translated(told, path)
+            told = fields.translated(told, path, fields.values(document, where=where))
             mentioned = (name for name in re.findall(r"[a-z_]+(?==)", told) if name in document)
             place = theirs or next(mentioned, None)
-            if theirs in ANGLES:
-                leaf = OF_ANGLES.get(path[-1], path[-1])
-                place = (
-                    leaf
-                    if leaf in document
-                    else f"{theirs}.{leaf}"
-                    if isinstance(document.get(theirs), dict)
-                    else theirs
-                )
+            if theirs == "rope_parameters":
+                place = f"{theirs}.{OF_ANGLES.get(path[-1], path[-1])}"
             place = f"{where}:{place}" if place else where
             raise UserError(f"{place}: {told}; {ANOTHER}", field=place) from None
         _check_causality(document, config, where)
@@ -198,7 +192,8 @@ class Family:
 
     def table(self, config: ModelConfig, head: HeadMap) -> list[Rule]:
         """The whole weight table of a model with this head."""
-        return [*head.rules(config), *(prefixed(rule, head.prefix) for rule in self.rules(config))]
+        own = (*renames("", "head", head.names), *head.rules(config))
+        return [*own, *(prefixed(rule, head.prefix) for rule in self.rules(config))]
 
     @property
     def of_unread(self) -> str:
@@ -291,10 +286,8 @@ def _unlimited(positions: Positions) -> Positions:
     return positions.model_copy(update={"trained_length": None}) if isinstance(positions, Rotary) else positions
 
 
-ANGLES = ("rope_parameters", "rope_scaling")
-"""Fields whose value is a table of settings."""
 OF_ANGLES = {"base": "rope_theta", "original_length": "original_max_position_embeddings"}
-"""Our settings that stand under these names in the table of rotary angles, or beside it."""
+"""Our settings that stand under these names in the table of rotary angles."""
 _TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("common.toml").read_text(encoding="utf-8"))
 COMMON: tuple[FieldRule, ...] = (
     ignored(*_TABLE["ignored"]),
@@ -305,8 +298,6 @@ COMMON: tuple[FieldRule, ...] = (
 
 
 # --- tensors under the names of another class of the same family ---------------------------------------------------
-
-T = TypeVar("T")
 
 
 def respelled(

@@ -1,14 +1,27 @@
-"""What several families share: names of activations, labels, layers with a window, and heads."""
+"""What several families share: names of fields and activations, labels, layers with a window, and heads."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clearhead.checkpoints.families.family import Document, HeadMap, Rules
+from pydantic import JsonValue
+
+from clearhead.checkpoints.families.family import Document, Family, HeadMap, Rules
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import Field, FieldRule, Values, computed, extra, implied, named, same
-from clearhead.checkpoints.weights.mapping import Rule, rename, tie
-from clearhead.config import LanguageHead, ModelConfig, NoHead
+from clearhead.checkpoints.weights.fields import (
+    Alias,
+    Field,
+    FieldRule,
+    Values,
+    computed,
+    extra,
+    implied,
+    inherited,
+    named,
+    same,
+)
+from clearhead.checkpoints.weights.mapping import Rule, fused, paired, rename, sides, tie
+from clearhead.config import LanguageHead, ModelConfig, NoHead, Rotary
 from clearhead.errors import UserError
 
 FULL, LOCAL = "full_attention", "sliding_attention"
@@ -38,6 +51,88 @@ SENTENCE_FILES = tuple(
 )
 """The names under which it reads such a file. Which one it has changes nothing."""
 
+# --- fields that most families have, by their names there ----------------------------------------------------------
+
+NAMES = {
+    "input.vocab_size": ("vocab_size",),
+    "input.n_types": ("type_vocab_size",),
+    "positions.max_length": ("max_position_embeddings", "n_positions"),
+    "d_model": ("hidden_size", "d_model", "n_embd", "dim"),
+    "n_layers": ("num_hidden_layers", "num_layers", "n_layers", "n_layer"),
+    "n_heads": ("num_attention_heads", "attention_heads", "num_heads", "n_heads", "n_head"),
+    "d_ff": ("intermediate_size", "ffn_dim", "hidden_dim"),
+    "activation": ("hidden_act", "hidden_activation", "activation", "activation_function"),
+    "norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_epsilon", "norm_eps"),
+    "dropout": (
+        *("dropout", "hidden_dropout", "hidden_dropout_prob"),
+        *("resid_pdrop", "resid_dropout", "residual_dropout"),
+    ),
+    "embed_dropout": ("embd_pdrop", "embed_dropout", "embedding_dropout", "emb_dropout_prob"),
+    "attn_dropout": ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "attn_dropout_prob"),
+    "ffn_dropout": ("activation_dropout", "mlp_dropout"),
+    "init.std": ("initializer_range", "init_std"),
+}
+"""Our settings of a stack -> their names in the configs of families, the most usual one first."""
+OURS = {name: ours for ours, names in NAMES.items() for name in names}
+READ_AS_USUAL = ("positions.max_length", "d_model", "n_layers", "n_heads")
+"""Settings that a config may give under the usual name, too."""
+
+
+def sizes(*stacks: str, **defaults: JsonValue) -> tuple[FieldRule, ...]:
+    """Fields by their names there, with their defaults: settings of these stacks as NAMES says."""
+
+    def entry(theirs: str, ours: str, default: JsonValue) -> Field:
+        paths = [ours] if ours.startswith("init.") else [f"{stack}.{ours}" for stack in stacks]
+        match ours:
+            case "activation":
+                return named(theirs, *paths, names=ACTIVATIONS, default=default)
+            case "embed_dropout":
+                return inherited(theirs, *paths, of="dropout", default=default)
+            case _:
+                return same(theirs, *paths, default=default)
+
+    usual = {theirs: NAMES[OURS[theirs]][0] for theirs in defaults if OURS[theirs] in READ_AS_USUAL}
+    return (
+        *(entry(theirs, OURS[theirs], default) for theirs, default in defaults.items()),
+        *(Alias(name, of=theirs) for theirs, name in usual.items() if name != theirs),
+    )
+
+
+def encoder_sizes(**defaults: JsonValue) -> tuple[FieldRule, ...]:
+    """The fields of an encoder of the base size, under the names that Devlin et al. gave them."""
+    base: dict[str, JsonValue] = {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "initializer_range": 0.02,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+    }
+    return sizes("encoder", **{**base, **defaults})
+
+
+def bias(theirs: str, *parts: str, default: bool = False, stack: str = "decoder") -> Field:
+    """Whether these parts of a stack have biases."""
+    return inherited(theirs, *(f"{stack}.{part}_bias" for part in parts), of="bias", default=default)
+
+
+def without(fields: Sequence[FieldRule], *names: str) -> tuple[FieldRule, ...]:
+    """The entries but for those of these names."""
+    return tuple(entry for entry in fields if entry.theirs not in names)
+
+
+def with_defaults(fields: Sequence[FieldRule], **defaults: Any) -> tuple[FieldRule, ...]:
+    """The same fields with other values for those that a config leaves out."""
+    return tuple(
+        replace(field, default=defaults[field.theirs])
+        if isinstance(field, Field) and field.theirs in defaults
+        else field
+        for field in fields
+    )
+
 
 def labels(default: int = 2) -> tuple[Field, ...]:
     """id2label and num_labels -> the number of labels, and their names unless these are just numbers.
@@ -53,30 +148,29 @@ def labels(default: int = 2) -> tuple[Field, ...]:
         if id2label is None:
             return numbered(default if n is None else n)
         by_id = {int(key): name for key, name in id2label.items()}
-        if sorted(by_id) != [*range(len(id2label))]:
+        if sorted(by_id) != [*range(len(id2label))] or not all(isinstance(name, str) for name in by_id.values()):
             raise UserError(f"expected a name for each number from 0 to {len(id2label) - 1}, got {short(id2label)}")
-        if not all(isinstance(name, str) for name in by_id.values()):
-            raise UserError(f"expected a name for each number, got {short(id2label)}")
         return [by_id[i] for i in range(len(by_id))] if n in (None, len(by_id)) else numbered(n)
 
-    def called(values: Values) -> list[str]:
+    def called(_: Any, values: Values) -> list[str]:
         found = names(values)
         return [] if found == numbered(len(found)) else found
 
-    def written(head: Values) -> list[str]:
-        return list(head["labels"]) or numbered(head["n_labels"])
+    def written(ours: Values) -> list[str]:
+        head = ours["head"]
+        return head["labels"] or numbered(head["n_labels"])
 
     def id2label(_: Any, ours: Values) -> dict[str, str]:
-        return {str(i): name for i, name in enumerate(written(ours["head"]))}
+        return {str(i): name for i, name in enumerate(written(ours))}
 
     def label2id(_: Any, ours: Values) -> dict[str, int]:
-        return {name: i for i, name in enumerate(written(ours["head"]))}
+        return {name: i for i, name in enumerate(written(ours))}
 
     return (
         computed(
             "id2label", "head.n_labels", read=lambda _, said: len(names(said)), write=id2label, default=None, like={}
         ),
-        computed("label2id", "head.labels", read=lambda _, said: called(said), write=label2id, default=None, like={}),
+        computed("label2id", "head.labels", read=called, write=label2id, default=None, like={}),
         replace(computed("num_labels", read=_count, write=lambda *_: None, default=None), extra=True),
     )
 
@@ -86,9 +180,9 @@ def _count(n: int | None, _: Values) -> None:
         raise UserError(f"expected a whole number from 1 to {MOST_LABELS}, got {short(n)}")
 
 
-def problem_type() -> Field:
-    """The kind of a classifier's outputs: one class, several classes or numbers."""
-    return extra("problem_type", "head.problem_type", default=None)
+def classes(default: int = 2) -> tuple[Field, ...]:
+    """The labels of a classifier, and the kind of its outputs: one class, several classes or numbers."""
+    return (*labels(default), extra("problem_type", "head.problem_type", default=None))
 
 
 def head_width() -> Field:
@@ -102,11 +196,9 @@ def head_width() -> Field:
     return replace(width, extra=True)
 
 
-def tagging_dropout() -> Field:
-    """The dropout of a decoder's tagging head, which no config class defines but any config may set."""
-    return computed(
-        "classifier_dropout", "head.dropout", read=lambda share, _: 0.1 if share is None else share, default=None
-    )
+def width_of(stack: Values) -> int:
+    """The width of a head of our stack."""
+    return stack["d_head"] or stack["d_model"] // stack["n_heads"]
 
 
 def four_times(theirs: str, width: str) -> Field:
@@ -116,31 +208,6 @@ def four_times(theirs: str, width: str) -> Field:
         "decoder.d_ff",
         read=lambda said, values: 4 * values[width] if said is None else said,
         default=None,
-    )
-
-
-def with_defaults(fields: Sequence[FieldRule], **defaults: Any) -> tuple[FieldRule, ...]:
-    """The same fields with other values for those that a config leaves out."""
-    return tuple(
-        replace(field, default=defaults[field.theirs])
-        if isinstance(field, Field) and field.theirs in defaults
-        else field
-        for field in fields
-    )
-
-
-def encoder_sizes(*, dropout: float) -> tuple[FieldRule, ...]:
-    """The fields of an encoder of the base size, under the names that Devlin et al. gave them."""
-    return (
-        same("hidden_size", "encoder.d_model", default=768),
-        same("num_hidden_layers", "encoder.n_layers", default=12),
-        same("num_attention_heads", "encoder.n_heads", default=12),
-        same("intermediate_size", "encoder.d_ff", default=3072),
-        named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
-        same("layer_norm_eps", "encoder.norm_eps", default=1e-12),
-        same("initializer_range", "init.std", default=0.02),
-        same("hidden_dropout_prob", "encoder.dropout", default=dropout),
-        same("attention_probs_dropout_prob", "encoder.attn_dropout", default=dropout),
     )
 
 
@@ -164,24 +231,38 @@ def windowed(stack: Values) -> Sequence[int]:
     return stack["window_layers"] or range(stack["n_layers"] if stack["window"] else 0)
 
 
-def layer_types(stack: Values) -> list[str]:
-    """`layer_types` of our stack."""
-    local = windowed(stack)
-    return [LOCAL if i in local else FULL for i in range(stack["n_layers"])]
+def by_layer_types(ours: str, read: Callable[[Any, Values], Any], *, stack: str = "decoder", **more: Any) -> Field:
+    """Our field `ours` of a stack, such as window_layers, which `layer_types` decides."""
+
+    def write(_: Any, config: Values) -> list[str]:
+        local = windowed(config[stack])
+        return [LOCAL if i in local else FULL for i in range(config[stack]["n_layers"])]
+
+    return computed("layer_types", f"{stack}.{ours}", read=read, write=write, **{"default": None, **more})
 
 
-def by_layer_types(ours: str, read: Callable[[Any, Values], Any]) -> Field:
-    """Our field `ours` of a decoder, such as window_layers, which `layer_types` decides."""
-    return computed(
-        "layer_types",
-        f"decoder.{ours}",
-        read=read,
-        write=lambda _, config: layer_types(config["decoder"]),
-        default=None,
-    )
+# --- tensors -------------------------------------------------------------------------------------------------------
 
 
-# --- heads -----------------------------------------------------------------------------------------------------------
+def qkv_by_head(theirs: str, config: ModelConfig) -> Rule:
+    """One matrix holds, for each key head, its queries, its keys and its values in turn."""
+    stack = config.output
+    width = stack.head_width
+    rows = [stack.n_heads // stack.kv_heads * width, width, width]
+    return fused(f"{theirs}.{{p}}", sides("decoder"), rows=rows, groups=stack.kv_heads)
+
+
+def neighbours(rules: Sequence[Rule], config: ModelConfig) -> list[Rule]:
+    """The same rules for heads that rotate neighbours."""
+    stack = config.output
+    assert isinstance(stack.positions, Rotary)
+    width, turned = stack.head_width, sides("decoder", "qk")
+    rotated = stack.positions.rotated(width)
+    places = [[i for i, name in enumerate(rule.ours) if name in turned] for rule in rules]
+    return [
+        paired(rule, *own, width=width, rotated=rotated) if own else rule
+        for rule, own in zip(rules, places, strict=True)
+    ]
 
 
 def output_matrix(theirs: str, config: ModelConfig, table: str) -> Rule:
@@ -190,20 +271,38 @@ def output_matrix(theirs: str, config: ModelConfig, table: str) -> Rule:
     return tie(theirs, table) if config.head.tied else rename(theirs, "head.output.weight")
 
 
+def pooler_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The pooler of a model without a head, if it has one."""
+    assert isinstance(config.head, NoHead)
+    return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()
+
+
+# --- heads ---------------------------------------------------------------------------------------------------------
+
+
+def bare(architecture: str, rules: Rules = lambda _: (), **more: Any) -> HeadMap:
+    """The class without a head."""
+    return HeadMap(architecture, {"head.kind": "none"}, rules, **more)
+
+
 def span(architecture: str, *others: Rule, prefix: str, fields: tuple[FieldRule, ...] = ()) -> HeadMap:
     """The head that predicts where an answer starts and ends. `others` are further rules."""
-    rules = (rename("qa_outputs.{p}", "head.output.{p}"), *others)
-    return HeadMap(architecture, {"head.kind": "span"}, lambda _: rules, fields, prefix=prefix)
+    return HeadMap(
+        architecture, {"head.kind": "span"}, lambda _: others, fields, prefix=prefix, names={"qa_outputs": "output"}
+    )
 
 
-def last_token_classifier(architecture: str, prefix: str) -> HeadMap:
-    """A decoder's classifier, which reads the last token's state."""
+def tags(
+    architecture: str, prefix: str, *fields: FieldRule, output: str = "classifier", others: Sequence[Rule] = ()
+) -> HeadMap:
+    """A class of each token. `fields` are those besides the labels, such as the head's dropout, `others` more rules."""
     return HeadMap(
         architecture,
-        {"head.kind": "classification", "head.pool": "last", "head.bias": False},
-        lambda _: (rename("score.weight", "head.output.weight"),),
-        (*labels(), problem_type()),
+        {"head.kind": "tagging"},
+        lambda _: others,
+        (*labels(), *fields),
         prefix=prefix,
+        names={output: "output"},
     )
 
 
@@ -214,22 +313,16 @@ def end_token_classifier(
     return HeadMap(
         architecture,
         {**constants, "head.kind": "classification", "head.pool": "last", "head.pooler": True},
-        lambda _: (
-            rename("classification_head.dense.{p}", "head.pooler.{p}"),
-            rename("classification_head.out_proj.{p}", "head.output.{p}"),
-        ),
-        (problem_type(), same("classifier_dropout", "head.dropout", default=0.0), *fields),
+        fields=(same("classifier_dropout", "head.dropout", default=0.0), *fields),
         prefix=prefix,
+        names={"classification_head.dense": "pooler", "classification_head.out_proj": "output"},
     )
 
 
-def pooler_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The pooler of a model without a head, if it has one."""
-    assert isinstance(config.head, NoHead)
-    return (rename("pooler.dense.{p}", "head.pooler.{p}"),) if config.head.pooler else ()
-
-
-# --- heads of decoders whose names and biases differ from Llama's --------------------------------------------------
+TAGGING_DROPOUT = computed(
+    "classifier_dropout", "head.dropout", read=lambda share, _: 0.1 if share is None else share, default=None
+)
+"""The dropout of a decoder's tagging head, which no config class defines but any config may set."""
 
 
 def decoder_language(
@@ -238,13 +331,12 @@ def decoder_language(
     *fields: FieldRule,
     tied: bool = True,
     bias: bool = False,
-    older: tuple[str, ...] = (),
+    names: tuple[str, ...] = ("lm_head",),
     also: tuple[str, ...] = (),
 ) -> HeadMap:
-    """Words. `older` are further names of the output matrix, and `fields` the head's own."""
+    """The class that writes words. `names` are those of the output matrix, and `fields` the head's own."""
 
     def rules(config: ModelConfig) -> Sequence[Rule]:
-        names = ("lm_head", *older)
         matrices = [output_matrix(f"{name}.weight", config, "decoder.embed.tokens.weight") for name in names]
         return (*matrices, rename("lm_head.bias", "head.output.bias")) if bias else matrices
 
@@ -258,31 +350,23 @@ def decoder_language(
     )
 
 
-def tags(architecture: str, prefix: str, dropout: FieldRule | None = None) -> HeadMap:
-    """Tags, with a bias."""
-    return HeadMap(
-        architecture,
-        {"head.kind": "tagging"},
-        lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-        (*labels(), dropout or tagging_dropout()),
-        prefix=prefix,
-    )
-
-
 def decoder_heads(
-    name: str, prefix: str, kinds: str = "bare class tags span", dropout: FieldRule | None = None
-) -> list[HeadMap]:
-    """The heads besides the language head, of the kinds that a family has."""
-    made = {
-        "bare": HeadMap(f"{name}Model", {"head.kind": "none"}),
-        "class": last_token_classifier(f"{name}ForSequenceClassification", prefix),
+    name: str, prefix: str, kinds: str = "bare class tags span", dropout: FieldRule = TAGGING_DROPOUT
+) -> tuple[HeadMap, ...]:
+    """The heads besides the language head, of the kinds that a family has. `dropout` is the field of the tagger's."""
+    heads = {
+        "bare": bare(f"{name}Model"),
+        "class": HeadMap(
+            f"{name}ForSequenceClassification",
+            {"head.kind": "classification", "head.pool": "last", "head.bias": False},
+            fields=classes(),
+            prefix=prefix,
+            names={"score": "output"},
+        ),
         "tags": tags(f"{name}ForTokenClassification", prefix, dropout),
         "span": span(f"{name}ForQuestionAnswering", prefix=prefix),
     }
-    return [made[kind] for kind in kinds.split()]
-
-
-# --- heads of encoders of text -------------------------------------------------------------------------------------
+    return tuple(heads[kind] for kind in kinds.split())
 
 
 def encoder_language(
@@ -312,21 +396,15 @@ def encoder_classifier(
 
     `fields` are those besides the labels, `others` further rules.
     """
-    rules = (rename(f"{pooler}.{{p}}", "head.pooler.{p}"), rename(f"{output}.{{p}}", "head.output.{p}"), *others)
     constants: dict[str, object] = {"head.kind": "classification", "head.pooler": True}
     return HeadMap(
         architecture,
         constants if activation is None else constants | {"head.pooler_activation": activation},
-        lambda _: rules,
-        (*labels(), problem_type(), *fields),
+        lambda _: others,
+        (*classes(), *fields),
         prefix=prefix,
+        names={pooler: "pooler", output: "output"},
     )
-
-
-def encoder_tagging(architecture: str, prefix: str, dropout: FieldRule, *others: Rule) -> HeadMap:
-    """A class of each token. `dropout` is the field of the head's dropout, `others` are further rules."""
-    rules = (rename("classifier.{p}", "head.output.{p}"), *others)
-    return HeadMap(architecture, {"head.kind": "tagging"}, lambda _: rules, (*labels(), dropout), prefix=prefix)
 
 
 # --- a decoder's tables turned into those of an encoder with the same blocks ---------------------------------------
@@ -350,11 +428,11 @@ def encoding(fields: Sequence[FieldRule]) -> tuple[FieldRule, ...]:
     )
 
 
-def encoding_rules(rules: Rules) -> Callable[[ModelConfig], Sequence[Rule]]:
-    """The same weight table, which fills the encoder."""
-    return lambda config: [replace(rule, ours=tuple(map(_moved, rule.ours))) for rule in rules(config)]
+def as_encoder(family: Family, **changes: Any) -> Family:
+    """The family of encoders with the same blocks."""
+    constants = {_moved(path): value for path, value in family.constants.items()}
 
+    def rules(config: ModelConfig) -> Sequence[Rule]:
+        return [replace(rule, ours=tuple(map(_moved, rule.ours))) for rule in family.rules(config)]
 
-def encoding_constants(constants: Document) -> Document:
-    """The same settings, those of the encoder."""
-    return {_moved(path): value for path, value in constants.items()}
+    return replace(family, **{"constants": constants, "fields": encoding(family.fields), "rules": rules, **changes})

@@ -108,8 +108,6 @@ CANDIDATES = 6
 """So many families with the most fields in common are looked at."""
 SHOWN = 6
 """At most so many fields are listed in a message."""
-TEXTS = "tokens"
-"""The kind of input of a family that reads texts."""
 UNKNOWN = "which has no table here"
 _COMMON = FieldMap(COMMON)
 
@@ -199,8 +197,7 @@ def _nearest(document: Document, families: Sequence[Family], sets: Sequence[set[
 
     A config with a vocabulary is that of a family that reads texts.
     """
-    texts = [TEXTS in {*family.constants.values(), *family.heads[0].constants.values()} for family in families]
-    fits = [reads or "vocab_size" not in document for reads in texts]
+    fits = ["encoder.input.kind" not in family.constants or "vocab_size" not in document for family in families]
     counts = [len(own & document.keys()) if fit else 0 for own, fit in zip(sets, fits, strict=True)]
     order = sorted(range(len(families)), key=lambda i: -counts[i])
     near = [i for i in order[:CANDIDATES] if counts[i] >= NEAR]

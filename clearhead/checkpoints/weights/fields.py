@@ -41,8 +41,8 @@ class Field:
     """Whether the other library does not know the field. It is then written only if it differs from its default."""
     like: JsonValue | _Required = REQUIRED
     """An example of the required kind of their value: a whole number, a number, true or false, text or a table."""
-    nullable: bool = True
-    """Whether null stands for a default of None. If not, null raises UserError, as it does there."""
+    null: bool = True
+    """Whether null is a value of theirs. If not, it raises UserError, as it does there."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _as_it_is(value: Any, _: Values) -> Any:
 
 def same(theirs: str, *ours: str, default: JsonValue | _Required = REQUIRED) -> Field:
     """A field with the same value on both sides."""
-    return computed(theirs, *ours, default=default, like=default)
+    return computed(theirs, *ours, default=default)
 
 
 def extra(theirs: str, *ours: str, default: JsonValue) -> Field:
@@ -95,7 +95,7 @@ def inherited(theirs: str, *ours: str, of: str, default: JsonValue) -> Field:
     def write(value: Any, config: Values) -> Any:
         return config[stack][of] if value is None else value
 
-    return computed(theirs, *ours, write=write, default=default, like=default)
+    return computed(theirs, *ours, write=write, default=default)
 
 
 def implied(theirs: str, value: Callable[[Values], Any], *, write: Callable[[Values], Any], what: str) -> Field:
@@ -112,6 +112,13 @@ def implied(theirs: str, value: Callable[[Values], Any], *, write: Callable[[Val
     return computed(theirs, read=read, write=lambda _, config: write(config), default=None)
 
 
+def equal(theirs: str, other: str, ours: str) -> Field:
+    """A field that sets nothing and must equal their field `other`, which is `ours`."""
+    return implied(
+        theirs, lambda values: values[other], write=lambda config: get(config, ours), what=f"which is {other}"
+    )
+
+
 def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: JsonValue | _Required = REQUIRED) -> Field:
     """A field whose names stand for our values. Of several names for one value, the first is written."""
     back = {value: name for name, value in reversed(list(names.items()))}
@@ -121,7 +128,7 @@ def named(theirs: str, *ours: str, names: Mapping[str, JsonValue], default: Json
             raise refuse("", " or ".join(names), short(value))
         return names[value]
 
-    return Field(theirs, ours, default, read, lambda value, _: back[value], like="")
+    return Field(theirs, ours, default, read, lambda value, _: back[value], like="", null=False)
 
 
 def computed(
@@ -131,13 +138,36 @@ def computed(
     write: Callable[[Any, Values], Any] = _as_it_is,
     default: JsonValue | _Required = REQUIRED,
     like: JsonValue | _Required = REQUIRED,
-    nullable: bool = True,
+    null: bool | None = None,
 ) -> Field:
     """A field whose value is converted, if only in one direction. Both functions get the whole config of their side.
 
-    `like` is an example of the required kind, if there is only one.
+    `like` is an example of the required kind, by default the default, and None if there are several kinds. `null` is
+    whether null is a value, by default whether it is the default.
     """
-    return Field(theirs, ours, default, read, write, like=like, nullable=nullable)
+    like = default if isinstance(like, _Required) else like
+    return Field(theirs, ours, default, read, write, like=like, null=default is None if null is None else null)
+
+
+def factor(theirs: str, *ours: str, default: float = 1.0, inverse: bool = False) -> Field:
+    """A factor, or with `inverse` a divisor. Theirs is 1 where ours is None."""
+
+    def turned(value: float) -> float:
+        return 1 / value if inverse else float(value)
+
+    return computed(
+        theirs,
+        *ours,
+        read=lambda value, _: None if value == 1.0 else turned(value),
+        write=lambda value, _: 1.0 if value is None else turned(value),
+        default=default,
+        like=1.0,
+    )
+
+
+def only(**values: JsonValue) -> tuple[Only, ...]:
+    """Fields of mechanisms that this library does not have, with the one value of each that is supported."""
+    return tuple(Only(theirs, value) for theirs, value in values.items())
 
 
 def ignored(*theirs: str) -> Ignored:
@@ -251,24 +281,20 @@ class FieldMap:
         found = [(ours.count("."), field.theirs) for field in self.fields() for ours in field.ours if within(ours)]
         return max(found, key=lambda pair: pair[0])[1] if found else None
 
-    def translated(self, message: str, path: Sequence[str]) -> str:
-        """A message about this path of ours with `field=value` in their names, without what they have no name for."""
-        theirs = {ours: field.theirs for field in self.fields() for ours in field.ours}
-        stack = path[0] if path else ""
+    def translated(self, message: str, path: Sequence[str], values: Values) -> str:
+        """A message about this path of ours with `field=value` in their names, where their field has this value."""
+        ours = [(ours, field.theirs) for field in self.fields() for ours in field.ours if ours.split(".")[0] in path]
+        names = {ours.rpartition(".")[2]: theirs for ours, theirs in sorted(ours, key=lambda pair: -pair[0].count("."))}
 
-        def named(word: str) -> str | None:
-            near = (name for ours, name in theirs.items() if ours.startswith(f"{stack}.") and ours.endswith(f".{word}"))
-            return theirs.get(".".join([*path, word])) or next(near, None)
+        def named(match: re.Match[str]) -> str:
+            theirs = names.get(match[1])
+            is_same = theirs is not None and str(values[theirs]) == match[2]
+            return f"{theirs if is_same else words.get(match[1], match[1])}={match[2]}"
 
-        if (width := named("d_head")) is None:
-            width = (
-                f"{named('d_model')} / {named('n_heads')}" if named("d_model") and named("n_heads") else "head width"
-            )
-            message = message.replace("; or give d_head", "").replace("d_head=", f"{width}=")
-        message = message.replace("or give d_head", f"or give {width}")
-        if not (named("fraction") or "").endswith(("factor", "pct")):  # A width there is no share.
-            message = re.sub(r" \* fraction=[\d.]+", "", message)
-        return re.sub(r"[a-z_]+(?==)", lambda match: named(match[0]) or match[0], message)
+        has_width = "d_head" in names
+        words = {"d_head": "head width" if has_width else f"{names.get('d_model')} / {names.get('n_heads')}"}
+        advice = f"; or give {names['d_head']}" if has_width else ""
+        return re.sub(r"([a-z_]+)=([\w.]+)", named, message.replace("; or give d_head", advice))
 
 
 def _guarded(field: Field, values: Values, where: str) -> Any:
@@ -291,7 +317,7 @@ def _guarded(field: Field, values: Values, where: str) -> Any:
 def _alike(value: Any, field: Field, where: str) -> Any:
     """The value. Raises UserError if it is not of the field's kind."""
     kind = type(field.like)
-    if value is None and field.default is None and field.nullable:
+    if value is None and field.null:
         return None
     if kind in KINDS and type(value) is not kind and not (kind is float and type(value) is int):
         raise refuse(f"{where}:{field.theirs}", KINDS[kind], short(value), ANOTHER)

@@ -6,8 +6,8 @@ torch before a tensor is converted.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,12 +18,9 @@ from clearhead.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+OLDER = {"gamma": "weight", "beta": "bias"}
+"""Names of a norm's parameters in older checkpoints -> ours."""
 AGAIN = "try the config.json it was saved with"
 
 Tensors: TypeAlias = "dict[str, Tensor]"
@@ -60,8 +57,27 @@ def rename(theirs: str, ours: str) -> Rule:
 
 
 def renames(theirs: str, ours: str, names: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Rename modules within `theirs` to modules within `ours`, with all their parameters."""
-    return tuple(rename(f"{theirs}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in names.items())
+    """Rename modules within `theirs`, if it is named, to modules within `ours`, with all their parameters."""
+    within = f"{theirs}." if theirs else ""
+    return tuple(rename(f"{within}{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in names.items())
+
+
+def modules(stack: str, block: str, names: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Rename modules to those of a stack, with all their parameters.
+
+    Our names that begin with attn, cross or ffn are parts of a block, whose name there is `block`.
+    """
+    return tuple(
+        rename(f"{block}.{theirs}.{{p}}", f"{stack}.blocks.{{i}}.{ours}.{{p}}")
+        if ours.startswith(("attn", "cross", "ffn"))
+        else rename(f"{theirs}.{{p}}", f"{stack}.{ours}.{{p}}")
+        for theirs, ours in names.items()
+    )
+
+
+def sides(stack: str, order: str = "qkv") -> list[str]:
+    """The names of a stack's queries, keys and values."""
+    return [f"{stack}.blocks.{{i}}.attn.{side}.{{p}}" for side in order]
 
 
 def transpose(theirs: str, ours: str) -> Rule:
@@ -153,13 +169,14 @@ def load(rules: Sequence[Rule], theirs: "Mapping[str, Tensor]", *, where: str) -
                 if rule.note:
                     found.left_out[name] = rule.note
             continue
-        for names in _matches(rule.theirs, left):
-            sources = names.of(rule.theirs)
+        for values in _matches(rule.theirs, left):
+            sources = _filled(rule.theirs, values)
             tensors, origin = [_take(left, name, where) for name in sources], sources[0]
+            turned = _turned(rule.load, tensors, origin, where)
+            ours = _filled(rule.ours, {field: OLDER.get(value, value) for field, value in values.items()})
             if rule.copies:
-                copies.append((origin, _turned(rule.load, tensors, origin, where)[0], names.of(rule.ours)[0]))
+                copies.append((origin, turned[0], ours[0]))
                 continue
-            turned, ours = _turned(rule.load, tensors, origin, where), names.of(rule.ours)
             origins = sources if len(sources) == len(ours) else [origin] * len(ours)
             for name, tensor, origin in zip(ours, turned, origins, strict=True):
                 if name in found.tensors:
@@ -193,9 +210,9 @@ def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
             theirs |= zip(rule.theirs, rule.save([]), strict=True)
         if rule.copies or rule.note is not None:
             continue
-        for names in _matches(rule.ours, left):
-            tensors = [left.pop(name) for name in names.of(rule.ours)]
-            theirs |= zip(names.of(rule.theirs), rule.save(tensors), strict=True)
+        for values in _matches(rule.ours, left):
+            tensors = [left.pop(name) for name in _filled(rule.ours, values)]
+            theirs |= zip(_filled(rule.theirs, values), rule.save(tensors), strict=True)
     assert not left, f"no rule writes {sorted(left)}"
     return theirs
 
@@ -210,12 +227,12 @@ def origins(rules: Sequence[Rule], ours: Iterable[str]) -> dict[str, str]:
     """Our names -> their names, for messages."""
     left = dict.fromkeys(ours)
     return {
-        name: names.of(rule.theirs)[0]
+        name: _filled(rule.theirs, values)[0]
         for rule in reversed(rules)  # of several names, the first
         if not rule.copies and rule.note is None
         for pattern in rule.ours
-        for names in _matches((pattern,), left)
-        for name in names.of((pattern,))
+        for values in _matches((pattern,), left)
+        for name in _filled((pattern,), values)
     }
 
 
@@ -249,25 +266,22 @@ def pairs(rules: Sequence[Rule], ours: Iterable[str]) -> list[Pair]:
         if rule.copies or rule.note is not None:
             continue
         if len(rule.theirs) == 1:
-            found += (Pair(n.of(rule.theirs)[0], tuple(n.of(rule.ours)), rule) for n in _matches(rule.ours, left))
+            matches = _matches(rule.ours, left)
+            found += (Pair(_filled(rule.theirs, v)[0], tuple(_filled(rule.ours, v)), rule) for v in matches)
         elif rule.load is _as_they_are:
             plain = (rename(*names) for names in zip(rule.theirs, rule.ours, strict=True))
             found += pairs([*plain], left)
     return found
 
 
-@dataclass(frozen=True)
-class _Fields:
-    values: Mapping[str, str]
-
-    def of(self, patterns: Sequence[str]) -> list[str]:
-        return [pattern.format(**self.values) for pattern in patterns]
+def _filled(patterns: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    return [pattern.format(**values) for pattern in patterns]
 
 
-def _matches(patterns: Sequence[str], names: Mapping[str, object]) -> Iterator[_Fields]:
+def _matches(patterns: Sequence[str], names: Mapping[str, object]) -> list[dict[str, str]]:
     """The fields of every name that fits the first pattern."""
     first = _pattern(patterns[0])
-    return iter([_Fields(match.groupdict()) for name in names if (match := first.fullmatch(name))])
+    return [match.groupdict() for name in names if (match := first.fullmatch(name))]
 
 
 @cache
@@ -332,52 +346,42 @@ def fused(theirs: str, ours: Sequence[str], *, rows: Sequence[int], groups: int 
     return Rule((theirs,), tuple(ours), load, save)
 
 
-def turned_first(rule: Rule, *sides: int, width: int, turned: int) -> Rule:
+def turned_first(rule: Rule, *places: int, width: int, turned: int) -> Rule:
     """The same rule for heads of `width` rows whose last `turned` ones rotate; ours are the first."""
 
-    def load(tensor: "Tensor") -> "Tensor":
-        return tensor.unflatten(0, (-1, width)).roll(turned, 1).flatten(0, 1)
+    def rolled(tensor: "Tensor", n: int) -> "Tensor":
+        return tensor.unflatten(0, (-1, width)).roll(n, 1).flatten(0, 1)
 
-    def save(tensor: "Tensor") -> "Tensor":
-        return tensor.unflatten(0, (-1, width)).roll(-turned, 1).flatten(0, 1)
-
-    return _each(rule, sides, load, save)
+    return _each(rule, places, lambda tensor: rolled(tensor, turned), lambda tensor: rolled(tensor, -turned))
 
 
-def paired(rule: Rule, *sides: int, width: int, rotated: int) -> Rule:
+def paired(rule: Rule, *places: int, width: int, rotated: int) -> Rule:
     """The same rule for heads that rotate neighbours, (0, 1), (2, 3), ...; ours rotate halves, (0, r/2), (1, r/2 + 1).
 
-    `sides` are the numbers of the queries and keys among ours, whose heads have `width` rows, `rotated` of them turned.
+    `places` are the numbers of the queries and keys among ours, whose heads have `width` rows, `rotated` of which turn.
     """
 
-    def halves(tensor: "Tensor") -> "Tensor":
-        return _rotated_rows(tensor, width, rotated, (rotated // 2, 2))
+    def gridded(tensor: "Tensor", grid: tuple[int, int]) -> "Tensor":
+        import torch
 
-    def neighbours(tensor: "Tensor") -> "Tensor":
-        return _rotated_rows(tensor, width, rotated, (2, rotated // 2))
+        heads = tensor.unflatten(0, (-1, width))
+        turned = heads[:, :rotated].unflatten(1, grid).transpose(1, 2).flatten(1, 2)
+        return torch.cat([turned, heads[:, rotated:]], 1).flatten(0, 1)
 
-    return _each(rule, sides, halves, neighbours)
+    half = rotated // 2
+    return _each(rule, places, lambda tensor: gridded(tensor, (half, 2)), lambda tensor: gridded(tensor, (2, half)))
 
 
 def _each(
-    rule: Rule, sides: Sequence[int], load: "Callable[[Tensor], Tensor]", save: "Callable[[Tensor], Tensor]"
+    rule: Rule, places: Sequence[int], load: "Callable[[Tensor], Tensor]", save: "Callable[[Tensor], Tensor]"
 ) -> Rule:
     """The same rule, after which these of our tensors are turned, and before which they are turned back."""
 
     def each(turn: "Callable[[Tensor], Tensor]", tensors: "Sequence[Tensor]") -> "list[Tensor]":
-        return [turn(tensor) if i in sides else tensor for i, tensor in enumerate(tensors)]
+        return [turn(tensor) if i in places else tensor for i, tensor in enumerate(tensors)]
 
     return replace(
         rule,
         load=lambda tensors: each(load, rule.load(tensors)),
         save=lambda tensors: rule.save(each(save, tensors)),
     )
-
-
-def _rotated_rows(tensor: "Tensor", width: int, rotated: int, grid: tuple[int, int]) -> "Tensor":
-    """The first `rotated` rows of each head, as a grid, transposed."""
-    import torch
-
-    heads = tensor.unflatten(0, (-1, width))
-    turned = heads[:, :rotated].unflatten(1, grid).transpose(1, 2).flatten(1, 2)
-    return torch.cat([turned, heads[:, rotated:]], 1).flatten(0, 1)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from clearhead.cli.options import Device, Files, OneObject
+from clearhead.cli.options import Device, Files, OneObject, cut
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
@@ -136,5 +136,5 @@ def shown(title: str, pairs: "Sequence[tuple[Example, Example]]") -> list[str]:
         for name, text in texts.items():
             words = " ".join((place * (name == "source") + text).split())
             if words or name == "source":
-                lines.append(f"    {name:<9}  {words if len(words) <= LENGTH else words[: LENGTH - 1] + '…'}")
+                lines.append(f"    {name:<9}  {cut(words, LENGTH)}")
     return lines

@@ -48,8 +48,7 @@ def evaluate(
         int4: Round the weights to four bits: smaller, and less accurate.
         json: Print the figures on standard output as one JSON object, and nothing else there.
     """
-    from clearhead.cli.judge.page import write_page
-    from clearhead.cli.judge.scores import figures, measured, report
+    from clearhead.cli.judge.scores import figures, measured, show
     from clearhead.machine.device import keep_freed_memory
 
     files = {"source": source, "target": target, "text": text, "data": data}
@@ -57,9 +56,6 @@ def evaluate(
     keep_freed_memory()
     task, scores, where = measured(model, files=files, options=options, int8=int8, int4=int4, device=device)
     tell(f"{model} on {where}:")
-    report(task, scores, sys.stderr if json else sys.stdout)
-    if page is not None:
-        write_page(page, model=model, data=where, found=scores)
-        tell(f"the worst mistakes: {page}")
+    show(task, scores, model=model, where=where, page=page, stream=sys.stderr if json else sys.stdout)
     if json:
         print(json_lines.dumps(figures(scores)))

@@ -44,23 +44,17 @@ def write_page(path: Path, *, model: str, data: str, found: "Evaluation") -> Non
     Raises UserError if the task says nothing of single examples.
     """
     from clearhead.storage.disk import replace_file
+    from clearhead.tasks.evaluation import worst
 
     if not found.examples:
         raise UserError("--page: expected a task that judges single examples, got one that does not; leave it out")
-    replace_file(path, page(model, data, found).encode("utf-8", "backslashreplace"))
-
-
-def page(model: str, data: str, found: "Evaluation") -> str:
-    """The page as HTML."""
-    from clearhead.tasks.evaluation import worst
-
     mistakes = worst(found.examples, MOST)
     n = sum(one.is_wrong for one in found.examples)
     title = f"{model}: the worst mistakes"
     count = f"{n:,} of {len(found.examples):,} examples of {data} are wrong"
     shown = f"; these are the {len(mistakes):,} worst" if n > len(mistakes) else ""
     served = f"clearhead explore {pasted(model)} --port {PORT}"
-    return "\n".join(
+    content = "\n".join(
         (
             f"{HEAD}<title>{escape(title)}</title>\n<style>{STYLE}</style>",
             f"<h1>{escape(title)}</h1>\n<p>{escape(count + shown)}, the largest error first.",
@@ -71,6 +65,7 @@ def page(model: str, data: str, found: "Evaluation") -> str:
             table_of(("", "text", "given", "said", "error"), (_mistake(i, one) for i, one in enumerate(mistakes, 1))),
         )
     )
+    replace_file(path, content.encode("utf-8", "backslashreplace"))
 
 
 def _score(score: "Score") -> str:

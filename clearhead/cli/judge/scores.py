@@ -18,7 +18,6 @@ from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
-from clearhead.tasks.scores import Score
 from clearhead.tasks.task import Evaluation, Given, RecipeTask
 from clearhead.training.consumers import EvaluationBar, sample_lines
 
@@ -65,20 +64,32 @@ def _source_of(table: Mapping[str, Any], *, where: str) -> Source:
         ) from None
 
 
-def judge(folder: Path, *, device: str, page: Path | None = None) -> dict[str, JsonValue]:
-    """Prints the scores of a run's best model on its own data, with samples, to standard error; returns the scores.
+def show(
+    task: type[RecipeTask[Any]], found: Evaluation, *, model: str, where: str, page: Path | None, stream: TextIO
+) -> None:
+    """Prints the scores, the findings and the samples; writes the page of the worst mistakes if `page` is given."""
+    for score in found.scores:
+        between = "" if score.interval is None else f", 95% interval {score.interval[0]:.4f} to {score.interval[1]:.4f}"
+        about = f"{score.signature or score.unit}{between}"
+        print(f"{score.name:<18} {score.value:10.4f}  {about}".rstrip(), file=stream)
+    for finding in found.findings:
+        print(*finding.lines, sep="\n", file=stream)
+    if task.samples and found.samples:
+        print(f"{task.samples}:", *sample_lines(found.samples, width=WIDTH), sep="\n", file=stream)
+    if page is not None:
+        write_page(page, model=model, data=where, found=found)
+        tell(f"the worst mistakes: {page}")
 
-    Writes the page of its worst mistakes if `page` is given.
-    """
+
+def judge(folder: Path, *, device: str, page: Path | None = None) -> dict[str, JsonValue]:
+    """Prints the scores of a run's best model on its own data, with samples, to standard error; returns the scores."""
     model = load(folder, device=device)
     task, recipe = task_of(str(folder), model)
     with watching(EvaluationBar()):
         found = task.measure(model, recipe, None, {})
-    tell(f"the best model on {own_data(recipe)}:")
-    report(task, found, sys.stderr)
-    if page is not None:
-        write_page(page, model=str(folder), data=own_data(recipe), found=found)
-        tell(f"the worst mistakes: {page}")
+    where = own_data(recipe)
+    tell(f"the best model on {where}:")
+    show(task, found, model=str(folder), where=where, page=page, stream=sys.stderr)
     return figures(found)
 
 
@@ -92,22 +103,6 @@ def own_data(recipe: Recipe | None) -> str:
     named = recipe.data.sources if recipe else ()
     names = {"test": "its test data", "valid": "its validation data"}
     return next((words for name, words in names.items() if name in named), "data held out from its training")
-
-
-def report(task: type[RecipeTask[Any]], found: Evaluation, stream: TextIO) -> None:
-    """Prints the scores, the findings, and the samples if the task shows them."""
-    for one in found.scores:
-        print(shown(one), file=stream)
-    for finding in found.findings:
-        print(*finding.lines, sep="\n", file=stream)
-    if task.samples and found.samples:
-        print(f"{task.samples}:", *sample_lines(found.samples, width=WIDTH), sep="\n", file=stream)
-
-
-def shown(one: Score) -> str:
-    """A score with its name, and its signature or unit."""
-    between = "" if one.interval is None else f", 95% interval {one.interval[0]:.4f} to {one.interval[1]:.4f}"
-    return f"{one.name:<18} {one.value:10.4f}  {one.signature or one.unit}{between}".rstrip()
 
 
 def json_of(figures: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -2,11 +2,11 @@
 
 import json as json_lines
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.options import DeviceName, Flag, tell
+from clearhead.cli.options import DeviceName, Flag, cut, tell
 from clearhead.errors import UserError
 
 LIST, TOP = "wrong_labels.jsonl", 20
@@ -85,14 +85,7 @@ def wrong_labels(
     tell(suspects.doubts.agreement)
     tell(f"{len(rows):,} of {len(suspects.examples):,} labels are likely wrong, {folder / LIST}; the likeliest:")
     for row, doubt in list(zip(rows, suspects.doubts.found, strict=True))[: None if json else TOP]:
-        print(
-            json_lines.dumps(row, ensure_ascii=False) if json else f"{row['row']}  {doubt.line}  {words(row['texts'])}"
-        )
+        words = cut(" ".join(" / ".join(suspects.examples[doubt.example].texts).split()), WIDTH)
+        print(json_lines.dumps(row, ensure_ascii=False) if json else f"{row['row']}  {doubt.line}  {words}")
     if rows:
         tell(f"look inside the first: {rows[0]['explore']}")
-
-
-def words(texts: Any) -> str:
-    """The beginning of the texts of an example, in one line."""
-    text = " ".join(" / ".join(texts).split())
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"

@@ -3,13 +3,13 @@
 import json as json_lines
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from clearhead.cli.options import Device, Files, Flag, Length, Named, Repeated, Text, check_positive, tell
+from clearhead.cli.options import Device, Files, Flag, Length, Named, Repeated, Text, check_positive, open_model, tell
 from clearhead.errors import UserError, sizes
 from clearhead.progress import watching
 
@@ -61,17 +61,14 @@ def capture(
         length: Tokens of a text at most (default: the model's longest length, or else 2048).
         shard_mb: Megabytes of a shard.
     """
-    from clearhead.api import load
     from clearhead.capture import Captured
     from clearhead.capture import capture as write
-    from clearhead.machine.device import keep_freed_memory
     from clearhead.storage.manifest import MANIFEST
     from clearhead.training.run_folder import lock_folder
 
     check_positive(shard_mb=shard_mb)
-    keep_freed_memory()
-    opened = load(model, device=device)
-    texts = texts_of(opened, data, {"text": text, "text_pair": text_pair})
+    opened = open_model(model, device=device)
+    texts = texts_of(opened, data, text, text_pair)
     begun = Captured(out).n_texts if (out / MANIFEST).is_file() else 0  # The last of its first files.
     if begun:
         tell(f"{out}: goes on after {begun:,} texts")
@@ -138,17 +135,13 @@ def effects(
         json: Print one JSON array on standard output, and nothing else there.
     """
     from clearhead.analysis.ablation import unit
-    from clearhead.api import load
     from clearhead.capture import drawn
     from clearhead.capture import effects as measure
     from clearhead.capture.effects import LAYERS, NAMED
-    from clearhead.machine.device import keep_freed_memory
 
     check_positive(texts=texts, top=top)
-    keep_freed_memory()
-    opened = load(model, device=device)
-    columns = {"text": text, "text_pair": text_pair}
-    chosen = [one for _, one in drawn(texts_of(opened, data, columns), texts, seed=seed)]
+    opened = open_model(model, device=device)
+    chosen = [one for _, one in drawn(texts_of(opened, data, text, text_pair), texts, seed=seed)]
     wanted = sites[0] if len(sites) == 1 and sites[0] in (*NAMED, LAYERS) else sites
     tell(f"{model}: measuring on {len(chosen):,} texts ...")
     with progress():
@@ -191,17 +184,14 @@ def examples(
     """
     from tqdm import tqdm
 
-    from clearhead.api import load
     from clearhead.capture import Captured, Examples
     from clearhead.capture.reading import ABOUT
-    from clearhead.machine.device import keep_freed_memory
 
     check_positive(top=top)
-    keep_freed_memory()
-    opened = load(model, device=device)
+    opened = open_model(model, device=device)
     folder = Path(data[0])
     is_captured = len(data) == 1 and (folder / ABOUT).is_file()
-    texts = Captured(folder) if is_captured else texts_of(opened, data, {"text": text, "text_pair": text_pair})
+    texts = Captured(folder) if is_captured else texts_of(opened, data, text, text_pair)
     search = Examples(opened, texts, at, top=top, length=length)
     bar = tqdm(unit=" texts", disable=not sys.stderr.isatty(), delay=PATIENCE, leave=False, file=sys.stderr)
     with bar:
@@ -215,14 +205,14 @@ def examples(
             print(f"{example.value:10.4f}  {example.row + 1:>7}  {' '.join(example.marked().split())}")
 
 
-def texts_of(model: "Model", data: Sequence[str], columns: Mapping[str, str | None]) -> "Texts":
+def texts_of(model: "Model", data: Sequence[str], text: str | None, text_pair: str | None) -> "Texts":
     """The texts of the files. Columns that are not named are those of the model's own data, else the usual ones."""
     from clearhead.capture import Texts
 
     if not data:
         raise UserError("--data: expected a file of texts, got none; give --data FILE")
     own = model.recipe.get("data") if model.recipe else None
-    return Texts(tuple(data), columns["text"], columns["text_pair"], dict(own) if isinstance(own, dict) else {})
+    return Texts(tuple(data), text, text_pair, dict(own) if isinstance(own, dict) else {})
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """`clearhead circuits`: the parts and connections that make one number of a model's answer."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clearhead.cli.look.capture import progress
 from clearhead.cli.options import Device, Flag, Named, Repeated, Text, tell
+from clearhead.cli.use.inputs import texts_in
 from clearhead.errors import UserError
 from clearhead.progress import counted
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from clearhead.analysis.circuits.circuits import Baseline
     from clearhead.api import Model
     from clearhead.api.circuits import Explained
-    from clearhead.capture.texts import Text as CapturedText
     from clearhead.model import Tokens
 
 SIZES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -77,10 +77,13 @@ def circuits(
     from clearhead.api.circuits import answer_id, circuits_of
     from clearhead.api.features import features_named
 
-    check_share(exact)
+    if not 0 <= exact <= 1:
+        raise UserError(f"--exact: expected a share from 0 to 1, got {exact}; try 0.33")
     if pairs is not None:
         flags = {"--clean": clean, "--corrupt": corrupt, "--answer": answer, "--minus": minus, "--position": position}
-        refuse(flags | {"--edges": edges or None, "--features": " ".join(features) or None})
+        for flag, value in (flags | {"--edges": edges or None, "--features": " ".join(features) or None}).items():
+            if value is not None:
+                raise UserError(f"{flag}: expected no such flag with --pairs, got {value}; leave it out")
         print_pairs(load(model, device=device), pairs, target=target, exact=exact, out=out)
         return
     if clean is None or corrupt is None:
@@ -134,19 +137,13 @@ def _edges(graph: "Circuits", scored: "Edges", top: float) -> dict[str, Any]:
     return {"edges": scored.json(kept), "faithfulness": [asdict(point) for point in points]}
 
 
-def refuse(flags: Mapping[str, object]) -> None:
-    """Raises UserError for a flag that is given beside --pairs."""
-    for flag, value in flags.items():
-        if value is not None:
-            raise UserError(f"{flag}: expected no such flag with --pairs, got {value}; leave it out")
-
-
 def print_pairs(model: "Model", pairs: Path, *, target: str | None, exact: float, out: Path | None) -> None:
     """Prints the nodes by their mean scores over pairs of texts, with intervals; writes them as JSON."""
     from clearhead.capture import node_effects
 
     target = "" if target is None and model.is_encoder_decoder else target
-    texts = list(_pairs(pairs, target))
+    read = texts_in(pairs, pairs=True, expected="a clean and a corrupt text")
+    texts: list[Any] = read if target is None else [((clean, target), (corrupt, target)) for clean, corrupt in read]
     with progress():
         found = node_effects(model, texts, exact=exact)
     print(f"{'mean':>9}  {'95% interval':>20}  node")
@@ -156,25 +153,6 @@ def print_pairs(model: "Model", pairs: Path, *, target: str | None, exact: float
         document = {"pairs": len(texts), "nodes": [asdict(one) for one in found]}
         out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         tell(f"{out}: {len(found)} nodes, {len(texts)} pairs")
-
-
-def _pairs(path: Path, target: str | None) -> "Iterator[tuple[CapturedText, CapturedText]]":
-    """The pairs in a file, each text with the target if there is one."""
-    from clearhead.data.files import read_lines
-
-    for i, line in enumerate(read_lines(path), 1):
-        clean, tab, corrupt = line.partition("\t")
-        if not line.strip():
-            continue
-        if not tab:
-            raise UserError(f"{path}:{i}: expected a clean and a corrupt text with a tab between them, got one text")
-        yield (clean, corrupt) if target is None else ((clean, target), (corrupt, target))
-
-
-def check_share(exact: float) -> None:
-    """Raises UserError unless it is a share."""
-    if not 0 <= exact <= 1:
-        raise UserError(f"--exact: expected a share from 0 to 1, got {exact}; try 0.33")
 
 
 def named(model: "Model", explained: "Explained") -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clearhead.cli.judge.page import HEAD, STYLE, table_of
 from clearhead.cli.look.capture import progress, texts_of
-from clearhead.cli.options import Device, Files, Length, check_positive, tell
+from clearhead.cli.options import Device, Files, Length, aligned, check_positive, cut, open_model, tell
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,21 +71,15 @@ def difference(
         out: JSON file to write.
         page: HTML file to write, with the same tables and whole texts.
     """
-    from clearhead.api import load
     from clearhead.capture import difference as compare
     from clearhead.capture import drawn
     from clearhead.explorer.answering.checkpoints import checkpoint_named
-    from clearhead.machine.device import keep_freed_memory
     from clearhead.storage.disk import replace_file
 
     check_positive(texts=texts, top=top)
-    keep_freed_memory()
-    models = tuple(load(checkpoint_named(name), device=device) for name in (first, second))
-    chosen = (
-        [one for _, one in drawn(texts_of(models[0], data, {"text": text, "text_pair": text_pair}), texts, seed=seed)]
-        if data
-        else []
-    )
+    models = tuple(open_model(checkpoint_named(name), device=device) for name in (first, second))
+    source = texts_of(models[0], data, text, text_pair) if data else ()
+    chosen = [one for _, one in drawn(source, texts, seed=seed)] if data else []
     tell(f"first:  {first}\nsecond: {second}")
     if not data:
         tell("weights alone; give --data FILE for what heads and neurons write, and for answers")
@@ -156,19 +150,13 @@ def tables(found: "Difference", scores: Mapping[str, Mapping[str, Any]], top: in
 
 
 def _tensor(one: "TensorChange") -> tuple[str, ...]:
-    rank = "" if one.effective_rank is None else f"{one.effective_rank:.1f} of {min(_sides(one))}"
-    return one.name, f"{one.relative:.2e}", f"{one.norm:.2e}", rank, _named(one)
-
-
-def _sides(one: "TensorChange") -> tuple[int, int]:
-    return math.prod(one.shape[:-1]), one.shape[-1]
-
-
-def _named(one: "TensorChange") -> str:
-    """What is special about the rank of an update."""
-    if one.rank is not None and one.rank < min(_sides(one)):
-        return f"rank {one.rank}"
-    return f"nearly rank 1: {one.first_share:.1%} of it" if one.first_share >= NEAR else ""
+    """A changed tensor, with what is special about the rank of its update."""
+    full = min(math.prod(one.shape[:-1]), one.shape[-1])
+    rank = "" if one.effective_rank is None else f"{one.effective_rank:.1f} of {full}"
+    note = f"nearly rank 1: {one.first_share:.1%} of it" if one.first_share >= NEAR else ""
+    if one.rank is not None and one.rank < full:
+        note = f"rank {one.rank}"
+    return one.name, f"{one.relative:.2e}", f"{one.norm:.2e}", rank, note
 
 
 def _part(one: "PartChange") -> tuple[str, ...]:
@@ -203,16 +191,11 @@ def _bounds(bounds: Sequence[float], form: str) -> str:
 
 def _lines(table: Table) -> Iterator[str]:
     """The table for a terminal, long cells cut."""
-    rows = [tuple(_cut(cell) for cell in row) for row in (table.columns, *table.rows)]
-    widths = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(len(table.columns))]
+    rows = [tuple(cut(cell, WIDE) for cell in row) for row in (table.columns, *table.rows)]
     yield table.title
-    for row in rows if table.rows else ():
-        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip()
+    if table.rows:
+        yield from aligned(rows)
     yield ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= WIDE else text[: WIDE - 1] + "…"
 
 
 def html(first: str, second: str, some: Sequence[Table]) -> str:

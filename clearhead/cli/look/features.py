@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from cyclopts import App
 
-from clearhead.cli.options import Device, Flag, Text, tell
+from clearhead.cli.options import Device, Flag, Text, open_model, tell
 from clearhead.errors import UserError, pasted
 
 features = App(name="features", help="Train sparse features of a model's values, and see them.")
@@ -55,16 +55,13 @@ def train(
         device: Where the model computes; the features train on the CPU.
     """
     from clearhead.analysis.features import Settings, Site, report
-    from clearhead.api import load
     from clearhead.api.features import save_features
     from clearhead.cli.look.sparse import batches, figures, number, trained
     from clearhead.cli.share.formats import check_free
     from clearhead.json_text import JsonObject
-    from clearhead.machine.device import keep_freed_memory
 
     check_free(out)
-    keep_freed_memory()
-    opened = load(model, dtype="float32", device=device).merge()
+    opened = open_model(model, dtype="float32", device=device).merge()
     site = Site.of(opened.network, at, kind)
     texts = batches(opened, model, data)
     learnt, held = texts.split()
@@ -142,13 +139,13 @@ def make(model: str, /, *, positive: Path, negative: Path, at: str, out: Path, d
     """
     from clearhead.api import load
     from clearhead.api.steering import direction, save_direction
-    from clearhead.cli.look.steering import texts_of
+    from clearhead.cli.use.inputs import texts_in
 
     if out.exists():
         raise UserError(f"{out}: expected no file there, got one; try another name")
     opened = load(model, device=device)
     pairs = len(opened.config.stacks) == 2
-    sets = [texts_of(file, pairs=pairs) for file in (positive, negative)]
+    sets = [texts_in(file, pairs=pairs) for file in (positive, negative)]
     found = direction(opened, *sets, at=at)
     save_direction(found, out)
     print(f"{out}: a direction of length {found.vector.norm():.4g} at {found.at}", flush=True)

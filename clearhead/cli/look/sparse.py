@@ -20,8 +20,9 @@ from clearhead.analysis.features import (
 from clearhead.api import Model
 from clearhead.api.steering import batches_of
 from clearhead.cli.options import tell
+from clearhead.cli.use.inputs import texts_in
 from clearhead.config import LanguageHead
-from clearhead.data.files import read_lines, read_text
+from clearhead.data.files import read_text
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens
@@ -115,14 +116,7 @@ def batches(model: Model, name: str, data: Path | None) -> TextBatches:
         return _of_run(model, name)
     if isinstance(model.config.head, LanguageHead) and model.config.encoder is None:
         return _windows(model, read_text(data))
-    lines = [line for line in read_lines(data) if line.strip()]
-    pairs = len(model.config.stacks) == 2
-    texts: list[str | tuple[str, str]] = []
-    for i, line in enumerate(lines, 1):
-        source, tab, target = line.partition("\t")
-        if pairs and not tab:
-            raise UserError(f"{data}:{i}: expected a source and a target with a tab between them, got one text")
-        texts.append((source, target) if pairs else line)
+    texts = texts_in(data, pairs=len(model.config.stacks) == 2)
     return TextBatches(list(batches_of(model, texts)), None)
 
 

@@ -6,22 +6,9 @@ from pathlib import Path
 
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
-from clearhead.api.steering import Text, load_direction
-from clearhead.data.files import read_lines
+from clearhead.api.steering import load_direction
 from clearhead.errors import UserError
 from clearhead.trace import edited
-
-
-def texts_of(file: Path, *, pairs: bool) -> list[Text]:
-    """The lines of a file as texts; with `pairs`, a source and a target with a tab between them."""
-    found: list[Text] = []
-    for i, line in enumerate(read_lines(file), 1):
-        source, tab, target = line.partition("\t")
-        if pairs and line.strip() and not tab:
-            raise UserError(f"{file}:{i}: expected a source and a target with a tab between them, got one text")
-        if line.strip():
-            found.append((source, target) if pairs else line)
-    return found
 
 
 def named_directions(files: Sequence[str]) -> dict[str, Direction]:

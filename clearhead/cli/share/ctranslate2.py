@@ -17,6 +17,7 @@ from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import TransformerSpec
 from torch import Tensor
 
+from clearhead.analysis.comparison import relative
 from clearhead.api import CONFIG, Model
 from clearhead.cli.share.ctranslate2_decoder import DecoderConverter, is_plain
 from clearhead.config import Continuous, LanguageHead, NoHead, TokenInput
@@ -174,16 +175,14 @@ def difference(model: Model, folder: Path) -> float:
     known = words(folder, "source")
     source = drawn(model, known, (9, 5), seed=0)
     if model.is_encoder_decoder:
-        said = words(folder, "target")
-        target = drawn(model, said, (6, 8), seed=1)
-        pairs = [[[known[i] for i in row] for row in source], [[said[i] for i in row] for row in target]]
+        told = words(folder, "target")
+        target = drawn(model, told, (6, 8), seed=1)
+        pairs = [[[known[i] for i in row] for row in source], [[told[i] for i in row] for row in target]]
         scored = ctranslate2.Translator(str(folder), **settings).score_batch(*pairs)
         theirs = torch.cat([torch.tensor(one.log_probs) for one in scored])
-        return relative(log_probabilities(model, source, target, n_words=len(said)), theirs)
-    if model.network.decoder is None:
-        found = ctranslate2.Encoder(str(folder), **settings).forward_batch(source).last_hidden_state
-    else:
-        found = ctranslate2.Generator(str(folder), **settings).forward_batch(source)
+        return relative(log_probabilities(model, source, target, n_words=len(told)), theirs)
+    answer: Any = getattr(ctranslate2, reader(model))(str(folder), **settings).forward_batch(source)
+    found = answer.last_hidden_state if model.network.decoder is None else answer
     batch = Tokens.pad(source)
     with Evaluating(model.network), torch.no_grad():
         ours = model.network(batch)
@@ -200,11 +199,6 @@ def log_probabilities(model: Model, source: TokenRows, target: TokenRows, *, n_w
     logits[..., n_words:] = -torch.inf
     rows = zip(logits.log_softmax(-1), ([*row, ends.end] for row in target), strict=True)
     return torch.cat([row[torch.arange(len(ids)), ids] for row, ids in rows])
-
-
-def relative(ours: Tensor, theirs: Tensor) -> float:
-    """max |theirs - ours| / max |ours|"""
-    return float((ours - theirs).abs().max() / ours.abs().max())
 
 
 def drawn(model: Model, known: Sequence[str], lengths: Sequence[int], *, seed: int) -> TokenRows:
@@ -229,11 +223,12 @@ def hushed() -> Iterator[None]:
     """Hides progress bars and warnings that these libraries do not send through `logging` and `warnings`."""
     level = ctranslate2.get_log_level()
     ctranslate2.set_log_level(logging.ERROR)
-    shows = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
+    bars = transformers.utils.logging
+    shows = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
     try:
         yield
     finally:
         ctranslate2.set_log_level(level)
         if shows:
-            transformers.utils.logging.enable_progress_bar()
+            bars.enable_progress_bar()

@@ -1,6 +1,6 @@
 """A language model as a GGUF file, which llama.cpp and the programs made of it open."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,27 +115,20 @@ def _tokenizer(model: Model, n_rows: int, name: str) -> dict[str, Any]:
 
 
 def put(path: Path, architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, Tensor], kind: str) -> None:
-    """Writes metadata and tensors, one tensor after the other."""
+    """Writes metadata and tensors. The tensors wait in a temporary file, so that memory need not hold them twice."""
     lib = library("--to gguf")
-    writer: Any = lib.GGUFWriter(path, architecture)
+    writer: Any = lib.GGUFWriter(path, architecture, use_temp_file=True)
+    adders = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
     for key, value in metadata.items():
         if key != "general.architecture":
-            _add(writer, key, value)
-    types = {name: _type(lib, name, tensor, kind) for name, tensor in tensors.items()}
+            adders.get(type(value), writer.add_array)(key, value)
     for name, tensor in tensors.items():
-        _announce(lib, writer, name, tensor.shape, types[name])
+        stored = _type(lib, name, tensor, kind)
+        writer.add_tensor(name, _stored(lib, tensor, stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for name, tensor in tensors.items():
-        writer.write_tensor_data(_stored(lib, tensor, types[name]))
+    writer.write_tensors_to_file()
     writer.close()
-
-
-def _add(writer: Any, key: str, value: Any) -> None:
-    """One value, in the type that it has in Python."""
-    adders = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
-    adders.get(type(value), writer.add_array)(key, value)
 
 
 def _type(lib: Any, name: str, tensor: Tensor, kind: str) -> Any:
@@ -147,19 +140,6 @@ def _type(lib: Any, name: str, tensor: Tensor, kind: str) -> Any:
     return found if tensor.shape[-1] % lib.GGML_QUANT_SIZES[found][0] == 0 else types.F16
 
 
-def _announce(lib: Any, writer: Any, name: str, shape: Sequence[int], kind: Any) -> None:
-    import numpy as np
-
-    block, size = lib.GGML_QUANT_SIZES[kind]
-    row = shape[-1] // block * size
-    n_bytes = torch.Size(shape[:-1]).numel() * row
-    plain = {lib.GGMLQuantizationType.F32: np.float32, lib.GGMLQuantizationType.F16: np.float16}
-    if kind in plain:
-        writer.add_tensor_info(name, tuple(shape), np.dtype(plain[kind]), n_bytes)
-    else:
-        writer.add_tensor_info(name, (*shape[:-1], row), np.dtype(np.uint8), n_bytes, raw_dtype=kind)
-
-
 def _stored(lib: Any, tensor: Tensor, kind: Any) -> Any:
     """The bytes of a tensor, quantized in parts."""
     import numpy as np
@@ -167,7 +147,7 @@ def _stored(lib: Any, tensor: Tensor, kind: Any) -> Any:
     rows = tensor.reshape(-1, tensor.shape[-1])
     step = max(1, AT_ONCE // tensor.shape[-1])
     parts = [lib.quants.quantize(rows[i : i + step].float().numpy(), kind) for i in range(0, len(rows), step)]
-    return np.concatenate(parts)
+    return np.concatenate(parts).reshape(*tensor.shape[:-1], -1)
 
 
 def difference(model: Model, path: Path) -> float:
@@ -180,4 +160,4 @@ def difference(model: Model, path: Path) -> float:
         ours = model.network(*tokens)
     with Evaluating(found.network), torch.no_grad():
         theirs = found.network(*tokens)
-    return float((theirs - ours).abs().max() / ours.abs().max())
+    return comparison.relative(ours, theirs)

@@ -146,7 +146,7 @@ def difference(plain: Plain, path: Path) -> float:
     if "attention_mask" in given and "decoder_input_ids" not in given and ours.ndim == 3:
         real = given["attention_mask"].bool()
         ours, theirs = ours[real], theirs[real]
-    return float((ours - theirs).abs().max() / ours.abs().max())
+    return comparison.relative(ours, theirs)
 
 
 def signature(model: Model) -> str:

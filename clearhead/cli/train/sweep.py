@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from clearhead.checkpoints.weights.documents import read_json
-from clearhead.cli.options import tell
+from clearhead.cli.options import aligned, tell
 from clearhead.errors import NumericError, UserError
 from clearhead.recipe.places import BEST
 from clearhead.training.metrics_log import read_metrics
@@ -88,8 +88,7 @@ def table(rows: Sequence[dict[str, JsonValue]]) -> list[str]:
     """The rows under the names of their columns, without the score that another column shows too."""
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "score"]
     cells = [[name.rpartition(".")[2] for name in names], *([shown(row.get(name)) for name in names] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+    return [*aligned(cells)]
 
 
 def shown(value: JsonValue) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from cyclopts import Parameter
 
@@ -48,21 +48,41 @@ def lines_of(texts: Sequence[str], file: Path | None) -> Iterable[Sequence[str]]
     """The texts, else the lines of the file, else those of standard input. Raises UserError if both are given."""
     from clearhead.data.files import read_lines
 
+    check_file(file, texts)
     if file is None:
         return [texts] if texts else arriving()
-    if texts:
-        raise UserError(f"--file {file}: expected it alone, got a text on the line too; leave out one of the two")
-    check_file(file)
-    lines = read_lines(file)
-    return iter(lambda: [*itertools.islice(lines, LINES)], [])
+    return some_at_once(read_lines(file))
 
 
-def check_file(file: Path) -> None:
-    """Raises UserError, before a model is loaded, if a file is missing or cannot be read."""
+def some_at_once(rows: Iterator[Any]) -> Iterator[list[Any]]:
+    """The rows in lists of at most LINES."""
+    return iter(lambda: [*itertools.islice(rows, LINES)], [])
+
+
+def check_file(file: Path | None, texts: object = None) -> None:
+    """Raises UserError, before a model is loaded, if a file cannot be read, or stands beside texts."""
     from clearhead.data.files import opened
 
+    if file is None:
+        return
+    if texts:
+        raise UserError(f"--file {file}: expected it alone, got a text on the line too; leave out one of the two")
     with opened(file):
         pass
+
+
+def texts_in(file: Path, *, pairs: bool, expected: str = "a source and a target") -> "list[str | tuple[str, str]]":
+    """The lines of a file that are not blank; with `pairs`, each as two texts with a tab between them."""
+    from clearhead.data.files import read_lines
+
+    texts: list[str | tuple[str, str]] = []
+    for i, line in enumerate(read_lines(file), 1):
+        first, tab, second = line.partition("\t")
+        if pairs and line.strip() and not tab:
+            raise UserError(f"{file}:{i}: expected {expected} with a tab between them, got one text")
+        if line.strip():
+            texts.append((first, second) if pairs else line)
+    return texts
 
 
 def arriving() -> Iterator[list[str]]:

@@ -7,9 +7,6 @@ from clearhead.cli.options import Flag, Named, Text
 from clearhead.cli.use.inputs import DEFAULTS, Options
 from clearhead.errors import UserError
 
-VERB = 5
-"""Place among the commands."""
-
 
 def _run(model: str, texts: tuple[str, ...], options: Options, *, verb: str | None) -> None:
     from clearhead.cli.use.predictions import predict_inputs
@@ -93,27 +90,18 @@ def answer(
         context_file: File with that text.
         options: What the commands share.
     """
-    from clearhead.api import load
-    from clearhead.api.predicting import task_of
-    from clearhead.cli.use.predictions import check, of_task, predict_inputs, run
+    from clearhead.cli.use.predictions import predict_inputs
     from clearhead.data.files import read_text
-    from clearhead.machine.device import keep_freed_memory
 
     if context is not None and context_file is not None:
         raise UserError(
             f"--context-file {context_file}: expected it alone, got --context too; leave out one of the two"
         )
     text = context if context_file is None else read_text(context_file)
-    if text is None:
-        predict_inputs(model, questions, options, verb="answer")
-        return
-    check(questions, options)
-    if not questions:
+    if text is not None and not questions:
         raise UserError('answer: expected a question, got none; try clearhead answer MODEL "Who?" --context TEXT')
-    keep_freed_memory()
-    reader = load(model, int8=options.int8, int4=options.int4, device=options.device)
-    task = task_of(reader, verb="answer", name=model)
-    run(of_task(reader, task), [[(question, text) for question in questions]], options)
+    rows = questions if text is None else [(question, text) for question in questions]
+    predict_inputs(model, rows, options, verb="answer")
 
 
 def fill(model: Named, /, *texts: Text, options: Options = DEFAULTS) -> None:

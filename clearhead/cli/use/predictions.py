@@ -1,77 +1,62 @@
 """Predictions for texts, lines and rows, as `clearhead predict` and its verbs print them."""
 
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
-from clearhead.api import Model, load
+from clearhead.api import Model
 from clearhead.api.predicting import Row, ZeroShot, entailments, numbered, reads_pairs, task_of
 from clearhead.api.towers import TwoTowerModel, holds_towers, load_towers
-from clearhead.cli.options import tell
-from clearhead.cli.use.inputs import LINES, Options, arriving, check_file, stream_to
+from clearhead.cli.options import open_model, tell
+from clearhead.cli.use.inputs import Options, arriving, check_file, some_at_once, stream_to
 from clearhead.data.guessing import InputColumns, read_inputs
 from clearhead.errors import UserError
-from clearhead.machine.device import keep_freed_memory
 from clearhead.tasks.images.data import SUFFIXES
 from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
 
-Say: TypeAlias = Callable[[Sequence[Row], int], Iterator[Prediction]]
-"""What is said of some inputs, of which the first has this number."""
+Say: TypeAlias = Callable[..., Iterator[Prediction]]
+"""(rows, *, first) -> what is said of some inputs, the first of which has this number."""
 QUIET_SECONDS = 3
 """Seconds after which a file's progress is shown."""
 
 
 def predict_inputs(
-    name: str, texts: Sequence[str], given: Options, *, verb: str | None = None, zero_shot: ZeroShot | None = None
+    name: str, texts: Sequence[Row], given: Options, *, verb: str | None = None, zero_shot: ZeroShot | None = None
 ) -> None:
     """Prints or writes the prediction for each text, or for each line or row of a file, or line of standard input."""
-    check(texts, given)
-    keep_freed_memory()
-    if holds_towers(name):
-        run(of_towers(name, verb, given, zero_shot), inputs_of(texts, given, InputColumns(given.text)), given)
-        return
-    model = load(name, int8=given.int8, int4=given.int4, device=given.device)
-    if zero_shot is not None:
-        run(of_labels(model, zero_shot), inputs_of(texts, given, InputColumns(given.text, given.text_pair)), given)
-        return
-    task = task_of(model, verb=verb, name=name)
-    run(of_task(model, task), inputs_of(texts, given, columns_of(model, task, given)), given)
-
-
-def check(texts: Sequence[str], given: Options) -> None:
-    """Raises UserError, before a model is loaded, for files that cannot be read or written."""
-    if given.file is not None:
-        if texts:
-            raise UserError(
-                f"--file {given.file}: expected it alone, got a text on the line too; leave out one of the two"
-            )
-        check_file(given.file)
-    elif given.text is not None or given.text_pair is not None:
+    check_file(given.file, texts)
+    if given.file is None and (given.text is not None or given.text_pair is not None):
         raise UserError("--text: expected --file with a table, got none; give the text itself without --text")
     if given.out is not None and not given.out.parent.is_dir():
         raise UserError(
             f"{given.out}: expected a file in a folder that is there, got no {given.out.parent}; make it first"
         )
+    columns = InputColumns(given.text, given.text_pair)
+    if holds_towers(name):
+        say, columns = of_towers(name, verb, given, zero_shot), InputColumns(given.text)
+    else:
+        model = open_model(name, int8=given.int8, int4=given.int4, device=given.device)
+        if zero_shot is not None:
+            say = of_labels(model, zero_shot)
+        else:
+            task = task_of(model, verb=verb, name=name)
+            say, columns = partial(numbered, model, task), columns_of(model, task, given)
+    run(say, inputs_of(texts, given, columns), given)
 
 
 # --- what is said -------------------------------------------------------------------------------------------------
-
-
-def of_task(model: Model, task: type[RecipeTask[Any]]) -> Say:
-    """The predictions of a model's own task."""
-    return lambda rows, first: numbered(model, task, rows, first=first)
 
 
 def of_labels(model: Model, asked: ZeroShot) -> Say:
     """The labels that each text entails, by a model of natural language inference."""
     asked.check(model)
 
-    def say(rows: Sequence[Row], first: int) -> Iterator[Prediction]:
+    def say(rows: Sequence[Row], *, first: int) -> Iterator[Prediction]:
         for i, row in enumerate(rows, first):
             if not isinstance(row, str):
                 raise UserError(f"input {i}: expected one text beside --labels, got two; leave out --text-pair")
@@ -91,7 +76,7 @@ def of_towers(name: str, verb: str | None, given: Options, asked: ZeroShot | Non
     if asked is not None:
         asked.check_labels()
         towers.judges_alone(asked)
-    return lambda rows, _: by_towers(towers, rows, asked)
+    return lambda rows, **_: by_towers(towers, rows, asked)
 
 
 def by_towers(towers: TwoTowerModel, rows: Sequence[Row], asked: ZeroShot | None) -> Iterator[Prediction]:
@@ -106,13 +91,9 @@ def by_towers(towers: TwoTowerModel, rows: Sequence[Row], asked: ZeroShot | None
         if not one.strip():
             yield NOTHING
             continue
-        vector: list[float] = towers.embed([Path(one) if is_picture(one) else one])[0].tolist()
+        is_picture = Path(one).suffix.lower() in SUFFIXES and Path(one).is_file()
+        vector: list[float] = towers.embed([Path(one) if is_picture else one])[0].tolist()
         yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})
-
-
-def is_picture(text: str) -> bool:
-    """Whether a text is the path of a picture."""
-    return Path(text).suffix.lower() in SUFFIXES and Path(text).is_file()
 
 
 # --- from inputs to results ---------------------------------------------------------------------------------------
@@ -128,31 +109,26 @@ def columns_of(model: Model, task: type[RecipeTask[Any]], given: Options) -> Inp
     )
 
 
-def inputs_of(texts: Sequence[str], given: Options, columns: InputColumns) -> Iterable[Sequence[Row]]:
+def inputs_of(texts: Sequence[Row], given: Options, columns: InputColumns) -> Iterable[Sequence[Row]]:
     """The inputs, some at a time: those on the line, in the file, or arriving at standard input."""
     if given.file is None:
         return [texts] if texts else arriving()
-    rows = read_inputs(given.file, columns)
-    return iter(lambda: [*itertools.islice(rows, LINES)], [])
+    return some_at_once(read_inputs(given.file, columns))
 
 
-def run(say: Say, inputs: Iterable[Sequence[Row]], given: Options) -> None:
-    """Writes the predictions for the inputs, in their order."""
+def run(say: Say, inputs: Iterable[Sequence[Row]], given: Options, *, what: str = "predictions") -> None:
+    """Writes what is said of the inputs, in their order."""
     as_json = given.json or (given.out is not None and given.out.suffix in (".jsonl", ".ndjson"))
     n = 0
     with stream_to(given.out) as stream, progress(given) as bar:
         for rows in inputs:
-            for row, said in zip(rows, say(rows, n + 1), strict=True):
-                print(json_line(row, said) if as_json else said.line, file=stream, flush=given.out is None)
+            for row, said in zip(rows, say(rows, first=n + 1), strict=True):
+                line = json.dumps({"input": row, **said.values}, ensure_ascii=False) if as_json else said.line
+                print(line, file=stream, flush=given.out is None)
                 bar.update()
             n += len(rows)
     if given.out is not None:
-        tell(f"{given.out}: {n:,} predictions")
-
-
-def json_line(row: Row, said: Prediction) -> str:
-    """An input and the values of its prediction as one line."""
-    return json.dumps({"input": row, **said.values}, ensure_ascii=False)
+        tell(f"{given.out}: {n:,} {what}")
 
 
 def progress(given: Options) -> "tqdm[Any]":

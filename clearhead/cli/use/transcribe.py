@@ -1,17 +1,17 @@
 """`clearhead transcribe`."""
 
-import json as json_lines
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from clearhead.cli.options import Device, Flag, Int4, Int8, Named, tell
-from clearhead.cli.use.inputs import stream_to
+from clearhead.cli.options import Device, Flag, Int4, Int8, Named, open_model
+from clearhead.cli.use.inputs import Options
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from clearhead.api.transcribing import Transcript
+    from clearhead.tasks.task import Prediction
 
 
 def transcribe(
@@ -43,49 +43,35 @@ def transcribe(
         out: File to write, once all is done: JSON lines if its name ends with .jsonl, else a line for each file.
         json: Print a JSON object for each file.
     """
-    from clearhead.api import load
     from clearhead.api.predicting import task_of
     from clearhead.api.transcribing import transcripts, with_times
+    from clearhead.cli.use.predictions import run
     from clearhead.data.sounds import read_wave
     from clearhead.generation.settings import changed
-    from clearhead.machine.device import keep_freed_memory
 
     if not files:
         raise UserError("transcribe: expected a WAV file, got none; try clearhead transcribe MODEL FILE.wav")
     for file in files:  # Before the model is loaded, which may take long.
         read_wave(file)
-    keep_freed_memory()
-    hearer = load(model, int8=int8, int4=int4, device=device)
+    hearer = open_model(model, int8=int8, int4=int4, device=device)
     if not hearer.reader.reads_sounds:
         task_of(hearer, verb="transcribe", name=model)
     config = with_times(changed(hearer.generation, {} if beams is None else {"beams": beams}), times=times)
-    as_json = json or (out is not None and out.suffix in (".jsonl", ".ndjson"))
-    found = transcripts(hearer, files, language=language, task=task, config=config)
-    with stream_to(out) as stream:
-        for file, said in zip(files, found, strict=True):
-            print(json_line(file, said) if as_json else lines(said), file=stream, flush=out is None)
-    if out is not None:
-        tell(f"{out}: {len(files):,} transcripts")
+    said = map(prediction, transcripts(hearer, files, language=language, task=task, config=config))
+    run(lambda *_, **__: said, [[*map(str, files)]], Options(out=out, json=json), what="transcripts")
 
 
-def lines(said: "Transcript") -> str:
-    """The text, or a line for each part with its times: START, END, TEXT with tabs between."""
-    from clearhead.json_text import tabbed
-
-    if not said.segments:
-        return tabbed(said.text)
-    return "\n".join(tabbed(f"{one.start:.2f}", f"{one.end:.2f}", one.text.strip()) for one in said.segments)
-
-
-def json_line(file: Path, said: "Transcript") -> str:
-    """A file and what it says as one line."""
-    from clearhead.json_text import JsonObject
+def prediction(said: "Transcript") -> "Prediction":
+    """What a file says: its text, or a line for each part with its times, START, END, TEXT with tabs between."""
+    from clearhead.json_text import JsonObject, tabbed
+    from clearhead.tasks.task import Prediction
 
     known = {} if said.language is None else {"language": said.language}
-    values: JsonObject = {"input": str(file), "text": said.text, **known, "seconds": round(said.seconds, 3)}
-    if said.segments:
-        parts: list[JsonValue] = [
-            {"start": round(one.start, 2), "end": round(one.end, 2), "text": one.text.strip()} for one in said.segments
-        ]
-        values["segments"] = parts
-    return json_lines.dumps(values, ensure_ascii=False)
+    values: JsonObject = {"text": said.text, **known, "seconds": round(said.seconds, 3)}
+    if not said.segments:
+        return Prediction(tabbed(said.text), values)
+    parts: list[JsonValue] = [
+        {"start": round(one.start, 2), "end": round(one.end, 2), "text": one.text.strip()} for one in said.segments
+    ]
+    lines = [tabbed(f"{one.start:.2f}", f"{one.end:.2f}", one.text.strip()) for one in said.segments]
+    return Prediction("\n".join(lines), {**values, "segments": parts})

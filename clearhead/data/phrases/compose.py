@@ -5,9 +5,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clearhead.data.phrases.draft import Draft, Phrase
+from clearhead.data.phrases.draft import Phrase, Stock
 from clearhead.data.phrases.locale_text import LocaleText, catalog, read_locale
-from clearhead.data.phrases.templates import SHAPES, Composer, Stock
+from clearhead.data.phrases.templates import SHAPES, Composer
 from clearhead.errors import UserError
 from clearhead.recipe.generation import language_names
 
@@ -45,19 +45,14 @@ def compose(locale: str, *, n_train: int = 20000, n_valid: int = 500, n_test: in
     for i, kind in enumerate(KINDS):
         counts = {split: _share(n, i) for split, n in wanted.items()}
         rng = random.Random(f"{target.tag} {seed} {kind}")
-        phrases = _distinct(kind, sum(counts.values()), seen, (source, target), stock, rng)
+        phrases = _distinct(kind, sum(counts.values()), seen, stock, rng)
         for split, n in counts.items():
             splits[split] += phrases[:n]
             phrases = phrases[n:]
     for split, phrases in splits.items():
         random.Random(f"{target.tag} {seed} {split}").shuffle(phrases)
-    return PhraseCorpus(
-        locale=target.tag,
-        train=tuple(splits["train"]),
-        valid=tuple(splits["valid"]),
-        test=tuple(splits["test"]),
-        names=_known(source, stock),
-    )
+    parts = {split: tuple(phrases) for split, phrases in splits.items()}
+    return PhraseCorpus(locale=target.tag, names=_known(source, stock), **parts)
 
 
 def _share(n: int, i: int) -> int:
@@ -65,27 +60,20 @@ def _share(n: int, i: int) -> int:
     return n // len(KINDS) + (i < n % len(KINDS))
 
 
-def _distinct(
-    kind: str,
-    n: int,
-    seen: dict[str, str],
-    sides: tuple[LocaleText, LocaleText],
-    stock: Stock,
-    rng: random.Random,
-) -> list[Phrase]:
+def _distinct(kind: str, n: int, seen: dict[str, str], stock: Stock, rng: random.Random) -> list[Phrase]:
     """`n` phrases of `kind` whose sources are not in `seen`. Adds their sources to `seen`."""
     phrases: list[Phrase] = []
     for _ in range(_TRIES * n):
         if len(phrases) == n:
             break
-        draft = Draft(*sides)
-        phrase = draft.phrase(SHAPES[kind](Composer(draft, stock, rng)), kind)
+        composer = Composer(stock, rng)
+        phrase = composer.phrase(SHAPES[kind](composer), kind)
         known = seen.setdefault(phrase.source, phrase.target)
         assert known == phrase.target, f"two targets for {phrase.source!r}: {known!r} and {phrase.target!r}"
         if known is phrase.target:
             phrases.append(phrase)
     if len(phrases) < n:
-        tag = sides[1].tag
+        tag = stock.sides[1].tag
         raise UserError(
             f"locale: expected {n} different phrases of {kind} in {tag!r}, got {len(phrases)}; try {_WORKING}"
         )
@@ -127,7 +115,7 @@ def _stock(source: LocaleText, target: LocaleText) -> Stock:
     ids["symbol"] = tuple(code for code in source.signs if code in target.signs)
     first_days = target.tag.split("_")[0] not in _ORDINAL_FIRST
     ranges = all("from month" in side.dates for side in (source, target))
-    return Stock(ids, first_days=first_days, month_ranges=ranges)
+    return Stock((source, target), ids, first_days=first_days, month_ranges=ranges)
 
 
 def _known(source: LocaleText, stock: Stock) -> dict[str, tuple[str, ...]]:

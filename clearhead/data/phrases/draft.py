@@ -1,13 +1,16 @@
 """A phrase under construction: two languages fill and order the same slots."""
 
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from clearhead.data.phrases.locale_text import LocaleText, Parts
 
 _Run = tuple[tuple[str, int], ...]
 """Stretches of text with the number of their slot. Slot 0 is text of patterns."""
+Fragment = tuple[_Run, _Run]
+"""A fragment in both languages, the source first."""
 
 _NOT_HEBREW = re.compile(r"[^\u0590-\u05ff]")
 _BEFORE_I = re.compile(r"(?:i|hi(?![ae]))", re.IGNORECASE)
@@ -34,43 +37,40 @@ class Phrase:
 
 
 @dataclass(frozen=True)
-class Fragment:
-    """A fragment in both languages."""
+class Stock:
+    """What phrases are made of, in both languages."""
 
-    source: _Run
-    target: _Run
+    sides: tuple[LocaleText, LocaleText]
+    ids: Mapping[str, tuple[str, ...]]
+    """Role -> the ids that both languages have names for, in a fixed order."""
+    first_days: bool
+    """Whether the first of a month may be named."""
+    month_ranges: bool
 
 
 class Draft:
     """Numbers the slots of one phrase, so that both languages can name the same one."""
 
-    def __init__(self, source: LocaleText, target: LocaleText) -> None:
-        self.source = source
-        self.target = target
+    def __init__(self, stock: Stock, rng: random.Random) -> None:
+        self.stock, self.rng = stock, rng
         self._roles: list[str] = [""]
 
-    def leaf(self, source: Parts, target: Parts) -> Fragment:
-        """A piece from the parts of both languages. Parts with equal keys share a slot."""
+    def leaf(self, parts: Callable[[LocaleText], Parts]) -> Fragment:
+        """The same parts in both languages. Parts with equal keys share a slot."""
+        source, target = map(parts, self.stock.sides)
         numbers: dict[str, int] = {"": 0}
-        for key in (key for key, _ in source):
+        for key, _ in source:
             if key not in numbers:
                 numbers[key] = len(self._roles)
                 self._roles.append(key.rstrip("0123456789"))
-        return Fragment(
-            tuple((text, numbers[key]) for key, text in source),
-            tuple((text, numbers.get(key, 0)) for key, text in target),
+        return tuple((text, numbers[key]) for key, text in source), tuple(
+            (text, numbers.get(key, 0)) for key, text in target
         )
-
-    def name(self, role: str, code: str) -> Fragment:
-        """A name outside a sentence."""
-        return self.leaf(((role, self.source.names[role][code]),), ((role, self.target.names[role][code]),))
 
     def join(self, pattern: str, *pieces: Fragment) -> Fragment:
         """Puts `pieces` into the places `{0}`, `{1}` of both languages' pattern."""
-        return Fragment(
-            _fill(self.source, pattern, [piece.source for piece in pieces]),
-            _fill(self.target, pattern, [piece.target for piece in pieces]),
-        )
+        (source, target), (sources, targets) = self.stock.sides, zip(*pieces, strict=True)
+        return _fill(source, pattern, sources), _fill(target, pattern, targets)
 
     def listed(self, kind: str, pieces: Sequence[Fragment]) -> Fragment:
         """`pieces` as a list: `and`, `or`, or `unit` (quantities that add up)."""
@@ -83,13 +83,13 @@ class Draft:
 
     def phrase(self, piece: Fragment, kind: str) -> Phrase:
         """The finished phrase. A slot gets a span only if it occurs exactly once on each side."""
-        source, target = _offsets(piece.source), _offsets(piece.target)
+        source, target = map(_offsets, piece)
         spans = (
             Span(source[slot][0], target[slot][0], self._roles[slot])
             for slot in source
             if slot and len(source[slot]) == 1 and len(target.get(slot, ())) == 1
         )
-        return Phrase(_text(piece.source), _text(piece.target), kind, tuple(spans))
+        return Phrase(*map(_text, piece), kind, tuple(spans))
 
 
 def _text(run: _Run) -> str:

@@ -155,8 +155,6 @@ class Screened:
 
 _kept: WeakKeyDictionary[nn.Module, tuple[int, Screen]] = WeakKeyDictionary()
 """The screen of each output matrix that still exists, with the fingerprint of the matrix that it was made from."""
-
-
 _steps: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 """Greedy steps so far without a screen, of each output matrix."""
 
@@ -168,34 +166,29 @@ def due(network: Transformer) -> bool:
     return _steps[output] >= PATIENCE
 
 
-def screened(network: Transformer, fast: Transformer) -> Screened | None:
+def screened(network: Transformer, fast: Transformer, *, prepare: bool) -> Screened | None:
     """The network with a screen, if greedy steps are then quicker on this machine, which is timed once; else None.
 
     `fast` is the copy of `network` that reads. The screen holds the matrix as it is now. It is kept for the next call,
-    which compares a fingerprint of every byte and makes a new one of what has changed. `forget` frees it.
+    which compares a fingerprint of every byte and makes a new one of what has changed. `forget` frees it. Without
+    `prepare`, it is None if that takes timing or a new screen.
     """
     linear = None if obstacle(network) else _screenable(network)
-    if linear is None or recall_tuned(_question(linear), WAYS) == "whole":
+    if linear is None or recall_tuned(_question(linear), WAYS) == "whole" or not (prepare or linear in _kept):
         return None
     mark, output = fingerprint(linear.weight.detach()), _output(fast)
     known, screen = _kept.get(linear, (None, None))
     if screen is None or known != mark:
+        if not prepare:
+            return None
         screen = Screen(linear)
     x = linear.weight.detach()[:1]
     runs: dict[str, Run] = {"whole": lambda: output(x).argmax(-1), "screened": lambda: screen(x)}
-    if autotune(_question(linear), {way: lambda way=way: runs[way] for way in WAYS}) == "whole":
+    if prepare and autotune(_question(linear), {way: lambda way=way: runs[way] for way in WAYS}) == "whole":
         return None
     _kept[linear] = mark, screen
-    return _with(fast, screen)
-
-
-def ready(network: Transformer, fast: Transformer) -> Screened | None:
-    """What `screened` makes, if it needs no timing and no new screen; otherwise None."""
-    linear = _screenable(network)
-    if linear is None or linear not in _kept or recall_tuned(_question(linear), WAYS) == "whole":
-        return None
-    known, screen = _kept[linear]
-    return _with(fast, screen) if known == fingerprint(linear.weight.detach()) else None
+    unread = shared_copy(fast, {output: _Unread(output)})
+    return Screened(cast("Transformer", unread), output, screen)
 
 
 def forget(network: Transformer) -> None:
@@ -224,8 +217,3 @@ def _screenable(network: Transformer) -> nn.Linear | None:
 def _output(network: Transformer) -> nn.Linear | LinearMap:
     assert isinstance(network.head, LanguageHead)
     return network.head.output
-
-
-def _with(fast: Transformer, screen: Screen) -> Screened:
-    output = _output(fast)
-    return Screened(cast("Transformer", shared_copy(fast, {output: _Unread(output)})), output, screen)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.brief import brief
-from clearhead.data.files import Unpacked, UnpackedFrames, nearest, opened
+from clearhead.data.files import Unpacked, nearest, opened
 from clearhead.data.images import about
 from clearhead.data.sources import cells_of
 from clearhead.data.tables import MISSING, written
@@ -169,7 +169,7 @@ def idx(path: Path, n_axes: int) -> NDArray[np.uint8]:
         return _idx(file, path, n_axes)
 
 
-def _idx(file: BinaryIO | Unpacked | UnpackedFrames, path: Path, n_axes: int) -> NDArray[np.uint8]:
+def _idx(file: BinaryIO | Unpacked, path: Path, n_axes: int) -> NDArray[np.uint8]:
     head = file.read(4 + 4 * n_axes)
     if head[:4] != bytes((0, 0, IDX_BYTES, n_axes)) or len(head) < 4 + 4 * n_axes:
         what = "pictures" if n_axes > 1 else "labels"
@@ -186,8 +186,8 @@ def _idx(file: BinaryIO | Unpacked | UnpackedFrames, path: Path, n_axes: int) ->
 def _array(path: Path, name: str) -> NDArray[np.generic]:
     """An array of an npz file. Objects, which only unpickling makes, are refused."""
     with opened(path) as raw:
-        if isinstance(raw, UnpackedFrames):
-            raise UserError(f"{path}: expected an npz file, got Zstandard; unpack it first")
+        if isinstance(raw, Unpacked):
+            raise UserError(f"{path}: expected an npz file, got a packed one; unpack it first")
         try:
             with zipfile.ZipFile(raw) as file:
                 return _member(file, name, path)

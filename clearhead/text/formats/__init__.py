@@ -15,9 +15,24 @@ import tokenizers
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson
 from clearhead.text.formats.bounds import check, unbounded
-from clearhead.text.formats.byte_pairs import is_ranks, open_merges, open_ranks, read_merges
-from clearhead.text.formats.checked import AGAIN, guarded, json_object, read_limited, vocabulary
-from clearhead.text.formats.classes import TokenizerClass, Vocabulary, check_settings, class_of, from_json, from_pieces
+from clearhead.text.formats.byte_pairs import (
+    SINGLE_DIGITS,
+    WORDS_2019,
+    is_ranks,
+    open_ranks,
+    pattern_of,
+    read_merges,
+)
+from clearhead.text.formats.checked import AGAIN, guarded, json_object, numbers, read_limited, vocabulary
+from clearhead.text.formats.classes import (
+    TokenizerClass,
+    Vocabulary,
+    check_settings,
+    class_of,
+    from_json,
+    from_pieces,
+    usual_class,
+)
 from clearhead.text.formats.rebuilt import build, set_template, tokens_of_class
 from clearhead.text.formats.sentence_pieces import (
     IDS,
@@ -35,14 +50,13 @@ from clearhead.text.formats.special import (
     EXTRA,
     NAMES_FILE,
     OLDER_EXTRA,
-    added_ids,
+    content_of,
     honour,
     name_customary,
     settings_of,
 )
-from clearhead.text.formats.splitting import LETTERS
+from clearhead.text.formats.splitting import LETTERS, WORD_END
 from clearhead.text.formats.wire import parse, parse_scores
-from clearhead.text.formats.word_pieces import numbers, open_list
 
 MODEL_FILE = "tokenizer.json"
 TEMPLATE_FILE = "chat_template.jinja"
@@ -165,17 +179,13 @@ def _opened(
             return library
         parts = json_object(files[MODEL_FILE], f"{where}/{MODEL_FILE}")
         vocabulary = from_json(parts, library, kind, f"{where}/{MODEL_FILE}")
-    elif kind is None:
-        if "tokenizer_class" in settings and name in SINGLE_PIECES:
-            raise UserError(
-                f"{where}/{CONFIG_FILE}:tokenizer_class: expected a class that numbers the pieces of {name}, got"
-                f" {str(settings['tokenizer_class'])[:40]!r}; try {MODEL_FILE}, or the class of the model's own library"
-            )
-        library = _converted(files, name, added_ids(files, settings, where), settings, where)
-        honour(library, files, settings, where)
-        return library
     else:
         present = list[tuple[int, tokenizers.AddedToken]]()
+        kind = kind or _implied_class(files, name, settings, where)
+        if kind is None:
+            library = _pieces(files[name], name, settings, where)
+            honour(library, files, settings, where)
+            return library
         vocabulary = _vocabulary(files, name, kind, settings, where)
     library = build(vocabulary, kind, settings, where)
     honour(
@@ -221,19 +231,50 @@ def _name(files: Mapping[str, bytes], where: str) -> str:
     raise UserError(f"{where}: expected {KNOWN}, got no such file; try a folder that a run saved")
 
 
-def _converted(
-    files: Mapping[str, bytes], name: str, added: dict[str, int], settings: dict[str, object], where: str
-) -> tokenizers.Tokenizer:
+def _implied_class(
+    files: Mapping[str, bytes], name: str, settings: Mapping[str, object], where: str
+) -> TokenizerClass | None:
+    """The class that reads a vocabulary if no file names one, with the special tokens that are there; None for pieces.
+
+    Raises UserError for a vocabulary without an unknown token, and for pieces that an unknown class numbers.
+    """
+    place = f"{where}/{name}"
     if name == LIST_FILE:
-        return open_list(files[name], added, settings, f"{where}/{name}")
-    if name == IDS:
-        return open_merges(files, added, settings, where)
-    return _alone(files[name], name, settings, where)
+        kind, ids = usual_class("words"), numbers(files[name], place)
+        unknown = content_of(settings.get("unk_token")) or "[UNK]"
+        if unknown not in ids:
+            raise UserError(f"{place}: expected {unknown} among the pieces, got none; try the file it came with")
+        if not {"[CLS]", "[SEP]"} <= ids.keys():
+            kind = kind.model_copy(update={"single": "", "pair": ""})
+    elif name == IDS:
+        ids = vocabulary(files[IDS], place)
+        words = [left + right for left, right in read_merges(files[MERGES_FILE], ids, f"{where}/{MERGES_FILE}")]
+        if "<|startoftext|>" in ids and any(word.endswith(WORD_END) for word in words):
+            kind = usual_class("ended_words")
+        elif {"<s>", "</s>", "<mask>"} <= ids.keys() and "add_bos_token" not in settings:
+            kind = usual_class("masked")
+        else:
+            is_older = pattern_of(words, where, among=(WORDS_2019, SINGLE_DIGITS)) == WORDS_2019
+            splitting = {} if is_older else {"splitting": "single_digits"}
+            kind = usual_class("bytes").model_copy(update=splitting)
+    else:
+        if "tokenizer_class" in settings and name in SINGLE_PIECES:
+            raise UserError(
+                f"{where}/{CONFIG_FILE}:tokenizer_class: expected a class that numbers the pieces of {name}, got"
+                f" {str(settings['tokenizer_class'])[:40]!r}; try {MODEL_FILE}, or the class of the model's own library"
+            )
+        if name != SHIFTED_FILE:
+            return None
+        # As SentencePiece itself reads the text.
+        return usual_class("pieces").model_copy(update={"exact": True})
+    there = {role: token for role, token in kind.tokens.items() if token in ids}
+    return kind.model_copy(update={"tokens": there})
 
 
-def _alone(content: bytes, name: str, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
+def _pieces(content: bytes, name: str, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
+    """The tokenizer of a file of pieces as its own program reads it."""
     if fnmatchcase(name, RANKS) or is_ranks(content):
         return open_ranks(content, settings, f"{where}/{name}")
     if fnmatchcase(name, SCORES):
-        return open_model(parse_scores(content, f"{where}/{name}"), name, settings, where)
-    return open_model(parse(content, f"{where}/{name}"), name, settings, where)
+        return open_model(parse_scores(content, f"{where}/{name}"), settings, f"{where}/{name}")
+    return open_model(parse(content, f"{where}/{name}"), settings, f"{where}/{name}")

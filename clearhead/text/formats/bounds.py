@@ -15,10 +15,9 @@ from typing import Any, NamedTuple, cast
 
 import tokenizers
 
-from clearhead.errors import refuse
 from clearhead.text.formats.checked import json_object
 from clearhead.text.schemes import patterns
-from clearhead.text.worker import Exceeded, Failed, Worker
+from clearhead.text.worker import Worker
 
 MOST_GROWTH = 100
 """Characters that the rules may make of one: SentencePiece's own make 33, and bytes are two characters each."""
@@ -198,14 +197,18 @@ def bounded(library: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 def check(document: str) -> None:
     """Raises UserError if a tokenizer.json cannot even be opened within the limits."""
-    _ask(Worker(document), [], "open")
+    _worker(document).ask("open")
+
+
+def _worker(document: str) -> Worker:
+    return Worker("tokenizer", "rules that need", "rules that can read the text", tokenizer=document)
 
 
 class TokenizerApart:
     """A tokenizer that asks a worker for all that depends on a text, and the library for the rest."""
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
-        self.__dict__.update(library=library, worker=Worker(library.to_str()))
+        self.__dict__.update(library=library, worker=_worker(library.to_str()))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["library"], name)
@@ -213,7 +216,7 @@ class TokenizerApart:
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self.library, name, value)
         if name != "encode_special_tokens":  # A rule, which the worker must know.
-            self.__dict__["worker"] = Worker(self.library.to_str())
+            self.__dict__["worker"] = _worker(self.library.to_str())
 
     def encode(self, sequence: Any, pair: str | None = None, **options: bool) -> Encoding:
         """See `tokenizers.Tokenizer`."""
@@ -222,7 +225,7 @@ class TokenizerApart:
 
     def encode_batch(self, texts: Sequence[Any], **options: bool) -> list[Encoding]:
         """See `tokenizers.Tokenizer`."""
-        found = _ask(self.worker, list(texts), "encode", self.library.encode_special_tokens, options)
+        found = self.worker.ask("encode", list(texts), self.library.encode_special_tokens, options)
         return [
             Encoding(ids, tokens, [(start, end) for start, end in offsets], types, words)
             for ids, tokens, offsets, types, words in found
@@ -236,17 +239,4 @@ class TokenizerApart:
 
     def decode_batch(self, batch: Sequence[Sequence[int]], **options: bool) -> list[str]:
         """See `tokenizers.Tokenizer`."""
-        return _ask(self.worker, [list(ids) for ids in batch], "decode", options)
-
-
-def _ask(worker: Worker, texts: list[Any], what: str, *options: object) -> Any:
-    """The answer of a worker about texts. Raises UserError beyond its limits, and for the library's errors."""
-    try:
-        return worker.ask(what, *([texts, *options] if what != "open" else []))
-    except Exceeded as error:
-        expected = f"rules that need at most {error.memory >> 20} MB and {error.seconds} s for a text of"
-        raise refuse(
-            "tokenizer", f"{expected} {error.n_characters} characters", "more", "try another tokenizer"
-        ) from None
-    except Failed as error:
-        raise refuse("tokenizer", "rules that can read the text", error, "try another") from None
+        return self.worker.ask("decode", [list(ids) for ids in batch], options)

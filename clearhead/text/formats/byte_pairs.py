@@ -1,7 +1,7 @@
-"""Byte-level byte-pair encoding from vocab.json and merges.txt, or from tiktoken's ranks. Imports no torch.
+"""Bytes as characters, the patterns that split text into words, and tiktoken's ranks. Imports no torch.
 
-Neither stores the pattern that splits text into words. It follows from the vocabulary: every piece was learned
-inside one word, so the right pattern leaves every piece whole.
+Older files do not store such a pattern. It follows from the vocabulary: every piece was learned inside one word, so the
+right pattern leaves every piece whole.
 """
 
 import base64
@@ -10,13 +10,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
-from tokenizers.processors import RobertaProcessing as PairProcessing
+from tokenizers import Regex, decoders, models, pre_tokenizers
 
 from clearhead.errors import UserError
-from clearhead.text.formats.checked import MAX_ID, MAX_PIECE_BYTES, flag, lines, vocabulary
+from clearhead.text.formats.checked import MAX_ID, MAX_PIECE_BYTES, lines
 from clearhead.text.formats.sentence_pieces import all_splits
-from clearhead.text.formats.special import content_of, set_end_template
 
 
 def _byte_values() -> dict[str, int]:
@@ -96,75 +94,6 @@ PUBLISHED: dict[int, dict[str, int]] = {
     100256: {END: 100257} | dict(zip(FILL, (100258, 100259, 100260, 100276), strict=True)),
     199998: {END: 199999, "<|endofprompt|>": 200018},
 }
-
-
-def open_merges(
-    files: Mapping[str, bytes], added: dict[str, int], settings: dict[str, object], where: str
-) -> tokenizers.Tokenizer:
-    """Opens vocab.json and merges.txt. Names the special tokens in `settings`."""
-    ids = vocabulary(files["vocab.json"], f"{where}/vocab.json")
-    merges = read_merges(files["merges.txt"], ids, f"{where}/merges.txt")
-    for token, number in added.items():
-        ids.setdefault(token, number)
-    if "<|startoftext|>" in ids and any(left.endswith("</w>") or right.endswith("</w>") for left, right in merges):
-        return _ended_words(ids, merges, settings)
-    library = tokenizers.Tokenizer(models.BPE(ids, merges))
-    prefix = flag(settings, "add_prefix_space", False)
-    pattern = pattern_of([left + right for left, right in merges], where, among=(WORDS_2019, SINGLE_DIGITS))
-    if pattern == WORDS_2019:
-        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    else:
-        library.normalizer = normalizers.NFC()
-        library.pre_tokenizer = splitter(pattern, prefix=prefix)
-    library.decoder = decoders.ByteLevel()
-    _mark(library, ids, settings)
-    return library
-
-
-def _mark(library: tokenizers.Tokenizer, ids: Mapping[str, int], settings: dict[str, object]) -> None:
-    """<s> first </s> </s> second </s> if the vocabulary has these and <mask>. Otherwise a config may ask for bos."""
-    is_masked = {"<s>", "</s>", "<mask>"} <= ids.keys() and "add_bos_token" not in settings
-    names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END)
-    if is_masked:
-        names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
-        names |= {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
-    for role, name in names.items():
-        if role not in settings and name in ids:
-            settings[role] = name
-    if is_masked:
-        first, last = content_of(settings.get("cls_token")) or "<s>", content_of(settings.get("sep_token")) or "</s>"
-        prefix = flag(settings, "add_prefix_space", False)
-        library.post_processor = PairProcessing((last, ids[last]), (first, ids[first]), True, prefix)
-    elif flag(settings, "add_bos_token", False):
-        bos = content_of(settings.get("bos_token"))
-        set_end_template(library, bos if bos in ids else None, None)
-
-
-def _ended_words(
-    ids: dict[str, int], merges: list[tuple[str, str]], settings: dict[str, object]
-) -> tokenizers.Tokenizer:
-    """Lowercase words that end in </w> (Radford et al. 2021)."""
-    for role, name in {
-        "bos_token": "<|startoftext|>",
-        **dict.fromkeys(("eos_token", "unk_token", "pad_token"), END),
-    }.items():
-        settings.setdefault(role, name)
-    start, end, unknown = (str(content_of(settings[role])) for role in ("bos_token", "eos_token", "unk_token"))
-    library = tokenizers.Tokenizer(models.BPE(ids, merges, end_of_word_suffix="</w>", unk_token=unknown))
-    library.normalizer = normalizers.Sequence(
-        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
-    )
-    words = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
-    library.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(words), "removed", invert=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
-    spaces = [decoders.Replace(Regex("</w>$"), ""), decoders.Replace("</w>", " ")]
-    library.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
-    library.post_processor = PairProcessing((end, ids[end]), (start, ids[start]), False, False)
-    return library
 
 
 def read_merges(content: bytes, ids: Mapping[str, int], where: str) -> list[tuple[str, str]]:

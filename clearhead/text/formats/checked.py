@@ -2,13 +2,17 @@
 
 import os
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-from clearhead.errors import UserError, reason
+from clearhead.config import Config
+from clearhead.errors import UserError
 from clearhead.json_text import parse
+from clearhead.text.worker import failure
 
 MAX_BYTES = 1 << 28
 """Limit for one file, several times the largest published vocabulary."""
@@ -18,6 +22,13 @@ MAX_PIECE_BYTES = 1 << 10
 AGAIN = "try saving the tokenizer again"
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Config)
+
+
+def read_table(name: str, config: type[C]) -> C:
+    """A table of `checkpoints/families`, which explains its fields."""
+    text = resources.files("clearhead.checkpoints.families").joinpath(name).read_text(encoding="utf-8")
+    return config.model_validate(tomllib.loads(text))
 
 
 def read_limited(path: Path) -> bytes | None:
@@ -62,6 +73,18 @@ def short_enough(piece: str, where: str) -> str:
     return piece
 
 
+def numbers(content: bytes, where: str) -> dict[str, int]:
+    """{piece: its line}, counted from 0, of vocab.txt."""
+    ids: dict[str, int] = {}
+    for number, piece in enumerate(lines(content, where)):
+        if ids.setdefault(piece, number) != number:
+            raise UserError(
+                f"{where}:{number + 1}: expected each piece once, got {piece[:40]!r} again after line {ids[piece] + 1};"
+                " try the file the checkpoint came with"
+            )
+    return ids
+
+
 def vocabulary(content: bytes, where: str) -> dict[str, int]:
     """{piece: id} with unique ids."""
     ids: dict[str, int] = {}
@@ -97,12 +120,6 @@ def guarded(action: Callable[[], T], message: str, *, remedy: str = "") -> T:
         raise
     except BaseException as error:
         raise UserError(f"{message}, got {failure(error)}{remedy and f'; {remedy}'}") from None
-
-
-def failure(error: BaseException) -> str:
-    """The error of a library, in one line. A panic derives from BaseException, not from Exception."""
-    kind = type(error).__name__ if isinstance(error, Exception) else "a failure of the library"
-    return f"{kind}: {reason(error)}"
 
 
 @contextmanager

@@ -4,12 +4,10 @@ Imports no torch. `checkpoints/families/tokenizers.toml` holds the classes.
 """
 
 import base64
-import tomllib
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import Any, Literal
 
 import tokenizers
@@ -18,7 +16,7 @@ from tokenizers import AddedToken
 
 from clearhead.config import Config
 from clearhead.errors import UserError
-from clearhead.text.formats.checked import AGAIN
+from clearhead.text.formats.checked import AGAIN, read_table
 from clearhead.text.formats.special import CONFIG_FILE, content_of
 from clearhead.text.formats.wire import Piece, PieceKind, PieceModel
 
@@ -78,6 +76,7 @@ class ClassTable(Config):
     """The whole file."""
 
     models: dict[str, str]
+    usual: dict[str, str]
     languages: dict[str, tuple[str, ...]]
     choice: ClassChoice
     classes: tuple[TokenizerClass, ...]
@@ -87,8 +86,12 @@ class ClassTable(Config):
 @cache
 def table() -> ClassTable:
     """The content of `checkpoints/families/tokenizers.toml`."""
-    text = resources.files("clearhead.checkpoints.families").joinpath("tokenizers.toml").read_text(encoding="utf-8")
-    return ClassTable.model_validate(tomllib.loads(text))
+    return read_table("tokenizers.toml", ClassTable)
+
+
+def usual_class(vocabulary: str) -> TokenizerClass:
+    """The class that reads this kind of vocabulary if no file names one."""
+    return next(kind for kind in table().classes if table().usual[vocabulary] in kind.names)
 
 
 def class_of(
@@ -196,21 +199,20 @@ def from_pieces(
         for piece in model.pieces
         if piece.kind in (PieceKind.CONTROL, PieceKind.USER_DEFINED)
     )
-    named = {**kind.tokens, **kind.tokens_of_files}
-    names = {role: content_of(settings.get(role, default)) for role, default in named.items()}
-    if kind.exact:
-        return Vocabulary({}, [], [], controls=controls, exact=_renumbered(model, kind, settings, names, where, ids))
-    if kind.algorithm == "BPE":
+    if kind.algorithm == "BPE" and not kind.exact:
         places = {piece.text: place for place, piece in enumerate(model.pieces)}
         return Vocabulary(places, _merges(places), [], model.charsmap, controls=controls)
+    named = {**kind.tokens, **kind.tokens_of_files}
+    names = {role: content_of(settings.get(role, default)) for role, default in named.items()}
+    pieces = _numbered_pieces(model, kind, settings, names, where, ids)
+    if kind.exact:
+        at = next(place for place, piece in enumerate(pieces) if piece.kind is PieceKind.UNKNOWN)
+        model = replace(model, pieces=tuple(pieces), unk_id=at)
+        return Vocabulary({}, [], [], controls=controls, exact=model)
     # The file's exact float32 with as many digits as tokenizer.json keeps: the last bits decide between splits that
     # score almost the same.
-    exact = [float(f"{score:.15g}") for score in array("f", [piece.score for piece in model.pieces])]
-    scores = [(piece.text, score) for piece, score in zip(model.pieces, exact, strict=True)][kind.n_dropped :]
-    for name, score in reversed([*_first(kind, names, where), *numbered(kind, settings, "first", where)]):
-        scores.insert(0, (name, score))
-    scores += [(filled(name, names, where), 0.0) for name in (*languages(kind, settings, where), *kind.last)]
-    scores += reversed(numbered(kind, settings, "last", where))
+    exact = [float(f"{score:.15g}") for score in array("f", [piece.score for piece in pieces])]
+    scores = [(piece.text, score) for piece, score in zip(pieces, exact, strict=True)]
     return Vocabulary({}, [], scores, model.charsmap, controls=controls)
 
 
@@ -230,27 +232,29 @@ def language(kind: TokenizerClass, code: str) -> str:
     return f"__{code}__" if kind.language.startswith("__") and not code.startswith("__") else code
 
 
-def _renumbered(
+def _numbered_pieces(
     model: PieceModel,
     kind: TokenizerClass,
     settings: Settings,
     names: Mapping[str, str | None],
     where: str,
     ids: Mapping[str, int] | None,
-) -> PieceModel:
-    """The pieces as this class numbers them, with those that it adds."""
-    unknown = filled("{unk_token}", names, where)
+) -> list[Piece]:
+    """The pieces as this class numbers them, or as `ids` does, with those that it adds."""
+    unknown = names.get("unk_token")
 
-    def mark(name: str) -> Piece:
-        return Piece(name, 0.0, PieceKind.UNKNOWN if name == unknown else PieceKind.CONTROL)
+    def mark(name: str, score: float = 0.0) -> Piece:
+        return Piece(name, score, PieceKind.UNKNOWN if name == unknown else PieceKind.CONTROL)
 
     if ids is None and kind.listed:
         raise UserError(
             f"{where}: expected vocab.json, which numbers the pieces, got no such file; try the whole folder"
         )
+    if kind.exact and any(piece.kind is PieceKind.NORMAL for piece in model.pieces[: kind.n_dropped]):
+        raise UserError(f"{where}: expected {kind.n_dropped} special pieces first, got others; try tokenizer.json")
     if ids is None:
-        pieces = [mark(filled(name, names, where)) for name, _ in kind.first]
-        pieces += model.pieces[kind.n_dropped :]
+        first = [*_first(kind, names, where), *numbered(kind, settings, "first", where)]
+        pieces = [*(mark(name, score) for name, score in first), *model.pieces[kind.n_dropped :]]
     else:
         known = {piece.text: piece for piece in model.pieces if piece.kind is not PieceKind.UNKNOWN}
         missing = [text for text, piece in known.items() if piece.kind is not PieceKind.CONTROL and text not in ids]
@@ -260,11 +264,9 @@ def _renumbered(
         own = {*names.values()}
         ordered = sorted(ids, key=ids.__getitem__)
         pieces = [mark(t) if t in own else known.get(t, Piece(t, 0.0, PieceKind.UNUSED)) for t in ordered]
-    pieces += [
-        mark(name) for name in (*languages(kind, settings, where), *(filled(n, names, where) for n in kind.last))
-    ]
-    at = next(place for place, piece in enumerate(pieces) if piece.text == unknown)
-    return replace(model, pieces=tuple(pieces), unk_id=at)
+    last = [*languages(kind, settings, where), *(filled(name, names, where) for name in kind.last)]
+    numbers = reversed(numbered(kind, settings, "last", where))
+    return [*pieces, *map(mark, last), *(mark(name, score) for name, score in numbers)]
 
 
 def _first(kind: TokenizerClass, names: Mapping[str, str | None], where: str) -> Iterable[tuple[str, float]]:

@@ -4,10 +4,8 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 `checkpoints/families/gguf_tokenizers.toml` explains the names in the metadata.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from itertools import islice
 from typing import Any, Literal
 
@@ -26,7 +24,7 @@ from clearhead.text.formats.byte_pairs import (
     pattern_of,
     splitter,
 )
-from clearhead.text.formats.checked import AGAIN, guarded, json_object
+from clearhead.text.formats.checked import AGAIN, guarded, json_object, read_table
 from clearhead.text.formats.sentence_pieces import open_model
 from clearhead.text.formats.special import CLEANS, content_of, name_customary, set_end_template
 from clearhead.text.formats.wire import PieceKind, from_rows
@@ -86,9 +84,7 @@ class Table(Config):
 @cache
 def table() -> Table:
     """The content of `checkpoints/families/gguf_tokenizers.toml`."""
-    folder = resources.files("clearhead.checkpoints.families")
-    text = folder.joinpath("gguf_tokenizers.toml").read_text(encoding="utf-8")
-    return Table.model_validate(tomllib.loads(text))
+    return read_table("gguf_tokenizers.toml", Table)
 
 
 def open_metadata(metadata: Mapping[str, Any], where: str) -> OpenedTokenizer | None:
@@ -162,7 +158,7 @@ def _scored(metadata: Mapping[str, Any], settings: dict[str, object], where: str
     )
     settings.setdefault("add_bos_token", True)
     settings.setdefault("add_eos_token", False)
-    library = open_model(model, PREFIX, settings, where)
+    library = open_model(model, settings, f"{where}/{PREFIX}")
     settings |= _named(metadata, library, where)
     return library
 
@@ -297,7 +293,8 @@ def _tables(library: tokenizers.Tokenizer, n_rows: int) -> dict[str, Any] | None
     split = next((one for one in table().splits if _splits_so(parts, one)), None)
     if split is not None:
         merges = [" ".join(pair) for pair in pairs]
-        return tables | {_key("model"): _model("merges"), _key("pre"): split.names[0], _key("merges"): merges}
+        own = {"model": _model("merges"), "pre": split.names[0], "merges": merges}
+        return tables | {f"{PREFIX}{key}": value for key, value in own.items()}
     if not model.get("byte_fallback"):
         return None
     ranks: dict[str, int] = {}
@@ -306,11 +303,8 @@ def _tables(library: tokenizers.Tokenizer, n_rows: int) -> dict[str, Any] | None
     scores = [-float(ranks.get(token, len(pairs))) for token in tokens]
     first = library.encode("a", add_special_tokens=False).tokens[:1]
     prefix = bool(first) and first[0].startswith(SPACE)
-    return tables | {_key("model"): _model("scores"), _key("scores"): scores, _key("add_space_prefix"): prefix}
-
-
-def _key(name: str) -> str:
-    return f"{PREFIX}{name}"
+    own = {"model": _model("scores"), "scores": scores, "add_space_prefix": prefix}
+    return tables | {f"{PREFIX}{key}": value for key, value in own.items()}
 
 
 def _model(kind: str) -> str:

@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, models
@@ -15,7 +16,7 @@ from clearhead.text.formats.checked import flag
 from clearhead.text.formats.classes import Settings, TokenizerClass, Vocabulary, filled, language, languages, numbered
 from clearhead.text.formats.sentence_pieces import build as build_pieces
 from clearhead.text.formats.special import CONFIG_FILE, OLDER_EXTRA, ByClass, content_of, template
-from clearhead.text.formats.splitting import LETTERS, SPLITTING, longer_tokens
+from clearhead.text.formats.splitting import LETTERS, SPLITTING, WORD_END, longer_tokens
 
 # --- the pipeline ---
 
@@ -44,15 +45,13 @@ def _model(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, whe
             return models.WordLevel(dict(vocabulary.ids), unk_token=unknown or "None")
         case "Unigram":
             return models.Unigram(vocabulary.scores, _unknown_id(vocabulary, kind, settings, where), False)
-        case "BPE" if kind.splitting == "unsplit":
-            return models.BPE(
-                dict(vocabulary.ids), vocabulary.merges, unk_token=unknown, fuse_unk=True, byte_fallback=True
-            )
         case "BPE":
-            whole = kind.splitting == "whole"
-            named = {"unk_token": unknown} if kind.fuses else {}
+            options: dict[str, Any] = {"end_of_word_suffix": WORD_END} if kind.splitting == "ended_words" else {}
+            if kind.fuses or kind.splitting in ("unsplit", "ended_words"):
+                options["unk_token"] = unknown
+            whole = kind.splitting in ("unsplit", "whole")
             fuses = whole or kind.fuses
-            return models.BPE(dict(vocabulary.ids), vocabulary.merges, fuse_unk=fuses, byte_fallback=whole, **named)
+            return models.BPE(dict(vocabulary.ids), vocabulary.merges, fuse_unk=fuses, byte_fallback=whole, **options)
 
 
 def _unknown_id(vocabulary: Vocabulary, kind: TokenizerClass, settings: Settings, where: str) -> int:

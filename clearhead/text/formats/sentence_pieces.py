@@ -13,8 +13,8 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from clearhead.errors import UserError
 from clearhead.text.formats.checked import flag, vocabulary
-from clearhead.text.formats.special import content_of, set_end_template, template
-from clearhead.text.formats.wire import MERGING, UNIGRAM, Piece, PieceKind, PieceModel, parse
+from clearhead.text.formats.special import content_of, set_end_template
+from clearhead.text.formats.wire import MERGING, PieceKind, PieceModel, parse
 from clearhead.text.schemes import SPACE
 
 SHIFTED_FILE = "sentencepiece.bpe.model"
@@ -25,57 +25,24 @@ ELSEWHERE = ("offset", "mask_token_sent", "src_lang", "tgt_lang", "language_code
 ROLES = {"unk_token": "unk_id", "bos_token": "bos_id", "eos_token": "eos_id", "pad_token": "pad_id"}
 
 
-def open_model(model: PieceModel, name: str, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
+def open_model(model: PieceModel, settings: dict[str, object], where: str) -> tokenizers.Tokenizer:
     """The library's tokenizer with the special tokens that the model's own program puts around a text.
 
     By default, a model with a begin token starts a text with it, and one without ends a text with its end token.
     Names the special tokens in `settings`.
     """
     if refused := [key for key in ELSEWHERE if settings.get(key)]:
-        raise UserError(
-            f"{where}/{name}: expected ids as in the file, got {refused[0]}; try a folder with tokenizer.json"
-        )
-    if name == SHIFTED_FILE:
-        model = _shifted(model, where)
-    model = replace(model, pieces=(*model.pieces, *_sentinels(model, settings)))
+        raise UserError(f"{where}: expected ids as in the file, got {refused[0]}; try a folder with tokenizer.json")
     for role, field in ROLES.items():
         place = getattr(model, field)
         if place >= 0:
             settings.setdefault(role, model.pieces[place].text)
     library = build(model, settings)
-    if library.token_to_id("[CLS]") is not None and library.token_to_id("[SEP]") is not None:
-        template(library, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
-    elif name == SHIFTED_FILE:
-        settings.setdefault("mask_token", "<mask>")
-        template(library, "<s> $A </s>", "<s> $A </s> </s> $B </s>")
-    else:
-        bos, eos = (content_of(settings.get(role)) for role in ("bos_token", "eos_token"))
-        starts = flag(settings, "add_bos_token", model.bos_id >= 0) and bos is not None
-        ends = flag(settings, "add_eos_token", model.bos_id < 0) and eos is not None
-        set_end_template(library, bos if starts else None, eos if ends else None)
+    bos, eos = (content_of(settings.get(role)) for role in ("bos_token", "eos_token"))
+    starts = flag(settings, "add_bos_token", model.bos_id >= 0)
+    ends = flag(settings, "add_eos_token", model.bos_id < 0)
+    set_end_template(library, bos if starts else None, eos if ends else None)
     return library
-
-
-def _shifted(model: PieceModel, where: str) -> PieceModel:
-    if model.algorithm != UNIGRAM or [p.text for p in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
-        raise UserError(
-            f"{where}/{SHIFTED_FILE}: expected <unk>, <s> and </s> first, got other pieces; try tokenizer.json"
-        )
-    start, pad, end, mask = (Piece(name, 0.0, PieceKind.CONTROL) for name in ("<s>", "<pad>", "</s>", "<mask>"))
-    pieces = (start, pad, end, Piece("<unk>", 0.0, PieceKind.UNKNOWN), *model.pieces[3:], mask)
-    return replace(model, pieces=pieces, bos_id=0, pad_id=1, eos_id=2, unk_id=3)
-
-
-def _sentinels(model: PieceModel, settings: Mapping[str, object]) -> list[Piece]:
-    """<extra_id_99> to <extra_id_0>, which span corruption needs and files leave out (Raffel et al. 2020)."""
-    ids = (model.pad_id, model.eos_id, model.unk_id, model.bos_id)
-    is_denoiser = model.algorithm == UNIGRAM and ids == (0, 1, 2, -1)
-    n = settings.get("extra_ids", 100 if is_denoiser else 0)
-    if not isinstance(n, int) or not 0 <= n <= 10_000:
-        raise UserError(f"tokenizer_config.json:extra_ids: expected a count up to 10000, got {str(n)[:40]!r}")
-    there = {piece.text for piece in model.pieces}
-    names = [f"<extra_id_{i}>" for i in reversed(range(n))]
-    return [Piece(name, 0.0, PieceKind.CONTROL) for name in names if name not in there]
 
 
 def build(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.Tokenizer:

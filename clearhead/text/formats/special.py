@@ -83,11 +83,6 @@ def name_customary(library: tokenizers.Tokenizer, settings: dict[str, object]) -
             settings[role] = found
 
 
-def added_ids(files: Mapping[str, bytes], settings: Mapping[str, object], where: str) -> dict[str, int]:
-    """{token: id} of the tokens added to the vocabulary after training."""
-    return {token.content: number for number, token in _added(files, settings, where)}
-
-
 @dataclass(frozen=True)
 class ByClass:
     """The tokens that a tokenizer's class adds to those that files name."""

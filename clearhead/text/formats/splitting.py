@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.decoders import Decoder
+from tokenizers.normalizers import BertNormalizer as WordNormalizer
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer as WordSplitter
 from tokenizers.pre_tokenizers import PreTokenizer
@@ -18,11 +19,12 @@ from clearhead.text.formats.checked import flag
 from clearhead.text.formats.classes import Settings, Vocabulary
 from clearhead.text.formats.sentence_pieces import decoder
 from clearhead.text.formats.special import content_of
-from clearhead.text.formats.word_pieces import word_normalizer
 from clearhead.text.schemes import SPACE
 
 Pipeline: TypeAlias = tuple[Normalizer | None, PreTokenizer, Decoder]
 
+WORD_END = "</w>"
+ENDED_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 PUNCTUATION = r"[!-/:-@\[-`{-~]"
 
 
@@ -46,7 +48,14 @@ def _after_table(vocabulary: Vocabulary, *steps: Normalizer, first: bool = False
 
 def words(_: Vocabulary, settings: Settings) -> Pipeline:
     """Words and punctuation marks (Devlin et al. 2019)."""
-    return word_normalizer(settings), WordSplitter(), decoders.WordPiece(prefix="##")
+    accents = settings.get("strip_accents")
+    normalizer = WordNormalizer(
+        clean_text=True,
+        handle_chinese_chars=flag(settings, "tokenize_chinese_chars", True),
+        strip_accents=None if accents is None else flag(settings, "strip_accents", False),
+        lowercase=flag(settings, "do_lower_case", True),
+    )
+    return normalizer, WordSplitter(), decoders.WordPiece(prefix="##")
 
 
 def listed(vocabulary: Vocabulary, _: Settings) -> Pipeline:
@@ -99,6 +108,18 @@ def composed_digits(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
     """As `composed`, with each digit as a token of its own."""
     normalizer, splits, joins = composed(vocabulary, settings)
     return normalizer, pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), splits]), joins
+
+
+def ended_words(*_: object) -> Pipeline:
+    """Lowercase words whose last piece ends in </w> (Radford et al. 2021)."""
+    spaces = normalizers.Replace(Regex(r"\s+"), " ")
+    splits = pre_tokenizers.Split(Regex(ENDED_WORDS), "removed", invert=True)
+    marks = [decoders.Replace(Regex(f"{WORD_END}$"), ""), decoders.Replace(WORD_END, " ")]
+    return (
+        normalizers.Sequence([normalizers.NFC(), spaces, normalizers.Lowercase()]),
+        pre_tokenizers.Sequence([splits, pre_tokenizers.ByteLevel(add_prefix_space=False)]),
+        decoders.Sequence([decoders.ByteLevel(), *marks]),
+    )
 
 
 # --- pieces that hold their spaces ---
@@ -185,8 +206,8 @@ LETTERS = letters.__name__
 SPLITTING: Mapping[str, Callable[[Vocabulary, Settings], Pipeline]] = {
     function.__name__: function
     for function in (
-        *(words, listed, letters, words_2019, single_digits, composed, composed_digits, unsplit, whole),
-        *(spaced, always_spaced, spaced_as_it_is, without_accents, unpunctuated),
+        *(words, listed, letters, words_2019, single_digits, composed, composed_digits, ended_words),
+        *(unsplit, whole, spaced, always_spaced, spaced_as_it_is, without_accents, unpunctuated),
         *(collapsed, collapsed_by_table, lines, composed_spaces),
     )
 }

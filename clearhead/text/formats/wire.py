@@ -7,7 +7,7 @@ the remaining bytes before reading, so that a hostile file costs no more than it
 import math
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -101,20 +101,11 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def _piece(data: bytes) -> Piece:
-    piece = Piece("")
-    for field, value in _fields(data):
-        match field, value:
-            case 1, bytes():
-                piece = replace(piece, text=_text(value))
-            case 2, bytes() if len(value) == 4:
-                piece = replace(piece, score=_finite(value))
-            case 3, int():
-                if value not in {*PieceKind}:
-                    raise _Malformed(f"a piece of kind {value}")
-                piece = replace(piece, kind=PieceKind(value))
-            case _:
-                pass
-    return piece
+    fields = dict(_fields(data))
+    kind, score = _number(fields, 3, PieceKind.NORMAL), _raw(fields, 2) or bytes(4)
+    if kind not in {*PieceKind}:
+        raise _Malformed(f"a piece of kind {kind}")
+    return Piece(_text(_raw(fields, 1)), _finite(score), PieceKind(kind))
 
 
 def _text(raw: bytes) -> str:
@@ -130,28 +121,28 @@ def _finite(raw: bytes) -> float:
     return float(f"{score:.9g}")  # enough digits for every float32, and few enough for tokenizer.json to keep
 
 
+def _guarded(build: Callable[[], PieceModel], expected: str, where: str) -> PieceModel:
+    """The model, checked. Raises UserError for anything else than what is expected."""
+    try:
+        return _checked(build())
+    except (_Malformed, ValueError, struct.error) as error:  # ValueError: a kind that is none, UTF-8
+        raise UserError(f"{where}: expected {expected}, got {error}; try fetching it again") from None
+
+
 def parse(content: bytes, where: str) -> PieceModel:
     """Parses a .model or .spm file."""
-    try:
-        return _checked(_model(content))
-    except (_Malformed, ValueError) as error:  # ValueError: UTF-8
-        raise UserError(f"{where}: expected a SentencePiece model, got {error}; try fetching it again") from None
+    return _guarded(lambda: _model(content), "a SentencePiece model", where)
 
 
 def _model(content: bytes) -> PieceModel:
     pieces: list[Piece] = []
-    trainer, normalizer = b"", b""
+    parts = {2: b"", 3: b""}
     for field, value in _fields(content):
-        match field, value:
-            case 1, bytes():
-                pieces.append(_piece(value))
-            case 2, bytes():
-                trainer += value  # repeated parts of one message are merged, later ones win
-            case 3, bytes():
-                normalizer += value
-            case _:
-                pass
-    spec, rules = dict(_fields(trainer)), dict(_fields(normalizer))
+        if field == 1 and isinstance(value, bytes):
+            pieces.append(_piece(value))
+        elif field in parts and isinstance(value, bytes):
+            parts[field] += value  # Repeated parts of one message are merged; later ones win.
+    spec, rules = dict(_fields(parts[2])), dict(_fields(parts[3]))
     if _number(spec, 24, 0) or not _number(rules, 5, 1):
         raise _Malformed("spaces that are not marked at the start of a word")
     return PieceModel(
@@ -226,9 +217,10 @@ def _check_charsmap(charsmap: bytes) -> None:
 
 def parse_scores(content: bytes, where: str) -> PieceModel:
     """Parses llama2.c's tokenizer.bin: int32 longest, then for each piece float32 score, int32 size, bytes."""
-    pieces: list[Piece] = []
-    at = 4
-    try:
+
+    def build() -> PieceModel:
+        pieces: list[Piece] = []
+        at = 4
         while at < len(content):
             size = int.from_bytes(content[at + 4 : at + 8], "little", signed=True)
             if len(content) < at + 8 or not 0 < size <= min(MAX_PIECE_BYTES, len(content) - at - 8):
@@ -236,10 +228,9 @@ def parse_scores(content: bytes, where: str) -> PieceModel:
             text = _text(content[at + 8 : at + 8 + size])
             pieces.append(_listed(len(pieces), text, _finite(content[at : at + 4])))
             at += 8 + size
-        model = PieceModel(tuple(pieces), MERGING, byte_fallback=True, remove_extra_whitespaces=False)
-        return _checked(model)
-    except (_Malformed, ValueError) as error:
-        raise UserError(f"{where}: expected a list of scored pieces, got {error}; try fetching it again") from None
+        return PieceModel(tuple(pieces), MERGING, byte_fallback=True, remove_extra_whitespaces=False)
+
+    return _guarded(build, "a list of scored pieces", where)
 
 
 def _listed(number: int, text: str, score: float) -> Piece:
@@ -261,23 +252,19 @@ def from_rows(
     remove_extra_whitespaces: bool,
 ) -> PieceModel:
     """A model of merged pieces from text, score and kind of each. `ids` has unk_id, bos_id, eos_id and pad_id."""
-    try:
+
+    def build() -> PieceModel:
         pieces = tuple(
             Piece(_text(text.encode()), _finite(struct.pack("<f", score)), PieceKind(kind))
             for text, score, kind in rows
         )
-        byte_fallback = any(piece.kind is PieceKind.BYTE for piece in pieces)
         model = PieceModel(
             pieces,
             MERGING,
-            byte_fallback,
-            unk_id=ids["unk_id"],
-            bos_id=ids["bos_id"],
-            eos_id=ids["eos_id"],
-            pad_id=ids["pad_id"],
+            byte_fallback=any(piece.kind is PieceKind.BYTE for piece in pieces),
             add_dummy_prefix=add_dummy_prefix,
             remove_extra_whitespaces=remove_extra_whitespaces,
         )
-        return _checked(model)
-    except (_Malformed, ValueError, struct.error) as error:  # ValueError: a kind that is none, UTF-8
-        raise UserError(f"{where}: expected pieces of SentencePiece, got {error}; try fetching it again") from None
+        return replace(model, **ids)
+
+    return _guarded(build, "pieces of SentencePiece", where)

@@ -1,8 +1,8 @@
 """Checks that a run fits into memory before its network is allocated: first the model, then its batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import cached_property
 
 import torch
 
@@ -52,7 +52,8 @@ class Fitting:
             return
         if self.device.type != "cpu" or is_sharded(self.training, self.ranks):
             require_host(config)
-        require_model(config, self.training, self.setting, self.device)
+        shape = Shape(1, int(config.encoder is not None), int(config.decoder is not None))
+        Estimate(config, self.training, shape, self.setting, self.device).require_model()
 
     def check_run(self, config: ModelConfig, task: Task) -> None:
         """Raises OutOfMemory unless the network and an update on the task's first batch fit into memory."""
@@ -69,7 +70,7 @@ class Fitting:
         """
         if self.training.check_memory:
             shape = shape_of(config, inputs)
-            require_memory(config, self.training, shape, self.setting, self.device, is_allocated=is_allocated)
+            Estimate(config, self.training, shape, self.setting, self.device, is_allocated).require_batch()
 
     @property
     def device(self) -> torch.device:
@@ -97,38 +98,37 @@ class Fitting:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The memory that a run needs, and the memory that is left."""
+    """The memory that a run with batches of this shape on each rank needs, and the memory that is left.
 
-    memory: PeakMemory
-    there: int
-    """Bytes that the run already holds."""
-    room: MemoryLimit | None
-    """The memory of the machine; None if it does not report it."""
+    A compiled network keeps less than this estimate.
+    """
 
-    @classmethod
-    def of(
-        cls,
-        config: ModelConfig,
-        training: Training,
-        shape: Shape,
-        setting: Setting,
-        device: torch.device,
-        *,
-        is_allocated: bool = False,
-    ) -> Self:
-        """The estimate for batches of this shape on each rank.
+    config: ModelConfig
+    training: Training
+    shape: Shape
+    setting: Setting
+    device: torch.device
+    is_allocated: bool = False
+    """Whether the weights, their mean and a teacher's exist already."""
 
-        With `is_allocated`, the weights, their mean and a teacher's exist already.
+    @cached_property
+    def memory(self) -> PeakMemory:
+        """The bytes of each part."""
+        by_length = None if self.device.type == "cpu" else False
+        explicit = {"explicit": True, "fused": False}.get(self.training.attention, by_length)
+        setting, training = replace(self.setting, explicit=explicit), self.training
+        network = network_of(self.config, setting.tensor)
+        return memory_of(network, self.shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
 
-        A compiled network keeps less than this estimate.
-        """
-        by_length = None if device.type == "cpu" else False
-        explicit = {"explicit": True, "fused": False}.get(training.attention, by_length)
-        setting = replace(setting, explicit=explicit)
-        network = network_of(config, setting.tensor)
-        memory = memory_of(network, shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
-        there = memory.weights + memory.mean if is_allocated else 0
-        return cls(memory, there, next(iter(available_memory(device)), None))
+    @cached_property
+    def room(self) -> MemoryLimit | None:
+        """The memory of the machine; None if it does not report it."""
+        return next(iter(available_memory(self.device)), None)
+
+    @property
+    def there(self) -> int:
+        """Bytes that the run already holds."""
+        return self.memory.weights + self.memory.mean if self.is_allocated else 0
 
     @property
     def needed(self) -> int:
@@ -149,42 +149,55 @@ class Estimate:
         """Whether `n_bytes` exceed the memory that is left. False if the memory is not known."""
         return self.room is not None and n_bytes > self.room.n_bytes
 
+    def require_model(self) -> None:
+        """Raises OutOfMemory, which says what to lower, unless the network can be trained on some batch.
 
-def require_model(config: ModelConfig, training: Training, setting: Setting, device: torch.device) -> None:
-    """Raises OutOfMemory, which says what to lower, unless the network can be trained on some batch.
+        The network may still become larger if its vocabulary is not known yet.
+        """
+        if not self.lacks(self.fixed):
+            return
+        memory, setting, teacher = self.memory, self.setting, teacher_bytes(self.setting)
+        parts = {
+            "weights": memory.weights - teacher,
+            "gradients": memory.gradients,
+            "optimizer": memory.optimizer,
+            "mean of weights": memory.mean,
+            "teacher": teacher,
+            "activations": memory.activations + memory.logits,
+        }
+        remedies = [_smaller_model(self.config), *(["a smaller teacher"] if teacher else [])]
+        if setting.weights == "fp32" and self.training.precision != "fp32" and setting.data * setting.tensor == 1:
+            halved = replace(self, setting=replace(setting, weights="bf16", mixed=True), is_allocated=False)
+            if halved.fits:
+                remedies.insert(0, "--training.weights bf16")
+        raise OutOfMemory(
+            f"model: expected one that trains within {self.room}, got {network_of(self.config).weights:,} parameters"
+            f" that need about {gigabytes(memory.total)}"
+            f" ({', '.join(f'{name} {gigabytes(n_bytes)}' for name, n_bytes in parts.items() if n_bytes)});"
+            f" try {', or '.join(remedies)}"
+        )
 
-    The network may still become larger if its vocabulary is not known yet.
-    """
-    shape = Shape(1, int(config.encoder is not None), int(config.decoder is not None))
-    found = Estimate.of(config, training, shape, setting, device)
-    if found.lacks(found.fixed):
-        raise _too_large(found, config, training, shape, setting, device)
-
-
-def require_memory(
-    config: ModelConfig,
-    training: Training,
-    shape: Shape,
-    setting: Setting,
-    device: torch.device,
-    *,
-    is_allocated: bool = False,
-) -> Estimate:
-    """The estimate of a run that fits. Raises OutOfMemory, which says what to lower, for one that does not."""
-    found = Estimate.of(config, training, shape, setting, device, is_allocated=is_allocated)
-    if found.lacks(found.fixed):
-        raise _too_large(found, config, training, shape, setting, device)
-    if found.room is None or found.fits:
-        return found
-    remedies = [*_smaller_batch(found, config, training, shape, found.room.n_bytes)]
-    if not setting.checkpointed and not found.lacks(found.needed - found.memory.activations):
-        remedies.append("--training.checkpoint_activations true")
-    field = "batch_size" if reads_pictures(config) else "training.max_tokens"
-    raise OutOfMemory(
-        f"{field}: expected a batch that fits into {found.room}, got one of"
-        f" {shape.rows} x {shape.source + shape.target} tokens that needs about {gigabytes(found.needed)};"
-        f" try {', or '.join(remedies or [_smaller_model(config), 'shorter texts'])}"
-    )
+    def require_batch(self) -> None:
+        """Raises OutOfMemory, which says what to lower, unless a run on such batches fits."""
+        self.require_model()
+        if self.room is None or self.fits:
+            return
+        config, training, shape, memory = self.config, self.training, self.shape, self.memory
+        pictures = reads_pictures(config)
+        field, size = ("batch_size", shape.rows) if pictures else ("training.max_tokens", training.max_tokens)
+        grows = memory.activations + memory.logits
+        share = (self.room.n_bytes - (self.needed - grows)) / grows
+        lower, remedies = int(0.9 * share * size), list[str]()
+        if lower >= max(1, size // shape.rows):
+            more = -(-training.accumulate * size // lower)
+            remedies.append(f"--{field} {lower} with --training.accumulate {more}, the same update")
+        if not self.setting.checkpointed and not self.lacks(self.needed - memory.activations):
+            remedies.append("--training.checkpoint_activations true")
+        raise OutOfMemory(
+            f"{field}: expected a batch that fits into {self.room}, got one of"
+            f" {shape.rows} x {shape.source + shape.target} tokens that needs about {gigabytes(self.needed)};"
+            f" try {', or '.join(remedies or [_smaller_model(config), 'shorter texts'])}"
+        )
 
 
 def require_host(config: ModelConfig) -> None:
@@ -197,33 +210,6 @@ def require_host(config: ModelConfig) -> None:
         )
 
 
-def _too_large(
-    found: Estimate, config: ModelConfig, training: Training, shape: Shape, setting: Setting, device: torch.device
-) -> OutOfMemory:
-    """The error for a model that is too large for any batch. It lists what each part needs."""
-    memory, teacher = found.memory, teacher_bytes(setting)
-    parts = {
-        "weights": memory.weights - teacher,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "mean of weights": memory.mean,
-        "teacher": teacher,
-        "activations": memory.activations + memory.logits,
-    }
-    remedies = [_smaller_model(config), *(["a smaller teacher"] if teacher else [])]
-    if setting.weights == "fp32" and training.precision != "fp32" and setting.data * setting.tensor == 1:
-        halved = replace(setting, weights="bf16", mixed=True)
-        smaller = Estimate.of(config, training, shape, halved, device)
-        if smaller.fits:
-            remedies.insert(0, "--training.weights bf16")
-    return OutOfMemory(
-        f"model: expected one that trains within {found.room}, got {network_of(config).weights:,} parameters that need"
-        f" about {gigabytes(memory.total)}"
-        f" ({', '.join(f'{name} {gigabytes(n_bytes)}' for name, n_bytes in parts.items() if n_bytes)});"
-        f" try {', or '.join(remedies)}"
-    )
-
-
 def _smaller_model(config: ModelConfig) -> str:
     """The sizes that make a model large, as fields of a recipe."""
     stack = config.output
@@ -231,34 +217,8 @@ def _smaller_model(config: ModelConfig) -> str:
     return f"a smaller model: model.stacks has {', '.join(f'{name} {size:,}' for name, size in sizes.items())}"
 
 
-def _smaller_batch(
-    found: Estimate, config: ModelConfig, training: Training, shape: Shape, available: int
-) -> Iterator[str]:
-    """The batch that fits, and how many make the same update. Yields nothing if none fits."""
-    memory = found.memory
-    grows = memory.activations + memory.logits
-    share = (available - (found.needed - grows)) / grows
-    if reads_pictures(config):
-        rows = int(0.9 * share * shape.rows)
-        if rows:
-            more = -(-training.accumulate * shape.rows // rows)
-            yield f"--batch_size {rows} with --training.accumulate {more}, the same update"
-        return
-    lower = int(0.9 * share * training.max_tokens)
-    if lower >= training.max_tokens // shape.rows:
-        more = -(-training.accumulate * training.max_tokens // lower)
-        yield f"--training.max_tokens {lower} with --training.accumulate {more}, the same update"
-
-
 def shape_of(config: ModelConfig, inputs: Sequence[Tokens]) -> Shape:
     """The shape of a batch from what each stack reads."""
-    both = {"encoder": config.encoder, "decoder": config.decoder}
-    stacks = {name: stack for name, stack in both.items() if stack is not None}
-    lengths = {
-        name: stack.fixed_length or tokens.grid[1] for (name, stack), tokens in zip(stacks.items(), inputs, strict=True)
-    }
-    return Shape(
-        rows=inputs[0].grid[0],
-        source=lengths.get("encoder", 0),
-        target=lengths.get("decoder", 0),
-    )
+    stacks = zip(config.stacks.items(), inputs, strict=True)
+    lengths = {name: stack.fixed_length or tokens.grid[1] for (name, stack), tokens in stacks}
+    return Shape(inputs[0].grid[0], lengths.get("encoder", 0), lengths.get("decoder", 0))

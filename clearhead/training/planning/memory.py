@@ -169,8 +169,7 @@ def network_of(config: ModelConfig, tensor: int = 1) -> Network:
 
 def divided(config: ModelConfig, ranks: int) -> ModelConfig:
     """The network that one of `ranks` ranks of tensor parallelism computes."""
-    stacks = {"encoder": config.encoder, "decoder": config.decoder}
-    return config.model_copy(update={name: share(stack, ranks) for name, stack in stacks.items() if stack})
+    return config.model_copy(update={name: share(stack, ranks) for name, stack in config.stacks.items()})
 
 
 def divides(config: ModelConfig, ranks: int) -> bool:

@@ -16,7 +16,9 @@ from clearhead_lab.examples.telling import page as errata_page
 from clearhead_lab.examples.verdicts import judged
 
 ROOT = Path(__file__).resolve().parents[3]
-WORK = ROOT / "build" / "course"
+IS_CHECKOUT = (ROOT / "mkdocs.yml").is_file()
+"""Whether the guides and the glossary are here. An installed lab runs the chapters, and builds no site."""
+WORK = (ROOT if IS_CHECKOUT else Path.cwd()) / "build" / "course"
 """The folder of models, Markdown and figures. mkdocs.yml names `docs` and `site` in it."""
 GUIDES = ("*.md", "*.svg", "*.png")
 
@@ -96,14 +98,18 @@ def _errata() -> str:
 
 def problems(pages: Sequence[Ran]) -> list[str]:
     """Everything that is wrong with these pages."""
-    known = glossary.terms(glossary.SOURCE.read_text(encoding="utf-8"))
     found = [problem for one in pages for problem in one.problems]
+    if not IS_CHECKOUT:
+        return found
+    known = glossary.terms(glossary.SOURCE.read_text(encoding="utf-8"))
     strange = [(one.name, term) for one in pages for term in glossary.unknown(one.markdown, known)]
     return found + [f"{name}.md: no term {term!r} in the glossary" for name, term in strange]
 
 
 def build() -> Path:
     """Builds the site. Raises UserError with every problem of the pages, and if Zensical fails or is missing."""
+    if not IS_CHECKOUT:
+        raise UserError(f"{ROOT}: the site is built from a checkout of the repository, found no mkdocs.yml; clone it")
     models = ready(WORK / "models")
     pages = ran(models=models)
     if found := problems(pages):

@@ -13,7 +13,7 @@ from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.norm import LayerNorm
-from clearhead.model.positions import SinusoidalEncoding
+from clearhead.model.positions import sinusoids
 from clearhead.model.residual import Residual
 from clearhead.trace import Edit, Trace, trace
 
@@ -104,8 +104,8 @@ def mixed(weights: Rows | Tensor, v: Rows | Tensor) -> Tensor:
 
 def encoding(positions: Sequence[int], d: int) -> Tensor:
     """The rows PE(p) of the sinusoidal encoding."""
-    table = SinusoidalEncoding(c.Sinusoidal(), d).embedding(torch.tensor([positions]))
-    return table[0].double()
+    table = sinusoids(torch.tensor(positions), d)
+    return table.double()
 
 
 def frequency(dim: int, d: int) -> float:

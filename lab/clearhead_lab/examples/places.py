@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Transformer
-from clearhead.model.positions import RotaryEncoding
+from clearhead.model.positions import rotary_frequencies, rotation
 from clearhead.trace import trace
 from clearhead_lab.examples.parts import Compute, Statement, encoding, f64, frequency, stack
 from clearhead_lab.examples.records import Inputs
@@ -62,7 +62,7 @@ def _s1_31(i: Inputs) -> Statement:
 
 
 def _s0_63(i: Inputs) -> Statement:
-    rotary = RotaryEncoding(c.Rotary(), i["d_head"]).rotation(torch.arange(2 * i["n"])[None])
+    rotary = rotation(torch.arange(2 * i["n"])[None], *rotary_frequencies(c.Rotary(), i["d_head"]))
     outside, told = _beyond(rotary(torch.ones(1, 1, 2 * i["n"], i["d_head"]))[0, 0])
     return Statement(outside == 0, f"turned vectors that no distance below {i['n']} gives: dimensions {told}")
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.model import Transformer
-from clearhead.model.positions import SinusoidalEncoding
+from clearhead.model.positions import sinusoids
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, copying, learn, published, size, steps_to
 from clearhead_lab.replacements import fix_positions
@@ -27,8 +27,7 @@ def network(width: int, for_word: int, for_position: int) -> Transformer:
     """The word in the first numbers of each vector, a sinusoid in the last."""
     made = published(SYMBOLS, width, positions=c.Learned(max_length=LENGTH))
     positions = torch.zeros(LENGTH, width)
-    sinusoids = SinusoidalEncoding(c.Sinusoidal(), for_position).embedding(torch.arange(LENGTH)[None])
-    positions[:, width - for_position :] = sinusoids[0]
+    positions[:, width - for_position :] = sinusoids(torch.arange(LENGTH), for_position)
     fix_positions(made, positions)
     keep_free(made.last_stack.table.weight, for_word)
     return made

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.model.positions import SinusoidalEncoding
+from clearhead.model.positions import sinusoids
 from clearhead_lab.experiment import Row
 from clearhead_lab.learning import accuracy, copying, final, learn, published, steps_to
 from clearhead_lab.replacements import counted, fix_positions, normalised
@@ -23,7 +23,7 @@ def table(kind: str, length: int) -> Tensor:
     """t d: one number along one direction, or the sinusoids."""
     positions = torch.arange(length)
     if kind == SINUSOIDAL:
-        return SinusoidalEncoding(c.Sinusoidal(), WIDTH).embedding(positions[None])[0]
+        return sinusoids(positions, WIDTH)
     number = counted(positions) if kind == COUNTED else normalised(positions, length)
     # Along a direction of mean 0, because a norm subtracts the mean.
     return number.float()[:, None] * torch.tensor([1.0, -1.0]).repeat(WIDTH // 2)

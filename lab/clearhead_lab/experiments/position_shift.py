@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.model.positions import RotaryEncoding
+from clearhead.model.positions import rotary_frequencies, rotation
 from clearhead_lab.examples.parts import encoding, frequency
 from clearhead_lab.experiment import Row
 
@@ -23,9 +23,9 @@ def rotated(rows: Tensor, k: int) -> Tensor:
 
 def rotary_products(k: int, q: Tensor, key: Tensor) -> Tensor:
     """q·k of a pair of vectors that are rotated, k positions apart, from many starts."""
-    rotary = RotaryEncoding(c.Rotary(), WIDTH)
+    frequencies, _ = rotary_frequencies(c.Rotary(), WIDTH)
     starts = torch.arange(100, 300, 10)
-    turn = [rotary.rotation(at[None])(x.expand(1, 1, len(at), -1)) for x, at in ((q, starts), (key, starts + k))]
+    turn = [rotation(at[None], frequencies)(x.expand(1, 1, len(at), -1)) for x, at in ((q, starts), (key, starts + k))]
     return (turn[0] * turn[1]).sum(-1).flatten()
 
 

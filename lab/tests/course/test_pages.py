@@ -7,8 +7,18 @@ import pytest
 from clearhead_lab.course import site
 from clearhead_lab.course.page import names
 from lab.tests.course.conftest import trained
+from tests.examples.packages import install, run
 
 
 @pytest.mark.parametrize("name", names())
 def test_page(name: str, models: Path) -> None:
     assert site.problems(site.ran([name], models=trained(models, name))) == []
+
+
+def test_page_of_an_installed_lab(models: Path, tmp_path: Path) -> None:
+    """Chapters are in the wheel, and run where there is no checkout."""
+    folder = install("../lab", tmp_path / "site")
+    code = "import sys, pathlib; from clearhead_lab.course import site;"
+    code += "print(site.__file__, site.problems(site.ran(['tokens'], models=pathlib.Path(sys.argv[1]))))"
+    said = run("-c", code, str(trained(models, "tokens")), path=folder, cwd=tmp_path)
+    assert said == (0, f"{folder / 'clearhead_lab' / 'course' / 'site.py'} []\n")

@@ -9,14 +9,10 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers
 
 from clearhead.api import load
-from clearhead.checkpoints.families import family_for, family_of
-from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
-from clearhead.errors import UserError
-from clearhead.model import Transformer
+from clearhead.config.heads import ClassificationHead, LanguageHead
 from clearhead.tasks.tagging.ids import WordIds
 from clearhead.tasks.tagging.task import Decoder, Sentence, log_shares, prediction_of, tag_names, tagging_head
 from clearhead.text.tokenizers import Tokenizer
-from tests.checkpoints.families.hub import CONFIGS
 from tests.parity.cases import base
 from tests.parity.harness import Case, both
 
@@ -60,20 +56,3 @@ def test_a_new_head_is_the_family_s(tmp_path: Path) -> None:
     writer = load(tmp_path, head=LanguageHead(tied=True)).config.head
     assert isinstance(writer, LanguageHead)
     assert writer.transform, "a dense layer leads back to the width of the tables"
-
-
-def test_configs_of_the_hub() -> None:
-    config, head = family_of(CONFIGS["electra_small"], where="c").read(CONFIGS["electra_small"], where="c")
-    assert head.architecture == "ElectraForPreTraining"
-    assert isinstance(config.head, TaggingHead)
-    assert config.encoder is not None
-    assert (config.encoder.embed_width, config.encoder.d_model) == (128, 256)
-    found = family_for(config, "electra")
-    assert found is not None
-    assert found[0].model_type == "electra"
-    document = {**CONFIGS["electra_small"], "embedding_size": 256}
-    base, _ = family_of(document, where="c").read(document, where="c")
-    assert base.encoder is not None
-    assert Transformer(base.model_copy(update={"encoder": base.encoder.model_copy(update={"n_layers": 1})}))
-    with pytest.raises(UserError, match="is_decoder: expected False"):
-        family_of(document, where="c").read({**document, "is_decoder": True}, where="c")

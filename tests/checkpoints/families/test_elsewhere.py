@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearhead.api import load
-from clearhead.checkpoints.families import family_of
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from tests.later import later
@@ -165,18 +164,3 @@ def test_gte_as_it_was_published_stretches_its_angles_by_factor_and_width(tmp_pa
     }
     rewritten(tmp_path / "theirs", tensors, **config)
     compared(theirs, tmp_path / "theirs", tmp_path / "ours")
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("new", {"layer_norm_type": "rms_norm"}, "layer_norm_type: expected 'layer_norm'"),
-        ("new", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_scaling: expected the type ntk"),
-        ("minicpm", {"num_experts": 8}, "num_experts: expected 0, the only value that is supported, got 8"),
-        ("internlm2", {"num_key_value_heads": 3}, "num_key_value_heads=3 must divide num_attention_heads=4"),
-    ],
-)
-def test_refused(kind: str, changes: dict[str, Any], message: str) -> None:
-    document = {"model_type": kind, **SIZES, **changes}
-    with pytest.raises(UserError, match=message):
-        family_of(document, where="c").read(document, where="c")

@@ -1,16 +1,9 @@
 """ESM: frequencies of the file, masks that are left out, and the list of residues as a tokenizer."""
 
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from clearhead.api import load
-from clearhead.checkpoints.families import family_of
-from clearhead.config import Rotary
-from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.text.tokenizers import Tokenizer
 from tests.later import later
@@ -34,35 +27,6 @@ def test_a_mask_is_left_out_of_its_text_alone(tmp_path: Path) -> None:
         in_one = ours.network(together)[0]
     for found in (torch.cat([padded[0], padded[1, :2]]), packed[:6], in_one):
         torch.testing.assert_close(found, torch.cat(alone))
-
-
-def test_frequencies_per_layer_as_older_checkpoints_have_them(tmp_path: Path) -> None:
-    _, ours = both(CASE, tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    name = next(name for name in tensors if name.endswith("inv_freq"))
-    stored = tensors.pop(name)
-    for layer in range(2):
-        tensors[f"esm.encoder.layer.{layer}.attention.self.rotary_embeddings.inv_freq"] = stored.clone()
-    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    assert load(tmp_path).config == ours.config
-    positions = ours.config.first.positions
-    assert isinstance(positions, Rotary)
-    assert positions.frequencies == tuple(stored.tolist())
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"is_folding_model": True}, "is_folding_model: expected False"),
-        ({"mask_token_id": None}, r"token_dropout: expected mask_token_id to be the id of a token .*, got None"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type: expected 'absolute'"),
-        ({"inv_freq": [1.0]}, "frequencies: expected 4, half of the rotated components, got 1"),
-    ],
-)
-def test_what_it_is_not(changes: dict[str, Any], message: str) -> None:
-    document = {**base("esm"), "model_type": "esm", "architectures": ["EsmForMaskedLM"], **changes}
-    with pytest.raises(UserError, match=message):
-        family_of(document, where="config.json").read(document, where="config.json")
 
 
 def test_each_residue_is_a_token(tmp_path: Path) -> None:

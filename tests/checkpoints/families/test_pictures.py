@@ -2,16 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from clearhead.analysis.attribution import attribute
 from clearhead.api import load
-from clearhead.checkpoints.families import family_of
-from clearhead.config import ClassificationHead, LearnedGrid, PatchInput
-from clearhead.errors import UserError
+from clearhead.config import ClassificationHead
 from clearhead.model import Tokens
 from clearhead.storage.tensors import model_tensors
 from tests.later import later
@@ -22,10 +19,6 @@ transformers = later("transformers")
 
 CROP = {"do_resize": False, "do_center_crop": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 CLASSES = {"dinov2": "Dinov2Model", "dinov2_with_registers": "Dinov2WithRegistersModel", "dinov3_vit": "DINOv3ViTModel"}
-
-
-def read(**document: Any) -> Any:
-    return family_of(document, where="config.json").read(document, where="config.json")[0]
 
 
 @pytest.mark.parametrize("side", [8, 20])
@@ -46,35 +39,6 @@ def test_pictures_of_the_processor_s_size(family: str, side: int, tmp_path: Path
     assert all(torch.equal(tensor, kept[name]) for name, tensor in model_tensors(ours.network).items())
     if family != "dinov3_vit":
         assert json.loads((tmp_path / "ours" / "config.json").read_text())["image_size"] == base("dinov2")["image_size"]
-
-
-def test_the_published_sizes() -> None:
-    """The config of dinov2-base: positions of 37 x 37 patches, and a vector for the class token."""
-    encoder = read(model_type="dinov2", image_size=518, patch_size=14).encoder
-    assert encoder.input == PatchInput(image_size=518, patch_size=14, mask_token=True)
-    assert encoder.positions == LearnedGrid(side=37)
-    assert (encoder.d_ff, encoder.positions.rows) == (3072, 1370)
-    giant = read(model_type="dinov2", hidden_size=1536, num_attention_heads=24, use_swiglu_ffn=True).encoder
-    assert (giant.d_ff, giant.activation, giant.gated) == (4096, "silu", True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model_type": "dinov2", "architectures": ["Dinov2Backbone"]}, "architectures: expected one of Dinov2Model"),
-        ({"model_type": "dinov2", "layerscale_value": 0.0}, "layerscale_value"),
-        ({"model_type": "dinov2", "image_size": 225}, "patch_size=14 must divide image_size=225"),
-        ({"model_type": "dinov3_vit", "value_bias": False}, "value_bias: expected query_bias=True"),
-        (
-            {"model_type": "dinov3_vit", "num_attention_heads": 64},
-            "num_attention_heads: hidden_size / num_attention_heads=6 must be a multiple of 4",
-        ),
-        ({"model_type": "deit", "pooler_act": "gelu", "architectures": ["DeiTModel"]}, "pooler_act: expected 'tanh'"),
-    ],
-)
-def test_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        read(**changes)
 
 
 def test_a_logit_is_the_sum_of_what_scaled_branches_write(tmp_path: Path) -> None:

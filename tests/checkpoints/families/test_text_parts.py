@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from clearhead.analysis.comparison import CLOSE
-from clearhead.api import load
 from clearhead.checkpoints.families.verdicts import OPENS, verdict
-from clearhead.errors import UserError
 from tests.later import later
 from tests.parity.cases import TEXT_PARTS, mostly_slow
 from tests.parity.harness import Case, both, gaps
@@ -33,21 +30,6 @@ def test_its_states_are_the_reference_s(case: Case, tmp_path: Path, caplog: pyte
     for name, tensor in theirs.state_dict().items():
         if name.startswith("model.language_model."):
             assert torch.equal(own[name.removeprefix("model.language_model.")], tensor), name
-
-
-def test_both_ways_to_name_its_tensors(tmp_path: Path) -> None:
-    _, ours = both(TEXT_PARTS[1], tmp_path)
-    file, renamed = tmp_path / "model.safetensors", dict[str, torch.Tensor]()
-    for name, tensor in load_file(file).items():
-        old = next(prefix for prefix in TODAY if name.startswith(prefix))
-        renamed[TODAY[old] + name.removeprefix(old)] = tensor
-    assert renamed.keys() != load_file(file).keys()
-    save_file(renamed, file, {"format": "pt"})
-    again = load(tmp_path).network
-    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), ours.network.parameters(), strict=True))
-    save_file(renamed | {"model.else.weight": torch.ones(1)}, file, {"format": "pt"})
-    with pytest.raises(UserError, match=r"model\.else\.weight: expected no such tensor"):
-        load(tmp_path)
 
 
 def test_what_is_said_of_it(tmp_path: Path) -> None:

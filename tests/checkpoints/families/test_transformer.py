@@ -8,6 +8,7 @@ import torch
 
 from clearhead.api import Model, load
 from clearhead.checkpoints.families import family_for, preset
+from clearhead.checkpoints.families.family import canonical
 from clearhead.config import Init, ModelConfig
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
@@ -22,6 +23,8 @@ def small(name: str, **changes: object) -> ModelConfig:
     """A preset with a vocabulary for tests."""
     tables = preset(name).model_dump(mode="json")
     for stack in ("encoder", "decoder"):
+        if tables[stack] is None:
+            continue
         tables[stack]["input"]["vocab_size"] = 50
         tables[stack] |= {"d_model": 32, "d_ff": 48, "n_heads": 4, "n_layers": 2, **changes}
     return ModelConfig.model_validate(tables)
@@ -100,3 +103,26 @@ def test_comes_back_as_it_went(name: str, tmp_path: Path) -> None:
 )
 def test_what_other_libraries_do_not_have_stays_ours(changes: dict[str, object]) -> None:
     assert family_for(small("demo", **changes)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("nano", "ArceeForCausalLM"),
+        ("llama-tiny", "LlamaForCausalLM"),
+        ("gpt2", "GPT2LMHeadModel"),
+        ("gpt2-medium", "GPT2LMHeadModel"),
+    ],
+)
+def test_our_own_decoders_open_elsewhere(name: str, architecture: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = trained(small(name))
+    model.network.float().eval()
+    model.save(tmp_path / "saved")
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert type(theirs).__name__ == architecture
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    ids = torch.randint(0, 50, (2, 9))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(ids).logits, model.network(Tokens(ids)), rtol=1e-5, atol=1e-5)
+    assert canonical(load(tmp_path / "saved").config) == canonical(small(name))

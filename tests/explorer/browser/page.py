@@ -264,7 +264,7 @@ class Opened:
         complaints = [
             one for one in self.chromium.complaints if not (self.may_fail and "Failed to load resource" in one)
         ]
-        assert complaints == [], str(complaints)
+        assert complaints == [], f"{complaints}\n{self.chromium.refused}"
         own = (self.served.server.origin, "about:", "data:", "blob:")
         assert [url for url in self.chromium.requests if not url.startswith(own)] == []
 

@@ -107,5 +107,6 @@ def test_the_pointer_over_512_tokens(open_page: Open, long: Served) -> None:
 def test_moves_of_the_selection_over_512_tokens(open_page: Open, long: Served) -> None:
     """Arrows go on to the last position."""
     opened = open_page(long, fragment(long.session.start.text, query=LONG - 3, key=LONG - 3))
+    opened.quiet()
     opened.press("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight")
     becomes(lambda: [opened.fragment().get(name) for name in ("query", "key")], [str(LONG - 1), str(LONG - 2)])

@@ -48,6 +48,31 @@ def test_a_link_in_the_address_bar_of_an_open_page(open_page: Open) -> None:
     said(opened.page.locator("main h2").inner_text, "Head 1")
 
 
+PASSES_TAKE_TIME = """() => {
+  const ask = window.fetch;
+  window.fetch = async (address, question) => {
+    if (JSON.parse(question?.body ?? "{}").ask === "run") await new Promise((go) => setTimeout(go, 200));
+    return ask(address, question);
+  };
+}"""
+
+
+@pytest.mark.parametrize("view", ["attention", "ffn", "geometry"])
+def test_nothing_is_asked_of_a_token_that_the_shown_text_lacks(open_page: Open, view: str) -> None:
+    """A link, undo and redo lead to a longer text: until its pass is there, the page shows the shorter one."""
+    place = {"stack": "decoder", "layer": 1, "view": view}
+    opened = open_page("writer", fragment("six seven", None, **place))
+    longer = {**place, "step": "softmax", "head": 3, "query": 5, "key": 1, "position": 5}
+
+    opened.page.evaluate(PASSES_TAKE_TIME)
+    opened.follow(fragment("six seven eight nine ten one", None, **longer))
+    opened.quiet()
+    for key in ("u", "r"):
+        opened.press(key)
+        opened.quiet()
+    becomes(lambda: [opened.fragment().get(name) for name in ("query", "key")], ["5", "1"])
+
+
 def test_a_link_is_followed_though_the_page_writes_its_own_in_between(open_page: Open) -> None:
     """The page writes its link a moment after a click, which may be the moment between a link and its event."""
     opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))

@@ -5,44 +5,40 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearhead import config as c
 from clearhead.model import Transformer, attention
 from clearhead.model.fast import activation_checkpointing as module
 from clearhead.model.fast import blocked_attention
 from clearhead.model.fast.activation_checkpointing import selective_checkpointing
 from tests.model import small
 
-
-def network() -> Transformer:
-    torch.manual_seed(0)
-    stack = c.StackConfig(d_model=32, n_layers=2, n_heads=2, d_ff=64, input=c.TokenInput(vocab_size=50))
-    return Transformer(c.ModelConfig(encoder=stack, decoder=stack))
+IDS = torch.arange(12).view(2, 6)
 
 
-def gradients(some: Transformer, *, twice: bool) -> list[Tensor | None]:
-    some.zero_grad()
-    ids = torch.arange(24).view(2, 12)
-    with torch.autocast("cpu", torch.bfloat16), selective_checkpointing(twice):
-        loss = some(ids, ids, labels=ids.flatten())
-    loss.backward()
-    return [p.grad for p in some.parameters()]
+@pytest.fixture
+def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the backward pass takes back."""
+    seen, unpack = list[Any](), module._unpack
+    monkeypatch.setattr(module, "_unpack", lambda kept: (seen.append(kept), unpack(kept))[1])
+    return seen
 
 
-def test_each_matrix_is_copied_again_and_gradients_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch):
-    some, again = network(), list[int]()
-    once = gradients(some, twice=False)
-    unpack = module._unpack
+def gradients(network: Transformer, *, is_on: bool, mixed: bool = False) -> dict[str, Tensor]:
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed), selective_checkpointing(is_on):
+        loss = network(*[IDS] * len(network.stacks()), labels=IDS.flatten())
+    return small.gradients(network, loss)
 
-    def counted(kept: module._Kept | module._Copied) -> Tensor:
-        if isinstance(kept, module._Copied):
-            again.append(kept.weight.tensor.data_ptr())
-        return unpack(kept)
 
-    monkeypatch.setattr(module, "_unpack", counted)
-    twice = gradients(some, twice=True)
-    matrices = {m.weight.data_ptr() for m in some.modules() if isinstance(m, nn.Linear)}
-    assert sorted(again) == sorted(matrices)
-    assert all(a is not None and b is not None and torch.equal(a, b) for a, b in zip(once, twice, strict=True))
+def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """To the bit."""
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_each_matrix_is_copied_again_and_gradients_are_the_same_to_the_bit(unpacked: list[Any]) -> None:
+    network = small.encoder_decoder().train()
+    assert_equal(*(gradients(network, is_on=is_on, mixed=True) for is_on in (False, True)))
+    again = [kept.weight.tensor.data_ptr() for kept in unpacked if isinstance(kept, module._Copied)]
+    assert sorted(again) == sorted({m.weight.data_ptr() for m in network.modules() if isinstance(m, nn.Linear)})
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
@@ -50,37 +46,20 @@ def test_each_matrix_is_copied_again_and_gradients_are_the_same_to_the_bit(monke
     "changes", [{"activation": "gelu"}, {"activation": "gelu_tanh"}, {"activation": "silu", "gated": True}]
 )
 def test_activations_are_computed_again_and_gradients_are_the_same_to_the_bit(
-    changes: dict[str, Any], mixed: bool, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], mixed: bool, unpacked: list[Any]
 ) -> None:
-    some, ids = small.decoder(n_layers=2, **changes).train(), torch.arange(12).view(2, 6)
-    again, unpack, found = list[Any](), module._unpack, list[list[Tensor]]()
-    monkeypatch.setattr(
-        module,
-        "_unpack",
-        lambda kept: (again.append(kept) if isinstance(kept, module._Activated) else None, unpack(kept))[1],
-    )
-    for is_on in (False, True):
-        some.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=mixed), selective_checkpointing(is_on):
-            loss = some(ids, labels=ids.flatten())
-        loss.backward()
-        found.append([p.grad.clone() for p in some.parameters() if p.grad is not None])
-    assert len(again) == 2
-    assert all(map(torch.equal, *found))
+    network = small.decoder(**changes).train()
+    assert_equal(*(gradients(network, is_on=is_on, mixed=mixed) for is_on in (False, True)))
+    assert sum(isinstance(kept, module._Activated) for kept in unpacked) == 2
 
 
 def test_inside_a_checkpointed_block_nothing_is_computed_a_third_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    some, ids, found = small.decoder(n_layers=2, activation="gelu").train(), torch.arange(12).view(2, 6), list[Any]()
+    network, found = small.decoder(activation="gelu").train(), list[dict[str, Tensor]]()
     monkeypatch.setattr(blocked_attention, "TILE", 2)
     monkeypatch.setattr(attention, "TILE", 2)
-    assert some.decoder is not None
-    for some.decoder.recompute in (False, True):
-        some.zero_grad()
-        with selective_checkpointing(True):
-            loss = some(ids, labels=ids.flatten())
-        loss.backward()
-        found.append([p.grad.clone() for p in some.parameters() if p.grad is not None])
-    assert all(map(torch.equal, *found))
+    for network.last_stack.recompute in (False, True):
+        found.append(gradients(network, is_on=True))
+    assert_equal(*found)
 
 
 def test_the_cache_of_autocast_is_on_again():
@@ -91,32 +70,24 @@ def test_the_cache_of_autocast_is_on_again():
 
 
 def test_a_value_that_was_written_to_is_kept_as_it_was_used() -> None:
-    some, ids = small.decoder(activation="gelu").train(), torch.arange(12).view(2, 6)
+    network = small.decoder(activation="gelu").train()
 
     def halve(_: nn.Module, args: tuple[Tensor]) -> None:
         with torch.no_grad():
             args[0].mul_(0.5)
 
-    some.get_submodule("decoder.blocks.0.ffn.down").register_forward_pre_hook(halve)
-    found: list[Tensor | None] = []
-    for is_on in (False, True):
-        some.zero_grad()
-        with selective_checkpointing(is_on):
-            loss = some(ids, labels=ids.flatten())
-        loss.backward()
-        found.append(some.get_parameter("decoder.blocks.0.ffn.down.weight").grad)
-    assert found[0] is not None
-    assert found[1] is not None
-    assert torch.equal(found[0], found[1])
+    network.get_submodule("decoder.blocks.0.ffn.down").register_forward_pre_hook(halve)
+    found = [gradients(network, is_on=is_on)["decoder.blocks.0.ffn.down.weight"] for is_on in (False, True)]
+    assert torch.equal(*found)
 
 
 def test_a_weight_that_is_written_to_before_the_backward_pass_is_an_error() -> None:
-    some, ids = network(), torch.arange(24).view(2, 12)
+    network = small.encoder_decoder().train()
     for is_on in (False, True):
         with selective_checkpointing(is_on), torch.autocast("cpu", torch.bfloat16) if is_on else nullcontext():
-            loss = some(ids, ids, labels=ids.flatten())
+            loss = network(IDS, IDS, labels=IDS.flatten())
         with torch.no_grad():
-            some.get_parameter("decoder.blocks.1.ffn.down.weight").mul_(2)
+            network.get_parameter("decoder.blocks.1.ffn.down.weight").mul_(2)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
 
@@ -134,14 +105,12 @@ class Counting(nn.Module):
 
 
 def test_a_block_with_code_of_anothers_is_not_computed_again() -> None:
-    found: list[list[Tensor | None]] = []
+    found = list[dict[str, Tensor]]()
     for again in (False, True):
-        some, ids = small.decoder().train(), torch.arange(12).view(2, 6)
-        block: nn.Module = some.get_submodule("decoder.blocks.0")
-        counting = Counting(some.get_submodule("decoder.blocks.0.ffn"))
-        block.ffn = counting
-        some.get_submodule("decoder").recompute = again  # pyrefly: ignore
-        some(ids, labels=ids.flatten()).backward()
+        network = small.decoder().train()
+        block: nn.Module = network.get_submodule("decoder.blocks.0")
+        block.ffn = counting = Counting(network.get_submodule("decoder.blocks.0.ffn"))
+        network.last_stack.recompute = again
+        found.append(gradients(network, is_on=False))
         assert counting.n == 1
-        found.append([p.grad for p in some.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True) if a is not None and b is not None)
+    assert_equal(*found)

@@ -28,19 +28,19 @@ def tiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def gradients(network: Transformer, tokens: Tokens | Tensor, *, again: bool = False) -> list[Tensor]:
-    """Of the mean square of the logits."""
-    network.zero_grad()
+def gradients(network: Transformer, tokens: Tokens | Tensor, *, again: bool = False) -> dict[str, Tensor]:
+    """Those of the mean square of the logits."""
     with selective_checkpointing(again):
-        logits = network(tokens)
-    logits.square().mean().backward()
-    return [logits.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)]
+        loss = network(tokens).square().mean()
+    return small.gradients(network, loss)
 
 
-def whole(network: Transformer, tokens: Tokens | Tensor, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    with monkeypatch.context() as patch:
-        patch.setattr(attention_module, "TILE", 10**9)
-        return gradients(network, tokens)
+def assert_whole(network: Transformer, tokens: Tokens | Tensor, patch: pytest.MonkeyPatch, *, again: bool) -> None:
+    """The gradients are those of an attention without tiles."""
+    found = gradients(network, tokens, again=again)
+    patch.setattr(attention_module, "TILE", 10**9)
+    for name, expected in gradients(network, tokens).items():
+        assert_close(found[name], expected)
 
 
 def packed() -> Tokens:
@@ -72,10 +72,7 @@ def test_tiles_are_the_whole_attention(
 ) -> None:
     changes, tokens = CASES[name]
     network = small.decoder(n_layers=1, **changes).train()
-    expected = whole(network, tokens, monkeypatch)
-    assert tiled == []
-    for found, one in zip(gradients(network, tokens, again=again), expected, strict=True):
-        assert_close(found, one)
+    assert_whole(network, tokens, monkeypatch, again=again)
     n_rows = len(tokens if isinstance(tokens, Tensor) else tokens.ids)
     assert tiled == n_rows * [11, 8, 4] * (2 if again else 1)
 
@@ -84,7 +81,7 @@ def test_weights_are_the_same_to_the_bit_when_computed_again(tiled: list[int]) -
     network = small.decoder(n_layers=2).train()
     with torch.autocast("cpu", torch.bfloat16):
         kept, again = (gradients(network, ids(2, LENGTH), again=one) for one in (False, True))
-    assert all(map(torch.equal, kept, again))
+    assert all(torch.equal(kept[name], again[name]) for name in kept)
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
@@ -102,22 +99,12 @@ def test_dropout_of_weights_has_the_gradient_of_its_own_draw(again: bool, tiled:
     assert 0.1 < (z(q, k, v) - without).abs().mean() < 1.0
 
 
-def test_the_mean_over_dropout_is_the_result_without(tiled: list[int]) -> None:
-    q, k, v = torch.randn(3, 1, 2, LENGTH, 4).unbind()
-    mask = torch.full((1, 1, LENGTH, LENGTH), float("-inf")).triu(1)
-    found = [blocked_attention.blocked_attention(q, k, v, mask, None, is_causal=True, rate=0.25) for _ in range(2000)]
-    expected = blocked_attention.blocked_attention(q, k, v, mask, None, is_causal=True)
-    torch.testing.assert_close(torch.stack(found).mean(0), expected, atol=0.1, rtol=0.0)
-
-
 def test_frozen_maps_get_no_gradient(tiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     network = small.decoder(n_layers=1).train()
     for parameter in network.parameters():
         parameter.requires_grad_(False)
     network.get_submodule("decoder.blocks.0.attn.k").requires_grad_(True)
-    expected = whole(network, ids(2, LENGTH), monkeypatch)
-    for found, one in zip(gradients(network, ids(2, LENGTH)), expected, strict=True):
-        assert_close(found, one)
+    assert_whole(network, ids(2, LENGTH), monkeypatch, again=False)
     assert tiled
 
 

@@ -10,17 +10,11 @@ from clearhead.errors import OutOfMemory
 from clearhead.machine.memory import MemoryLimit, require_weights
 from clearhead.model import Tokens
 from clearhead.recipe.training import Training
-from clearhead.training.planning.fitting import (
-    Estimate,
-    require_host,
-    require_memory,
-    require_model,
-    shape_of,
-)
+from clearhead.training.planning.fitting import Estimate, require_host, shape_of
 from clearhead.training.planning.memory import Network, Setting, Shape
 
 CPU = torch.device("cpu")
-SHAPE = Shape(16, target=64)
+SHAPE, ONE = Shape(16, target=64), Shape(1, target=1)
 TRAINING = Training(max_tokens=1024, ema=0.9)
 
 
@@ -29,7 +23,7 @@ FP32 = Setting(mixed=False)
 
 
 def estimate(shape: Shape = SHAPE, *, is_allocated: bool = False) -> Estimate:
-    return Estimate.of(NANO, TRAINING, shape, FP32, CPU, is_allocated=is_allocated)
+    return Estimate(NANO, TRAINING, shape, FP32, CPU, is_allocated)
 
 
 @pytest.fixture
@@ -45,21 +39,16 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
 def refusal(training: Training = TRAINING) -> str:
     with pytest.raises(OutOfMemory) as error:
-        require_memory(NANO, training, SHAPE, FP32, CPU)
+        Estimate(NANO, training, SHAPE, FP32, CPU).require_batch()
     return str(error.value)
-
-
-def test_what_is_there_already_is_not_needed_again() -> None:
-    found = estimate(is_allocated=True)
-    assert found.needed == found.memory.total - found.memory.weights - found.memory.mean
-    assert estimate().needed == found.memory.total
 
 
 def test_enough_memory_says_nothing(free: Callable[[int | None], None]) -> None:
     needed = estimate().needed
     for available in (needed, None):
         free(available)
-        assert require_memory(NANO, TRAINING, SHAPE, FP32, CPU).needed == needed
+        assert estimate().needed == needed
+        estimate().require_batch()
     free(needed - 1)
     assert refusal()
 
@@ -77,7 +66,7 @@ def test_too_little_says_what_to_lower(free: Callable[[int | None], None], accum
     )
     assert accumulate * TRAINING.max_tokens <= lower * more < accumulate * TRAINING.max_tokens + lower
     assert estimate(Shape(lower // 64, target=64)).fits
-    assert require_memory(NANO, TRAINING, SHAPE, replace(FP32, checkpointed=True), CPU).fits
+    Estimate(NANO, TRAINING, SHAPE, replace(FP32, checkpointed=True), CPU).require_batch()
 
 
 def test_where_no_batch_would_fit_the_model_is_too_large(free: Callable[[int | None], None]) -> None:
@@ -91,23 +80,23 @@ def test_where_no_batch_would_fit_the_model_is_too_large(free: Callable[[int | N
 
 def test_weights_of_half_the_size_are_offered_where_they_fit(free: Callable[[int | None], None]) -> None:
     small = replace(FP32, weights="bf16", mixed=True)
-    needed = Estimate.of(NANO, Training(), Shape(1, target=1), small, CPU).needed
-    assert needed < Estimate.of(NANO, Training(), Shape(1, target=1), FP32, CPU).fixed
+    needed = Estimate(NANO, Training(), ONE, small, CPU).needed
+    assert needed < Estimate(NANO, Training(), ONE, FP32, CPU).fixed
     free(needed)
     with pytest.raises(OutOfMemory, match=r"; try --training\.weights bf16, or a smaller model"):
-        require_model(NANO, Training(), FP32, CPU)
+        Estimate(NANO, Training(), ONE, FP32, CPU).require_model()
     with pytest.raises(OutOfMemory, match=r"; try a smaller model"):
-        require_model(NANO, Training(precision="fp32"), FP32, CPU)
+        Estimate(NANO, Training(precision="fp32"), ONE, FP32, CPU).require_model()
 
 
 def test_a_model_alone_is_judged_by_what_no_batch_lowers(free: Callable[[int | None], None]) -> None:
-    fixed = Estimate.of(NANO, TRAINING, Shape(1, target=1), FP32, CPU).fixed
+    fixed = Estimate(NANO, TRAINING, ONE, FP32, CPU).fixed
     for enough in (fixed, None):
         free(enough)
-        require_model(NANO, TRAINING, FP32, CPU)
+        Estimate(NANO, TRAINING, ONE, FP32, CPU).require_model()
     free(fixed - 1)
     with pytest.raises(OutOfMemory, match=r"^model: expected one that trains within "):
-        require_model(NANO, TRAINING, FP32, CPU)
+        Estimate(NANO, TRAINING, ONE, FP32, CPU).require_model()
 
 
 def test_a_network_is_made_in_the_machines_own_memory(free: Callable[[int | None], None]) -> None:
@@ -143,13 +132,13 @@ def test_shape_of_batches() -> None:
 def test_a_teacher_is_priced(free: Callable[[int | None], None]):
     """Its weights, which are there beside those of the run, and its answers, which need all logits at once."""
     taught, shape = replace(FP32, teacher=NANO), Shape(1, target=8)
-    base, found = (Estimate.of(NANO, TRAINING, shape, setting, CPU) for setting in (FP32, taught))
+    base, found = (Estimate(NANO, TRAINING, shape, setting, CPU) for setting in (FP32, taught))
     weights = base.memory.weights
     assert found.fixed == base.fixed + weights
     assert found.memory.logits > base.memory.logits
-    held = Estimate.of(NANO, TRAINING, shape, taught, CPU, is_allocated=True)
+    held = Estimate(NANO, TRAINING, shape, taught, CPU, is_allocated=True)
     assert found.needed - held.needed == 2 * weights + base.memory.mean
     free(found.fixed - 1)
-    require_model(NANO, TRAINING, FP32, CPU)
+    Estimate(NANO, TRAINING, ONE, FP32, CPU).require_model()
     with pytest.raises(OutOfMemory, match=r"^model: expected one that trains .* teacher .* a smaller teacher$"):
-        require_model(NANO, TRAINING, taught, CPU)
+        Estimate(NANO, TRAINING, ONE, taught, CPU).require_model()

@@ -161,8 +161,7 @@ export class Explorer {
     if (!before) return;
     this.#future = [...this.#future, $state.snapshot(this.page) as Page];
     this.#past = this.#past.slice(0, -1);
-    this.page = before;
-    await this.refresh();
+    await this.#goTo(before);
   }
 
   async redo(): Promise<void> {
@@ -170,17 +169,25 @@ export class Explorer {
     if (!after) return;
     this.#past = [...this.#past, $state.snapshot(this.page) as Page];
     this.#future = this.#future.slice(0, -1);
-    this.page = after;
-    await this.refresh();
+    await this.#goTo(after);
   }
 
   /** Goes to the state of a link, as one step of undo. */
   async follow(fragment: string): Promise<void> {
     const page = fromFragment(fragment, this.page.reads);
     if (!page) return;
-    limit(page, this.about, null); // Views read the place before the pass of its text has been computed.
-    await this.act(page);
+    this.#past = [...this.#past.slice(-99), $state.snapshot(this.page) as Page];
+    this.#future = [];
+    await this.#goTo(page);
     this.#take(fragment);
+  }
+
+  /** Goes to a page that may have another text: what is selected fits the pass that is shown until that of its text is there. */
+  async #goTo(page: Page): Promise<void> {
+    const { query, key, position } = page;
+    Object.assign(this.page, page);
+    this.#clamp();
+    await this.refresh({ query, key, position });
   }
 
   /** Takes the walk of a link. One that is not whole is refused, and the page keeps its own. */
@@ -225,8 +232,8 @@ export class Explorer {
 
   // --- computing ---
 
-  /** Computes both forward passes of the page. A failure sets `error`; it keeps the previous A, but no B. */
-  async refresh(): Promise<void> {
+  /** Computes both forward passes of the page, then selects. A failure sets `error`; it keeps the previous A, but no B. */
+  async refresh(selection: Partial<Page> = {}): Promise<void> {
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
     this.busy = true;
@@ -243,6 +250,7 @@ export class Explorer {
       if (asking.signal.aborted) return;
       this.a = a;
       this.b = b;
+      Object.assign(this.page, selection);
       this.error = null;
       this.lost = false;
       this.#clamp();

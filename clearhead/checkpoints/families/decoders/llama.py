@@ -3,147 +3,135 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clearhead.checkpoints.families.angles import modern, rotary
+from pydantic import JsonValue
+
+from clearhead.checkpoints.families.angles import Modernize, modern, rotary
 from clearhead.checkpoints.families.family import Family, HeadMap, Rules
 from clearhead.checkpoints.families.shared import (
-    ACTIVATIONS,
     FULL,
     LOCAL,
     MOST_LAYERS,
+    NAMES,
+    TAGGING_DROPOUT,
+    bias,
     by_layer_types,
+    decoder_heads,
     decoder_language,
-    labels,
-    last_token_classifier,
     local_layers,
+    sizes,
     span,
-    tagging_dropout,
+    tags,
+    width_of,
     window_layers,
     windowed,
+    without,
 )
-from clearhead.checkpoints.weights.fields import (
-    Field,
-    FieldRule,
-    Only,
-    Values,
-    computed,
-    ignored,
-    inherited,
-    named,
-    same,
-)
-from clearhead.checkpoints.weights.mapping import Rule, ignore, rename, renames
+from clearhead.checkpoints.weights.fields import Field, FieldRule, Only, Values, computed, ignored, same
+from clearhead.checkpoints.weights.mapping import Rule, ignore, modules
 from clearhead.config import ModelConfig
 from clearhead.errors import refuse
 
-WidthRule = Callable[[Values], int]
-
-LLAMA_CONSTANTS = {
-    "decoder.input.kind": "tokens",
-    "decoder.norm": "rms",
-    "decoder.gated": True,
-    "decoder.bias": False,
-}
+LLAMA_CONSTANTS = {"decoder.norm": "rms", "decoder.gated": True, "decoder.bias": False}
 
 
 def llama_sizes(
     *,
-    vocab_size: int = 32_000,
-    hidden_size: int = 4096,
-    intermediate_size: int,
-    layers: int = 32,
-    n_heads: int = 32,
-    kv_heads: int | None,
+    num_key_value_heads: int | None = None,
     head_dim: int | None = None,
-    hidden_act: str = "silu",
-    eps: float = 1e-6,
-    eps_field: str = "rms_norm_eps",
-    std: float = 0.02,
-    attn_dropout: float = 0.0,
     max_length: int = 0,
     angles: Sequence[FieldRule] = (),
+    **defaults: JsonValue,
 ) -> tuple[FieldRule, ...]:
     """The fields that all of these families share. The arguments are a family's defaults for absent fields.
 
     `angles` are the fields of its positions, by default whole rotary heads for texts of `max_length`.
     """
+    base: dict[str, JsonValue] = {
+        "vocab_size": 32_000,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "attention_dropout": 0.0,
+    }
+    if not defaults.keys() & {*NAMES["norm_eps"]}:
+        base["rms_norm_eps"] = 1e-6
     return (
-        same("vocab_size", "decoder.input.vocab_size", default=vocab_size),
-        same("hidden_size", "decoder.d_model", default=hidden_size),
-        same("intermediate_size", "decoder.d_ff", default=intermediate_size),
-        same("num_hidden_layers", "decoder.n_layers", default=layers),
-        same("num_attention_heads", "decoder.n_heads", default=n_heads),
+        *sizes("decoder", **{**base, **defaults}),
         _width(
             "num_key_value_heads",
             "decoder.n_kv_heads",
             there=lambda theirs: theirs["num_attention_heads"],
             here=lambda ours: ours["n_heads"],
-            default=kv_heads,
+            default=num_key_value_heads,
         ),
         _width(
             "head_dim",
             "decoder.d_head",
             there=lambda theirs: theirs["hidden_size"] // (theirs["num_attention_heads"] or 1),
-            here=lambda ours: ours["d_model"] // ours["n_heads"],
+            here=width_of,
             default=head_dim,
         ),
-        named("hidden_act", "decoder.activation", names=ACTIVATIONS, default=hidden_act),
-        same(eps_field, "decoder.norm_eps", default=eps),
-        same("initializer_range", "init.std", default=std),
-        same("attention_dropout", "decoder.attn_dropout", default=attn_dropout),
         *(angles or rotary(max_length=max_length)),
         Only("pretraining_tp", 1),
         Only("rope_interleaved", False),
-        ignored("is_llama_config", "max_sequence_length", "transformers.js_config"),
-        ignored("unsloth_*"),
+        ignored("is_llama_config", "max_sequence_length", "transformers.js_config", "unsloth_*"),
     )
 
 
-def _width(theirs: str, ours: str, *, there: WidthRule, here: WidthRule, default: int | None) -> Field:
+def _width(
+    theirs: str, ours: str, *, there: Callable[[Values], int], here: Callable[[Values], int], default: int | None
+) -> Field:
     """A width that is None in our config if it follows from the other fields, and is always written."""
+    return computed(
+        theirs,
+        ours,
+        read=lambda value, values: None if value == there(values) else value,
+        write=lambda value, config: value or here(config["decoder"]),
+        default=default,
+    )
 
-    def read(value: int | None, values: Values) -> int | None:
-        return None if value == there(values) else value
 
-    def write(value: int | None, config: Values) -> int:
-        return value or here(config["decoder"])
-
-    return computed(theirs, ours, read=read, write=write, default=default, like=default)
-
-
-BIASES = (
-    inherited("attention_bias", "decoder.qkv_bias", "decoder.out_bias", of="bias", default=False),
-    inherited("mlp_bias", "decoder.ffn_bias", of="bias", default=False),
-)
+BIASES = (bias("attention_bias", "qkv", "out"), bias("mlp_bias", "ffn"))
+LLAMA_NAMES = {
+    "embed_tokens": "embed.tokens",
+    "norm": "final_norm",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn.q",
+    "self_attn.k_proj": "attn.k",
+    "self_attn.v_proj": "attn.v",
+    "self_attn.o_proj": "attn.out",
+    "self_attn.q_norm": "attn.q_norm",
+    "self_attn.k_norm": "attn.k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn.gate",
+    "mlp.up_proj": "ffn.up",
+    "mlp.down_proj": "ffn.down",
+}
+"""Their modules -> ours. The gate, biases and norms of heads exist only if the config has them."""
 
 
 def llama_rules(_: ModelConfig) -> Sequence[Rule]:
-    """Renames the matrices. The gate, biases and norms of heads exist only if the config has them."""
-    ours = "decoder.blocks.{i}"
-    attention = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "q_norm": "q_norm", "k_norm": "k_norm"}
-    return (
-        rename("embed_tokens.weight", "decoder.embed.tokens.weight"),
-        rename("layers.{i}.input_layernorm.{p}", f"{ours}.attn_norm.{{p}}"),
-        *renames("layers.{i}.self_attn", f"{ours}.attn", attention),
-        rename("layers.{i}.post_attention_layernorm.{p}", f"{ours}.ffn_norm.{{p}}"),
-        *(rename(f"layers.{{i}}.mlp.{n}_proj.{{p}}", f"{ours}.ffn.{n}.{{p}}") for n in ("gate", "up", "down")),
-        rename("norm.{p}", "decoder.final_norm.{p}"),
-        ignore("rotary_emb.inv_freq", "layers.{i}.self_attn.rotary_emb.inv_freq"),
-    )
+    """Llama's names."""
+    return renamed({})
+
+
+def renamed(names: Mapping[str, str], *, but: tuple[str, ...] = ()) -> Sequence[Rule]:
+    """Llama's names, but for modules of ours that begin as `but` says, and for those that `names` gives."""
+    replaced = {*names.values()}
+    kept = {there: ours for there, ours in LLAMA_NAMES.items() if ours not in replaced and not ours.startswith(but)}
+    unread = ignore("rotary_emb.inv_freq", "layers.{i}.self_attn.rotary_emb.inv_freq")
+    return (*modules("decoder", "layers.{i}", {**kept, **names}), unread)
 
 
 def llama_heads(name: str, *, span_prefix: str = "transformer.", tied: bool = False) -> tuple[HeadMap, ...]:
     """The heads that each of these families has: words, none, classes, tags, spans."""
+    bias = same("token_classification_bias", "head.bias", default=True)
     return (
         decoder_language(f"{name}ForCausalLM", "model.", tied=tied),
-        HeadMap(f"{name}Model", {"head.kind": "none"}),
-        last_token_classifier(f"{name}ForSequenceClassification", "model."),
-        HeadMap(
-            f"{name}ForTokenClassification",
-            {"head.kind": "tagging"},
-            lambda _: (rename("score.{p}", "head.output.{p}"),),
-            (*labels(), tagging_dropout(), same("token_classification_bias", "head.bias", default=True)),
-            prefix="model.",
-        ),
+        *decoder_heads(name, "model.", "bare class"),
+        tags(f"{name}ForTokenClassification", "model.", TAGGING_DROPOUT, bias, output="score"),
         span(f"{name}ForQuestionAnswering", prefix=span_prefix),
     )
 
@@ -157,28 +145,29 @@ def llama_like(
     n_classes: int | None = None,
     tied: bool = False,
     span_prefix: str = "transformer.",
-    modernize: Callable[[dict[str, Any]], dict[str, Any]] = modern,
-    **sizes: Any,
+    words: HeadMap | None = None,
+    modernize: Modernize = modern,
+    read_only: bool = False,
+    leave_out: tuple[str, ...] = (),
+    **defaults: Any,
 ) -> Family:
-    """A family of Llama's blocks, with its own fields, settings and defaults, and the first `n_classes` classes."""
+    """A family of Llama's blocks, with its own fields, settings and defaults, and the first `n_classes` classes.
+
+    `words` is its class that writes words if it is not Llama's, and `leave_out` are fields that it does not have.
+    """
+    own, *others = llama_heads(name, tied=tied, span_prefix=span_prefix)[:n_classes]
     return Family(
         model_type=model_type,
         constants={**LLAMA_CONSTANTS, **(constants or {})},
-        fields=(*llama_sizes(**sizes), *fields),
+        fields=(*without(llama_sizes(**defaults), *leave_out), *fields),
         rules=rules,
-        heads=llama_heads(name, tied=tied, span_prefix=span_prefix)[:n_classes],
+        heads=(words or own, *others),
         modernize=modernize,
+        read_only=read_only,
     )
 
 
-LLAMA = llama_like(
-    "llama",
-    "Llama",
-    *BIASES,
-    intermediate_size=11_008,
-    kv_heads=None,
-    max_length=2048,
-)
+LLAMA = llama_like("llama", "Llama", *BIASES, intermediate_size=11_008, max_length=2048)
 
 # Its feed-forward layer has no gate.
 ARCEE = llama_like(
@@ -188,9 +177,8 @@ ARCEE = llama_like(
     constants={"decoder.gated": False},
     hidden_size=2560,
     intermediate_size=18_432,
-    kv_heads=None,
     hidden_act="relu2",
-    eps=1e-5,
+    rms_norm_eps=1e-5,
     max_length=4096,
 )
 
@@ -198,10 +186,10 @@ ARCEE = llama_like(
 MISTRAL = llama_like(
     "mistral",
     "Mistral",
-    computed("sliding_window", "decoder.window", default=4096),
+    computed("sliding_window", "decoder.window", default=4096, null=True),
     span_prefix="model.",
     intermediate_size=14_336,
-    kv_heads=8,
+    num_key_value_heads=8,
     max_length=131_072,
 )
 
@@ -229,6 +217,9 @@ def _first(_: Any, ours: Values) -> int:
     return min(windowed(ours["decoder"]), default=ours["decoder"]["n_layers"])
 
 
+USES_WINDOW = computed("use_sliding_window", write=lambda _, ours: ours["decoder"]["window"] is not None, default=False)
+
+
 def qwen_windows(is_local: IsLocal) -> tuple[FieldRule, ...]:
     """The layers with a window, and its reach."""
 
@@ -239,15 +230,10 @@ def qwen_windows(is_local: IsLocal) -> tuple[FieldRule, ...]:
         return said if _qwen_local(values, is_local) else None
 
     return (
-        computed("max_window_layers", write=_first, default=28, like=28),
+        computed("max_window_layers", write=_first, default=28),
         by_layer_types("window_layers", layers),
-        computed("sliding_window", "decoder.window", read=reach, default=4096),
-        computed(
-            "use_sliding_window",
-            write=lambda _, ours: ours["decoder"]["window"] is not None,
-            default=False,
-            like=False,
-        ),
+        computed("sliding_window", "decoder.window", read=reach, default=4096, null=True),
+        USES_WINDOW,
         Only("use_mrope", False),
     )
 
@@ -261,7 +247,7 @@ QWEN2 = llama_like(
     constants={"decoder.qkv_bias": True},
     vocab_size=151_936,
     intermediate_size=22_016,
-    kv_heads=32,
+    num_key_value_heads=32,
     max_length=32_768,
 )
 
@@ -273,7 +259,7 @@ QWEN3 = llama_like(
     constants={"decoder.qk_norm": True},
     vocab_size=151_936,
     intermediate_size=22_016,
-    kv_heads=32,
+    num_key_value_heads=32,
     head_dim=128,
     max_length=32_768,
 )

@@ -2,86 +2,67 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from clearhead.checkpoints.families.angles import (
     layered_angles,
     layered_modernizer,
-    modern,
     rotary,
     windowed_layers,
     windows,
 )
-from clearhead.checkpoints.families.decoders.llama import BIASES, LLAMA_CONSTANTS, llama_heads, llama_rules, llama_sizes
-from clearhead.checkpoints.families.family import Family, HeadMap
+from clearhead.checkpoints.families.decoders.llama import BIASES, llama_heads, llama_like, llama_rules, renamed
+from clearhead.checkpoints.families.family import HeadMap
 from clearhead.checkpoints.families.shared import (
     ACTIVATIONS,
     FULL,
     LOCAL,
+    as_encoder,
+    bare,
     by_layer_types,
-    decoder_heads,
     decoder_language,
     encoding,
-    encoding_constants,
-    encoding_rules,
+    neighbours,
+    width_of,
 )
-from clearhead.checkpoints.weights.fields import Field, FieldRule, Only, Values, computed, ignored, named
-from clearhead.checkpoints.weights.mapping import Rule, paired, renames
+from clearhead.checkpoints.weights.fields import Field, FieldRule, Only, Values, computed, factor, ignored, named
+from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.config import ModelConfig
 
 # --- Cohere 2024 and 2025 ------------------------------------------------------------------------------------------
 
-COHERE_SHARED = LLAMA_CONSTANTS | {"decoder.norm": "layer", "decoder.parallel": "one_norm"}
-
 
 def cohere_rules(config: ModelConfig) -> Sequence[Rule]:
     """Llama's, with neighbours rotated."""
-    width = config.output.head_width
-    turned = {f"decoder.blocks.{{i}}.attn.{side}.{{p}}" for side in "qk"}
-    return [
-        paired(rule, 0, width=width, rotated=width) if turned & {*rule.ours} else rule for rule in llama_rules(config)
-    ]
+    return neighbours(llama_rules(config), config)
 
 
-def _cohere_sizes(angles: Sequence[FieldRule]) -> tuple[FieldRule, ...]:
-    return llama_sizes(
-        vocab_size=256_000,
-        hidden_size=8192,
-        intermediate_size=22_528,
-        layers=40,
-        n_heads=64,
-        kv_heads=None,
-        eps=1e-5,
-        eps_field="layer_norm_eps",
-        angles=angles,
-    )
+def _words(architecture: str) -> HeadMap:
+    return decoder_language(architecture, "model.", factor("logit_scale", "head.scale", default=0.0625))
 
 
-def _words(architecture: str) -> Any:
-    scale = computed(
-        "logit_scale",
-        "head.scale",
-        read=lambda factor, _: None if factor == 1.0 else factor,
-        write=lambda factor, _: 1.0 if factor is None else factor,
-        default=0.0625,
-        like=1.0,
-    )
-    return decoder_language(architecture, "model.", scale)
-
-
-COHERE = Family(
-    model_type="cohere",
-    constants=COHERE_SHARED,
-    fields=(
-        *_cohere_sizes(rotary(max_length=8192, theta=500_000.0)),
-        BIASES[0],
-        # With it, every head has a norm of its own.
-        Only("use_qk_norm", False),
-        ignored("logit_scale"),
-    ),
+cohere_like = partial(
+    llama_like,
+    constants={"decoder.norm": "layer", "decoder.parallel": "one_norm"},
     rules=cohere_rules,
-    heads=(_words("CohereForCausalLM"), *decoder_heads("Cohere", "model.", "bare")),
-    modernize=modern,
+    n_classes=2,
+    vocab_size=256_000,
+    hidden_size=8192,
+    intermediate_size=22_528,
+    num_hidden_layers=40,
+    num_attention_heads=64,
+    layer_norm_eps=1e-5,
+)
+COHERE = cohere_like(
+    "cohere",
+    "Cohere",
+    BIASES[0],
+    # With it, every head has a norm of its own.
+    Only("use_qk_norm", False),
+    ignored("logit_scale"),
+    words=_words("CohereForCausalLM"),
+    angles=rotary(max_length=8192, theta=500_000.0),
 )
 
 
@@ -91,213 +72,141 @@ def _rotated(_: Any, values: Values) -> list[int] | None:
     return None if len(local) == values["num_hidden_layers"] else local
 
 
-COHERE2 = Family(
-    model_type="cohere2",
-    constants=COHERE_SHARED,
-    fields=(
-        *_cohere_sizes(rotary(max_length=8192)),
-        BIASES[0],
-        *windows(every=4),
-        by_layer_types("rotary_layers", _rotated),
-        ignored("logit_scale"),
-    ),
-    rules=cohere_rules,
-    heads=(_words("Cohere2ForCausalLM"), *decoder_heads("Cohere2", "model.", "bare")),
-    modernize=modern,
+COHERE2 = cohere_like(
+    "cohere2",
+    "Cohere2",
+    BIASES[0],
+    *windows(every=4),
+    by_layer_types("rotary_layers", _rotated),
+    ignored("logit_scale"),
+    words=_words("Cohere2ForCausalLM"),
+    max_length=8192,
 )
 
 
 # --- OLMo 2 and 3 (OLMo et al. 2024 and 2025) ----------------------------------------------------------------------
 
-OLMO_SHARED = LLAMA_CONSTANTS | {
-    "decoder.norm_place": "branch",
-    "decoder.qk_norm": True,
-    "decoder.qk_norm_over": "heads",
-}
+OLMO_NORMS = {"post_attention_layernorm": "attn_out_norm", "post_feedforward_layernorm": "ffn_out_norm"}
 OLMO_THETAS = {FULL: 500_000.0, LOCAL: 500_000.0}
 
 
-def olmo_rules(config: ModelConfig) -> Sequence[Rule]:
+def olmo_rules(_: ModelConfig) -> Sequence[Rule]:
     """Llama's names, except for the norms."""
-    norms = {"post_attention_layernorm": "attn_out_norm", "post_feedforward_layernorm": "ffn_out_norm"}
-    kept = [rule for rule in llama_rules(config) if not rule.theirs[0].endswith("layernorm.{p}")]
-    return (
-        *kept,
-        *renames("layers.{i}", "decoder.blocks.{i}", norms),
-    )
+    return renamed(OLMO_NORMS, but=("attn_norm", "ffn_norm"))
 
 
-def _olmo_sizes(angles: Sequence[FieldRule]) -> tuple[FieldRule, ...]:
-    return llama_sizes(vocab_size=50_304, intermediate_size=11_008, kv_heads=None, eps=1e-5, angles=angles)
-
-
-def _heads(name: str) -> tuple[HeadMap, ...]:
-    return llama_heads(name)[:3]
-
-
-OLMO2 = Family(
-    model_type="olmo2",
-    constants=OLMO_SHARED,
-    fields=(*_olmo_sizes(rotary(max_length=2048)), BIASES[0]),
+olmo_like = partial(
+    llama_like,
+    constants={"decoder.norm_place": "branch", "decoder.qk_norm": True, "decoder.qk_norm_over": "heads"},
     rules=olmo_rules,
-    heads=_heads("Olmo2"),
-    modernize=modern,
+    n_classes=3,
+    vocab_size=50_304,
+    intermediate_size=11_008,
+    rms_norm_eps=1e-5,
 )
-OLMO3 = Family(
-    model_type="olmo3",
-    constants=OLMO_SHARED,
-    fields=(
-        *_olmo_sizes((*layered_angles(4, OLMO_THETAS), *rotary(max_length=2048)[1:])),
-        BIASES[0],
-        *windows(every=4),
-    ),
-    rules=olmo_rules,
-    heads=_heads("Olmo3"),
+OLMO2 = olmo_like("olmo2", "Olmo2", BIASES[0], max_length=2048)
+OLMO3 = olmo_like(
+    "olmo3",
+    "Olmo3",
+    BIASES[0],
+    *windows(every=4),
+    angles=(*layered_angles(4, OLMO_THETAS), *rotary(max_length=2048)[1:]),
     modernize=layered_modernizer(OLMO_THETAS, **{FULL: "rope_theta"}),
 )
 
 
 # --- Gemma (Gemma Team 2024, 2024b and 2025) -----------------------------------------------------------------------
 
-TANH = {"gelu_pytorch_tanh": "gelu_tanh"}
-GEMMA_SHARED = LLAMA_CONSTANTS | {"decoder.norm_gain": "one_plus_weight", "decoder.input.scale": True}
+TANH = {"gelu_pytorch_tanh": "gelu_tanh", **ACTIVATIONS}
 # Texts are read both ways only by models that make vectors.
 ONE_WAY = Only("use_bidirectional_attention", False)
 GEMMA_THETAS = {FULL: 1_000_000.0, LOCAL: 10_000.0}
+SANDWICH = {
+    "post_attention_layernorm": "attn_out_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "ffn_out_norm",
+}
 
 
-def sandwich_rules(config: ModelConfig) -> Sequence[Rule]:
-    """Llama's names, except for the four norms of a block."""
-    ours = "decoder.blocks.{i}"
-    norms = {
-        "post_attention_layernorm": "attn_out_norm",
-        "pre_feedforward_layernorm": "ffn_norm",
-        "post_feedforward_layernorm": "ffn_out_norm",
-    }
-    kept = [rule for rule in llama_rules(config) if "post_attention_layernorm" not in rule.theirs[0]]
-    return (*kept, *renames("layers.{i}", ours, norms))
+def _activation(theirs: str, names: dict[str, str]) -> Field:
+    return named(theirs, "decoder.activation", names=names, default="gelu_pytorch_tanh")
 
 
-def _scale() -> Field:
-    """The scores are divided by the square root of this number."""
-    return computed(
-        "query_pre_attn_scalar",
-        "decoder.attn_scale",
-        read=lambda n, _: n**-0.5,
-        write=lambda _, ours: round((ours["decoder"]["attn_scale"] or _width(ours) ** -0.5) ** -2),
-        default=256,
-        like=256,
-    )
-
-
-def _width(ours: Any) -> int:
-    stack = ours["decoder"]
-    return stack["d_head"] or stack["d_model"] // stack["n_heads"]
-
-
-def _later(name: str, *, cap: float | None, score_cap: FieldRule) -> tuple[Sequence[FieldRule], tuple[HeadMap, ...]]:
-    """What the second and third share: fields, and heads of which only that of words caps its logits."""
-    words, *rest = llama_heads(name, tied=True)
-    words = HeadMap(
-        words.architecture,
-        words.constants,
-        words.rules,
-        (*words.fields, computed("final_logit_softcapping", "head.soft_cap", default=cap)),
-        prefix=words.prefix,
-    )
+def _later(name: str, cap: float | None) -> tuple[Sequence[FieldRule], HeadMap]:
+    """What the second and third share: fields, and the class that writes words, which alone caps its logits."""
+    words = llama_heads(name, tied=True)[0]
+    soft_cap = computed("final_logit_softcapping", "head.soft_cap", default=cap, null=True)
     fields = (
-        _scale(),
-        score_cap,
-        named("hidden_activation", "decoder.activation", names=TANH | ACTIVATIONS, default="gelu_pytorch_tanh"),
+        # The scores are divided by the square root of this number.
+        computed(
+            "query_pre_attn_scalar",
+            "decoder.attn_scale",
+            read=lambda n, _: n**-0.5,
+            write=lambda scale, ours: round((scale or width_of(ours["decoder"]) ** -0.5) ** -2),
+            default=256,
+        ),
+        _activation("hidden_activation", TANH),
         BIASES[0],
         ONE_WAY,
         ignored("final_logit_softcapping", "hidden_act", "cache_implementation", "_sliding_window_pattern"),
     )
-    return fields, (words, *rest[:-1])
+    return fields, replace(words, fields=(*words.fields, soft_cap))
 
 
-def _gemma_sizes(**defaults: Any) -> list[FieldRule]:
-    """Llama's, without the activation, which has another name here."""
-    return [
-        one for one in llama_sizes(head_dim=256, **defaults) if not isinstance(one, Field) or one.theirs != "hidden_act"
-    ]
-
-
-GEMMA = Family(
-    model_type="gemma",
-    constants=GEMMA_SHARED,
-    fields=(
-        *_gemma_sizes(
-            vocab_size=256_000,
-            hidden_size=3072,
-            intermediate_size=24_576,
-            layers=28,
-            n_heads=16,
-            kv_heads=16,
-            max_length=8192,
-        ),
-        # Files say gelu and mean the approximation with tanh.
-        named(
-            "hidden_act",
-            "decoder.activation",
-            names=TANH | ACTIVATIONS | {"gelu": "gelu_tanh"},
-            default="gelu_pytorch_tanh",
-        ),
-        BIASES[0],
-        ONE_WAY,
-        ignored("hidden_activation"),
-    ),
-    rules=llama_rules,
-    heads=llama_heads("Gemma", tied=True)[:4],
-    modernize=modern,
+_GAIN = {"decoder.norm_gain": "one_plus_weight", "decoder.input.scale": True}
+gemma_like = partial(llama_like, tied=True, n_classes=4, leave_out=("hidden_act",), vocab_size=256_000, head_dim=256)
+later_gemma_like = partial(
+    gemma_like,
+    rules=lambda _: renamed(SANDWICH),
+    hidden_size=2304,
+    intermediate_size=9216,
+    num_hidden_layers=26,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+)
+GEMMA = gemma_like(
+    "gemma",
+    "Gemma",
+    # Files say gelu and mean the approximation with tanh.
+    _activation("hidden_act", TANH | {"gelu": "gelu_tanh"}),
+    BIASES[0],
+    ONE_WAY,
+    ignored("hidden_activation"),
+    constants=_GAIN,
+    hidden_size=3072,
+    intermediate_size=24_576,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=16,
+    max_length=8192,
 )
 
-_FIELDS_2, _HEADS_2 = _later(
-    "Gemma2", cap=30.0, score_cap=computed("attn_logit_softcapping", "decoder.soft_cap", default=50.0)
-)
-GEMMA2 = Family(
-    model_type="gemma2",
-    constants=GEMMA_SHARED | {"decoder.norm_place": "sandwich"},
-    fields=(
-        *_gemma_sizes(
-            vocab_size=256_000,
-            hidden_size=2304,
-            intermediate_size=9216,
-            layers=26,
-            n_heads=8,
-            kv_heads=4,
-            angles=rotary(max_length=8192),
-        ),
-        *windows(every=2),
-        *_FIELDS_2,
-    ),
-    rules=sandwich_rules,
-    heads=_HEADS_2,
-    modernize=modern,
+_FIELDS_2, _WORDS_2 = _later("Gemma2", 30.0)
+GEMMA2 = later_gemma_like(
+    "gemma2",
+    "Gemma2",
+    *windows(every=2),
+    *_FIELDS_2,
+    computed("attn_logit_softcapping", "decoder.soft_cap", default=50.0, null=True),
+    constants={**_GAIN, "decoder.norm_place": "sandwich"},
+    words=_WORDS_2,
+    max_length=8192,
 )
 
-# The library has the third's cap on scores in its config, but its network does not cap them.
-_FIELDS_3, _HEADS_3 = _later("Gemma3", cap=None, score_cap=Only("attn_logit_softcapping", None))
-_WORDS, *_ = _HEADS_3
-GEMMA3 = Family(
-    model_type="gemma3_text",
-    constants=GEMMA_SHARED | {"decoder.norm_place": "sandwich", "decoder.qk_norm": True},
-    fields=(
-        *_gemma_sizes(
-            vocab_size=262_208,
-            hidden_size=2304,
-            intermediate_size=9216,
-            layers=26,
-            n_heads=8,
-            kv_heads=4,
-            angles=(*layered_angles(6, GEMMA_THETAS), *rotary(max_length=131_072)[1:]),
-        ),
-        *windows(every=6),
-        *_FIELDS_3,
-    ),
-    rules=sandwich_rules,
-    heads=(_WORDS, HeadMap("Gemma3TextModel", {"head.kind": "none"})),
+_FIELDS_3, _WORDS_3 = _later("Gemma3", None)
+GEMMA3 = later_gemma_like(
+    "gemma3_text",
+    "Gemma3Text",
+    *windows(every=6),
+    *_FIELDS_3,
+    # The library has the third's cap on scores in its config, but its network does not cap them.
+    Only("attn_logit_softcapping", None),
+    constants={**_GAIN, "decoder.norm_place": "sandwich", "decoder.qk_norm": True},
+    n_classes=2,
+    words=_WORDS_3,
     modernize=layered_modernizer(GEMMA_THETAS, **{FULL: "rope_theta", LOCAL: "rope_local_base_freq"}),
+    vocab_size=262_208,
+    angles=(*layered_angles(6, GEMMA_THETAS), *rotary(max_length=131_072)[1:]),
 )
 
 
@@ -317,17 +226,13 @@ def _halved(field: FieldRule) -> FieldRule:
 
 
 # EmbeddingGemma (Vera et al. 2025): the same blocks as an encoder.
-EMBEDDING_GEMMA = Family(
-    model_type="gemma3_text",
-    constants=encoding_constants(GEMMA3.constants),
+EMBEDDING_GEMMA = as_encoder(
+    GEMMA3,
     fields=(
         *encoding([_halved(one) for one in GEMMA3.fields if one is not ONE_WAY]),
         Only("use_bidirectional_attention", True),
-        ignored("final_logit_softcapping"),
     ),
-    rules=encoding_rules(sandwich_rules),
-    heads=(HeadMap("Gemma3TextModel", {"head.kind": "none"}),),
-    modernize=GEMMA3.modernize,
+    heads=(bare("Gemma3TextModel"),),
     only_if={"use_bidirectional_attention": True},
 )
 GEMMA3_TEXT = (EMBEDDING_GEMMA, GEMMA3)

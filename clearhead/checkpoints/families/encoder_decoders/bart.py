@@ -1,23 +1,34 @@
-"""BART and its relatives: mBART, M2M-100 and Blenderbot, and what Marian shares with them."""
+"""BART and its relatives: mBART, M2M-100, Blenderbot, Marian and PEGASUS."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clearhead.checkpoints.families.shared import ACTIVATIONS
-from clearhead.checkpoints.weights.fields import Alias, FieldRule, Only, computed, extra, ignored, implied, named, same
+from pydantic import JsonValue
+
+from clearhead.checkpoints.families.encoders.roberta import after_padding
+from clearhead.checkpoints.families.family import Family, HeadMap, Rules
+from clearhead.checkpoints.families.shared import bare, classes, end_token_classifier, sizes, span, without
+from clearhead.checkpoints.weights.fields import (
+    Alias,
+    Field,
+    FieldRule,
+    Only,
+    Values,
+    computed,
+    equal,
+    extra,
+    ignored,
+    implied,
+    only,
+    same,
+)
 from clearhead.checkpoints.weights.mapping import Rule, Turn, derive, ignore, rename, reshape
 from clearhead.config import LanguageHead, ModelConfig, Sinusoidal
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 
 if TYPE_CHECKING:
     from torch import Tensor
-from typing import Any
-
-from clearhead.checkpoints.families.encoders.roberta import after_padding
-from clearhead.checkpoints.families.family import Document, Family, HeadMap
-from clearhead.checkpoints.families.shared import end_token_classifier, labels, span, with_defaults
-from clearhead.checkpoints.weights.fields import Field, Values
 
 STACKS = ("encoder", "decoder")
 
@@ -27,57 +38,62 @@ def both(name: str) -> tuple[str, ...]:
     return tuple(f"{stack}.{name}" for stack in STACKS)
 
 
+def in_both(values: Mapping[str, object]) -> dict[str, object]:
+    """The same settings in each stack, by path."""
+    return {path: value for name, value in values.items() for path in both(name)}
+
+
 # --- fields ------------------------------------------------------------------------------------------------------
 
 
-BART_FIELDS: tuple[FieldRule, ...] = (
-    same("d_model", *both("d_model"), default=1024),
-    same("encoder_layers", "encoder.n_layers", default=12),
-    same("encoder_attention_heads", "encoder.n_heads", default=16),
-    same("encoder_ffn_dim", "encoder.d_ff", default=4096),
-    same("decoder_layers", "decoder.n_layers", default=12),
-    same("decoder_attention_heads", "decoder.n_heads", default=16),
-    same("decoder_ffn_dim", "decoder.d_ff", default=4096),
-    implied(
-        "num_hidden_layers",
-        lambda theirs: theirs["encoder_layers"],
-        write=lambda ours: ours["encoder"]["n_layers"],
-        what="which is encoder_layers",
-    ),
-    named("activation_function", *both("activation"), names=ACTIVATIONS, default="gelu"),
-    same("scale_embedding", *both("input.scale"), default=False),
-    same("dropout", *both("dropout"), default=0.1),
-    same("attention_dropout", *both("attn_dropout"), default=0.0),
-    same("activation_dropout", *both("ffn_dropout"), default=0.0),
-    same("init_std", "init.std", default=0.02),
-    Alias("hidden_size", of="d_model"),
-    Alias("num_attention_heads", of="encoder_attention_heads"),
-    Only("encoder_layerdrop", 0.0),
-    Only("decoder_layerdrop", 0.0),
-    # In older configs: fields that the library no longer reads, and how the network was trained or distilled.
-    ignored("add_bias_logits", "classif_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated"),
-    ignored("replacing_rate", "student_*_layers"),
-)
-"""The fields without the token tables and the positions."""
-
-LANGUAGE_FIELDS: tuple[FieldRule, ...] = (extra("final_logits_bias", "head.bias", default=True),)
-"""The bias on the logits. Our networks may have none, which the reference library treats as 0."""
-WITH_BIAS = {"head.bias": "final_logits_bias"}
-"""The bias is a buffer in the reference library. Checkpoints of a class without a head lack it."""
+def bart_fields(
+    *,
+    layers: tuple[int, int] = (12, 12),
+    heads: int = 16,
+    inner: int = 4096,
+    scale: bool = False,
+    **defaults: JsonValue,
+) -> tuple[FieldRule, ...]:
+    """The fields without the token tables and the positions. The arguments are a family's defaults."""
+    base: dict[str, JsonValue] = {
+        "d_model": 1024,
+        "activation_function": "gelu",
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "init_std": 0.02,
+    }
+    return (
+        *sizes(*STACKS, **{**base, **defaults}),
+        *(same(f"{s}_layers", f"{s}.n_layers", default=n) for s, n in zip(STACKS, layers, strict=True)),
+        *(same(f"{s}_attention_heads", f"{s}.n_heads", default=heads) for s in STACKS),
+        *(same(f"{s}_ffn_dim", f"{s}.d_ff", default=inner) for s in STACKS),
+        equal("num_hidden_layers", "encoder_layers", "encoder.n_layers"),
+        same("scale_embedding", *both("input.scale"), default=scale),
+        Alias("num_attention_heads", of="encoder_attention_heads"),
+        *only(encoder_layerdrop=0.0, decoder_layerdrop=0.0),
+        # In older configs: fields that the library no longer reads, and how the network was trained or distilled.
+        ignored("add_bias_logits", "classif_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated"),
+        ignored("replacing_rate", "student_*_layers"),
+    )
 
 
 def norms(*, before: bool, of_embedding: bool) -> tuple[FieldRule, ...]:
     """The places of the norms. The reference library no longer reads these fields, but CTranslate2 does."""
+
+    def always(name: str, value: bool) -> FieldRule:
+        return implied(name, lambda _: value, write=lambda _: value, what="the only value that is supported")
+
     return (
-        _always("normalize_before", before),
-        _always("add_final_layer_norm", before),
-        _always("normalize_embedding", of_embedding),
+        always("normalize_before", before),
+        always("add_final_layer_norm", before),
+        always("normalize_embedding", of_embedding),
     )
 
 
-def _always(name: str, value: bool) -> FieldRule:
-    """A field that supports one value and always writes it."""
-    return implied(name, lambda _: value, write=lambda _: value, what="the only value that is supported")
+def shared_vocabulary(size: int) -> tuple[FieldRule, ...]:
+    """One token table for both stacks and the output."""
+    return (*sizes(*STACKS, vocab_size=size), Only("tie_word_embeddings", True))
 
 
 # --- sinusoidal positions ----------------------------------------------------------------------------------------
@@ -85,8 +101,9 @@ def _always(name: str, value: bool) -> FieldRule:
 LENGTH = 1024
 """The number of positions written into a config. Our sinusoidal positions have no limit."""
 
+ENDLESS = computed("max_position_embeddings", write=lambda *_: LENGTH, default=LENGTH)
 SINUSOIDAL: tuple[FieldRule, ...] = (
-    computed("max_position_embeddings", write=lambda *_: LENGTH, default=LENGTH, like=LENGTH),
+    ENDLESS,
     extra("sinusoidal_layout", *both("positions.layout"), default="concatenated"),
     Only("static_position_embeddings", True),
 )
@@ -203,48 +220,64 @@ def language_rules(config: ModelConfig) -> tuple[Rule, ...]:
 # --- BART (Lewis et al. 2019) --------------------------------------------------------------------------------------
 
 
-def bart_rules_with_tables(config: ModelConfig) -> tuple[Rule, ...]:
-    """The shared rules plus the position tables and the norms of the embeddings."""
+def with_tables(config: ModelConfig) -> tuple[Rule, ...]:
+    """The shared rules plus the position tables, and the norms of the embeddings and after the last blocks."""
+    names = {
+        "embed_positions": "positions.table",
+        "layernorm_embedding": "embed.norm",
+        "layer_norm": "final_norm",
+    }
     return (
         *bart_rules(config),
-        *(rename(f"{s}.embed_positions.weight", f"{s}.positions.table.weight") for s in STACKS),
-        *(rename(f"{s}.layernorm_embedding.{{p}}", f"{s}.embed.norm.{{p}}") for s in STACKS),
+        *(rename(f"{s}.{there}.{{p}}", f"{s}.{here}.{{p}}") for s in STACKS for there, here in names.items()),
         ignore(*(f"{s}.version" for s in STACKS)),
     )
 
 
+def writer(
+    architecture: str,
+    *fields: FieldRule,
+    rules: Rules = language_rules,
+    is_tied: bool = True,
+    has_bias: bool = True,
+) -> HeadMap:
+    """The class that writes text. `is_tied` is whether its output always is the token table.
+
+    Our networks may have no bias on the logits, which the reference library treats as 0. It is a buffer there, which
+    checkpoints of a class without a head lack.
+    """
+    bias = (extra("final_logits_bias", "head.bias", default=True),) if has_bias else ()
+    return HeadMap(
+        architecture,
+        {"head.kind": "language", **({"head.tied": True} if is_tied else {})},
+        rules,
+        (*bias, *fields),
+        prefix="model.",
+        presence={"head.bias": "final_logits_bias"} if has_bias else {},
+    )
+
+
+LEARNED = in_both({"positions.kind": "learned"})
 BART = Family(
     model_type="bart",
+    # Two unused rows before position 0, left over from a conversion from another library.
     constants={
-        **dict.fromkeys(both("input.kind"), "tokens"),
-        **dict.fromkeys(both("input.norm"), True),
-        **dict.fromkeys(both("positions.kind"), "learned"),
-        # Two unused rows before position 0, left over from a conversion from another library.
-        **dict.fromkeys(both("positions.offset"), 2),
-        **dict.fromkeys(both("norm_place"), "post"),
+        **LEARNED,
+        **in_both({"input.norm": True, "positions.offset": 2, "norm_place": "post"}),
         "share_embeddings": True,
     },
     fields=(
-        same("vocab_size", *both("input.vocab_size"), default=50_265),
-        same("max_position_embeddings", *both("positions.max_length"), default=1024),
-        *BART_FIELDS,
+        *shared_vocabulary(50_265),
+        *sizes(*STACKS, max_position_embeddings=1024),
+        *bart_fields(),
         *norms(before=False, of_embedding=True),
-        Only("tie_word_embeddings", True),
-        Only("static_position_embeddings", False),
-        Only("do_blenderbot_90_layernorm", False),
+        *only(static_position_embeddings=False, do_blenderbot_90_layernorm=False),
     ),
-    rules=bart_rules_with_tables,
+    rules=with_tables,
     heads=(
-        HeadMap(
-            "BartForConditionalGeneration",
-            {"head.kind": "language", "head.tied": True},
-            language_rules,
-            LANGUAGE_FIELDS,
-            prefix="model.",
-            presence=WITH_BIAS,
-        ),
-        HeadMap("BartModel", {"head.kind": "none"}),
-        end_token_classifier("BartForSequenceClassification", {}, labels(3), prefix="model."),
+        writer("BartForConditionalGeneration"),
+        bare("BartModel"),
+        end_token_classifier("BartForSequenceClassification", {}, classes(3), prefix="model."),
         span("BartForQuestionAnswering", prefix="model."),
     ),
 )
@@ -252,59 +285,21 @@ BART = Family(
 
 # --- mBART, M2M-100 and Blenderbot ---------------------------------------------------------------------------------
 
-CONSTANTS: Document = {**dict.fromkeys(both("input.kind"), "tokens"), "share_embeddings": True}
-
-
-def mbart_rules(config: ModelConfig) -> tuple[Rule, ...]:
-    """BART's, and a norm after the last block of each stack."""
-    return (
-        *bart_rules_with_tables(config),
-        *(rename(f"{s}.layer_norm.{{p}}", f"{s}.final_norm.{{p}}") for s in STACKS),
-    )
-
-
-def heads(name: str, fields: tuple[FieldRule, ...] = LANGUAGE_FIELDS) -> tuple[HeadMap, ...]:
-    """The classes that each of them has."""
-    writer = f"{name}ForConditionalGeneration"
-    return (
-        HeadMap(
-            writer,
-            {"head.kind": "language", "head.tied": True},
-            language_rules,
-            fields,
-            prefix="model.",
-            presence=WITH_BIAS if fields else {},
-        ),
-        HeadMap(f"{name}Model", {"head.kind": "none"}),
-    )
-
-
-def mbart_tables(vocab_size: int) -> tuple[FieldRule, ...]:
-    """The token table."""
-    return (same("vocab_size", *both("input.vocab_size"), default=vocab_size), Only("tie_word_embeddings", True))
-
-
-def learned(max_length: int) -> tuple[FieldRule, ...]:
-    """Learned positions."""
-    return (
-        same("max_position_embeddings", *both("positions.max_length"), default=max_length),
-        Only("static_position_embeddings", False),
-    )
-
-
 MBART = Family(
     model_type="mbart",
-    constants={
-        **CONSTANTS,
-        **dict.fromkeys(both("input.norm"), True),
-        **dict.fromkeys(both("positions.kind"), "learned"),
-        **dict.fromkeys(both("positions.offset"), 2),
-    },
-    fields=(*mbart_tables(50_265), *learned(1024), *BART_FIELDS, *norms(before=True, of_embedding=True)),
-    rules=mbart_rules,
+    constants={**LEARNED, **in_both({"input.norm": True, "positions.offset": 2}), "share_embeddings": True},
+    fields=(
+        *shared_vocabulary(50_265),
+        *sizes(*STACKS, max_position_embeddings=1024),
+        Only("static_position_embeddings", False),
+        *bart_fields(),
+        *norms(before=True, of_embedding=True),
+    ),
+    rules=with_tables,
     heads=(
-        *heads("MBart"),
-        end_token_classifier("MBartForSequenceClassification", {}, labels(), prefix="model."),
+        writer("MBartForConditionalGeneration"),
+        bare("MBartModel"),
+        end_token_classifier("MBartForSequenceClassification", {}, classes(), prefix="model."),
         span("MBartForQuestionAnswering", prefix="model."),
     ),
 )
@@ -312,25 +307,17 @@ MBART = Family(
 # Their checkpoints write normalize_before = false, although the norms are before.
 BLENDERBOT = Family(
     model_type="blenderbot",
-    constants={**CONSTANTS, **dict.fromkeys(both("positions.kind"), "learned")},
+    constants={**LEARNED, "share_embeddings": True},
     fields=(
-        *mbart_tables(8008),
-        *learned(128),
-        *with_defaults(
-            BART_FIELDS,
-            d_model=2560,
-            encoder_layers=2,
-            decoder_layers=24,
-            encoder_attention_heads=32,
-            decoder_attention_heads=32,
-            encoder_ffn_dim=10_240,
-            decoder_ffn_dim=10_240,
-        ),
+        *shared_vocabulary(8008),
+        *sizes(*STACKS, max_position_embeddings=128),
+        Only("static_position_embeddings", False),
+        *bart_fields(d_model=2560, layers=(2, 24), heads=32, inner=10_240),
         ignored("normalize_before", "add_final_layer_norm", "normalize_embedding", "layernorm_variant"),
         ignored("do_blenderbot_90_layernorm", "unk_token_id", "extra_layer_norm"),
     ),
-    rules=mbart_rules,
-    heads=heads("Blenderbot"),
+    rules=with_tables,
+    heads=(writer("BlenderbotForConditionalGeneration"), bare("BlenderbotModel")),
 )
 
 
@@ -352,36 +339,100 @@ def mbart_waves(*stacks: str, default: int) -> tuple[Field]:
         return width
 
     paths = [f"{stack}.positions.base" for stack in stacks]
-    return (computed("d_model", *paths, read=_base, write=d_model, default=default, like=default),)
-
-
-def _padding(offset: int, _: Any) -> int:
-    return offset - 1
+    return (computed("d_model", *paths, read=_base, write=d_model, default=default),)
 
 
 M2M_100 = Family(
     model_type="m2m_100",
     constants={
-        **CONSTANTS,
-        **dict.fromkeys(both("positions.kind"), "sinusoidal"),
-        **dict.fromkeys(both("positions.layout"), "concatenated"),
+        **in_both({"positions.kind": "sinusoidal", "positions.layout": "concatenated"}),
+        "share_embeddings": True,
     },
     fields=(
         *mbart_waves(*STACKS, default=1024),
-        computed("pad_token_id", *both("positions.offset"), read=after_padding, write=_padding, default=1),
-        # The waves have no end.
-        computed("max_position_embeddings", write=lambda *_: LENGTH, default=LENGTH, like=LENGTH),
-        *mbart_tables(128_112),
-        *with_defaults(
-            [field for field in BART_FIELDS if not (isinstance(field, Only) and field.theirs.endswith("layerdrop"))],
-            activation_function="relu",
-            scale_embedding=True,
-            attention_dropout=0.1,
+        computed(
+            "pad_token_id",
+            *both("positions.offset"),
+            read=after_padding,
+            write=lambda offset, _: offset - 1,
+            default=1,
+        ),
+        ENDLESS,
+        *shared_vocabulary(128_112),
+        *without(
+            bart_fields(activation_function="relu", scale=True, attention_dropout=0.1),
+            "encoder_layerdrop",
+            "decoder_layerdrop",
         ),
         # In training, the reference library skips a share of the layers. Here all of them are trained.
         ignored("encoder_layerdrop", "decoder_layerdrop"),
     ),
-    rules=lambda config: (*mbart_rules(config), ignore(*(f"{s}.embed_positions.weights" for s in STACKS))),
-    heads=heads("M2M100", ()),
+    rules=lambda config: (ignore(*(f"{s}.embed_positions.weights" for s in STACKS)), *with_tables(config)),
+    heads=(writer("M2M100ForConditionalGeneration", has_bias=False), bare("M2M100Model")),
     uncounted_padding=True,
+)
+
+
+# --- Marian (the encoder-decoder of Vaswani et al. 2017, as in Marian NMT), and PEGASUS (norms first) -----------------
+
+
+def _decoder_vocabulary(size: int | None, values: Values) -> int:
+    shared = size is None or values["share_encoder_decoder_embeddings"]
+    return values["vocab_size"] if shared else size
+
+
+def _tied(tied: bool, values: Values) -> bool:
+    if values["share_encoder_decoder_embeddings"] and not tied:
+        raise refuse("", "true, as share_encoder_decoder_embeddings is", "false", "try both false")
+    return tied
+
+
+MARIAN = Family(
+    model_type="marian",
+    constants=in_both({"positions.kind": "sinusoidal", "norm_place": "post"}),
+    fields=(
+        *sizes("encoder", vocab_size=58_101),
+        computed("decoder_vocab_size", "decoder.input.vocab_size", read=_decoder_vocabulary, default=None),
+        same("share_encoder_decoder_embeddings", "share_embeddings", default=True),
+        *SINUSOIDAL,
+        *bart_fields(),
+        *norms(before=False, of_embedding=False),
+    ),
+    rules=bart_rules,
+    heads=(
+        writer(
+            "MarianMTModel",
+            computed("tie_word_embeddings", "head.tied", read=_tied, default=True, null=True),
+            rules=lambda config: (*language_rules(config), *position_tables(config, "model.", written=False)),
+            is_tied=False,
+        ),
+        bare("MarianModel", lambda config: position_tables(config, written=True)),
+    ),
+    fallback={"pad_token_id": 0, "decoder_start_token_id": 0},
+)
+
+
+def pegasus_rules(config: ModelConfig) -> Sequence[Rule]:
+    """The shared rules plus a norm after the last block of each stack."""
+    _, writes = streams(config)
+    return (*bart_rules(config), *(writes(f"{s}.layer_norm.{{p}}", f"{s}.final_norm.{{p}}") for s in STACKS))
+
+
+PEGASUS = Family(
+    model_type="pegasus",
+    constants={**in_both({"positions.kind": "sinusoidal"}), "share_embeddings": True},
+    fields=(
+        *shared_vocabulary(50_265),
+        *SINUSOIDAL,
+        *bart_fields(),
+        *norms(before=True, of_embedding=False),
+    ),
+    rules=pegasus_rules,
+    heads=(
+        writer(
+            "PegasusForConditionalGeneration",
+            rules=lambda config: (*language_rules(config), *position_tables(config, "model.", written=True)),
+        ),
+        bare("PegasusModel", lambda config: position_tables(config, written=True)),
+    ),
 )

@@ -8,13 +8,23 @@ from functools import partial
 from typing import Any
 
 from clearhead.checkpoints.families.family import Family, HeadMap
-from clearhead.checkpoints.families.shared import ACTIVATIONS, end_token_classifier, labels, with_defaults
+from clearhead.checkpoints.families.shared import (
+    ACTIVATIONS,
+    bare,
+    classes,
+    end_token_classifier,
+    sizes,
+    span,
+    tags,
+    with_defaults,
+)
 from clearhead.checkpoints.weights.fields import Alias, FieldRule, Values, computed, ignored, same
-from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename, tie
-from clearhead.config import LanguageHead, ModelConfig
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, modules, rename, tie
+from clearhead.config import LanguageHead, ModelConfig, StackConfig
 from clearhead.errors import UserError
 
 ENCODER, BOTH = ("encoder",), ("encoder", "decoder")
+CROSS = "EncDecAttention"
 
 
 # --- fields ------------------------------------------------------------------------------------------------------
@@ -48,24 +58,21 @@ def _projection(_: Any, ours: Values) -> str:
     return "gated-gelu" if stack["activation"] == "gelu_tanh" else f"gated-{_name(stack['activation'])}"
 
 
-def fields(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
+def fields_of(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
     """The entries of a model with these stacks."""
 
     def each(*names: str) -> tuple[str, ...]:
         return tuple(f"{stack}.{name}" for name in names for stack in stacks)
 
     return (
-        same("vocab_size", *each("input.vocab_size"), default=32_128),
-        same("d_model", *each("d_model"), default=512),
+        *sizes(*stacks, vocab_size=32_128, d_model=512, num_heads=8, layer_norm_epsilon=1e-6),
+        *sizes("encoder", num_layers=6),
         same("d_kv", *each("d_head"), default=64),
         same("d_ff", *each("d_ff"), default=2048),
-        same("num_layers", "encoder.n_layers", default=6),
-        same("num_heads", *each("n_heads"), default=8),
         same("relative_attention_num_buckets", *each("positions.n_buckets"), default=32),
         same("relative_attention_max_distance", *each("positions.max_distance"), default=128),
         same("dropout_rate", *each("dropout", "attn_dropout", "ffn_dropout"), default=0.1),
-        same("layer_norm_epsilon", *each("norm_eps"), default=1e-6),
-        computed("feed_forward_proj", write=_projection, default="relu", like="relu"),
+        computed("feed_forward_proj", write=_projection, default="relu"),
         computed(
             "dense_act_fn",
             *each("activation"),
@@ -73,19 +80,9 @@ def fields(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
             write=lambda activation, _: _name(activation),
             default=None,
             like="",
-            nullable=False,
+            null=False,
         ),
-        computed(
-            "is_gated_act",
-            *each("gated"),
-            read=_gated,
-            default=None,
-            like=False,
-            nullable=False,
-        ),
-        Alias("hidden_size", of="d_model"),
-        Alias("num_attention_heads", of="num_heads"),
-        Alias("num_hidden_layers", of="num_layers"),
+        computed("is_gated_act", *each("gated"), read=_gated, default=None, like=False, null=False),
         Alias("head_dim", of="d_kv"),
         # Initialisation, fields of other heads, and lengths, which relative positions do not limit.
         ignored("initializer_factor", "scale_decoder_outputs", "n_positions"),
@@ -93,13 +90,14 @@ def fields(stacks: Sequence[str]) -> tuple[FieldRule, ...]:
     )
 
 
-def _layers(n: int | None, values: Values) -> int:
-    return values["num_layers"] if n is None else n
-
-
 TWO_STACKS: tuple[FieldRule, ...] = (
-    computed("num_decoder_layers", "decoder.n_layers", read=_layers, default=None),
-    *fields(BOTH),
+    computed(
+        "num_decoder_layers",
+        "decoder.n_layers",
+        read=lambda n, values: values["num_layers"] if n is None else n,
+        default=None,
+    ),
+    *fields_of(BOTH),
 )
 
 
@@ -125,7 +123,7 @@ LANGUAGE_FIELDS: tuple[FieldRule, ...] = (
         read=lambda tied, values: tied is not False and _scales(values),
         default=None,
         like=True,
-        nullable=False,
+        null=False,
     ),
     computed(
         "scale_decoder_outputs",
@@ -134,14 +132,14 @@ LANGUAGE_FIELDS: tuple[FieldRule, ...] = (
         write=_scaled,
         default=None,
         like=True,
-        nullable=False,
+        null=False,
     ),
 )
 
 
 def _constants(stacks: Sequence[str], *, each_layer: bool = False) -> dict[str, Any]:
     """The settings common to all models with these stacks."""
-    stack = {"input.kind": "tokens", "positions.kind": "relative", "attn_scale": 1.0, "norm": "rms", "bias": False}
+    stack = {"positions.kind": "relative", "attn_scale": 1.0, "norm": "rms", "bias": False}
     stack |= {"positions.each_layer": each_layer}
     shared = {"share_embeddings": len(stacks) == 2}
     return {f"{s}.{name}": value for s in stacks for name, value in stack.items()} | shared
@@ -156,42 +154,36 @@ def rules(config: ModelConfig) -> Sequence[Rule]:
     head = config.head
     copies = [tie(f"{stack}.embed_tokens.weight", "encoder.embed.tokens.weight") for stack in stacks]
     table = [] if isinstance(head, LanguageHead) else [rename("shared.weight", "encoder.embed.tokens.weight")]
-    gated = config.output.gated
-    each = config.output.distances is not None
-    return (*table, *copies, *(rule for stack in stacks for rule in blocks(stack, gated=gated, each_layer=each)))
+    return (*table, *copies, *(rule for stack in stacks for rule in blocks(stack, config.output)))
 
 
-def blocks(stack: str, *, gated: bool, each_layer: bool = False) -> tuple[Rule, ...]:
+def blocks(stack: str, own: StackConfig) -> tuple[Rule, ...]:
     """Each block numbers its layers: attention, cross-attention in a decoder, feed-forward."""
-    ours = f"{stack}.blocks.{{i}}"
-    cross = "EncDecAttention"
+    theirs, table = f"{stack}.block.{{i}}.layer", "SelfAttention.relative_attention_bias.weight"
+    each_layer = rename(f"{theirs}.0.{table}", f"{stack}.blocks.{{i}}.attn.distance.table.weight")
+    shared = rename(f"{stack}.block.0.layer.0.{table}", f"{stack}.positions.table.weight")
 
-    def layer(number: int, name: str) -> str:
-        return f"{stack}.block.{{i}}.layer.{number}.{name}"
-
-    def attention(number: int, theirs: str, here: str) -> tuple[Rule, ...]:
-        return (
-            *(rename(layer(number, f"{theirs}.{n}.weight"), f"{ours}.{here}.{n}.weight") for n in "qkv"),
-            rename(layer(number, f"{theirs}.o.weight"), f"{ours}.{here}.out.weight"),
-            rename(layer(number, "layer_norm.weight"), f"{ours}.{here}_norm.weight"),
-        )
+    def attention(there: str, ours: str) -> dict[str, str]:
+        return {**{f"{there}.{n}": f"{ours}.{n}" for n in "qkv"}, f"{there}.o": f"{ours}.out"}
 
     ffn = 2 if stack == "decoder" else 1
-    inner = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
-    bias = "SelfAttention.relative_attention_bias.weight"
-    one = rename(f"{stack}.block.0.layer.0.{bias}", f"{stack}.positions.table.weight")
+    dense = f"{ffn}.DenseReluDense"
+    names = {
+        f"{stack}.final_layer_norm": "final_norm",
+        **attention("0.SelfAttention", "attn"),
+        "0.layer_norm": "attn_norm",
+        **({**attention(f"1.{CROSS}", "cross"), "1.layer_norm": "cross_norm"} if stack == "decoder" else {}),
+        **({f"{dense}.wi_0": "ffn.gate", f"{dense}.wi_1": "ffn.up"} if own.gated else {f"{dense}.wi": "ffn.up"}),
+        f"{dense}.wo": "ffn.down",
+        f"{ffn}.layer_norm": "ffn_norm",
+    }
     return (
         leave_out(
-            layer(1, f"{cross}.relative_attention_bias.weight"),
+            f"{theirs}.1.{CROSS}.relative_attention_bias.weight",
             because="attention to the source has no positions; older versions of the library kept an unused table",
         ),
-        *attention(0, "SelfAttention", "attn"),
-        *(attention(1, cross, "cross") if stack == "decoder" else ()),
-        rename(layer(0, bias), f"{ours}.attn.distance.table.weight") if each_layer else one,
-        *(rename(layer(ffn, f"DenseReluDense.{n}.weight"), f"{ours}.ffn.{here}.weight") for here, n in inner.items()),
-        rename(layer(ffn, "DenseReluDense.wo.weight"), f"{ours}.ffn.down.weight"),
-        rename(layer(ffn, "layer_norm.weight"), f"{ours}.ffn_norm.weight"),
-        rename(f"{stack}.final_layer_norm.weight", f"{stack}.final_norm.weight"),
+        each_layer if own.distances is not None else shared,
+        *modules(stack, theirs, names),
     )
 
 
@@ -210,30 +202,26 @@ def language_rules(config: ModelConfig) -> Sequence[Rule]:
 
 def family(model_type: str, name: str, writer: HeadMap, *, each_layer: bool = False, **defaults: Any) -> Family:
     """A family with these stacks. `writer` is its class that writes text, `defaults` those of its config fields."""
-    constants = partial(_constants, each_layer=each_layer)
-    both, encoder = (with_defaults(known, **defaults) for known in (TWO_STACKS, fields(ENCODER)))
+    dropout = same("classifier_dropout", "head.dropout", default=0.0)
+    end = end_token_classifier(f"{name}ForSequenceClassification", {}, classes(), prefix="transformer.")
     heads = (
-        replace(writer, constants={**constants(BOTH), **writer.constants}, fields=(*writer.fields, *both)),
-        HeadMap(f"{name}Model", {**constants(BOTH), "head.kind": "none"}, fields=both),
-        HeadMap(f"{name}EncoderModel", {**constants(ENCODER), "head.kind": "none"}, fields=encoder),
-        end_token_classifier(
-            f"{name}ForSequenceClassification", constants(BOTH), (*labels(), *both), prefix="transformer."
-        ),
-        HeadMap(
-            f"{name}ForTokenClassification",
-            {**constants(ENCODER), "head.kind": "tagging"},
-            lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-            (*labels(), same("classifier_dropout", "head.dropout", default=0.0), *encoder),
-            prefix="transformer.",
-        ),
-        HeadMap(
-            f"{name}ForQuestionAnswering",
-            {**constants(BOTH), "head.kind": "span"},
-            lambda _: (rename("qa_outputs.{p}", "head.output.{p}"),),
-            both,
-        ),
+        (writer, BOTH),
+        (bare(f"{name}Model"), BOTH),
+        (bare(f"{name}EncoderModel"), ENCODER),
+        (end, BOTH),
+        (tags(f"{name}ForTokenClassification", "transformer.", dropout), ENCODER),
+        (span(f"{name}ForQuestionAnswering", prefix=""), BOTH),
     )
-    return Family(model_type, {}, (), rules, heads)
+    fields = {BOTH: with_defaults(TWO_STACKS, **defaults), ENCODER: with_defaults(fields_of(ENCODER), **defaults)}
+    whole = tuple(
+        replace(
+            head,
+            constants={**_constants(stacks, each_layer=each_layer), **head.constants},
+            fields=(*head.fields, *fields[stacks]),
+        )
+        for head, stacks in heads
+    )
+    return Family(model_type, {}, (), rules, whole)
 
 
 T5 = family(
@@ -248,41 +236,19 @@ T5 = family(
     ),
 )
 
+newer = partial(family, vocab_size=250_112, d_ff=1024, num_layers=8, num_heads=6, feed_forward_proj="gated-gelu")
+
 # The output matrix is its own. Files of newer versions of the library say that it is tied, whatever they hold.
-MT5 = family(
-    "mt5",
-    "MT5",
-    HeadMap("MT5ForConditionalGeneration", {"head.kind": "language", "head.tied": False}, language_rules),
-    vocab_size=250_112,
-    d_ff=1024,
-    num_layers=8,
-    num_heads=6,
-    feed_forward_proj="gated-gelu",
-)
+MT5_WRITER = HeadMap("MT5ForConditionalGeneration", {"head.kind": "language", "head.tied": False}, language_rules)
+MT5 = newer("mt5", "MT5", MT5_WRITER)
 
 # Its reference library scales the states in any case. A file may hold another output matrix than the token table.
-UMT5 = family(
-    "umt5",
-    "UMT5",
-    HeadMap(
-        "UMT5ForConditionalGeneration",
-        {"head.kind": "language", "head.tied": False},
-        language_rules,
-        (
-            computed(
-                "d_model",
-                "head.scale",
-                read=lambda width, _: width**-0.5,
-                write=lambda _, ours: ours["encoder"]["d_model"],
-                default=512,
-                like=512,
-            ),
-        ),
-    ),
-    each_layer=True,
-    vocab_size=250_112,
-    d_ff=1024,
-    num_layers=8,
-    num_heads=6,
-    feed_forward_proj="gated-gelu",
+UMT5_SCALE = computed(
+    "d_model",
+    "head.scale",
+    read=lambda width, _: width**-0.5,
+    write=lambda _, ours: ours["encoder"]["d_model"],
+    default=512,
 )
+UMT5_WRITER = replace(MT5_WRITER, architecture="UMT5ForConditionalGeneration", fields=(UMT5_SCALE,))
+UMT5 = newer("umt5", "UMT5", UMT5_WRITER, each_layer=True)

@@ -2,39 +2,51 @@
 
 from collections.abc import Sequence
 
+from pydantic import JsonValue
+
 from clearhead.checkpoints.families.family import Family, HeadMap
 from clearhead.checkpoints.families.shared import (
-    ACTIVATIONS,
+    bare,
     encoder_classifier,
     encoder_language,
     encoder_sizes,
-    encoder_tagging,
     output_matrix,
     pooler_rules,
+    sizes,
     span,
-    with_defaults,
+    tags,
 )
-from clearhead.checkpoints.weights.fields import Alias, Field, FieldRule, Only, computed, ignored, named, same
-from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename, renames, tie
+from clearhead.checkpoints.weights.fields import Field, FieldRule, Only, computed, ignored, same
+from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, modules, rename, renames, tie
 from clearhead.config import LanguageHead, ModelConfig
 
 # --- what RoBERTa shares -----------------------------------------------------------------------------------------
 
-POST_NORM = {
-    "encoder.input.kind": "tokens",
-    "encoder.input.norm": True,
-    "encoder.positions.kind": "learned",
-    "encoder.norm_place": "post",
-    "init.depth_scaled": False,
+NORM_AFTER = {"encoder.input.norm": True, "encoder.norm_place": "post", "init.depth_scaled": False}
+POST_NORM = {**NORM_AFTER, "encoder.positions.kind": "learned"}
+TABLE = "encoder.embed.tokens.weight"
+EMBEDDINGS = {
+    "embeddings.word_embeddings": "embed.tokens",
+    "embeddings.position_embeddings": "positions.table",
+    "embeddings.token_type_embeddings": "embed.types",
+    "embeddings.LayerNorm": "embed.norm",
 }
+QKV = {"attention.self.query": "attn.q", "attention.self.key": "attn.k", "attention.self.value": "attn.v"}
+REST = {
+    "attention.output.dense": "attn.out",
+    "attention.output.LayerNorm": "attn_norm",
+    "intermediate.dense": "ffn.up",
+    "output.dense": "ffn.down",
+    "output.LayerNorm": "ffn_norm",
+}
+BLOCK = QKV | REST
+UNREAD = ignore("embeddings.position_ids", "embeddings.token_type_ids")
 
 
-def encoder_fields(vocab_size: int) -> tuple[FieldRule, ...]:
+def encoder_fields(**defaults: JsonValue) -> tuple[FieldRule, ...]:
     """All fields except the positions."""
     return (
-        same("vocab_size", "encoder.input.vocab_size", default=vocab_size),
-        same("type_vocab_size", "encoder.input.n_types", default=2),
-        *encoder_sizes(dropout=0.1),
+        *encoder_sizes(**{"type_vocab_size": 2, **defaults}),
         Only("position_embedding_type", "absolute"),
         ignored("use_bfloat16", "embedding_size"),
         # Notes by the checkpoint's authors, and settings of other programs.
@@ -43,51 +55,27 @@ def encoder_fields(vocab_size: int) -> tuple[FieldRule, ...]:
     )
 
 
-def norm(theirs: str, ours: str) -> tuple[Rule, ...]:
-    """A norm. Older checkpoints call its weight and bias gamma and beta."""
-    names = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
-    return tuple(rename(f"{theirs}.{old}", f"{ours}.{new}") for old, new in names.items())
-
-
 def bert_rules(_: ModelConfig) -> Sequence[Rule]:
     """The embeddings and the blocks, whose norms follow their branches."""
-    theirs, ours = "encoder.layer.{i}", "encoder.blocks.{i}"
-    return (
-        rename("embeddings.word_embeddings.weight", "encoder.embed.tokens.weight"),
-        rename("embeddings.position_embeddings.weight", "encoder.positions.table.weight"),
-        rename("embeddings.token_type_embeddings.weight", "encoder.embed.types.weight"),
-        *norm("embeddings.LayerNorm", "encoder.embed.norm"),
-        *renames(
-            theirs,
-            ours,
-            {
-                "attention.self.query": "attn.q",
-                "attention.self.key": "attn.k",
-                "attention.self.value": "attn.v",
-                "attention.output.dense": "attn.out",
-            },
-        ),
-        *norm(f"{theirs}.attention.output.LayerNorm", f"{ours}.attn_norm"),
-        rename(f"{theirs}.intermediate.dense.{{p}}", f"{ours}.ffn.up.{{p}}"),
-        rename(f"{theirs}.output.dense.{{p}}", f"{ours}.ffn.down.{{p}}"),
-        *norm(f"{theirs}.output.LayerNorm", f"{ours}.ffn_norm"),
-        ignore("embeddings.position_ids", "embeddings.token_type_ids"),
-    )
+    return *modules("encoder", "encoder.layer.{i}", EMBEDDINGS | BLOCK), UNREAD
 
 
-def output_bias(theirs: str, decoder: str, *, tied: bool) -> tuple[Rule, ...]:
-    """The bias over the vocabulary, which is stored twice. The two copies differ only in untied models."""
-    ours = "head.output.bias"
-    if tied:
-        return rename(theirs, ours), tie(decoder, ours)
-    # The network adds the decoder's own bias. The other copy is written for readers that expect it.
-    both = Rule((decoder, theirs), (ours,), lambda t: [t[0]], lambda t: [t[0], t[0].clone()])
-    return both, rename(theirs, ours)
+def words_rules(config: ModelConfig, at: str, names: dict[str, str], matrix: str = "decoder") -> Sequence[Rule]:
+    """The matrix over the vocabulary, its bias and other modules `at` a place. `names` are theirs -> the head's.
+
+    The bias is stored twice. The copies differ only in untied models, where the network adds that of the matrix. The
+    other copy is written for readers that expect it.
+    """
+    assert isinstance(config.head, LanguageHead)
+    theirs, ours, copy = f"{at}.bias", "head.output.bias", f"{at}.{matrix}.bias"
+    both = Rule((copy, theirs), (ours,), lambda t: [t[0]], lambda t: [t[0], t[0].clone()])
+    biases = (rename(theirs, ours), tie(copy, ours)) if config.head.tied else (both, rename(theirs, ours))
+    return output_matrix(f"{at}.{matrix}.weight", config, TABLE), *biases, *renames(at, "head", names)
 
 
-def bert_no_pooler(prefix: str) -> Rule:
+def no_pooler(name: str) -> Rule:
     """Leaves out the checkpoint's pooler, because the head reads the states themselves."""
-    return leave_out(f"{prefix}pooler.dense.{{p}}", because="this head reads the states, not the pooled one")
+    return leave_out(f"{name}.{{p}}", because="this head reads the states, not the pooled one")
 
 
 def classifier_dropout(theirs: str = "classifier_dropout") -> Field:
@@ -102,12 +90,12 @@ def classifier_dropout(theirs: str = "classifier_dropout") -> Field:
 
 def bert_bare(architecture: str) -> HeadMap:
     """No head. The checkpoint's tensors decide whether there is a pooler, since no config states it."""
-    return HeadMap(architecture, {"head.kind": "none"}, pooler_rules, presence={"head.pooler": "pooler.dense.weight"})
+    return bare(architecture, pooler_rules, presence={"head.pooler": "pooler.dense.weight"})
 
 
 def bert_tagging(architecture: str, prefix: str, dropout: Field | None = None) -> HeadMap:
     """The head that predicts a class for each token. `dropout` is the field of its dropout."""
-    return encoder_tagging(architecture, prefix, dropout or classifier_dropout(), bert_no_pooler(prefix))
+    return tags(architecture, prefix, dropout or classifier_dropout(), others=(no_pooler(f"{prefix}pooler.dense"),))
 
 
 # --- this one ----------------------------------------------------------------------------------------------------
@@ -115,203 +103,157 @@ def bert_tagging(architecture: str, prefix: str, dropout: Field | None = None) -
 
 def bert_language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective."""
-    assert isinstance(config.head, LanguageHead)
-    theirs = "cls.predictions"
     return (
-        output_matrix(f"{theirs}.decoder.weight", config, "encoder.embed.tokens.weight"),
-        *output_bias(f"{theirs}.bias", f"{theirs}.decoder.bias", tied=config.head.tied),
-        rename(f"{theirs}.transform.dense.{{p}}", "head.dense.{p}"),
-        *norm(f"{theirs}.transform.LayerNorm", "head.norm"),
+        *words_rules(config, "cls.predictions", {"transform.dense": "dense", "transform.LayerNorm": "norm"}),
         leave_out("cls.seq_relationship.{p}", because="no head here tells whether two sentences follow"),
-        bert_no_pooler("bert."),
+        no_pooler("bert.pooler.dense"),
     )
 
-
-BERT_HEADS = (
-    encoder_language("BertForMaskedLM", "bert.", bert_language_rules, also=("BertForPreTraining",)),
-    bert_bare("BertModel"),
-    encoder_classifier("BertForSequenceClassification", "bert.", classifier_dropout(), pooler="bert.pooler.dense"),
-    bert_tagging("BertForTokenClassification", "bert."),
-    span("BertForQuestionAnswering", bert_no_pooler("bert."), prefix="bert."),
-)
 
 BERT = Family(
     model_type="bert",
     constants=POST_NORM,
-    fields=(
-        *encoder_fields(30_522),
-        same("max_position_embeddings", "encoder.positions.max_length", default=512),
-    ),
+    fields=encoder_fields(vocab_size=30_522, max_position_embeddings=512),
     rules=bert_rules,
-    heads=BERT_HEADS,
+    heads=(
+        encoder_language("BertForMaskedLM", "bert.", bert_language_rules, also=("BertForPreTraining",)),
+        bert_bare("BertModel"),
+        encoder_classifier("BertForSequenceClassification", "bert.", classifier_dropout(), pooler="bert.pooler.dense"),
+        bert_tagging("BertForTokenClassification", "bert."),
+        span("BertForQuestionAnswering", no_pooler("bert.pooler.dense"), prefix="bert."),
+    ),
 )
 
 
 # --- DistilBERT (Sanh et al. 2019) ---------------------------------------------------------------------------------
 
-DISTILBERT_PREFIX = "distilbert."
-
-DISTILBERT_FIELDS = (
-    same("vocab_size", "encoder.input.vocab_size", default=30_522),
-    same("max_position_embeddings", "encoder.positions.max_length", default=512),
-    same("dim", "encoder.d_model", default=768),
-    same("n_layers", "encoder.n_layers", default=6),
-    same("n_heads", "encoder.n_heads", default=12),
-    same("hidden_dim", "encoder.d_ff", default=3072),
-    named("activation", "encoder.activation", names=ACTIVATIONS, default="gelu"),
-    same("initializer_range", "init.std", default=0.02),
-    # In the reference library it does not act on what attention adds to the residual stream.
-    same("dropout", "encoder.dropout", default=0.1),
-    same("attention_dropout", "encoder.attn_dropout", default=0.1),
-    Alias("hidden_size", of="dim"),
-    Alias("num_attention_heads", of="n_heads"),
-    Alias("num_hidden_layers", of="n_layers"),
-    # It decides how the position table is drawn. A checkpoint has the table itself.
-    ignored("sinusoidal_pos_embds"),
-    ignored("qa_dropout", "seq_classif_dropout", "output_past", "tie_weights_"),
-)
-
 
 def distilbert_rules(_: ModelConfig) -> Sequence[Rule]:
     """The embeddings and the blocks, whose norms follow their branches."""
-    theirs, ours = "transformer.layer.{i}", "encoder.blocks.{i}"
-    parts = {
-        **{f"attention.{n}_lin": f"attn.{n}" for n in "qkv"},
+    block = {
+        "attention.q_lin": "attn.q",
+        "attention.k_lin": "attn.k",
+        "attention.v_lin": "attn.v",
         "attention.out_lin": "attn.out",
         "sa_layer_norm": "attn_norm",
         "ffn.lin1": "ffn.up",
         "ffn.lin2": "ffn.down",
         "output_layer_norm": "ffn_norm",
     }
-    return (
-        rename("embeddings.word_embeddings.weight", "encoder.embed.tokens.weight"),
-        rename("embeddings.position_embeddings.weight", "encoder.positions.table.weight"),
-        rename("embeddings.LayerNorm.{p}", "encoder.embed.norm.{p}"),
-        *renames(theirs, ours, parts),
-        ignore("embeddings.position_ids"),
-    )
+    return *modules("encoder", "transformer.layer.{i}", EMBEDDINGS | block), UNREAD
 
 
 def distilbert_language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective."""
-    assert isinstance(config.head, LanguageHead)
     return (
-        output_matrix("vocab_projector.weight", config, "encoder.embed.tokens.weight"),
+        output_matrix("vocab_projector.weight", config, TABLE),
         rename("vocab_projector.bias", "head.output.bias"),
-        rename("vocab_transform.{p}", "head.dense.{p}"),
-        rename("vocab_layer_norm.{p}", "head.norm.{p}"),
+        *renames("", "head", {"vocab_transform": "dense", "vocab_layer_norm": "norm"}),
     )
 
-
-DISTILBERT_HEADS = (
-    encoder_language("DistilBertForMaskedLM", DISTILBERT_PREFIX, distilbert_language_rules),
-    HeadMap("DistilBertModel", {"head.kind": "none"}),
-    encoder_classifier(
-        "DistilBertForSequenceClassification",
-        DISTILBERT_PREFIX,
-        same("seq_classif_dropout", "head.dropout", default=0.2),
-        pooler="pre_classifier",
-        activation="relu",
-    ),
-    # Its dropout is that of the network.
-    encoder_tagging(
-        "DistilBertForTokenClassification", DISTILBERT_PREFIX, same("dropout", "head.dropout", default=0.1)
-    ),
-    span(
-        "DistilBertForQuestionAnswering",
-        prefix=DISTILBERT_PREFIX,
-        fields=(same("qa_dropout", "head.dropout", default=0.1),),
-    ),
-)
 
 DISTILBERT = Family(
     model_type="distilbert",
     constants=POST_NORM | {"encoder.norm_eps": 1e-12},
-    fields=DISTILBERT_FIELDS,
+    fields=(
+        *sizes(
+            "encoder",
+            vocab_size=30_522,
+            max_position_embeddings=512,
+            dim=768,
+            n_layers=6,
+            n_heads=12,
+            hidden_dim=3072,
+            activation="gelu",
+            initializer_range=0.02,
+            # In the reference library it does not act on what attention adds to the residual stream.
+            dropout=0.1,
+            attention_dropout=0.1,
+        ),
+        # The first decides how the position table is drawn. A checkpoint has the table itself.
+        ignored("sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "output_past", "tie_weights_"),
+    ),
     rules=distilbert_rules,
-    heads=DISTILBERT_HEADS,
+    heads=(
+        encoder_language("DistilBertForMaskedLM", "distilbert.", distilbert_language_rules),
+        bare("DistilBertModel"),
+        encoder_classifier(
+            "DistilBertForSequenceClassification",
+            "distilbert.",
+            same("seq_classif_dropout", "head.dropout", default=0.2),
+            pooler="pre_classifier",
+            activation="relu",
+        ),
+        # Its dropout is that of the network.
+        tags("DistilBertForTokenClassification", "distilbert.", same("dropout", "head.dropout", default=0.1)),
+        span(
+            "DistilBertForQuestionAnswering",
+            prefix="distilbert.",
+            fields=(same("qa_dropout", "head.dropout", default=0.1),),
+        ),
+    ),
 )
 
 
 # --- ALBERT (Lan et al. 2019) --------------------------------------------------------------------------------------
 
-ALBERT_PREFIX = "albert."
-PARTS = {
-    **{f"attention.{name}": f"attn.{name[0]}" for name in ("query", "key", "value")},
-    "attention.dense": "attn.out",
-    "ffn": "ffn.up",
-    "ffn_output": "ffn.down",
-}
-NORMS = {"attention.LayerNorm": "attn_norm", "full_layer_layer_norm": "ffn_norm"}
-
-ALBERT_FIELDS = (
-    *with_defaults(
-        encoder_fields(30_000),
-        hidden_size=4096,
-        num_attention_heads=64,
-        intermediate_size=16_384,
-        hidden_act="gelu_new",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    ),
-    same("embedding_size", "encoder.input.width", default=128),
-    same("num_hidden_groups", "encoder.n_groups", default=1),
-    same("max_position_embeddings", "encoder.positions.max_length", default=512),
-    ignored("classifier_dropout_prob", "net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"),
-    # Several different blocks that repeat together.
-    Only("inner_group_num", 1),
-)
-
 
 def albert_rules(config: ModelConfig) -> Sequence[Rule]:
     """The embeddings, the dense layer to the width of the network, and the first block of each group."""
     stack = config.output
-    found: list[Rule] = [
-        rename("embeddings.word_embeddings.weight", "encoder.embed.tokens.weight"),
-        rename("embeddings.position_embeddings.weight", "encoder.positions.table.weight"),
-        rename("embeddings.token_type_embeddings.weight", "encoder.embed.types.weight"),
-        *norm("embeddings.LayerNorm", "encoder.embed.norm"),
-        rename("encoder.embedding_hidden_mapping_in.{p}", "encoder.embed.project.{p}"),
-    ]
+    block = {
+        "attention.query": "attn.q",
+        "attention.key": "attn.k",
+        "attention.value": "attn.v",
+        "attention.dense": "attn.out",
+        "attention.LayerNorm": "attn_norm",
+        "ffn": "ffn.up",
+        "ffn_output": "ffn.down",
+        "full_layer_layer_norm": "ffn_norm",
+    }
+    found = [*modules("encoder", "", {"encoder.embedding_hidden_mapping_in": "embed.project", **EMBEDDINGS})]
     for group in range(stack.n_layers // stack.repeats):
         theirs = f"encoder.albert_layer_groups.{group}.albert_layers.0"
-        ours = f"encoder.blocks.{group * stack.repeats}"
-        found += [rename(f"{theirs}.{there}.{{p}}", f"{ours}.{here}.{{p}}") for there, here in PARTS.items()]
-        for there, here in NORMS.items():
-            found += norm(f"{theirs}.{there}", f"{ours}.{here}")
+        found += renames(theirs, f"encoder.blocks.{group * stack.repeats}", block)
     return found
-
-
-def albert_no_pooler(prefix: str) -> Rule:
-    """Leaves out the checkpoint's pooler."""
-    return leave_out(f"{prefix}pooler.{{p}}", because="this head reads the states, not the pooled one")
 
 
 def albert_language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective, whose dense layer leads back to the width of the tables."""
-    assert isinstance(config.head, LanguageHead)
     return (
-        output_matrix("predictions.decoder.weight", config, "encoder.embed.tokens.weight"),
-        *output_bias("predictions.bias", "predictions.decoder.bias", tied=config.head.tied),
-        rename("predictions.dense.{p}", "head.dense.{p}"),
-        *norm("predictions.LayerNorm", "head.norm"),
+        *words_rules(config, "predictions", {"dense": "dense", "LayerNorm": "norm"}),
         leave_out("sop_classifier.classifier.{p}", because="no head here tells which of two sentences is first"),
-        albert_no_pooler(ALBERT_PREFIX),
+        no_pooler("albert.pooler"),
     )
 
 
 DROPOUT = same("classifier_dropout_prob", "head.dropout", default=0.1)
-ALBERT_HEADS = (
-    encoder_language("AlbertForMaskedLM", ALBERT_PREFIX, albert_language_rules, also=("AlbertForPreTraining",)),
-    HeadMap(
-        "AlbertModel",
-        {"head.kind": "none"},
-        lambda _: (rename("pooler.{p}", "head.pooler.{p}"),),
-        presence={"head.pooler": "pooler.weight"},
+ALBERT = Family(
+    model_type="albert",
+    constants=POST_NORM,
+    fields=(
+        *encoder_fields(
+            vocab_size=30_000,
+            max_position_embeddings=512,
+            hidden_size=4096,
+            num_attention_heads=64,
+            intermediate_size=16_384,
+            hidden_act="gelu_new",
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        ),
+        same("embedding_size", "encoder.input.width", default=128),
+        same("num_hidden_groups", "encoder.n_groups", default=1),
+        ignored("classifier_dropout_prob", "net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"),
+        # Several different blocks that repeat together.
+        Only("inner_group_num", 1),
     ),
-    encoder_classifier("AlbertForSequenceClassification", ALBERT_PREFIX, DROPOUT, pooler="albert.pooler"),
-    encoder_tagging("AlbertForTokenClassification", ALBERT_PREFIX, DROPOUT, albert_no_pooler(ALBERT_PREFIX)),
-    span("AlbertForQuestionAnswering", albert_no_pooler(ALBERT_PREFIX), prefix=ALBERT_PREFIX),
+    rules=albert_rules,
+    heads=(
+        encoder_language("AlbertForMaskedLM", "albert.", albert_language_rules, also=("AlbertForPreTraining",)),
+        bare("AlbertModel", names={"pooler": "pooler"}, presence={"head.pooler": "pooler.weight"}),
+        encoder_classifier("AlbertForSequenceClassification", "albert.", DROPOUT, pooler="albert.pooler"),
+        tags("AlbertForTokenClassification", "albert.", DROPOUT, others=(no_pooler("albert.pooler"),)),
+        span("AlbertForQuestionAnswering", no_pooler("albert.pooler"), prefix="albert."),
+    ),
 )
-
-ALBERT = Family(model_type="albert", constants=POST_NORM, fields=ALBERT_FIELDS, rules=albert_rules, heads=ALBERT_HEADS)

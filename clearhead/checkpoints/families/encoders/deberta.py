@@ -7,26 +7,42 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from clearhead.checkpoints.families.encoders.bert import classifier_dropout, norm, output_bias
-from clearhead.checkpoints.families.family import Family, HeadMap
+from clearhead.checkpoints.families.encoders.bert import (
+    EMBEDDINGS,
+    NORM_AFTER,
+    REST,
+    UNREAD,
+    classifier_dropout,
+    words_rules,
+)
+from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.shared import (
+    bare,
     encoder_classifier,
     encoder_language,
     encoder_sizes,
-    encoder_tagging,
-    output_matrix,
     span,
-    with_defaults,
+    tags,
 )
-from clearhead.checkpoints.weights.fields import FieldRule, Only, Values, computed, ignored, implied, named, same
-from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename, renames
-from clearhead.config import LanguageHead, ModelConfig
+from clearhead.checkpoints.weights.fields import (
+    Field,
+    FieldRule,
+    Only,
+    Values,
+    computed,
+    equal,
+    ignored,
+    implied,
+    named,
+    same,
+)
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, modules, rename, renames
+from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 
 PREFIX = "deberta."
 POOLER = {name: name for name in ("gelu", "tanh", "relu")}
 LARGEST = 1 << 20
-NO_DISTANCES = "relative_attention = false: no distance is scored"
 TERMS = {"c2p": "content_to_position", "p2c": "position_to_content"}
 
 # --- positions ---------------------------------------------------------------------------------------------------
@@ -97,12 +113,19 @@ def _length(_: Any, ours: Values) -> int:
     return added["max_length"] if added else scored["max_distance"] if scored else 512
 
 
-def _scored_field(name: str, otherwise: Any) -> Any:
+def _scored_field(name: str, setting: str, otherwise: Any) -> Field:
+    """A field that is written from our setting of the scores by distance."""
+
     def write(_: Any, ours: Values) -> Any:
         scored = _parts(ours)[1]
-        return otherwise if scored is None or scored[name] is None else scored[name]
+        return otherwise if scored is None or scored[setting] is None else scored[setting]
 
-    return write
+    return computed(name, write=write, default=otherwise)
+
+
+def _written_norm(_: Any, ours: Values) -> str:
+    scored = _parts(ours)[1]
+    return "layer_norm" if scored is not None and scored["norm"] else "none"
 
 
 def _scale(values: Values) -> float:
@@ -124,10 +147,9 @@ def _written_terms(_: Any, ours: Values) -> list[str]:
 
 
 FIELDS: tuple[FieldRule, ...] = (
-    same("vocab_size", "encoder.input.vocab_size", default=128_100),
-    same("type_vocab_size", "encoder.input.n_types", default=0),
-    *with_defaults(
-        encoder_sizes(dropout=0.1),
+    *encoder_sizes(
+        vocab_size=128_100,
+        type_vocab_size=0,
         hidden_size=1536,
         num_hidden_layers=24,
         num_attention_heads=24,
@@ -140,32 +162,19 @@ FIELDS: tuple[FieldRule, ...] = (
         read=_positions,
         write=lambda _, ours: _parts(ours)[1] is not None,
         default=False,
-        like=False,
     ),
-    computed(
-        "position_biased_input",
-        write=lambda _, ours: _parts(ours)[0] is not None,
-        default=True,
-        like=True,
-    ),
-    computed("max_position_embeddings", write=_length, default=512, like=512),
-    computed("max_relative_positions", write=_scored_field("max_distance", -1), default=-1, like=-1),
+    computed("position_biased_input", write=lambda _, ours: _parts(ours)[0] is not None, default=True),
+    computed("max_position_embeddings", write=_length, default=512),
+    _scored_field("max_relative_positions", "max_distance", -1),
     computed(
         "pos_att_type", "encoder.attn_scale", read=lambda _, said: _scale(said), write=_written_terms, default=None
     ),
     # Its config class does not have these three, but its code reads them.
-    computed("position_buckets", write=_scored_field("n_buckets", -1), default=-1, like=-1),
-    computed("share_att_key", write=_scored_field("shared", False), default=False, like=False),
-    computed(
-        "norm_rel_ebd",
-        write=lambda _, ours: "layer_norm" if _scored_field("norm", False)(_, ours) else "none",
-        default="none",
-        like="none",
-    ),
-    *(
-        implied(name, lambda theirs: theirs["hidden_size"], write=lambda ours: ours["encoder"]["d_model"], what=what)
-        for name, what in (("embedding_size", "which is hidden_size"), ("pooler_hidden_size", "which is hidden_size"))
-    ),
+    _scored_field("position_buckets", "n_buckets", -1),
+    _scored_field("share_att_key", "shared", False),
+    computed("norm_rel_ebd", write=_written_norm, default="none"),
+    equal("embedding_size", "hidden_size", "encoder.d_model"),
+    equal("pooler_hidden_size", "hidden_size", "encoder.d_model"),
     implied(
         "attention_head_size",
         lambda theirs: theirs["hidden_size"] // max(theirs["num_attention_heads"], 1),
@@ -182,62 +191,50 @@ FIELDS: tuple[FieldRule, ...] = (
 
 def rules(config: ModelConfig) -> Sequence[Rule]:
     """The embeddings, the vectors of distances, and the blocks, whose norms follow their branches."""
-    kind, ours = config.first.positions.kind, "encoder.positions"
-    added, scored = (f"{ours}.added", f"{ours}.scored") if kind == "together" else (ours, ours)
-    theirs, block = "encoder.layer.{i}", "encoder.blocks.{i}"
-    own = {"query_proj": "q", "key_proj": "k", "value_proj": "v"}
-    projected = {"pos_key_proj": "distance.k", "pos_query_proj": "distance.q"}
-    of_distances = (
-        rename("encoder.rel_embeddings.weight", f"{scored}.table.weight"),
-        *norm("encoder.LayerNorm", f"{scored}.norm"),
-    )
-    table = "embeddings.position_embeddings.weight"
-    unused = leave_out(table, because="position_biased_input = false: no position is added to the embedding")
-    return (
-        rename("embeddings.word_embeddings.weight", "encoder.embed.tokens.weight"),
-        rename(table, f"{added}.table.weight") if kind in ("together", "learned") else unused,
-        rename("embeddings.token_type_embeddings.weight", "encoder.embed.types.weight"),
-        *norm("embeddings.LayerNorm", "encoder.embed.norm"),
-        *(of_distances if config.first.distances else (leave_out("encoder.LayerNorm.{p}", because=NO_DISTANCES),)),
-        *renames(f"{theirs}.attention.self", f"{block}.attn", (own | projected)),
-        rename(f"{theirs}.attention.output.dense.{{p}}", f"{block}.attn.out.{{p}}"),
-        *norm(f"{theirs}.attention.output.LayerNorm", f"{block}.attn_norm"),
-        rename(f"{theirs}.intermediate.dense.{{p}}", f"{block}.ffn.up.{{p}}"),
-        rename(f"{theirs}.output.dense.{{p}}", f"{block}.ffn.down.{{p}}"),
-        *norm(f"{theirs}.output.LayerNorm", f"{block}.ffn_norm"),
-        ignore("embeddings.position_ids"),
-    )
+    kind, table = config.first.positions.kind, "embeddings.position_embeddings"
+    added, scored = ("positions.added", "positions.scored") if kind == "together" else ("positions", "positions")
+    names = {
+        **EMBEDDINGS,
+        table: f"{added}.table",
+        "attention.self.query_proj": "attn.q",
+        "attention.self.key_proj": "attn.k",
+        "attention.self.value_proj": "attn.v",
+        "attention.self.pos_key_proj": "attn.distance.k",
+        "attention.self.pos_query_proj": "attn.distance.q",
+        **REST,
+    }
+    unread = [UNREAD]
+    if kind not in ("together", "learned"):
+        del names[table]
+        because = "position_biased_input = false: no position is added to the embedding"
+        unread.append(leave_out(f"{table}.weight", because=because))
+    if config.first.distances:
+        names |= {"encoder.rel_embeddings": f"{scored}.table", "encoder.LayerNorm": f"{scored}.norm"}
+    else:
+        because = "relative_attention = false: no distance is scored"
+        unread.append(leave_out("encoder.LayerNorm.{p}", because=because))
+    return (*unread, *modules("encoder", "encoder.layer.{i}", names))
 
 
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective, in both spellings."""
-    assert isinstance(config.head, LanguageHead)
-    older, newer = "cls.predictions", "lm_predictions.lm_head"
+    newer = "lm_predictions.lm_head"
     return (
-        output_matrix(f"{older}.decoder.weight", config, "encoder.embed.tokens.weight"),
-        *output_bias(f"{older}.bias", f"{older}.decoder.bias", tied=config.head.tied),
-        rename(f"{older}.transform.dense.{{p}}", "head.dense.{p}"),
-        *norm(f"{older}.transform.LayerNorm", "head.norm"),
+        *words_rules(config, "cls.predictions", {"transform.dense": "dense", "transform.LayerNorm": "norm"}),
         rename(f"{newer}.bias", "head.output.bias"),
-        rename(f"{newer}.dense.{{p}}", "head.dense.{p}"),
-        *norm(f"{newer}.LayerNorm", "head.norm"),
+        *renames(newer, "head", {"dense": "dense", "LayerNorm": "norm"}),
         leave_out("mask_predictions.{a}.{p}", because="no head here finds replaced tokens for this family"),
     )
 
 
 DEBERTA = Family(
     model_type="deberta-v2",
-    constants={
-        "encoder.input.kind": "tokens",
-        "encoder.input.norm": True,
-        "encoder.norm_place": "post",
-        "init.depth_scaled": False,
-    },
+    constants=NORM_AFTER,
     fields=FIELDS,
     rules=rules,
     heads=(
         encoder_language("DebertaV2ForMaskedLM", PREFIX, language_rules),
-        HeadMap("DebertaV2Model", {"head.kind": "none"}),
+        bare("DebertaV2Model"),
         encoder_classifier(
             "DebertaV2ForSequenceClassification",
             PREFIX,
@@ -245,9 +242,7 @@ DEBERTA = Family(
             named("pooler_hidden_act", "head.pooler_activation", names=POOLER, default="gelu"),
             pooler="pooler.dense",
         ),
-        encoder_tagging(
-            "DebertaV2ForTokenClassification", PREFIX, same("hidden_dropout_prob", "head.dropout", default=0.1)
-        ),
+        tags("DebertaV2ForTokenClassification", PREFIX, same("hidden_dropout_prob", "head.dropout", default=0.1)),
         span("DebertaV2ForQuestionAnswering", prefix=PREFIX),
     ),
 )

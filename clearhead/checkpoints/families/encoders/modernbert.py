@@ -10,31 +10,33 @@ from clearhead.checkpoints.families.shared import (
     FULL,
     LOCAL,
     MOST_LAYERS,
+    bare,
+    bias,
+    by_layer_types,
+    classes,
     head_width,
     labels,
-    layer_types,
     local_layers,
     output_matrix,
-    problem_type,
+    sizes,
     window_layers,
 )
 from clearhead.checkpoints.weights.fields import (
+    REQUIRED,
     Field,
     FieldRule,
     Only,
     Values,
     computed,
     ignored,
-    inherited,
     named,
     same,
 )
-from clearhead.checkpoints.weights.mapping import Rule, rename, split
+from clearhead.checkpoints.weights.mapping import Rule, modules, rename, sides, split
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 
 BASE = {FULL: 160_000.0, LOCAL: 10_000.0}
-PREFIX = "model."
 
 
 def modernize(document: dict[str, Any]) -> dict[str, Any]:
@@ -101,12 +103,7 @@ def _angles(_: Any, ours: Values) -> dict[str, Any]:
 def by_layer() -> tuple[Field, ...]:
     """Four fields of ours from three of theirs, which depend on each other."""
     return (
-        computed(
-            "layer_types",
-            "encoder.window_layers",
-            read=lambda _, values: _some(values),
-            write=lambda _, ours: layer_types(ours["encoder"]),
-        ),
+        by_layer_types("window_layers", lambda _, values: _some(values), stack="encoder", default=REQUIRED),
         computed(
             "local_attention",
             "encoder.window",
@@ -121,33 +118,31 @@ def by_layer() -> tuple[Field, ...]:
 
 # --- the rest ------------------------------------------------------------------------------------------------------
 
-
-def longest() -> Field:
-    """The longest text. It does not limit the network, but is kept for code that truncates texts."""
-    kept = computed("max_position_embeddings", write=lambda *_: 8192, default=8192, like=8192)
-    return replace(kept, extra=True)
-
-
+# The longest text does not limit the network, but is kept for code that truncates texts.
+LONGEST = replace(computed("max_position_embeddings", write=lambda *_: 8192, default=8192), extra=True)
 FIELDS = (
-    same("vocab_size", "encoder.input.vocab_size", default=50_368),
-    same("hidden_size", "encoder.d_model", default=768),
-    same("intermediate_size", "encoder.d_ff", default=1152),
-    same("num_hidden_layers", "encoder.n_layers", default=22),
-    same("num_attention_heads", "encoder.n_heads", default=12),
-    named("hidden_activation", "encoder.activation", names=ACTIVATIONS, default="gelu"),
-    same("norm_eps", "encoder.norm_eps", default=1e-5),
-    inherited("norm_bias", "encoder.norm_bias", of="bias", default=False),
-    inherited("attention_bias", "encoder.qkv_bias", "encoder.out_bias", of="bias", default=False),
-    inherited("mlp_bias", "encoder.ffn_bias", of="bias", default=False),
+    *sizes(
+        "encoder",
+        vocab_size=50_368,
+        hidden_size=768,
+        intermediate_size=1152,
+        num_hidden_layers=22,
+        num_attention_heads=12,
+        hidden_activation="gelu",
+        norm_eps=1e-5,
+        initializer_range=0.02,
+        embedding_dropout=0.0,
+        # In the reference library it also acts on the attention's output to the residual stream.
+        attention_dropout=0.0,
+        mlp_dropout=0.0,
+    ),
+    bias("norm_bias", "norm", stack="encoder"),
+    bias("attention_bias", "qkv", "out", stack="encoder"),
+    bias("mlp_bias", "ffn", stack="encoder"),
     *by_layer(),
-    same("initializer_range", "init.std", default=0.02),
-    inherited("embedding_dropout", "encoder.embed_dropout", of="dropout", default=0.0),
-    # In the reference library it also acts on the attention's output to the residual stream.
-    same("attention_dropout", "encoder.attn_dropout", default=0.0),
-    same("mlp_dropout", "encoder.ffn_dropout", default=0.0),
     head_width(),
     Only("rope_scaling", None),
-    longest(),
+    LONGEST,
     ignored("initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
     ignored("sparse_pred*", "repad_logits_with_grad", "decoder_bias", "classifier_*"),
     # Left over from the config class from which it was copied.
@@ -155,38 +150,35 @@ FIELDS = (
 )
 
 
+NAMES = {
+    "embeddings.tok_embeddings": "embed.tokens",
+    "embeddings.norm": "embed.norm",
+    "final_norm": "final_norm",
+    "attn_norm": "attn_norm",
+    "attn.Wo": "attn.out",
+    "mlp_norm": "ffn_norm",
+    "mlp.Wo": "ffn.down",
+}
+
+
 def rules(_: ModelConfig) -> Sequence[Rule]:
     """The checkpoint stores q, k and v in one, and gate and up in one. Biases exist only if the config has them."""
-    theirs, ours = "layers.{i}", "encoder.blocks.{i}"
-    qkv, gated = f"{theirs}.attn.Wqkv", f"{theirs}.mlp.Wi"
+    gated = [f"encoder.blocks.{{i}}.ffn.{name}.{{p}}" for name in ("gate", "up")]
     return (
-        rename("embeddings.tok_embeddings.weight", "encoder.embed.tokens.weight"),
-        rename("embeddings.norm.{p}", "encoder.embed.norm.{p}"),
-        rename(f"{theirs}.attn_norm.{{p}}", f"{ours}.attn_norm.{{p}}"),
-        *(split(f"{qkv}.{p}", [f"{ours}.attn.{n}.{p}" for n in "qkv"]) for p in ("weight", "bias")),
-        rename(f"{theirs}.attn.Wo.{{p}}", f"{ours}.attn.out.{{p}}"),
-        rename(f"{theirs}.mlp_norm.{{p}}", f"{ours}.ffn_norm.{{p}}"),
-        *(split(f"{gated}.{p}", [f"{ours}.ffn.{n}.{p}" for n in ("gate", "up")]) for p in ("weight", "bias")),
-        rename(f"{theirs}.mlp.Wo.{{p}}", f"{ours}.ffn.down.{{p}}"),
-        rename("final_norm.{p}", "encoder.final_norm.{p}"),
+        *modules("encoder", "layers.{i}", NAMES),
+        split("layers.{i}.attn.Wqkv.{p}", sides("encoder")),
+        split("layers.{i}.mlp.Wi.{p}", gated),
     )
 
 
-TRANSFORM = (rename("head.dense.{p}", "head.dense.{p}"), rename("head.norm.{p}", "head.norm.{p}"))
+TRANSFORM = {"head.dense": "dense", "head.norm": "norm"}
 
 
 def language_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The head of the masked-word objective."""
-    return (
-        output_matrix("decoder.weight", config, "encoder.embed.tokens.weight"),
-        rename("decoder.bias", "head.output.bias"),
-        *TRANSFORM,
+    """The matrix over the vocabulary, with its bias."""
+    return output_matrix("decoder.weight", config, "encoder.embed.tokens.weight"), rename(
+        "decoder.bias", "head.output.bias"
     )
-
-
-def classifier_rules(_: ModelConfig) -> Sequence[Rule]:
-    """The masked-word head with another output."""
-    return rename("classifier.{p}", "head.output.{p}"), *TRANSFORM
 
 
 def transform_fields() -> tuple[FieldRule, ...]:
@@ -205,58 +197,47 @@ def transform_fields() -> tuple[FieldRule, ...]:
     )
 
 
-CLASSIFIER = (*labels(), *transform_fields(), same("classifier_dropout", "head.dropout", default=0.0))
+DROPOUT = same("classifier_dropout", "head.dropout", default=0.0)
 
-HEADS = (
-    HeadMap(
-        "ModernBertForMaskedLM",
-        {"head.kind": "language", "head.transform": True},
-        language_rules,
-        (
-            same("tie_word_embeddings", "head.tied", default=True),
-            same("decoder_bias", "head.bias", default=True),
-            *transform_fields(),
-        ),
-        prefix=PREFIX,
-    ),
-    HeadMap("ModernBertModel", {"head.kind": "none"}),
-    HeadMap(
-        "ModernBertForSequenceClassification",
-        {"head.kind": "classification", "head.transform": True},
-        classifier_rules,
-        (
-            *CLASSIFIER,
-            problem_type(),
-            named("classifier_pooling", "head.pool", names={"cls": "first", "mean": "mean"}, default="cls"),
-        ),
-        prefix=PREFIX,
-    ),
-    HeadMap(
-        "ModernBertForTokenClassification",
-        {"head.kind": "tagging", "head.transform": True},
-        classifier_rules,
-        CLASSIFIER,
-        prefix=PREFIX,
-    ),
-    HeadMap(
-        "ModernBertForQuestionAnswering",
-        {"head.kind": "span", "head.transform": True},
-        classifier_rules,
-        (*transform_fields(), same("classifier_dropout", "head.dropout", default=0.0)),
-        prefix=PREFIX,
-    ),
-)
+
+def _head(kind: str, name: str, *fields: FieldRule) -> HeadMap:
+    """The masked-word head with another output."""
+    return HeadMap(
+        f"ModernBertFor{name}",
+        {"head.kind": kind, "head.transform": True},
+        fields=(*transform_fields(), DROPOUT, *fields),
+        prefix="model.",
+        names={"classifier": "output", **TRANSFORM},
+    )
+
 
 MODERNBERT = Family(
     model_type="modernbert",
-    constants={
-        "encoder.input.kind": "tokens",
-        "encoder.input.norm": True,
-        "encoder.gated": True,
-        "encoder.first_norm": False,
-    },
+    constants={"encoder.input.norm": True, "encoder.gated": True, "encoder.first_norm": False},
     fields=FIELDS,
     rules=rules,
-    heads=HEADS,
+    heads=(
+        HeadMap(
+            "ModernBertForMaskedLM",
+            {"head.kind": "language", "head.transform": True},
+            language_rules,
+            (
+                same("tie_word_embeddings", "head.tied", default=True),
+                same("decoder_bias", "head.bias", default=True),
+                *transform_fields(),
+            ),
+            prefix="model.",
+            names=TRANSFORM,
+        ),
+        bare("ModernBertModel"),
+        _head(
+            "classification",
+            "SequenceClassification",
+            *classes(),
+            named("classifier_pooling", "head.pool", names={"cls": "first", "mean": "mean"}, default="cls"),
+        ),
+        _head("tagging", "TokenClassification", *labels()),
+        _head("span", "QuestionAnswering"),
+    ),
     modernize=modernize,
 )

@@ -4,81 +4,69 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from clearhead.checkpoints.families.angles import modern, modern_with, rotary
-from clearhead.checkpoints.families.decoders.llama import BIASES, LLAMA_CONSTANTS, llama_rules, llama_sizes
+from pydantic import JsonValue
+
+from clearhead.checkpoints.families.angles import modern, rotary
+from clearhead.checkpoints.families.decoders.llama import BIASES, llama_like
 from clearhead.checkpoints.families.encoders.bert import (
+    NORM_AFTER,
+    TABLE,
     bert_bare,
-    bert_no_pooler,
     bert_tagging,
     classifier_dropout,
     encoder_fields,
-    norm,
-    output_bias,
+    no_pooler,
+    words_rules,
 )
 from clearhead.checkpoints.families.encoders.roberta import exact_gelu, roberta_heads
-from clearhead.checkpoints.families.family import Document, Family, HeadMap, Rules, prefixed
+from clearhead.checkpoints.families.family import Family, HeadMap, prefixed
 from clearhead.checkpoints.families.shared import (
+    as_encoder,
+    bare,
     encoder_classifier,
     encoder_language,
     encoding,
-    encoding_constants,
-    encoding_rules,
     head_width,
-    labels,
     output_matrix,
-    problem_type,
-    with_defaults,
+    pooler_rules,
+    sizes,
+    tags,
+    width_of,
+    without,
 )
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import ANOTHER, FieldRule, Only, Values, computed, ignored, same
-from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename, renames, split
-from clearhead.config import LanguageHead, ModelConfig
-from clearhead.errors import UserError
+from clearhead.checkpoints.weights.fields import ANOTHER, FieldRule, Values, computed, ignored, only, same
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, modules, rename, renames, sides, split
+from clearhead.config import ModelConfig
+from clearhead.errors import refuse
 
-CONSTANTS: Document = {
-    "encoder.input.kind": "tokens",
-    "encoder.input.norm": True,
-    "encoder.norm_place": "post",
-    "init.depth_scaled": False,
+EMBEDDINGS = {
+    "embeddings.word_embeddings": "embed.tokens",
+    "embeddings.token_type_embeddings": "embed.types",
 }
-TABLE = "encoder.embed.tokens.weight"
+LAYERS = {"emb_ln": "embed.norm", "norm1": "attn_norm", "norm2": "ffn_norm"}
 
 
-def fields(vocab_size: int, max_length: int, **defaults: Any) -> tuple[FieldRule, ...]:
+def fields(max_length: int, theta: float, **defaults: JsonValue) -> tuple[FieldRule, ...]:
     """BERT's fields, and the angles."""
-    return (*with_defaults(encoder_fields(vocab_size), **defaults), *encoding(rotary(max_length=max_length)))
+    return (*encoder_fields(**defaults), *encoding(rotary(max_length=max_length, theta=theta)))
 
 
-def rules(block: str, norms: tuple[str, str, str], attention: tuple[str, str], inner: dict[str, str]) -> Rules:
-    """The embeddings, and the blocks, whose norms follow their branches.
-
-    `norms` are those of the embedding, of attention and of the feed-forward part. `attention` has q, k and v in one
-    tensor, and the output. `inner` are the renamed feed-forward layers.
-    """
-    ours = "encoder.blocks.{i}"
-    of_embedding, of_attention, of_inner = norms
-    qkv, out = attention
-    table = (
-        rename("embeddings.word_embeddings.weight", TABLE),
-        rename("embeddings.token_type_embeddings.weight", "encoder.embed.types.weight"),
-        *norm(of_embedding, "encoder.embed.norm"),
-        *(split(f"{block}.{qkv}.{p}", [f"{ours}.attn.{n}.{p}" for n in "qkv"]) for p in ("weight", "bias")),
-        rename(f"{block}.{out}.{{p}}", f"{ours}.attn.out.{{p}}"),
-        rename(f"{block}.{of_attention}.{{p}}", f"{ours}.attn_norm.{{p}}"),
-        *renames(f"{block}.mlp", f"{ours}.ffn", inner),
-        rename(f"{block}.{of_inner}.{{p}}", f"{ours}.ffn_norm.{{p}}"),
+def rules(block: str, qkv: str, names: dict[str, str]) -> Sequence[Rule]:
+    """The embeddings, and the blocks, whose norms follow their branches. `qkv` holds queries, keys and values."""
+    return (
+        *modules("encoder", block, EMBEDDINGS | names),
+        split(f"{block}.{qkv}.{{p}}", sides("encoder")),
     )
-    return lambda _: table
 
 
 def heads(name: str, prefix: str, writer: HeadMap) -> tuple[HeadMap, ...]:
     """The classes that the gated ones have."""
+    pooler = f"{prefix}pooler.dense"
     return (
         writer,
         bert_bare(f"{name}Model"),
-        encoder_classifier(
-            f"{name}ForSequenceClassification", prefix, classifier_dropout(), pooler=f"{prefix}pooler.dense"
-        ),
+        encoder_classifier(f"{name}ForSequenceClassification", prefix, classifier_dropout(), pooler=pooler),
         bert_tagging(f"{name}ForTokenClassification", prefix),
     )
 
@@ -86,90 +74,99 @@ def heads(name: str, prefix: str, writer: HeadMap) -> tuple[HeadMap, ...]:
 # --- Nomic BERT --------------------------------------------------------------------------------------------------
 
 
-def nomic_rules(config: ModelConfig) -> Sequence[Rule]:
+def nomic_words(config: ModelConfig) -> Sequence[Rule]:
     """The head of the masked-word objective."""
-    assert isinstance(config.head, LanguageHead)
-    theirs = "cls.predictions"
-    return (
-        output_matrix(f"{theirs}.decoder.weight", config, TABLE),
-        *output_bias(f"{theirs}.bias", f"{theirs}.decoder.bias", tied=config.head.tied),
-        rename(f"{theirs}.transform.dense.{{p}}", "head.dense.{p}"),
-        *norm(f"{theirs}.transform.layer_norm", "head.norm"),
-        bert_no_pooler("nomic_bert."),
-    )
-
-
-def _width(width: int | None, ours: Values) -> int:
-    stack = ours["encoder"]
-    return width or stack["d_model"] // stack["n_heads"]
+    names = {"transform.dense": "dense", "transform.layer_norm": "norm"}
+    return *words_rules(config, "cls.predictions", names), no_pooler("nomic_bert.pooler.dense")
 
 
 NOMIC = Family(
     model_type="nomic_bert",
-    constants={**CONSTANTS, "encoder.gated": True, "encoder.bias": False, "encoder.norm_bias": True},
+    constants={**NORM_AFTER, "encoder.gated": True, "encoder.bias": False, "encoder.norm_bias": True},
     fields=(
-        *fields(30_528, 2048, hidden_act="silu", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
-        computed("head_dim", "encoder.d_head", write=_width, default=None),
+        *fields(
+            2048,
+            1000.0,
+            vocab_size=30_528,
+            hidden_act="silu",
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        ),
+        computed(
+            "head_dim",
+            "encoder.d_head",
+            write=lambda _, ours: width_of(ours["encoder"]),
+            default=None,
+        ),
     ),
-    rules=rules(
+    rules=lambda _: rules(
         "encoder.layers.{i}",
-        ("emb_ln", "norm1", "norm2"),
-        ("attn.Wqkv", "attn.out_proj"),
-        {"fc11": "up", "fc12": "gate", "fc2": "down"},
+        "attn.Wqkv",
+        {
+            **LAYERS,
+            "attn.out_proj": "attn.out",
+            "mlp.fc11": "ffn.up",
+            "mlp.fc12": "ffn.gate",
+            "mlp.fc2": "ffn.down",
+        },
     ),
-    heads=heads(
-        "NomicBert",
-        "nomic_bert.",
-        encoder_language("NomicBertForMaskedLM", "nomic_bert.", nomic_rules),
-    ),
-    modernize=modern_with(1000.0),
+    heads=heads("NomicBert", "nomic_bert.", encoder_language("NomicBertForMaskedLM", "nomic_bert.", nomic_words)),
+    modernize=modern,
 )
 
 # --- GTE ---------------------------------------------------------------------------------------------------------
 
 
-def gte_rules(config: ModelConfig) -> Sequence[Rule]:
-    """The head of the masked-word objective."""
-    return (
-        output_matrix("lm_head.decoder.weight", config, TABLE),
-        rename("lm_head.decoder.bias", "head.output.bias"),
-        rename("lm_head.dense.{p}", "head.dense.{p}"),
-        *norm("lm_head.norm", "head.norm"),
-        bert_no_pooler("gte."),
-    )
+def gte_heads(name: str, prefix: str) -> tuple[HeadMap, ...]:
+    """The classes of one name."""
+
+    def words(config: ModelConfig) -> Sequence[Rule]:
+        return (
+            output_matrix("lm_head.decoder.weight", config, TABLE),
+            rename("lm_head.decoder.bias", "head.output.bias"),
+            *renames("lm_head", "head", {"dense": "dense", "norm": "norm"}),
+            no_pooler(f"{prefix}pooler.dense"),
+        )
+
+    return heads(name, prefix, encoder_language(f"{name}ForMaskedLM", prefix, words, exact_gelu()))
 
 
-GTE_BLOCK = "encoder.layer.{i}"
-GTE_INNER = [f"encoder.blocks.{{i}}.ffn.{part}.weight" for part in ("up", "gate")]
-gte_blocks = rules(
-    GTE_BLOCK,
-    ("embeddings.LayerNorm", "attn_ln", "mlp_ln"),
-    ("attention.qkv_proj", "attention.o_proj"),
-    {"down_proj": "down"},
-)
+def gte_rules(_: ModelConfig) -> Sequence[Rule]:
+    """The embeddings and the blocks."""
+    block, inner = "encoder.layer.{i}", [f"encoder.blocks.{{i}}.ffn.{part}.weight" for part in ("up", "gate")]
+    names = {
+        "embeddings.LayerNorm": "embed.norm",
+        "attn_ln": "attn_norm",
+        "mlp_ln": "ffn_norm",
+        "attention.o_proj": "attn.out",
+        "mlp.down_proj": "ffn.down",
+    }
+    return *rules(block, "attention.qkv_proj", names), split(f"{block}.mlp.up_gate_proj.weight", inner)
+
 
 GTE = Family(
     model_type="gte",
-    constants={**CONSTANTS, "encoder.gated": True, "encoder.ffn_bias": False, "encoder.down_bias": True},
+    constants={**NORM_AFTER, "encoder.gated": True, "encoder.ffn_bias": False, "encoder.down_bias": True},
     fields=(
-        *fields(250_048, 8192, type_vocab_size=1, attention_probs_dropout_prob=0.0),
+        *fields(8192, 160_000.0, vocab_size=250_048, type_vocab_size=1, attention_probs_dropout_prob=0.0),
         same("hidden_dropout_prob", "encoder.ffn_dropout", default=0.1),
         head_width(),
     ),
-    rules=lambda config: (*gte_blocks(config), split(f"{GTE_BLOCK}.mlp.up_gate_proj.weight", GTE_INNER)),
-    heads=heads("Gte", "gte.", encoder_language("GteForMaskedLM", "gte.", gte_rules, exact_gelu())),
-    modernize=modern_with(160_000.0),
+    rules=gte_rules,
+    heads=gte_heads("Gte", "gte."),
+    modernize=modern,
 )
 
 # --- jina-embeddings-v3 ------------------------------------------------------------------------------------------
 
 JINA = Family(
     model_type="jina_embeddings_v3",
-    constants=CONSTANTS,
+    constants=NORM_AFTER,
     fields=(
         *fields(
-            250_002,
             8194,
+            20_000.0,
+            vocab_size=250_002,
             hidden_size=1024,
             num_hidden_layers=24,
             num_attention_heads=16,
@@ -179,99 +176,68 @@ JINA = Family(
         ),
         head_width(),
     ),
-    rules=rules(
+    rules=lambda _: rules(
         "encoder.layers.{i}",
-        ("emb_ln", "norm1", "norm2"),
-        ("mixer.Wqkv", "mixer.out_proj"),
-        {"fc1": "up", "fc2": "down"},
+        "mixer.Wqkv",
+        {**LAYERS, "mixer.out_proj": "attn.out", "mlp.fc1": "ffn.up", "mlp.fc2": "ffn.down"},
     ),
     heads=roberta_heads("JinaEmbeddingsV3"),
-    modernize=modern_with(20_000.0),
+    modernize=modern,
 )
 
 
 # --- EuroBERT (Boizard et al. 2025): a decoder's blocks without the causal mask ------------------------------------
 
-PREFIX = "model."
 POOLS = {"bos": ("first", False), "mean": ("mean", False), "late": ("mean", True)}
 """Their name -> which states the classifier reads, and whether its first layer comes before the mean."""
 
 
-def _pool(name: str, _: Values) -> str:
-    return POOLS[name][0]
+def _pooling(ours: str, part: int) -> FieldRule:
+    def write(_: object, config: Values) -> str:
+        head = config["head"]
+        return {pools: name for name, pools in POOLS.items()}[head["pool"], head["pools_last"]]
+
+    return computed("classifier_pooling", ours, read=lambda name, _: POOLS[name][part], write=write, default="late")
 
 
-def _pools_last(name: str, _: Values) -> bool:
-    return POOLS[name][1]
-
-
-def _name(_: object, ours: Values) -> str:
-    head = ours["head"]
-    return {pools: name for name, pools in POOLS.items()}[head["pool"], head["pools_last"]]
-
-
-def language_rules(config: ModelConfig) -> Sequence[Rule]:
+def eurobert_words(config: ModelConfig) -> Sequence[Rule]:
     """The output matrix, which has a bias if the feed-forward layers have."""
-    output = output_matrix("lm_head.weight", config, "encoder.embed.tokens.weight")
-    return (output, rename("lm_head.bias", "head.output.bias"))
+    return output_matrix("lm_head.weight", config, TABLE), rename("lm_head.bias", "head.output.bias")
 
 
-HEADS = (
-    HeadMap(
-        "EuroBertForMaskedLM",
-        {"head.kind": "language"},
-        language_rules,
-        (same("tie_word_embeddings", "head.tied", default=False), same("mlp_bias", "head.bias", default=False)),
-        prefix=PREFIX,
-    ),
-    HeadMap("EuroBertModel", {"head.kind": "none"}),
-    HeadMap(
-        "EuroBertForSequenceClassification",
-        {"head.kind": "classification", "head.pooler": True, "head.pooler_activation": "gelu"},
-        lambda _: (rename("dense.{p}", "head.pooler.{p}"), rename("classifier.{p}", "head.output.{p}")),
-        (
-            *labels(),
-            problem_type(),
-            computed("classifier_pooling", "head.pool", read=_pool, write=_name, default="late", like="late"),
-            computed("classifier_pooling", "head.pools_last", read=_pools_last, write=_name, default="late"),
-        ),
-        prefix=PREFIX,
-    ),
-    HeadMap(
-        "EuroBertForTokenClassification",
-        {"head.kind": "tagging"},
-        lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-        labels(),
-        prefix=PREFIX,
-    ),
-)
-
-EUROBERT = Family(
-    model_type="eurobert",
-    constants=encoding_constants(LLAMA_CONSTANTS),
-    fields=(
-        *with_defaults(
-            encoding(
-                (
-                    *llama_sizes(
-                        vocab_size=128_256,
-                        hidden_size=768,
-                        intermediate_size=3072,
-                        kv_heads=None,
-                        eps=1e-5,
-                        max_length=8192,
-                    ),
-                    *BIASES,
-                )
-            ),
-            num_hidden_layers=12,
-            num_attention_heads=12,
-        ),
+EUROBERT = as_encoder(
+    llama_like(
+        "eurobert",
+        "EuroBert",
+        *BIASES,
         ignored("classifier_pooling"),
+        vocab_size=128_256,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        rms_norm_eps=1e-5,
+        max_length=8192,
     ),
-    rules=encoding_rules(llama_rules),
-    heads=HEADS,
-    modernize=modern,
+    heads=(
+        HeadMap(
+            "EuroBertForMaskedLM",
+            {"head.kind": "language"},
+            eurobert_words,
+            (same("tie_word_embeddings", "head.tied", default=False), same("mlp_bias", "head.bias", default=False)),
+            prefix="model.",
+        ),
+        bare("EuroBertModel"),
+        encoder_classifier(
+            "EuroBertForSequenceClassification",
+            "model.",
+            _pooling("head.pool", 0),
+            _pooling("head.pools_last", 1),
+            pooler="dense",
+            activation="gelu",
+        ),
+        tags("EuroBertForTokenClassification", "model."),
+    ),
 )
 
 # --- GTE as it was published (Zhang et al. 2024) ---------------------------------------------------------------------
@@ -283,46 +249,35 @@ def _ntk_angles(document: dict[str, Any]) -> dict[str, Any]:
     parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
     if isinstance(scaling, dict):
         if scaling.get("type") != "ntk" or scaling.get("mixed_b") is not None:
-            raise UserError(f"rope_scaling: expected the type ntk without mixed_b, got {short(scaling)}; {ANOTHER}")
+            raise refuse("rope_scaling", "the type ntk without mixed_b", short(scaling), ANOTHER)
         factor, n_heads = scaling.get("factor", 1.0), document.get("num_attention_heads", 12)
-        sizes = (theta, factor, document.get("hidden_size", 768), n_heads)
-        if not all(type(one) in (int, float) and 0 < one < 1e9 for one in sizes) or sizes[2] < n_heads:
-            raise UserError(f"rope_scaling: expected numbers above 0, got {short(scaling)}; {ANOTHER}")
-        width = sizes[2] // n_heads
+        numbers = (theta, factor, document.get("hidden_size", 768), n_heads)
+        if not all(type(one) in (int, float) and 0 < one < 1e9 for one in numbers) or numbers[2] < n_heads:
+            raise refuse("rope_scaling", "numbers above 0", short(scaling), ANOTHER)
+        width = numbers[2] // n_heads
         parameters = {"rope_type": "linear", "rope_theta": theta * factor, "factor": factor ** (2 / width)}
     return document | {"rope_parameters": parameters}
 
 
-def _published(head: HeadMap) -> HeadMap:
-    """The class under its published name. A checkpoint without a head may have those of another class in it."""
-    name = head.architecture.replace("Gte", "New")
-    if head.prefix:
-        return replace(head, architecture=name, prefix="new.")
+def _published_bare(config: ModelConfig) -> Sequence[Rule]:
+    """A checkpoint without a head may have the prefix and the heads of another class in it."""
+    own = (*pooler_rules(config), *gte_rules(config))
     unread = leave_out("classifier.{p}", "lm_head.{a}.{p}", because="the config names the class without a head")
-    rules = head.rules
-
-    def both(config: ModelConfig) -> Sequence[Rule]:
-        return (*rules(config), unread, *(prefixed(rule, "new.") for rule in (*GTE.rules(config), *rules(config))))
-
-    return replace(head, architecture=name, rules=both, also_first=True)
+    return *pooler_rules(config), unread, *(prefixed(rule, "new.") for rule in own)
 
 
-NEW_FIELDS: tuple[FieldRule, ...] = (
-    Only("position_embedding_type", "rope"),
-    Only("layer_norm_type", "layer_norm"),
-    Only("logn_attention_scale", False),
-    Only("logn_attention_clip1", False),
-    ignored("pack_qkv", "unpad_inputs", "use_memory_efficient_attention"),
-    same("vocab_size", "encoder.input.vocab_size", default=30_528),
-)
+_WORDS, _BARE, *_OTHERS = gte_heads("New", "new.")
 NEW = replace(
     GTE,
     model_type="new",
     fields=(
-        *NEW_FIELDS,
-        *(one for one in GTE.fields if getattr(one, "theirs", "") not in ("position_embedding_type", "vocab_size")),
+        *only(position_embedding_type="rope", layer_norm_type="layer_norm"),
+        *only(logn_attention_scale=False, logn_attention_clip1=False),
+        ignored("pack_qkv", "unpad_inputs", "use_memory_efficient_attention"),
+        *sizes("encoder", vocab_size=30_528),
+        *without(GTE.fields, "position_embedding_type", "vocab_size"),
     ),
-    heads=tuple(map(_published, GTE.heads)),
+    heads=(_WORDS, replace(_BARE, rules=_published_bare, also_first=True), *_OTHERS),
     modernize=_ntk_angles,
     read_only=True,
 )

@@ -1,32 +1,20 @@
 """Decoders with experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, GLM-4.5, MiniMax-M2 and Granite."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from clearhead.checkpoints.weights.mapping import Rule, rename
-from clearhead.config import ModelConfig
-from clearhead.errors import UserError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clearhead.checkpoints.families.angles import modern, rotary
 from clearhead.checkpoints.families.decoders.llama import (
     BIASES,
-    LLAMA_CONSTANTS,
-    llama_heads,
+    USES_WINDOW,
     llama_like,
     llama_rules,
-    llama_sizes,
     qwen_windows,
+    renamed,
 )
-from clearhead.checkpoints.families.decoders.llama_kin import GRANITE
-from clearhead.checkpoints.families.family import Family
-from clearhead.checkpoints.families.shared import MOST_LAYERS
+from clearhead.checkpoints.families.decoders.llama_kin import GRANITE_FIELDS, GRANITE_WORDS, granite_like
+from clearhead.checkpoints.families.shared import MOST_LAYERS, bias, decoder_language
 from clearhead.checkpoints.weights.fields import (
     Alias,
     Field,
@@ -34,28 +22,19 @@ from clearhead.checkpoints.weights.fields import (
     Only,
     Values,
     computed,
+    factor,
     ignored,
-    inherited,
+    only,
     same,
 )
-from clearhead.checkpoints.weights.mapping import leave_out
+from clearhead.checkpoints.weights.mapping import Rule, leave_out, rename, renames
+from clearhead.config import ModelConfig
+from clearhead.errors import UserError
 
-OURS = "decoder.blocks.{{i}}.ffn.experts.{e}.{part}.{kind}"
+if TYPE_CHECKING:
+    from torch import Tensor
 
-
-def expert_rules(config: ModelConfig, *, at: str, maps: Mapping[str, str]) -> list[Rule]:
-    """Each expert's matrices, as checkpoints have them, or all of them in the two that the reference library computes
-    with: gate and up one below the other, and down.
-    """
-    n = number(config)
-    return [
-        *(
-            rename(f"{at}.{{e}}.{a}.{{p}}", f"decoder.blocks.{{i}}.ffn.experts.{{e}}.{b}.{{p}}")
-            for a, b in maps.items()
-        ),
-        stacked(f"{at}.gate_up_proj", n, "gate", "up"),
-        stacked(f"{at}.down_proj", n, "down"),
-    ]
+# --- tensors of experts --------------------------------------------------------------------------------------------
 
 
 def number(config: ModelConfig) -> int:
@@ -64,21 +43,35 @@ def number(config: ModelConfig) -> int:
     return config.decoder.experts.n if config.decoder.experts is not None else 0
 
 
-def stacked(theirs: str, n: int, *parts: str, kind: str = "weight") -> Rule:
-    """Theirs is e (parts f) d, or e (parts f): the parts of an expert one below the other."""
+def stacked(
+    theirs: str, n: int, *parts: str, kind: str = "weight", turned: bool = False, in_turns: bool = False
+) -> Rule:
+    """Theirs is e (parts f) d, or e (parts f): the parts of an expert one below the other.
+
+    With `turned`, each matrix of theirs is stored transposed; with `in_turns`, the rows of the parts alternate.
+    """
 
     def load(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
         whole = checked(tensors[0], n)
-        if whole.shape[1] % len(parts):
-            raise UserError(f"expected {len(parts)} equal parts, got shape {list(whole.shape)}")
-        return [part for expert in whole for part in expert.chunk(len(parts))]
+        return apart(whole.mT if turned else whole, len(parts), in_turns=in_turns)
 
     def save(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
         import torch
 
-        return [torch.stack([torch.cat(own) for own in of_each(tensors, len(parts))])]
+        each = [tensors[i : i + len(parts)] for i in range(0, len(tensors), len(parts))]
+        whole = torch.stack([torch.stack([*own], 1 if in_turns else 0).flatten(0, 1) for own in each])
+        return [whole.mT.contiguous() if turned else whole]
 
     return Rule((theirs,), places(n, parts, kind), load, save)
+
+
+def apart(whole: "Tensor", n_parts: int, *, in_turns: bool = False) -> "list[Tensor]":
+    """The parts of each expert, one expert after the other. Raises UserError if they are not equal."""
+    if whole.shape[1] % n_parts:
+        raise UserError(f"expected {n_parts} equal parts, got shape {list(whole.shape)}")
+    if in_turns:
+        return [expert[i::n_parts].contiguous() for expert in whole for i in range(n_parts)]
+    return [part for expert in whole for part in expert.chunk(n_parts)]
 
 
 def checked(tensor: "Tensor", n: int) -> "Tensor":
@@ -90,17 +83,54 @@ def checked(tensor: "Tensor", n: int) -> "Tensor":
 
 def places(n: int, parts: Sequence[str], kind: str) -> tuple[str, ...]:
     """Our names of these parts of the experts, expert after expert."""
-    return tuple(OURS.format(e=e, part=part, kind=kind) for e in range(n) for part in parts)
+    return tuple(f"decoder.blocks.{{i}}.ffn.experts.{e}.{part}.{kind}" for e in range(n) for part in parts)
 
 
-def of_each(tensors: "Sequence[Tensor]", n_parts: int) -> "list[tuple[Tensor, ...]]":
-    """The tensors of each expert."""
-    return [tuple(tensors[i : i + n_parts]) for i in range(0, len(tensors), n_parts)]
+PROJECTIONS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+WS = {"w1": "gate", "w3": "up", "w2": "down"}
+CORRECTION = "decoder.blocks.{i}.ffn.router.correction"
 
 
-# --- experts chosen by softmax -------------------------------------------------------------------------------------
+def mixture_rules(
+    maps: Mapping[str, str],
+    *,
+    at: str = "layers.{i}.mlp",
+    shared: str = "",
+    correction: str = "",
+    rest: Callable[[ModelConfig], Sequence[Rule]] = llama_rules,
+) -> Callable[[ModelConfig], Sequence[Rule]]:
+    """Llama's names, or those of `rest`, with experts `at` this place.
 
-# --- fields ----------------------------------------------------------------------------------------------------------
+    `maps` are the names of an expert's matrices, as checkpoints have them. The reference library can write all of
+    them in the two tensors that it computes with. `shared` names the shared expert, and `correction` the router's.
+    """
+
+    def table(config: ModelConfig) -> Sequence[Rule]:
+        n, ours = number(config), "decoder.blocks.{i}.ffn"
+        names = {"gate": "router", f"{shared}_gate": "shared_gate"} if shared else {"gate": "router"}
+        rules = [
+            *rest(config),
+            *renames(f"{at}.experts.{{e}}", f"{ours}.experts.{{e}}", maps),
+            stacked(f"{at}.experts.gate_up_proj", n, "gate", "up"),
+            stacked(f"{at}.experts.down_proj", n, "down"),
+        ]
+        if shared:
+            rules += renames(f"{at}.{shared}", f"{ours}.shared", maps)
+        if correction:
+            rules = [more_layers(config), rename(f"{at}.{correction}", CORRECTION), *rules]
+        return (*rules, *renames(at, ours, names))
+
+    return table
+
+
+def more_layers(config: ModelConfig) -> Rule:
+    """Layers that predict further tokens, which only some programs for inference use."""
+    deep = (".".join(f"{{{letter}}}" for letter in "abcdef"[:n]) for n in range(1, 7))
+    at = f"layers.{config.output.n_layers}"
+    return leave_out(*(f"{at}.{names}" for names in deep), because="a layer that predicts further tokens")
+
+
+# --- fields --------------------------------------------------------------------------------------------------------
 
 
 def balance(default: float = 0.001) -> tuple[Field, ...]:
@@ -119,9 +149,8 @@ def balance(default: float = 0.001) -> tuple[Field, ...]:
             read=read,
             write=lambda factor, _: factor or default,
             default=default,
-            like=default,
         ),
-        computed("output_router_logits", write=returned, default=False, like=False),
+        computed("output_router_logits", write=returned, default=False),
     )
 
 
@@ -136,6 +165,9 @@ def choice(
     )
 
 
+LOCAL_EXPERTS = {"theirs": "num_local_experts", "also": "num_experts"}
+
+
 def _layers(dense: Sequence[int] | None, values: Values) -> list[int] | None:
     """The layers with experts: every `decoder_sparse_step`-th, but for those in `mlp_only_layers`."""
     n, every = values["num_hidden_layers"], values["decoder_sparse_step"]
@@ -147,71 +179,58 @@ def _dense(layers: Sequence[int] | None, ours: Values) -> list[int]:
     return [] if layers is None else [i for i in range(ours["decoder"]["n_layers"]) if i not in layers]
 
 
+def normalised(default: bool = False) -> Field:
+    """Whether the weights of the chosen experts sum to 1."""
+    return same("norm_topk_prob", "decoder.experts.normalised", default=default)
+
+
+def expert_width(default: int) -> Field:
+    """The width of an expert."""
+    return same("moe_intermediate_size", "decoder.experts.d_ff", default=default)
+
+
 SPARSE: tuple[Field, ...] = (
     computed("mlp_only_layers", "decoder.experts.layers", read=_layers, write=_dense, default=None),
-    computed("decoder_sparse_step", write=lambda *_: 1, default=1, like=1),
+    computed("decoder_sparse_step", write=lambda *_: 1, default=1),
+    normalised(),
+    *balance(),
 )
 
-# --- tensors ---------------------------------------------------------------------------------------------------------
-
-
-def mixture_rules(
-    maps: Mapping[str, str], *, at: str = "layers.{i}.mlp", shared: str = ""
-) -> Callable[[ModelConfig], Sequence[Rule]]:
-    """Llama's names, with experts `at` this place. `maps` are their names of an expert's matrices."""
-
-    def table(config: ModelConfig) -> Sequence[Rule]:
-        ours = "decoder.blocks.{i}.ffn"
-        found = [*llama_rules(config), rename(f"{at}.gate.weight", f"{ours}.router.weight")]
-        found += expert_rules(config, at=f"{at}.experts", maps=maps)
-        if shared:
-            found += [rename(f"{at}.{shared}.{a}.{{p}}", f"{ours}.shared.{b}.{{p}}") for a, b in maps.items()]
-            found += [rename(f"{at}.{shared}_gate.{{p}}", f"{ours}.shared_gate.{{p}}")]
-        return found
-
-    return table
-
-
-PROJECTIONS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
-WS = {"w1": "gate", "w3": "up", "w2": "down"}
-
-# --- families --------------------------------------------------------------------------------------------------------
+# --- experts chosen by softmax -------------------------------------------------------------------------------------
 
 MIXTRAL = llama_like(
     "mixtral",
     "Mixtral",
     computed("sliding_window", "decoder.window", default=None),
-    *choice(8, 2, theirs="num_local_experts", also="num_experts"),
+    *choice(8, 2, **LOCAL_EXPERTS),
     *balance(),
     Only("router_jitter_noise", 0.0),
     constants={"decoder.experts.normalised": True},
     rules=mixture_rules(WS, at="layers.{i}.block_sparse_moe"),
     span_prefix="model.",
     intermediate_size=14_336,
-    kv_heads=8,
-    eps=1e-5,
+    num_key_value_heads=8,
+    rms_norm_eps=1e-5,
     angles=rotary(max_length=131_072, theta=1_000_000.0),
 )
 
-of_qwen = partial(llama_sizes, vocab_size=151_936, hidden_size=2048, layers=24, max_length=32_768)
+qwen_like = partial(llama_like, vocab_size=151_936, hidden_size=2048, num_hidden_layers=24, max_length=32_768)
 
-QWEN2_MOE = Family(
-    model_type="qwen2_moe",
-    constants=LLAMA_CONSTANTS | {"decoder.experts.shared_gate": True},
-    fields=(
-        *of_qwen(intermediate_size=5632, n_heads=16, kv_heads=16),
-        inherited("qkv_bias", "decoder.qkv_bias", of="bias", default=True),
-        *qwen_windows(lambda i, first: i % 2 == 0 and i < first),
-        *choice(60, 4),
-        *SPARSE,
-        same("moe_intermediate_size", "decoder.experts.d_ff", default=1408),
-        same("shared_expert_intermediate_size", "decoder.experts.shared", default=5632),
-        same("norm_topk_prob", "decoder.experts.normalised", default=False),
-        *balance(),
-    ),
+QWEN2_MOE = qwen_like(
+    "qwen2_moe",
+    "Qwen2Moe",
+    bias("qkv_bias", "qkv", default=True),
+    *qwen_windows(lambda i, first: i % 2 == 0 and i < first),
+    *choice(60, 4),
+    *SPARSE,
+    expert_width(1408),
+    same("shared_expert_intermediate_size", "decoder.experts.shared", default=5632),
+    constants={"decoder.experts.shared_gate": True},
     rules=mixture_rules(PROJECTIONS, shared="shared_expert"),
-    heads=llama_heads("Qwen2Moe", span_prefix="model."),
-    modernize=modern,
+    span_prefix="model.",
+    intermediate_size=5632,
+    num_attention_heads=16,
+    num_key_value_heads=16,
 )
 
 
@@ -219,28 +238,19 @@ def _window(said: int | None, values: Values) -> int | None:
     return said if values["use_sliding_window"] else None
 
 
-QWEN3_MOE = Family(
-    model_type="qwen3_moe",
-    constants=LLAMA_CONSTANTS | {"decoder.qk_norm": True},
-    fields=(
-        *of_qwen(intermediate_size=6144, kv_heads=4),
-        BIASES[0],
-        computed("sliding_window", "decoder.window", read=_window, default=4096),
-        computed(
-            "use_sliding_window",
-            write=lambda _, ours: ours["decoder"]["window"] is not None,
-            default=False,
-            like=False,
-        ),
-        *choice(128, 8),
-        *SPARSE,
-        same("moe_intermediate_size", "decoder.experts.d_ff", default=768),
-        same("norm_topk_prob", "decoder.experts.normalised", default=False),
-        *balance(),
-    ),
+QWEN3_MOE = qwen_like(
+    "qwen3_moe",
+    "Qwen3Moe",
+    BIASES[0],
+    computed("sliding_window", "decoder.window", read=_window, default=4096, null=True),
+    USES_WINDOW,
+    *choice(128, 8),
+    *SPARSE,
+    expert_width(768),
+    constants={"decoder.qk_norm": True},
     rules=mixture_rules(PROJECTIONS),
-    heads=llama_heads("Qwen3Moe"),
-    modernize=modern,
+    intermediate_size=6144,
+    num_key_value_heads=4,
 )
 
 OLMOE = llama_like(
@@ -248,7 +258,7 @@ OLMOE = llama_like(
     "Olmoe",
     BIASES[0],
     *choice(64, 8),
-    same("norm_topk_prob", "decoder.experts.normalised", default=False),
+    normalised(),
     *balance(0.01),
     Only("clip_qkv", None),
     constants={"decoder.qk_norm": True, "decoder.qk_norm_over": "heads"},
@@ -257,20 +267,16 @@ OLMOE = llama_like(
     vocab_size=50_304,
     hidden_size=2048,
     intermediate_size=2048,
-    layers=16,
-    n_heads=16,
-    kv_heads=None,
-    eps=1e-5,
+    num_hidden_layers=16,
+    num_attention_heads=16,
+    rms_norm_eps=1e-5,
     max_length=4096,
 )
 
 
-# --- experts chosen by sigmoids, and Granite's ---------------------------------------------------------------------
+# --- experts chosen by sigmoids ------------------------------------------------------------------------------------
 
 SIGMOID = {"decoder.experts.scores": "sigmoid", "decoder.experts.correction": True}
-CORRECTION = "decoder.blocks.{i}.ffn.router.correction"
-
-# --- GLM-4.5 ---------------------------------------------------------------------------------------------------------
 
 
 def _after(first: int, values: Values) -> list[int] | None:
@@ -286,10 +292,6 @@ def _first(layers: Sequence[int] | None, ours: Values) -> int:
     return layers[0]
 
 
-def _shared(n: int, values: Values) -> int | None:
-    return n * values["moe_intermediate_size"] or None
-
-
 def _n_shared(width: int | None, ours: Values) -> int:
     experts = ours["decoder"]["experts"]
     n, rest = divmod(width or 0, experts["d_ff"] or ours["decoder"]["d_ff"])
@@ -303,57 +305,41 @@ def sparse(
 ) -> tuple[Field, ...]:
     """The layers with experts, their widths, and the groups and shares of the chosen ones, with a family's defaults."""
     return (
-        computed("first_k_dense_replace", "decoder.experts.layers", read=_after, write=_first, default=first, like=1),
-        same("moe_intermediate_size", "decoder.experts.d_ff", default=d_ff),
-        computed("n_shared_experts", "decoder.experts.shared", read=_shared, write=_n_shared, default=shared, like=1),
+        computed("first_k_dense_replace", "decoder.experts.layers", read=_after, write=_first, default=first),
+        expert_width(d_ff),
         computed(
-            "routed_scaling_factor",
-            "decoder.experts.scale",
-            read=lambda factor, _: None if factor == 1.0 else factor,
-            write=lambda factor, _: factor or 1.0,
-            default=scale,
-            like=1.0,
+            "n_shared_experts",
+            "decoder.experts.shared",
+            read=lambda n, values: n * values["moe_intermediate_size"] or None,
+            write=_n_shared,
+            default=shared,
         ),
+        factor("routed_scaling_factor", "decoder.experts.scale", default=scale),
         same("n_group", "decoder.experts.n_groups", default=groups),
         same("topk_group", "decoder.experts.n_groups_chosen", default=groups_chosen),
-        same("norm_topk_prob", "decoder.experts.normalised", default=True),
+        normalised(True),
     )
-
-
-def more_layers(config: ModelConfig) -> Rule:
-    """Layers that predict further tokens, which only some programs for inference use."""
-    deep = (".".join(f"{{{letter}}}" for letter in "abcdef"[:n]) for n in range(1, 7))
-    at = f"layers.{config.output.n_layers}"
-    return leave_out(*(f"{at}.{names}" for names in deep), because="a layer that predicts further tokens")
-
-
-def _glm_rules(config: ModelConfig) -> Sequence[Rule]:
-    table = mixture_rules(PROJECTIONS, shared="shared_experts")
-    correction = rename("layers.{i}.mlp.gate.e_score_correction_bias", CORRECTION)
-    return (more_layers(config), correction, *table(config))
 
 
 GLM4_MOE = llama_like(
     "glm4_moe",
     "Glm4Moe",
-    inherited("attention_bias", "decoder.qkv_bias", of="bias", default=False),
+    bias("attention_bias", "qkv"),
     same("use_qk_norm", "decoder.qk_norm", default=False),
     *choice(128, 8, theirs="n_routed_experts"),
     *sparse(),
     ignored("num_mtp_layers", "num_nextn_predict_layers"),
     constants=SIGMOID | {"decoder.experts.group_best": 2},
-    rules=_glm_rules,
+    rules=mixture_rules(PROJECTIONS, shared="shared_experts", correction="gate.e_score_correction_bias"),
     n_classes=2,
     vocab_size=151_552,
     intermediate_size=10_944,
-    layers=46,
-    n_heads=96,
-    kv_heads=8,
-    eps=1e-5,
+    num_hidden_layers=46,
+    num_attention_heads=96,
+    num_key_value_heads=8,
+    rms_norm_eps=1e-5,
     angles=rotary(max_length=131_072, fraction=0.5),
 )
-
-# --- MiniMax-M2 ------------------------------------------------------------------------------------------------------
 
 
 def _by_width(document: dict[str, Any]) -> dict[str, Any]:
@@ -364,28 +350,22 @@ def _by_width(document: dict[str, Any]) -> dict[str, Any]:
     return modern(document)
 
 
-def _minimax_rules(config: ModelConfig) -> Sequence[Rule]:
-    at = "layers.{i}.block_sparse_moe"
-    return (rename(f"{at}.e_score_correction_bias", CORRECTION), *mixture_rules(WS, at=at)(config))
-
-
 MINIMAX_M2 = llama_like(
     "minimax_m2",
     "MiniMaxM2",
-    *choice(256, 8, theirs="num_local_experts", also="num_experts"),
-    Only("router_jitter_noise", 0.0),
-    Only("output_router_logits", False),
+    *choice(256, 8, **LOCAL_EXPERTS),
+    *only(router_jitter_noise=0.0, output_router_logits=False),
     ignored("router_aux_loss_coef"),
     constants=SIGMOID | {"decoder.experts.normalised": True, "decoder.qk_norm": True, "decoder.qk_norm_over": "heads"},
-    rules=_minimax_rules,
+    rules=mixture_rules(WS, at="layers.{i}.block_sparse_moe", correction="e_score_correction_bias"),
     n_classes=2,
     modernize=_by_width,
     vocab_size=200_064,
     hidden_size=3072,
     intermediate_size=1536,
-    layers=62,
-    n_heads=48,
-    kv_heads=8,
+    num_hidden_layers=62,
+    num_attention_heads=48,
+    num_key_value_heads=8,
     head_dim=128,
     angles=rotary(max_length=196_608, theta=5_000_000.0, fraction=1.0),
 )
@@ -394,26 +374,22 @@ MINIMAX_M2 = llama_like(
 
 
 def _granite_rules(config: ModelConfig) -> Sequence[Rule]:
-    at, n = "layers.{i}.block_sparse_moe", number(config)
+    at, n = "block_sparse_moe", number(config)
     return (
-        *(rule for rule in llama_rules(config) if ".mlp." not in rule.theirs[0]),
-        rename(f"{at}.router.layer.weight", "decoder.blocks.{i}.ffn.router.weight"),
-        stacked(f"{at}.input_linear.weight", n, "gate", "up"),
-        stacked(f"{at}.output_linear.weight", n, "down"),
+        *renamed({f"{at}.router.layer": "ffn.router"}, but=("ffn.",)),
+        stacked(f"layers.{{i}}.{at}.input_linear.weight", n, "gate", "up"),
+        stacked(f"layers.{{i}}.{at}.output_linear.weight", n, "down"),
     )
 
 
-GRANITE_MOE = Family(
-    model_type="granitemoe",
-    constants=LLAMA_CONSTANTS | {"decoder.experts.normalised": True},
-    fields=(
-        *(field for field in GRANITE.fields if field is not BIASES[1]),
-        *choice(8, 2, theirs="num_local_experts", also="num_experts"),
-        *balance(),
-    ),
+GRANITE_MOE = granite_like(
+    "granitemoe",
+    "GraniteMoe",
+    BIASES[0],
+    *GRANITE_FIELDS,
+    *choice(8, 2, **LOCAL_EXPERTS),
+    *balance(),
+    constants={"decoder.experts.normalised": True},
     rules=_granite_rules,
-    heads=tuple(
-        replace(head, architecture=head.architecture.replace("Granite", "GraniteMoe")) for head in GRANITE.heads
-    ),
-    modernize=modern,
+    words=decoder_language("GraniteMoeForCausalLM", "model.", GRANITE_WORDS, tied=False),
 )

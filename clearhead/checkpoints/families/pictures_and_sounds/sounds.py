@@ -1,18 +1,19 @@
 """Networks that read sounds: wav2vec 2.0, HuBERT, UniSpeech, UniSpeech-SAT and Whisper."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from pydantic import JsonValue
 
-from clearhead.checkpoints.families.encoder_decoders.bart import BART_FIELDS, STACKS, blocks
+from clearhead.checkpoints.families.encoder_decoders.bart import STACKS, bart_fields, blocks
 from clearhead.checkpoints.families.family import Family, HeadMap
-from clearhead.checkpoints.families.shared import ACTIVATIONS, labels, output_matrix, with_defaults
+from clearhead.checkpoints.families.shared import ACTIVATIONS, bare, output_matrix, sizes, tags, without
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import Alias, FieldRule, Only, Values, computed, ignored, named, same
-from clearhead.checkpoints.weights.mapping import Rule, rename, renames, reshape
-from clearhead.config import Convolution, FrameInput, LanguageHead, ModelConfig, WaveInput
+from clearhead.checkpoints.weights.fields import Alias, FieldRule, Only, Values, computed, ignored, named, only, same
+from clearhead.checkpoints.weights.mapping import Rule, modules, rename, reshape
+from clearhead.config import Convolution, FrameInput, ModelConfig, WaveInput
 from clearhead.errors import UserError
 
 # --- wav2vec 2.0 and its relatives ---------------------------------------------------------------------------------
@@ -45,32 +46,34 @@ def _list_of(theirs: str) -> FieldRule:
     return computed(theirs, *ours, read=_convolutions, write=write, default=USUAL[theirs], like=[])
 
 
-def _turned(value: bool, _: Values) -> bool:
-    return not value
-
-
 def _count(n: int | None, values: Values) -> None:
     if n not in (None, len(values["conv_dim"])):
         raise UserError(f"expected {len(values['conv_dim'])}, the length of conv_dim, got {short(n)}")
 
 
-def _counted(_: Any, ours: Values) -> int:
-    return len(ours["encoder"]["input"]["convolutions"])
-
-
 FIELDS: tuple[FieldRule, ...] = (
-    same("hidden_size", "encoder.d_model", default=768),
-    same("num_hidden_layers", "encoder.n_layers", default=12),
-    same("num_attention_heads", "encoder.n_heads", default=12),
-    same("intermediate_size", "encoder.d_ff", default=3072),
-    named("hidden_act", "encoder.activation", names=ACTIVATIONS, default="gelu"),
-    same("layer_norm_eps", "encoder.norm_eps", default=1e-5),
-    same("initializer_range", "init.std", default=0.02),
-    same("hidden_dropout", "encoder.dropout", default=0.1),
-    same("attention_dropout", "encoder.attn_dropout", default=0.1),
-    same("activation_dropout", "encoder.ffn_dropout", default=0.1),
+    *sizes(
+        "encoder",
+        hidden_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        hidden_act="gelu",
+        layer_norm_eps=1e-5,
+        initializer_range=0.02,
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+        activation_dropout=0.1,
+    ),
     *map(_list_of, WAV2VEC2_SIZES),
-    computed("num_feat_extract_layers", read=_count, write=_counted, default=None, like=0, nullable=False),
+    computed(
+        "num_feat_extract_layers",
+        read=_count,
+        write=lambda _, ours: len(ours["encoder"]["input"]["convolutions"]),
+        default=None,
+        like=0,
+        null=False,
+    ),
     same("conv_bias", f"{STEM}.conv_bias", default=False),
     named("feat_extract_norm", f"{STEM}.conv_norm", names={"group": "first", "layer": "all"}, default="group"),
     named("feat_extract_activation", f"{STEM}.activation", names=ACTIVATIONS, default="gelu"),
@@ -82,20 +85,22 @@ FIELDS: tuple[FieldRule, ...] = (
         read=lambda stable, _: "pre" if stable else "post",
         write=lambda place, _: place == "pre",
         default=False,
-        like=False,
     ),
-    computed("do_stable_layer_norm", f"{STEM}.norm", read=_turned, write=_turned, default=False, like=False),
+    computed(
+        "do_stable_layer_norm",
+        f"{STEM}.norm",
+        read=lambda stable, _: not stable,
+        write=lambda norm, _: not norm,
+        default=False,
+    ),
     # Its checkpoints have the vector of hidden moments if a moment may be hidden.
     computed(
         "mask_time_prob",
         write=lambda _, ours: 0.05 if ours["encoder"]["input"]["mask_token"] else 0.0,
         default=0.05,
-        like=0.05,
-        nullable=False,
     ),
-    computed("mask_feature_prob", write=lambda *_: 0.0, default=0.0, like=0.0, nullable=False),
-    Only("add_adapter", False),
-    Only("adapter_attn_dim", None),
+    computed("mask_feature_prob", write=lambda *_: 0.0, default=0.0),
+    *only(add_adapter=False, adapter_attn_dim=None),
     # Of training alone, and of heads that are not here.
     ignored("layerdrop", "feat_proj_dropout", "final_dropout", "apply_spec_augment", "mask_*", "vocab_size"),
     ignored("use_weighted_layer_sum", "classifier_proj_size", "tdnn_*", "xvector_output_dim", "ctc_*"),
@@ -120,107 +125,85 @@ def wav2vec2_rules(config: ModelConfig) -> Sequence[Rule]:
     assert config.encoder is not None
     reads = config.encoder.input
     assert isinstance(reads, WaveInput)
-    theirs, ours = "encoder.layers.{i}", "encoder.blocks.{i}"
-    parts = {
-        **{f"attention.{n}_proj": f"attn.{n}" for n in "qkv"},
+    convolved = "encoder.pos_conv_embed.conv"
+    names = {
+        "feature_projection.layer_norm": "embed.feature_norm",
+        "feature_projection.projection": "embed.dense",
+        "encoder.layer_norm": "final_norm" if config.encoder.has_final_norm else "embed.norm",
+        "attention.q_proj": "attn.q",
+        "attention.k_proj": "attn.k",
+        "attention.v_proj": "attn.v",
         "attention.out_proj": "attn.out",
         "layer_norm": "attn_norm",
         "feed_forward.intermediate_dense": "ffn.up",
         "feed_forward.output_dense": "ffn.down",
         "final_layer_norm": "ffn_norm",
     }
-    around = {"original0": "size", "original1": "direction"}
-    older = {"weight_g": "size", "weight_v": "direction"}
+    around = {
+        f"{convolved}.parametrizations.weight.original0": "size",
+        f"{convolved}.parametrizations.weight.original1": "direction",
+        f"{convolved}.weight_g": "size",
+        f"{convolved}.weight_v": "direction",
+        f"{convolved}.bias": "bias",
+    }
     return (
         *(_kernel(i, one, before) for i, (before, one) in enumerate(pairwise([None, *reads.convolutions])) if one),
         rename("feature_extractor.conv_layers.{i}.conv.bias", "encoder.embed.convolutions.{i}.bias"),
         rename("feature_extractor.conv_layers.{i}.layer_norm.{p}", "encoder.embed.convolutions.{i}.norm.{p}"),
-        rename("feature_projection.layer_norm.{p}", "encoder.embed.feature_norm.{p}"),
-        rename("feature_projection.projection.{p}", "encoder.embed.dense.{p}"),
         rename("masked_spec_embed", "encoder.embed.mask_token"),
-        *(
-            rename(f"encoder.pos_conv_embed.conv.parametrizations.weight.{there}", f"encoder.embed.around.{here}")
-            for there, here in around.items()
-        ),
-        *(rename(f"encoder.pos_conv_embed.conv.{a}", f"encoder.embed.around.{b}") for a, b in older.items()),
-        rename("encoder.pos_conv_embed.conv.bias", "encoder.embed.around.bias"),
-        rename("encoder.layer_norm.{p}", "encoder.final_norm.{p}" if config.encoder.has_final_norm else NORM),
-        *renames(theirs, ours, parts),
+        *(rename(there, f"encoder.embed.around.{here}") for there, here in around.items()),
+        *modules("encoder", "encoder.layers.{i}", names),
     )
 
 
-NORM = "encoder.embed.norm.{p}"
-
-
-def heads(name: str, prefix: str, *, tags: bool = False) -> tuple[HeadMap, ...]:
+def heads(name: str, prefix: str, *, tagged: bool) -> tuple[HeadMap, ...]:
     """The text that is spoken, the states, and for some a label for each moment."""
     hidden = "masked_spec_embed"
+    presence = {f"{STEM}.mask_token": f"{prefix}.{hidden}"}
     spelling = HeadMap(
         f"{name}ForCTC",
         {"head.kind": "tagging"},
-        lambda _: (rename("lm_head.{p}", "head.output.{p}"),),
-        (
+        fields=(
             same("vocab_size", "head.n_labels", default=32),
             same("pad_token_id", "head.blank", default=0),
             same("final_dropout", "head.dropout", default=0.1),
         ),
         prefix=f"{prefix}.",
-        presence={f"{STEM}.mask_token": f"{prefix}.{hidden}"},
+        presence=presence,
+        names={"lm_head": "output"},
     )
-    tagging = HeadMap(
-        f"{name}ForAudioFrameClassification",
-        {"head.kind": "tagging"},
-        lambda _: (rename("classifier.{p}", "head.output.{p}"),),
-        (*labels(), Only("use_weighted_layer_sum", False)),
-        prefix=f"{prefix}.",
-        presence={f"{STEM}.mask_token": f"{prefix}.{hidden}"},
+    unweighted = Only("use_weighted_layer_sum", False)
+    tagging = replace(tags(f"{name}ForAudioFrameClassification", f"{prefix}.", unweighted), presence=presence)
+    states = bare(f"{name}Model", presence={f"{STEM}.mask_token": hidden})
+    return (spelling, states, tagging) if tagged else (spelling, states)
+
+
+def family(model_type: str, name: str, *fields: FieldRule, tagged: bool = False) -> Family:
+    """A family with wav2vec 2.0's network."""
+    return Family(
+        model_type,
+        {f"{STEM}.kind": "samples", "encoder.positions.kind": "none", "init.depth_scaled": False},
+        (*FIELDS, *fields),
+        wav2vec2_rules,
+        heads(name, model_type.replace("-", "_"), tagged=tagged),
+        fallback={"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
     )
-    bare = HeadMap(f"{name}Model", {"head.kind": "none"}, presence={f"{STEM}.mask_token": hidden})
-    return (spelling, bare, *([tagging] if tags else []))
 
 
-CONSTANTS = {f"{STEM}.kind": "samples", "encoder.positions.kind": "none", "init.depth_scaled": False}
-FALLBACK = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-
-WAV2VEC2 = Family(
-    model_type="wav2vec2",
-    constants=CONSTANTS,
-    fields=(
-        *FIELDS,
-        ignored("adapter_kernel_size", "adapter_stride", "num_adapter_layers", "output_hidden_size"),
-    ),
-    rules=wav2vec2_rules,
-    heads=heads("Wav2Vec2", "wav2vec2", tags=True),
-    fallback=FALLBACK,
+WAV2VEC2 = family(
+    "wav2vec2",
+    "Wav2Vec2",
+    ignored("adapter_kernel_size", "adapter_stride", "num_adapter_layers", "output_hidden_size"),
+    tagged=True,
 )
-HUBERT = Family(
-    model_type="hubert",
-    constants=CONSTANTS,
-    fields=(
-        *FIELDS,
-        same("feat_proj_layer_norm", f"{STEM}.feature_norm", default=True),
-        Only("conv_pos_batch_norm", False),
-    ),
-    rules=wav2vec2_rules,
-    heads=heads("Hubert", "hubert"),
-    fallback=FALLBACK,
+HUBERT = family(
+    "hubert",
+    "Hubert",
+    same("feat_proj_layer_norm", f"{STEM}.feature_norm", default=True),
+    Only("conv_pos_batch_norm", False),
 )
-UNISPEECH = Family(
-    model_type="unispeech",
-    constants=CONSTANTS,
-    fields=(*FIELDS, ignored("num_ctc_classes", "replace_prob")),
-    rules=wav2vec2_rules,
-    heads=heads("UniSpeech", "unispeech"),
-    fallback=FALLBACK,
-)
-UNISPEECH_SAT = Family(
-    model_type="unispeech-sat",
-    constants=CONSTANTS,
-    fields=(*FIELDS, ignored("num_clusters")),
-    rules=wav2vec2_rules,
-    heads=heads("UniSpeechSat", "unispeech_sat", tags=True),
-    fallback=FALLBACK,
-)
+UNISPEECH = family("unispeech", "UniSpeech", ignored("num_ctc_classes", "replace_prob"))
+UNISPEECH_SAT = family("unispeech-sat", "UniSpeechSat", ignored("num_clusters"), tagged=True)
 
 
 # --- Whisper (Radford et al. 2022) ---------------------------------------------------------------------------------
@@ -229,38 +212,20 @@ DROPPED = ("scale_embedding", "encoder_layerdrop", "decoder_layerdrop")
 """Fields with another meaning here: the reference reads no scale, and skips layers in training alone."""
 
 
-def _frames(n_positions: int, _: Values) -> int:
-    """Two frames for each position."""
-    return 2 * n_positions
-
-
-def _positions(n_frames: int, _: Any) -> int:
-    return n_frames // 2
-
-
-def _named(field: FieldRule) -> str:
-    return field.theirs if not isinstance(field.theirs, tuple) else ""
-
-
-WHISPER_SIZES = with_defaults(
-    [field for field in BART_FIELDS if _named(field) not in DROPPED],
-    d_model=384,
-    encoder_layers=4,
-    encoder_attention_heads=6,
-    encoder_ffn_dim=1536,
-    decoder_layers=4,
-    decoder_attention_heads=6,
-    decoder_ffn_dim=1536,
-    dropout=0.0,
-)
-
 WHISPER_FIELDS: tuple[FieldRule, ...] = (
-    same("vocab_size", "decoder.input.vocab_size", default=51_865),
+    *sizes("decoder", vocab_size=51_865),
     same("num_mel_bins", "encoder.input.n_bins", default=80),
-    computed("max_source_positions", "encoder.input.n_frames", read=_frames, write=_positions, default=1500, like=1500),
-    computed("max_source_positions", "encoder.positions.max_length", default=1500, like=1500),
+    # Two frames for each position.
+    computed(
+        "max_source_positions",
+        "encoder.input.n_frames",
+        read=lambda n_positions, _: 2 * n_positions,
+        write=lambda n_frames, _: n_frames // 2,
+        default=1500,
+    ),
+    same("max_source_positions", "encoder.positions.max_length", default=1500),
     same("max_target_positions", "decoder.positions.max_length", default=448),
-    *WHISPER_SIZES,
+    *without(bart_fields(d_model=384, layers=(4, 4), heads=6, inner=1536, dropout=0.0), *DROPPED),
     Alias("num_key_value_heads", of="encoder_attention_heads"),
     ignored(*DROPPED),
     # Changes of the frames in training, and the head of a class that is not here.
@@ -290,17 +255,10 @@ def whisper_rules(config: ModelConfig) -> tuple[Rule, ...]:
     )
 
 
-def language_rules(config: ModelConfig) -> tuple[Rule, ...]:
-    """The output matrix, which is the token table unless the config unties them."""
-    assert isinstance(config.head, LanguageHead)
-    return (output_matrix("proj_out.weight", config, "decoder.embed.tokens.weight"),)
-
-
 WHISPER = Family(
     model_type="whisper",
     constants={
         "encoder.input.kind": "frames",
-        "decoder.input.kind": "tokens",
         "encoder.positions.kind": "learned",
         "decoder.positions.kind": "learned",
         "encoder.key_bias": False,
@@ -312,11 +270,11 @@ WHISPER = Family(
         HeadMap(
             "WhisperForConditionalGeneration",
             {"head.kind": "language"},
-            language_rules,
+            lambda config: (output_matrix("proj_out.weight", config, "decoder.embed.tokens.weight"),),
             (same("tie_word_embeddings", "head.tied", default=True),),
             prefix="model.",
         ),
-        HeadMap("WhisperModel", {"head.kind": "none"}),
+        bare("WhisperModel"),
     ),
     fallback={"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, "decoder_start_token_id": 0},
 )

@@ -4,101 +4,55 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import JsonValue
+
 from clearhead.checkpoints.families.decoders.llama import LLAMA, MISTRAL, QWEN2
 from clearhead.checkpoints.families.decoders.two_kinds import GEMMA3
 from clearhead.checkpoints.families.family import COMMON, Family, HeadMap, prefixed
-from clearhead.checkpoints.families.pictures_and_sounds.vit import patch_rules, picture_fields, square
-from clearhead.checkpoints.families.shared import ACTIVATIONS, head_width
+from clearhead.checkpoints.families.pictures_and_sounds.vit import patch_rules, picture_fields
+from clearhead.checkpoints.families.shared import head_width, sizes
 from clearhead.checkpoints.weights.documents import short
-from clearhead.checkpoints.weights.fields import (
-    ANOTHER,
-    FieldMap,
-    FieldRule,
-    Only,
-    Values,
-    computed,
-    ignored,
-    named,
-    same,
-)
-from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, rename, renames, reshape, split
+from clearhead.checkpoints.weights.fields import ANOTHER, FieldMap, FieldRule, Only, computed, ignored, same
+from clearhead.checkpoints.weights.mapping import Rule, ignore, leave_out, modules, rename, renames, reshape, split
 from clearhead.config import ModelConfig
-from clearhead.errors import UserError, refuse
+from clearhead.errors import refuse
 
 # --- CLIP (Radford et al. 2021) ------------------------------------------------------------------------------------
 
 
-def tower_sizes(stack: str, d_model: int, d_ff: int, n_heads: int, *, eps: float, act: str) -> tuple[FieldRule, ...]:
+def tower_fields(stack: str, **defaults: JsonValue) -> tuple[FieldRule, ...]:
     """The fields that both towers have."""
     return (
-        same("hidden_size", f"{stack}.d_model", default=d_model),
-        same("intermediate_size", f"{stack}.d_ff", default=d_ff),
-        same("num_hidden_layers", f"{stack}.n_layers", default=12),
-        same("num_attention_heads", f"{stack}.n_heads", default=n_heads),
-        named("hidden_act", f"{stack}.activation", names=ACTIVATIONS, default=act),
-        same("layer_norm_eps", f"{stack}.norm_eps", default=eps),
-        same("attention_dropout", f"{stack}.attn_dropout", default=0.0),
+        *sizes(stack, num_hidden_layers=12, attention_dropout=0.0, **defaults),
         head_width(),
-        # The first numbers of weights, here and of what compares the towers.
+        # The first numbers of weights, here and of what compares the towers, and fields of the other tower.
         ignored("initializer_factor", "logit_scale_init_value"),
+        ignored("image_size", "patch_size", "num_channels", "vision_use_head")
+        if "vocab_size" in defaults
+        else ignored("vocab_size", "max_position_embeddings", "projection_size"),
     )
 
 
-def text_fields(stack: str, vocab_size: int, length: int) -> tuple[FieldRule, ...]:
-    """The tables of the tower that reads texts."""
-    return (
-        same("vocab_size", f"{stack}.input.vocab_size", default=vocab_size),
-        same("max_position_embeddings", f"{stack}.positions.max_length", default=length),
-        # Of the other tower.
-        ignored("image_size", "patch_size", "num_channels", "vision_use_head"),
-    )
+TEXT = {
+    "embeddings.token_embedding": "embed.tokens",
+    "embeddings.position_embedding": "positions.table",
+    "final_layer_norm": "final_norm",
+}
 
 
-def image_fields(*, patch_size: int, n_first: int) -> tuple[FieldRule, ...]:
-    """The sizes of pictures, and of the table of positions, which follows from them."""
-
-    def length(image: int | list[int], values: Values) -> int:
-        return (square(image) // square(values["patch_size"])) ** 2 + n_first
-
-    def written(_: int, ours: Values) -> int:
-        return ours["encoder"]["input"]["image_size"]
-
-    return (
-        *picture_fields(patch_size=patch_size),
-        computed("image_size", "encoder.positions.max_length", read=length, write=written, default=224),
-        # Of the other tower.
-        ignored("vocab_size", "max_position_embeddings", "projection_size"),
-    )
-
-
-def layer_rules(stack: str) -> tuple[Rule, ...]:
-    """The blocks of a tower."""
-    theirs, ours = "encoder.layers.{i}", f"{stack}.blocks.{{i}}"
-    return (
-        *(rename(f"{theirs}.self_attn.{side}_proj.{{p}}", f"{ours}.attn.{side}.{{p}}") for side in ("q", "k", "v")),
-        *renames(
-            theirs,
-            ours,
-            {
-                "self_attn.out_proj": "attn.out",
-                "layer_norm1": "attn_norm",
-                "layer_norm2": "ffn_norm",
-                "mlp.fc1": "ffn.up",
-                "mlp.fc2": "ffn.down",
-            },
-        ),
-        ignore("embeddings.position_ids"),
-    )
-
-
-def text_rules(stack: str) -> tuple[Rule, ...]:
-    """The tower that reads texts."""
-    return (
-        rename("embeddings.token_embedding.weight", f"{stack}.embed.tokens.weight"),
-        rename("embeddings.position_embedding.weight", f"{stack}.positions.table.weight"),
-        *layer_rules(stack),
-        rename("final_layer_norm.{p}", f"{stack}.final_norm.{{p}}"),
-    )
+def tower_rules(stack: str, names: dict[str, str]) -> tuple[Rule, ...]:
+    """The blocks of a tower, and other modules."""
+    block = {
+        "self_attn.q_proj": "attn.q",
+        "self_attn.k_proj": "attn.k",
+        "self_attn.v_proj": "attn.v",
+        "self_attn.out_proj": "attn.out",
+        "layer_norm1": "attn_norm",
+        "layer_norm2": "ffn_norm",
+        "mlp.fc1": "ffn.up",
+        "mlp.fc2": "ffn.down",
+    }
+    return *modules(stack, "encoder.layers.{i}", names | block), ignore("embeddings.position_ids")
 
 
 def clip_image_rules(config: ModelConfig) -> Sequence[Rule]:
@@ -106,48 +60,39 @@ def clip_image_rules(config: ModelConfig) -> Sequence[Rule]:
     return (
         rename("embeddings.class_embedding", "encoder.embed.class_token"),
         *patch_rules(config, "embeddings.patch_embedding"),
-        rename("embeddings.position_embedding.weight", "encoder.positions.table.weight"),
-        rename("pre_layrnorm.{p}", "encoder.embed.norm.{p}"),
-        *layer_rules("encoder"),
+        *tower_rules("encoder", {"embeddings.position_embedding": "positions.table", "pre_layrnorm": "embed.norm"}),
         rename("post_layernorm.{p}", "head.norm.{p}"),
     )
 
 
-def tower_heads(
-    bare: str, projected: str, prefix: str, theirs: str, *, norm: bool, pool: str
-) -> tuple[HeadMap, HeadMap]:
-    """One vector of a state, as it is and through a matrix, whose name is `theirs`."""
+def tower_heads(name: str, prefix: str, projection: str, *, norm: bool, pool: str) -> tuple[HeadMap, HeadMap]:
+    """One vector of a state, through a matrix and as it is."""
     constants = {"head.kind": "vector", "head.norm": norm, "head.pool": pool}
+    width = same("projection_dim", "head.width", default=512)
     return (
-        HeadMap(
-            projected,
-            constants,
-            lambda _: (rename(f"{theirs}.weight", "head.output.weight"),),
-            (same("projection_dim", "head.width", default=512),),
-            prefix=prefix,
-        ),
-        HeadMap(bare, constants, fields=(ignored("projection_dim"),), prefix=prefix),
+        HeadMap(f"{name}WithProjection", constants, fields=(width,), prefix=prefix, names={projection: "output"}),
+        HeadMap(name, constants, fields=(ignored("projection_dim"),), prefix=prefix),
     )
 
 
 CLIP_TEXT = Family(
     model_type="clip_text_model",
-    constants={
-        "decoder.input.kind": "tokens",
-        "decoder.positions.kind": "learned",
-        "init.depth_scaled": False,
-    },
-    fields=(
-        *text_fields("decoder", 49_408, 77),
-        *tower_sizes("decoder", 512, 2048, 8, eps=1e-5, act="quick_gelu"),
-        same("initializer_range", "init.std", default=0.02),
+    constants={"decoder.positions.kind": "learned", "init.depth_scaled": False},
+    fields=tower_fields(
+        "decoder",
+        vocab_size=49_408,
+        max_position_embeddings=77,
+        hidden_size=512,
+        intermediate_size=2048,
+        num_attention_heads=8,
+        layer_norm_eps=1e-5,
+        hidden_act="quick_gelu",
+        initializer_range=0.02,
     ),
-    rules=lambda _: text_rules("decoder"),
-    heads=tower_heads(
-        "CLIPTextModel", "CLIPTextModelWithProjection", "text_model.", "text_projection", norm=False, pool="last"
-    ),
+    rules=lambda _: tower_rules("decoder", TEXT),
+    heads=tower_heads("CLIPTextModel", "text_model.", "text_projection", norm=False, pool="last"),
 )
-
+BASE: dict[str, JsonValue] = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
 CLIP_IMAGE = Family(
     model_type="clip_vision_model",
     constants={
@@ -159,63 +104,50 @@ CLIP_IMAGE = Family(
         "init.depth_scaled": False,
     },
     fields=(
-        *image_fields(patch_size=32, n_first=1),
-        *tower_sizes("encoder", 768, 3072, 12, eps=1e-5, act="quick_gelu"),
-        same("initializer_range", "init.std", default=0.02),
+        *picture_fields(patch_size=32, n_first=1),
+        *tower_fields("encoder", **BASE, layer_norm_eps=1e-5, hidden_act="quick_gelu", initializer_range=0.02),
     ),
     rules=clip_image_rules,
-    heads=tower_heads(
-        "CLIPVisionModel",
-        "CLIPVisionModelWithProjection",
-        "vision_model.",
-        "visual_projection",
-        norm=True,
-        pool="first",
-    ),
+    heads=tower_heads("CLIPVisionModel", "vision_model.", "visual_projection", norm=True, pool="first"),
 )
 
 
 # --- SigLIP (Zhai et al. 2023) -------------------------------------------------------------------------------------
 
 
-def _width(width: int | None, values: Values) -> int:
-    return values["hidden_size"] if width is None else width
-
-
 def siglip_image_rules(config: ModelConfig) -> Sequence[Rule]:
     """The image encoder, and the learned query that reads its states."""
-    assert config.encoder is not None
-    d = config.encoder.d_model
-    sides = [f"head.attn.{side}.{{p}}" for side in ("q", "k", "v")]
+    d = config.output.d_model
+    names = {
+        "attention.out_proj": "attn.out",
+        "layernorm": "ffn_norm",
+        "mlp.fc1": "ffn.up",
+        "mlp.fc2": "ffn.down",
+    }
     return (
         *patch_rules(config, "embeddings.patch_embedding"),
-        rename("embeddings.position_embedding.weight", "encoder.positions.table.weight"),
-        *layer_rules("encoder"),
-        rename("post_layernorm.{p}", "encoder.final_norm.{p}"),
+        *tower_rules("encoder", {"embeddings.position_embedding": "positions.table", "post_layernorm": "final_norm"}),
         reshape("head.probe", "head.query.weight", there=[1, 1, d], here=[1, d]),
-        split("head.attention.in_proj_{p}", sides),
-        rename("head.attention.out_proj.{p}", "head.attn.out.{p}"),
-        rename("head.layernorm.{p}", "head.ffn_norm.{p}"),
-        rename("head.mlp.fc1.{p}", "head.ffn.up.{p}"),
-        rename("head.mlp.fc2.{p}", "head.ffn.down.{p}"),
+        split("head.attention.in_proj_{p}", [f"head.attn.{side}.{{p}}" for side in "qkv"]),
+        *renames("head", "head", names),
     )
 
 
-ACT, EPS = "gelu_pytorch_tanh", 1e-6
-
+SIGLIP_BASE: dict[str, JsonValue] = {**BASE, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh"}
 SIGLIP_TEXT = Family(
     model_type="siglip_text_model",
-    constants={
-        "encoder.input.kind": "tokens",
-        "encoder.positions.kind": "learned",
-        "init.depth_scaled": False,
-    },
+    constants={"encoder.positions.kind": "learned", "init.depth_scaled": False},
     fields=(
-        *text_fields("encoder", 32_000, 64),
-        *tower_sizes("encoder", 768, 3072, 12, eps=EPS, act=ACT),
-        computed("projection_size", "head.width", read=_width, default=None, like=64),
+        *tower_fields("encoder", vocab_size=32_000, max_position_embeddings=64, **SIGLIP_BASE),
+        computed(
+            "projection_size",
+            "head.width",
+            read=lambda width, values: values["hidden_size"] if width is None else width,
+            default=None,
+            like=64,
+        ),
     ),
-    rules=lambda _: (*text_rules("encoder"), rename("head.{p}", "head.output.{p}")),
+    rules=lambda _: (*tower_rules("encoder", TEXT), rename("head.{p}", "head.output.{p}")),
     heads=(
         HeadMap(
             "SiglipTextModel",
@@ -234,8 +166,8 @@ SIGLIP_IMAGE = Family(
         "init.depth_scaled": False,
     },
     fields=(
-        *image_fields(patch_size=16, n_first=0),
-        *tower_sizes("encoder", 768, 3072, 12, eps=EPS, act=ACT),
+        *picture_fields(patch_size=16, n_first=0),
+        *tower_fields("encoder", **SIGLIP_BASE),
         Only("vision_use_head", True),
         ignored("projection_dim"),
     ),
@@ -378,7 +310,7 @@ def text_part(
     def flattened(document: dict[str, Any]) -> dict[str, Any]:
         text = document.get("text_config")
         if not isinstance(text, Mapping):
-            raise UserError(f"text_config: expected a table, got {short(text)}; {ANOTHER}")
+            raise refuse("text_config", "a table", short(text), ANOTHER)
         ties = document.get("tie_word_embeddings", tied) or (either and text.get("tie_word_embeddings", False))
         whole = {name: document[name] for name in SHARED if document.get(name) is not None}
         return family.modernize({**text, **whole, "architectures": [architecture], "tie_word_embeddings": ties})
