@@ -1,4 +1,4 @@
-"""Eight-bit weights from `load` and from the command line: how far they are from the others, and what they refuse."""
+"""Eight-bit weights from `load`: how far they are from the others, and what they refuse."""
 
 import gc
 import shutil
