@@ -14,7 +14,7 @@ from typing_extensions import is_typeddict
 
 from clearhead.config import StackName
 from clearhead.explorer.answering.questions import Asked
-from clearhead.explorer.recording.manifest import TensorFact
+from clearhead.explorer.recording.facts import TensorFact
 from clearhead.explorer.session import HANDLERS
 from clearhead.model.ops import Op
 

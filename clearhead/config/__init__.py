@@ -10,12 +10,11 @@ from clearhead.config.base import Config, Probability, Share
 from clearhead.config.experts import Clamp, Experts
 from clearhead.config.heads import *
 from clearhead.config.inputs import *
-from clearhead.config.latent import Latent
 from clearhead.config.mechanism import Mechanism, NormConfig
 from clearhead.config.network import Init, ModelConfig, StackName
 from clearhead.config.positions import *
 from clearhead.config.scaling import *
-from clearhead.config.stack import StackConfig
+from clearhead.config.stack import Latent, StackConfig
 
 __all__ = [
     "Clamp",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from clearhead.config.base import Config, Count, Probability, Width
 
@@ -98,15 +98,9 @@ class TaggingHead(Config):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         _check_labels(self.labels, self.n_labels)
+        if self.blank is not None and self.blank >= self.n_labels:
+            raise ValueError(f"blank={self.blank} must be less than n_labels={self.n_labels}")
         return self
-
-    @field_validator("blank")
-    @classmethod
-    def _is_a_label(cls, blank: int | None, others: ValidationInfo) -> int | None:
-        n_labels = others.data.get("n_labels")
-        if blank is not None and n_labels is not None and blank >= n_labels:
-            raise ValueError(f"must be less than n_labels={n_labels}")
-        return blank
 
 
 class SpanHead(Config):

@@ -28,8 +28,6 @@ class Handler:
     answer: Callable[[Opened, Any], Reply[Any]]
     sweeps: bool = False
     """Whether it waits for all other questions, before it begins and between two pieces of its work."""
-    locks: bool = True
-    """Whether to hold the lock from beginning to end, but for pauses. Otherwise the function takes it."""
 
     @cached_property
     def question(self) -> type[Asked]:

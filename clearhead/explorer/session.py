@@ -66,7 +66,7 @@ HANDLERS: dict[str, Handler] = {
     "features": Handler(features),
     "direction": Handler(direction),
     "generate": Handler(generate),
-    "export": Handler(export, sweeps=True, locks=False),
+    "export": Handler(export, sweeps=True),
 }
 """By the `ask` of a question."""
 
@@ -87,8 +87,7 @@ class Session(Opened):
             raise UserError(f"ask: expected one of {', '.join(self.handlers)}, got {str(ask)[:40]!r}; try about")
         handler = self.handlers[ask]
         asked = checked(handler.question, fields)
-        turn = LOCK if handler.locks else nullcontext()
         waits = handler.sweeps or (isinstance(asked, OfRun) and asked.later)
-        with sweeping() if waits else nullcontext(), pausing(LOCK.give_way), turn:
+        with sweeping() if waits else nullcontext(), pausing(LOCK.give_way), LOCK:
             reply = handler.answer(self, asked)
         return reply.encode()

@@ -1,1 +1,1 @@
-"""What this machine is: devices, the allocator, the accuracy of its products, and the memory it has left."""
+"""Facts about this machine: devices, the allocator, the accuracy of its products, and the memory it has left."""

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, and what sets the limit.
+"""The memory that this process may still take, and what sets the limit.
 
 Three kinds of limit apply at once to a machine's own memory: its free memory, the control groups of the process (those
 of a container, a batch system or a systemd unit, each inside another), and the limits of `ulimit`. The smallest counts.
@@ -27,14 +27,14 @@ class MemoryLimit:
     kind: str
     """The source of the limit, in words that follow a number of bytes."""
     counts_mapped: bool = False
-    """Whether mapped files count, which the kernel could drop from memory at any time."""
+    """True if mapped files count, which the kernel could drop from memory at any time."""
 
     def __str__(self) -> str:
         return f"{gigabytes(self.n_bytes)} {self.kind}"
 
 
 def available_memory(device: torch.device) -> list[MemoryLimit]:
-    """What each limit leaves on the device, the tightest first; empty if the device does not say."""
+    """The bytes that each limit leaves on the device, the tightest first; empty if the device does not say."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # PyTorch's allocator can reuse what it holds and does not use.
@@ -44,7 +44,7 @@ def available_memory(device: torch.device) -> list[MemoryLimit]:
 
 
 def memory_limits(root: Path = ROOT) -> list[MemoryLimit]:
-    """What each limit leaves, the tightest first; empty if the system does not say. `root` holds proc and sys."""
+    """The bytes that each limit leaves, the tightest first; empty if unknown. `root` holds proc and sys."""
     found = [*_machine(root), *_groups(root), *_limits(root)]
     return sorted(found, key=lambda room: room.n_bytes)
 
@@ -151,7 +151,7 @@ def _unescaped(text: str) -> str:
 
 
 def _limits(root: Path) -> Iterator[MemoryLimit]:
-    """What RLIMIT_AS and RLIMIT_DATA leave.
+    """The bytes that RLIMIT_AS and RLIMIT_DATA leave.
 
     They count addresses, and a process always takes more addresses than memory. Each byte of a tensor needs an address,
     so these limits never refuse a tensor that fits.

@@ -22,7 +22,7 @@ COLUMNS = 1024
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What a training step computes in."""
+    """The number formats of a training step."""
 
     precision: str
     """fp32, or bf16: products in bfloat16 by autocast, weights and sums in float32."""

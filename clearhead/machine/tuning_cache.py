@@ -1,4 +1,4 @@
-"""What probes have found on this machine, kept in one file for the next start.
+"""The results of probes on this machine, kept in one file for the next start.
 
 A probe times the candidates for one choice, such as a number format. Its result holds as long as the machine, the
 number of threads, PyTorch and the question stay the same. What cannot be read or written is asked anew: a file that is
@@ -8,7 +8,7 @@ damaged, or a folder that is read-only, stops nothing.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -47,20 +47,12 @@ class _File(Config):
     """The results by a digest of machine, kind and question, the oldest first."""
 
 
-def kept(kind: type[Answer], of: Mapping[str, JsonValue], ask: Callable[[], Answer], *, device: str = "cpu") -> Answer:
-    """The stored result of this question on this machine; if there is none, calls `ask` and stores its result.
+def recall(kind: type[Answer], of: Mapping[str, JsonValue], *, device: str = "cpu") -> Answer | None:
+    """The result that this machine kept for this question; None if there is none that can be read.
 
     `kind` is the form of the result, whose name and fields belong to the question; `of` is the rest of it, such as the
     shapes of a network. Everything that changes the result and is no fact of the machine must be in `of`.
     """
-    found = recall(kind, of, device=device)
-    if found is None:
-        keep(found := ask(), of, device=device)
-    return found
-
-
-def recall(kind: type[Answer], of: Mapping[str, JsonValue], *, device: str = "cpu") -> Answer | None:
-    """The result that this machine kept for this question; None if there is none that can be read."""
     found = _read().results.get(_digest(kind, of, device))
     try:
         return None if found is None else kind.model_validate(found.answer)
@@ -90,7 +82,7 @@ def keep(answer: Config, of: Mapping[str, JsonValue], *, device: str = "cpu") ->
 
 
 def file() -> Path | None:
-    """Where results are kept; None if they are not."""
+    """The file of the results; None if they are not kept."""
     chosen = os.environ.get(FILE)
     if chosen is not None:
         return Path(chosen).absolute() if chosen else None

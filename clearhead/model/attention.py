@@ -6,15 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.config import StackConfig
-from clearhead.model.attention_bias import AttentionBias, BiasSteps, PositionEncoding
+from clearhead.config import Latent, StackConfig
+from clearhead.model.attention_bias import AttentionBias, BiasSteps
 from clearhead.model.attention_ops import softmax
 from clearhead.model.cache import KeyValues
 from clearhead.model.distances import distance_scores
 from clearhead.model.fast.blocked_attention import TILE, blocked_attention
 from clearhead.model.fast.dropout import dropout
 from clearhead.model.fast.tensor_parallel import Division
-from clearhead.model.latent import Latents, joined
 from clearhead.model.layout import Layout
 from clearhead.model.linear import effective_weight, narrowed
 from clearhead.model.mode import Part
@@ -25,20 +24,6 @@ from clearhead.trace import looked_at, tap, tell_padding, tracing
 Kernel = Literal["auto", "explicit", "fused"]
 EXPLICIT_UP_TO: int = 512
 """Keys up to which matmul and softmax beat PyTorch's fused kernel on CPU (docs/log)."""
-
-
-def is_explicit(
-    kernel: Kernel, n_keys: int, device: torch.device, *, soft_cap: float | None = None, sinks: bool = False
-) -> bool:
-    """Whether to compute explicitly: while traced, without a fused kernel, or if that is faster."""
-    if tracing() or soft_cap is not None or sinks or kernel == "explicit":
-        return True
-    return kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
-
-
-def has_kernel(soft_cap: float | None, positions: PositionEncoding | None, *, sinks: bool = False) -> bool:
-    """Whether training can use PyTorch's fused kernel, which keeps no t x s matrix."""
-    return soft_cap is None and not sinks and not (positions and positions.learns_bias)
 
 
 def by_heads(x: Tensor, heads: int) -> Tensor:
@@ -59,6 +44,54 @@ def _together(q: Tensor, n: int) -> Tensor:
 def _apart(z: Tensor, n: int) -> Tensor:
     """b h (n t) k -> (b n) h t k"""
     return z if n == 1 else z.unflatten(2, (n, -1)).transpose(1, 2).flatten(0, 1)
+
+
+class Latents(Part):
+    """c = Norm(W_k x), of which all heads make keys and values; k_h = [W_s x; W_h c]   (DeepSeek-AI 2024, 2.1.2)
+
+    The shared part of the keys, W_s x, is the first, which rotary positions turn. Queries are made of Norm(W_q x) where
+    they have a vector of their own, else of x.
+    """
+
+    def __init__(self, config: StackConfig, latent: Latent) -> None:
+        super().__init__()
+        d, norms = config.d_model, config.model_copy(update={"norm_eps": latent.norm_eps})
+        self.n_heads, self.d_shared = config.n_heads, latent.d_shared
+        self.widths = latent.query_rank or d, latent.rank
+        self.q = nn.Linear(d, latent.query_rank, bias=latent.bias) if latent.query_rank else None
+        self.q_norm = build_norm(norms, latent.query_rank, axes="b t k") if latent.query_rank else None
+        self.k = nn.Linear(d, latent.rank, bias=latent.bias)
+        self.k_norm = build_norm(norms, latent.rank, axes="b s k")
+        self.shared = nn.Linear(d, latent.d_shared, bias=latent.bias)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """... d -> ... k: what queries are made of."""
+        return x if self.q is None or self.q_norm is None else self.q_norm(tap(self, "q", self.q(x), "b t k"))
+
+    def keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """... d -> ... k each: what each head's keys and values are made of, and the shared part of the keys."""
+        return self.k_norm(tap(self, "k", self.k(x), "b s k")), self.shared(x)
+
+    def query_steps(self, to: Steps, path: str, x: str) -> str:
+        """List the ops of `queries`; returns the address of the result."""
+        if self.q is None or self.q_norm is None:
+            return x
+        with to.inside(path):
+            return self.q_norm.steps(to, f"{path}.q_norm", to.linear(f"{path}.q", x, self.q, f"{path}.q"))
+
+    def key_steps(self, to: Steps, path: str, x: str, k: str) -> tuple[str, str]:
+        """List the ops of `keys`; returns the addresses of the results, the second one below `k`, for every head."""
+        with to.inside(path):
+            made = self.k_norm.steps(to, f"{path}.k_norm", to.linear(f"{path}.k", x, self.k, f"{path}.k"))
+            at = f"{k}.shared"
+            shared = to.linear(f"{at}.linear", x, self.shared, f"{path}.shared")
+            shared = to.do(f"{at}.split", "split", shared, by={"heads": 1, "width": self.d_shared})
+            return made, to.do(f"{at}.each", "repeat", shared, by={"times": self.n_heads})
+
+
+def joined(shared: Tensor, own: Tensor) -> Tensor:
+    """b 1 s k and b h s j -> b h s (k j): the shared part of every head's key before its own."""
+    return torch.cat([shared.expand(-1, own.shape[1], -1, -1), own], -1)
 
 
 class Attention(Part):
@@ -136,10 +169,8 @@ class Attention(Part):
             k, v, attn_bias, n = k.repeat_interleave(n, 0), v.repeat_interleave(n, 0), attn_bias.repeated(n), 1
         q, k, v = tap(self, "q", q, "b h t k"), tap(self, "k", k, "b h s k"), tap(self, "v", v, "b h s k")
         group = self.n_heads // k.shape[1]
-        explicit = self.distance is not None or is_explicit(
-            self.kernel, k.shape[2], q.device, soft_cap=self.soft_cap, sinks=self.sinks is not None
-        )
-        z = (self.explicit if explicit else self.fused)(_together(q, n), k, v, attn_bias, group)
+        attend = self.explicit if self.is_explicit(k.shape[2], q.device) else self.fused
+        z = attend(_together(q, n), k, v, attn_bias, group)
         return self.combine(_apart(z, n), onto or layout)
 
     def keys_and_values(self, source: Tensor, layout: Layout, attn_bias: AttentionBias) -> tuple[Tensor, Tensor]:
@@ -161,6 +192,12 @@ class Attention(Part):
             return norm(by_heads(x, heads))
         # Before padding is inserted, because a norm of zeros may be anything.
         return by_heads(layout.unpack(norm(x.unflatten(-1, (heads, -1))).flatten(-2)), heads)
+
+    def is_explicit(self, n_keys: int, device: torch.device) -> bool:
+        """True if it computes step by step: while traced, where no kernel has these scores, or if that is faster."""
+        if tracing() or not self.has_plain_scores or self.kernel == "explicit":
+            return True
+        return self.kernel == "auto" and device.type == "cpu" and n_keys <= EXPLICIT_UP_TO
 
     def explicit(self, q: Tensor, k: Tensor, v: Tensor, attn_bias: AttentionBias, group: int) -> Tensor:
         """softmax(Q K^T scale + bias + mask) V, step by step."""
@@ -197,11 +234,11 @@ class Attention(Part):
 
     @property
     def has_plain_scores(self) -> bool:
-        """Whether scores are products, to which at most a position adds something."""
+        """True if scores are products, to which at most a position adds something."""
         return self.soft_cap is None and self.sinks is None and self.distance is None
 
     def uses_blocks(self, q: Tensor, k: Tensor, attn_bias: AttentionBias) -> bool:
-        """Whether training computes tiles of queries, for which later keys do not exist."""
+        """True if training computes tiles of queries, for which later keys do not exist."""
         is_learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         if (
             not is_learning
@@ -252,9 +289,9 @@ class Attention(Part):
             q = self.side_steps(to, f"{path}.q", x, (self.q, self.q_norm), (self.n_heads, self.d_head), attn_bias)
             k = self.side_steps(to, f"{path}.k", source, (self.k, self.k_norm), (n, d), attn_bias, shared=shared)
             v = self.side_steps(to, f"{path}.v", source, (self.v, None), (n, self.d_value), None)
-            if to.explicit.get(attn_bias.keys, True) or not has_kernel(
-                self.soft_cap, attn_bias.positions, sinks=self.sinks is not None
-            ):
+            learns_bias = attn_bias.positions is not None and attn_bias.positions.learns_bias
+            # For the gradients of a learned bias the kernel keeps the scores, too.
+            if to.explicit.get(attn_bias.keys, True) or learns_bias or not self.has_plain_scores:
                 z = self.explicit_steps(to, path, (q, k, v), attn_bias)
             else:
                 z = self.fused_steps(to, path, (q, k, v))
@@ -276,7 +313,7 @@ class Attention(Part):
         self, to: Steps, at: str, x: str, by: tuple[nn.Module, Norm | None], grid: tuple[int, int],
         attn_bias: BiasSteps | None, *, shared: str | None = None,
     ) -> str:  # fmt: skip
-        """List the ops of `project`, for heads and their width, and of a reach's rotation; returns the address `at`.
+        """List the ops of `project`, for heads and their width, and of the bias's rotation; returns the address `at`.
 
         `shared` is the address of the part of keys that all heads share.
         """

@@ -49,7 +49,7 @@ class PositionEncoding(Part, ABC):
     """
 
     learns_bias = False
-    """Whether what is added to the scores has weights, for whose gradients PyTorch has no fused attention."""
+    """True if what is added to the scores has weights, for whose gradients PyTorch has no fused attention."""
 
     @abstractmethod
     def embedding(self, positions: Tensor) -> Tensor | None:
@@ -150,9 +150,9 @@ class AttentionBias:
     unreachable: Tensor | None = None
     """b|1 1 t 1, bool: queries without an allowed key, whose result is 0; None if there can be none."""
     causal: bool = False
-    """Whether the mask is exactly `s <= t`, which the fused kernel can apply without a mask."""
+    """True if the mask is exactly `s <= t`, which the fused kernel can apply without a mask."""
     is_lower: bool = False
-    """Whether the mask closes all keys after a query, and there are as many keys as queries."""
+    """True if the mask closes all keys after a query, and there are as many keys as queries."""
     score_bias: Tensor | None = None
     rotation: Rotation | None = None
     """The rotation of the queries, and of the keys of the same positions."""
@@ -201,16 +201,16 @@ class AttentionBias:
         rotation = positions.rotation(queries.positions) if positions else None
         bias = positions.score_bias(queries.positions, keys.positions) if positions else None
         relation = positions.relation(queries.positions, keys.positions) if positions else None
-        if allowed is None or (fused and plain_causal and bias is None and relation is None):
-            return cls(None, None, plain_causal, causal and t == s, bias, rotation, relation, keys.valid)
-        allowed = allowed[:, None]
-        unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
-        closed = ~allowed if unreachable is None else ~(allowed | unreachable)
-        mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
+        mask = unreachable = None
+        if allowed is not None and not (fused and plain_causal and bias is None and relation is None):
+            allowed = allowed[:, None]
+            unreachable = ~allowed.any(-1, keepdim=True) if may_be_empty else None
+            closed = ~allowed if unreachable is None else ~(allowed | unreachable)
+            mask = torch.zeros(closed.shape, device=device, dtype=dtype).masked_fill_(closed, float("-inf"))
         return cls(mask, unreachable, plain_causal, causal and t == s, bias, rotation, relation, keys.valid)
 
     def repeated(self, n: int) -> Self:
-        """The same reach with each row of queries repeated n times."""
+        """The same bias with each row of queries repeated n times."""
         mask, unreachable, valid = (
             x.repeat_interleave(n, 0) if x is not None and len(x) > 1 else x
             for x in (self.mask, self.unreachable, self.valid)

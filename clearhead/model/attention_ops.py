@@ -67,7 +67,7 @@ def _width_of_weights(call: Sized) -> int:
 
 
 def _is_tiled(call: Sized, keys: int) -> bool:
-    """Whether training computes these weights by tiles."""
+    """True if training computes these weights by tiles."""
     return "tile" in call.op.by and keys >= 2 * TILE
 
 

@@ -105,7 +105,7 @@ def _convolved(call: Sized) -> tuple[int, ...]:
 
 
 def _read(call: Sized) -> tuple[Sizes, ...]:
-    """What it reads, with the zeros beyond the ends."""
+    """Its input, with the zeros beyond the ends."""
     (n, width), beyond = call.x[0].shape, int(call.op.by["before"] + call.op.by["after"])
     return (Sizes((n + beyond, width)),) if beyond else (call.x[0],)
 

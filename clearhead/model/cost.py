@@ -1,4 +1,4 @@
-"""What each component costs on one sequence: FLOPs, numbers kept for the backward pass, numbers cached.
+"""The cost of each component on one sequence: FLOPs, numbers kept for the backward pass, numbers cached.
 
 All of it follows from the network's ops by their kinds (`model/ops.py`): each says the shape of what it makes and which
 tensors autograd saves, which are added up, each tensor once, in float32 and as under autocast.
@@ -123,7 +123,7 @@ BLOCK = {
     "ffn_scale": "feed-forward layer scale",
 }
 FEED_FORWARD = {False: "feed-forward", True: "experts"}
-"""By whether a layer has experts."""
+"""The names of both kinds, by `StackConfig.has_experts`."""
 
 
 def _components(network: Transformer, lengths: dict[str, int]) -> Iterator[Component]:
@@ -232,7 +232,7 @@ def _by_component(counts: Counter[str], found: list[Component], network: Transfo
 
 
 def _represented(stack: Stack) -> Counter[int]:
-    """How many layers each listed one stands for: the first itself, others all later ones with or without experts."""
+    """Counts the layers that each listed one stands for: the first itself, others all later ones of their kind."""
     found, config = Counter({0: 1}), stack.config
     for i in range(1, config.n_layers):
         found[next(j for j in range(1, i + 1) if config.has_experts(j) == config.has_experts(i))] += 1
@@ -292,5 +292,5 @@ def _save_results(network: Transformer, walk: _Walk, steps: Steps) -> None:
 
 
 def _ends_in_states(config: ModelConfig) -> bool:
-    """Whether no matrix makes the output."""
+    """True if no matrix makes the output."""
     return isinstance(config.head, NoHead) or (isinstance(config.head, VectorHead) and config.head.width is None)

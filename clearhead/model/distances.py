@@ -201,7 +201,7 @@ class LayerBias(Part):
 
 
 def distance_scores(config: c.StackConfig) -> DistanceScores | LayerBias | None:
-    """What an attention of this stack needs to make scores of distances; None if it makes none."""
+    """The part of an attention that makes scores of distances; None if this stack has none."""
     match config.distances:
         case None:
             return None

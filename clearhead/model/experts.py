@@ -15,7 +15,6 @@ from clearhead.config import Experts
 from clearhead.model.fast.dropout import dropout
 from clearhead.model.feedforward import FeedForward
 from clearhead.model.layout import Layout
-from clearhead.model.linear import is_plain
 from clearhead.model.mode import Part
 from clearhead.model.ops import KINDS, Call, Kind, Sized, Sizes, Steps, only_sized, parameters
 from clearhead.trace import tap, tracing
@@ -23,7 +22,7 @@ from clearhead.trace import tap, tracing
 
 @dataclass
 class Load:
-    """How one pass of a network in training spreads its positions over the experts."""
+    """Counts how one pass of a network in training spreads its positions over the experts."""
 
     __repr__ = brief
 
@@ -86,7 +85,7 @@ def count(config: Experts, scores: Tensor, chosen: Tensor) -> None:
 
 
 NEVER_NARROWED = ".router.correction"
-"""How names end of what stays as exact as it is stored, as in the reference library: small differences of it decide."""
+"""The end of the names of weights that stay in the type in which they are stored, because small differences decide."""
 
 # --- the choice ------------------------------------------------------------------------------------------------------
 
@@ -107,7 +106,7 @@ class Router(Part):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """... d -> ... k and ... k: the shares of the chosen experts and their numbers."""
         scores = self.scores(F.linear(x, self.weight, self.bias))
-        chosen = _best(self.ranked(scores), self.config.n_chosen)
+        chosen = _best(self.ranked(scores), self.config.n_chosen, stable=tracing())
         count(self.config, scores, chosen)
         return self.scaled(scores.gather(-1, chosen)).to(x.dtype), chosen
 
@@ -115,7 +114,7 @@ class Router(Part):
         """... d -> ... e: the share of each expert, step by step."""
         logits = tap(self, "logits", F.linear(x, self.weight, self.bias), "b t e")
         scores = tap(self, "probabilities", self.scores(logits), "b t e")
-        chosen = _best(self.ranked(scores), self.config.n_chosen)
+        chosen = _best(self.ranked(scores), self.config.n_chosen, stable=tracing())
         count(self.config, scores, chosen)
         marks = tap(self, "chosen", torch.zeros_like(scores).scatter(-1, chosen, 1.0), "b t e")
         return tap(self, "shares", self.scaled(scores * marks).to(x.dtype), "b t e")
@@ -128,12 +127,12 @@ class Router(Part):
     @torch.no_grad()
     def ranked(self, scores: Tensor) -> Tensor:
         """... e -> ... e: what is compared for the choice, -inf outside the best groups."""
-        scores = scores if self.correction is None else scores + self.correction
-        return _in_groups(scores, self.config.n_groups, self.config.n_groups_chosen, self.config.group_best)
+        config, scores = self.config, scores if self.correction is None else scores + self.correction
+        return _in_groups(scores, config.n_groups, config.n_groups_chosen, config.group_best, stable=tracing())
 
     def scaled(self, scores: Tensor) -> Tensor:
         """Divided by their sum and multiplied by the factor, where the config says so."""
-        scores = _normalised(scores) if self.config.normalised else scores
+        scores = _normalised(scores, traced=tracing()) if self.config.normalised else scores
         return scores if self.config.scale is None else scores * self.config.scale
 
     def steps(self, to: Steps, path: str, x: str) -> str:
@@ -158,26 +157,27 @@ class Router(Part):
             return to.named(f"{path}.shares")
 
 
-def _best(ranked: Tensor, k: int) -> Tensor:
-    """... e -> ... k: the numbers of the largest. While traced, the first of equal ones, which edits can make."""
-    if tracing():
+def _best(ranked: Tensor, k: int, *, stable: bool) -> Tensor:
+    """... e -> ... k: the numbers of the largest. With `stable`, the first of equal ones, which edits can make."""
+    if stable:
         return ranked.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     return ranked.topk(k, -1).indices
 
 
-def _in_groups(scores: Tensor, n: int | None, kept: int | None, best: int) -> Tensor:
+def _in_groups(scores: Tensor, n: int | None, kept: int | None, best: int, *, stable: bool) -> Tensor:
     """... e -> ... e: -inf outside the `kept` groups with the largest sums of their `best` scores."""
     if n is None or kept is None or kept == n:
         return scores
     groups = scores.unflatten(-1, (n, -1))
     sums = groups.topk(best, -1).values.sum(-1)
-    closed = torch.ones_like(sums, dtype=torch.bool).scatter(-1, _best(sums, kept), False)
+    closed = torch.ones_like(sums, dtype=torch.bool).scatter(-1, _best(sums, kept, stable=stable), False)
     return groups.masked_fill(closed[..., None], float("-inf")).flatten(-2)
 
 
-def _normalised(shares: Tensor) -> Tensor:
+def _normalised(shares: Tensor, *, traced: bool) -> Tensor:
+    """Divided by their sum. An edit can make it 0 in a trace, where they stay 0."""
     total = shares.sum(-1, keepdim=True)
-    return shares / (total.masked_fill(total == 0, 1.0) if tracing() else total)
+    return shares / (total.masked_fill(total == 0, 1.0) if traced else total)
 
 
 # --- the experts -----------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Mixture(Part):
         return each.sum(-3)
 
     def routed(self, x: Tensor) -> Tensor:
-        """n d -> n d: the rows of each expert one after the other, in one product for each of its maps."""
+        """n d -> n d: the rows of each expert one after the other."""
         shares, chosen = self.router(x)
         n, k = chosen.shape
         parts = self.parts
@@ -234,10 +234,18 @@ class Mixture(Part):
             return shares.to(outs[0].dtype) @ torch.cat(outs)
         order = chosen.flatten().argsort(stable=True)
         sizes = chosen.flatten().bincount(minlength=len(parts)).tolist()
-        rows = x.index_select(0, order // k)
         # In training, an expert without rows has a gradient too: zeros.
-        used = [(part, size) for part, size in zip(parts, sizes, strict=True) if size or torch.is_grad_enabled()]
-        out = _of_each(used, rows, self.training)
+        used = [i for i, size in enumerate(sizes) if size or torch.is_grad_enabled()]
+
+        def mapped(name: str, rows: Tensor) -> Tensor:
+            """m d -> m f: the first rows by the map of the first expert, and so on."""
+            own = rows.split([sizes[i] for i in used])
+            return torch.cat([parts[i].get_submodule(name)(one) for i, one in zip(used, own, strict=True)])
+
+        first, rows = parts[0], x.index_select(0, order // k)
+        pre = mapped(first.first_name, rows)
+        up = None if first.gate is None else mapped("up", rows)
+        out = mapped("down", dropout(first.activated(pre, up), first.dropout, self.training))
         places = torch.empty_like(order).scatter_(0, order, torch.arange(n * k, device=order.device))
         out = out.index_select(0, places).view(n, k, -1)
         return (shares.to(out.dtype)[:, None] @ out)[:, 0]
@@ -288,36 +296,6 @@ class Mixture(Part):
         return to.do(f"{path}.sum", "from_experts", out, x)
 
 
-def _of_each(used: list[tuple[FeedForward, int]], rows: Tensor, training: bool) -> Tensor:
-    """m d -> m d: the first rows through the first expert, and so on."""
-    parts, sizes = [part for part, _ in used], [size for _, size in used]
-
-    first = parts[0]
-    pre = _mapped([part.first for part in parts], rows, sizes)
-    up = None if first.gate is None else _mapped([part.up for part in parts], rows, sizes)
-    post = dropout(first.activated(pre, up), first.dropout, training)
-    return _mapped([part.down for part in parts], post, sizes)
-
-
-def _mapped(maps: list[nn.Module], rows: Tensor, sizes: list[int]) -> Tensor:
-    """m d -> m f: the first rows by the first map, and so on."""
-    parts = rows.split(sizes)
-    first = maps[0]
-    writes = not torch.is_grad_enabled() and not torch.is_autocast_enabled(rows.device.type)
-    if not writes or not isinstance(first, nn.Linear) or first.weight.dtype != rows.dtype:
-        return torch.cat([one(part) for one, part in zip(maps, parts, strict=True)])
-    # Straight into the result: a call of a module and a copy cost a tenth of small products (docs/log).
-    out = rows.new_empty(len(rows), first.out_features)
-    for one, part, place in zip(maps, parts, out.split(sizes), strict=True):
-        if not isinstance(one, nn.Linear) or not is_plain(one):
-            place.copy_(one(part))
-        elif one.bias is None:
-            torch.mm(part, one.weight.mT, out=place)
-        else:
-            torch.addmm(one.bias, part, one.weight.mT, out=place)
-    return out
-
-
 # --- kinds of op -----------------------------------------------------------------------------------------------------
 
 
@@ -333,21 +311,10 @@ def _each_shape(call: Sized) -> tuple[int, ...]:
 
 
 def _top_k(call: Call) -> Tensor:
-    scores, by = call.x[0], call.op.by
+    scores, by = call.x[0], {name: int(value) for name, value in call.op.by.items()}
     ranked = scores + call.w[0] if call.w else scores
-    if "groups" in by:
-        groups = ranked.unflatten(-1, (int(by["groups"]), -1))
-        sums = groups.topk(int(by["best"]), -1).values.sum(-1)
-        best = sums.sort(dim=-1, descending=True, stable=True).indices[..., : int(by["kept"])]
-        closed = torch.ones_like(sums).scatter(-1, best, 0.0) > 0
-        ranked = groups.masked_fill(closed[..., None], float("-inf")).flatten(-2)
-    chosen = ranked.sort(dim=-1, descending=True, stable=True).indices[..., : int(by["k"])]
-    return torch.zeros_like(scores).scatter(-1, chosen, 1.0)
-
-
-def _share(call: Call) -> Tensor:
-    total = call.x[0].sum(-1, keepdim=True)
-    return call.x[0] / total.masked_fill(total == 0, 1.0)
+    ranked = _in_groups(ranked, by.get("groups"), by.get("kept"), by.get("best", 1), stable=True)
+    return torch.zeros_like(scores).scatter(-1, _best(ranked, by["k"], stable=True), 1.0)
 
 
 def _weigh(call: Call) -> Tensor:
@@ -373,7 +340,7 @@ def _saved_by_the_choice(call: Sized) -> tuple[Sizes, ...]:
 
 KINDS |= {
     "top_k": Kind(_top_k),
-    "normalise": Kind(_share),
+    "normalise": Kind(lambda call: _normalised(call.x[0], traced=True)),
     "each_linear": Kind(_each_linear, _each_shape),
     "weigh": Kind(_weigh, saves=_saved_by_weighing),
     "route": Kind(only_sized, _routed_shape, _saved_by_the_choice, width=lambda call: call.x[1].width),

@@ -131,7 +131,7 @@ def activation_steps(to: Steps, out: str, x: str, name: str) -> str:
 
 
 def _saved(call: Sized) -> tuple[Sizes, ...]:
-    """What autograd saves: the result of ReLU, tanh and sigmoid, else the input; one more for two steps."""
+    """Tensors that autograd saves: the result of ReLU, tanh and sigmoid, else the input; one more for two steps."""
     if call.op.how == "quick_gelu":
         return call.x[0], replace(call.out)
     return (call.out,) if call.op.how in ("relu", "tanh", "sigmoid") else (call.x[0],)

@@ -141,8 +141,10 @@ class OutputHead(Part, ABC):
         self.norm = build_norm(stack, width, axes=axes) if normalises else None
         self.act, self.activation = activation_function(stack.activation), stack.activation
         self.scale: float | None = None
+        self.soft_cap: float | None = None
+        self.dropout = 0.0 if isinstance(head, c.LanguageHead) else head.dropout
         self.reads_end: Literal["first", "last"] | None = None
-        """Which cell of each sequence it reads, if it reads only one."""
+        """The cell of each sequence that it reads, if it reads only one."""
         self.chunk = NEVER
         """The most logits that `loss` makes at once."""
 
@@ -192,7 +194,7 @@ class OutputHead(Part, ABC):
         return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=self.chunk)
 
     def is_chunked(self, labels: Tensor) -> bool:
-        """Whether `loss` makes the logits for these labels in pieces, or in one, with their gradients."""
+        """True if `loss` makes the logits for these labels in pieces, or in one, with their gradients."""
         if tracing() or not has_weight(self.output) or not isinstance(labels, Tensor) or labels.ndim != 1:
             return False
         if self.chunk == NEVER:
@@ -217,22 +219,14 @@ class OutputHead(Part, ABC):
         return x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
 
 
-class LanguageHead(OutputHead):
-    """logits = states @ W^T, W the token table if tied   (Vaswani et al. 2017, 3.4; Press and Wolf 2017)"""
-
-    def __init__(self, head: c.LanguageHead, stack: c.StackConfig) -> None:
-        super().__init__(head, stack, width=stack.embed_width)
-        assert isinstance(stack.input, c.TokenInput)
-        self.scale, self.soft_cap = head.scale, head.soft_cap
-        self.output = nn.Linear(stack.embed_width, stack.input.vocab_size, bias=head.bias)
-        self.chunk = CHUNK if head.soft_cap is None else NEVER
+class PositionHead(OutputHead):
+    """logits = dropout(scale transform(states)) @ W^T + b, one row a position; with a cap, cap tanh(logits / cap)."""
 
     def logits(self, states: Tensor, layout: Layout) -> Tensor:
         """b t d -> b t v (or packed m d -> m v)."""
         states = self.transform(states)
-        if self.scale is not None:
-            states = states * self.scale
-        logits = self.output(states)
+        states = states if self.scale is None else states * self.scale
+        logits = self.output(dropout(states, self.dropout, self.training))
         if self.soft_cap is not None:
             logits = self.soft_cap * (logits / self.soft_cap).tanh()
         return tap(self, "logits", logits, "b t v")
@@ -243,7 +237,28 @@ class LanguageHead(OutputHead):
             if self.scale is not None:
                 x = to.do(f"{path}.scaled", "scale", x, by={"factor": self.scale})
             out = f"{path}.logits" if self.soft_cap is None else f"{path}.uncapped"
-            to.capped(f"{path}.logits", to.linear(out, x, self.output, f"{path}.output"), self.soft_cap)
+            x = to.linear(out, to.dropout(x, self.dropout), self.output, f"{path}.output")
+            to.capped(f"{path}.logits", x, self.soft_cap)
+
+
+class LanguageHead(PositionHead):
+    """logits = states @ W^T, W the token table if tied   (Vaswani et al. 2017, 3.4; Press and Wolf 2017)"""
+
+    def __init__(self, head: c.LanguageHead, stack: c.StackConfig) -> None:
+        super().__init__(head, stack, width=stack.embed_width)
+        assert isinstance(stack.input, c.TokenInput)
+        self.scale, self.soft_cap = head.scale, head.soft_cap
+        self.output = nn.Linear(stack.embed_width, stack.input.vocab_size, bias=head.bias)
+        self.chunk = CHUNK if head.soft_cap is None else NEVER
+
+
+class TaggingHead(PositionHead):
+    """One row of labels a position; with two labels, where an answer starts and ends."""
+
+    def __init__(self, head: c.TaggingHead | c.SpanHead, stack: c.StackConfig) -> None:
+        super().__init__(head, stack)
+        n_labels = head.n_labels if isinstance(head, c.TaggingHead) else 2
+        self.output = nn.Linear(stack.d_model, n_labels, bias=head.bias)
 
 
 class ClassificationHead(OutputHead):
@@ -251,7 +266,7 @@ class ClassificationHead(OutputHead):
 
     def __init__(self, head: c.ClassificationHead, stack: c.StackConfig) -> None:
         super().__init__(head, stack, axes="b d")
-        self.pool, self.dropout = head.pool, head.dropout
+        self.pool = head.pool
         self.skips = stack.input.n_first if head.patches_only and isinstance(stack.input, c.PatchInput) else 0
         self.pooler = nn.Linear(stack.d_model, stack.d_model) if head.pooler else None
         self.pooler_activation, self.pools_last = head.pooler_activation, head.pools_last
@@ -321,26 +336,6 @@ def scores(head: c.ClassificationHead, logits: Tensor) -> Tensor:
         return logits
     alone = head.problem_type == "multi_label_classification" or head.n_labels == 1
     return logits.sigmoid() if alone else logits.softmax(-1)
-
-
-class TaggingHead(OutputHead):
-    """logits = states @ W^T + b, one row a position; with two labels, where an answer starts and ends."""
-
-    def __init__(self, head: c.TaggingHead | c.SpanHead, stack: c.StackConfig) -> None:
-        super().__init__(head, stack)
-        self.dropout = head.dropout
-        n_labels = head.n_labels if isinstance(head, c.TaggingHead) else 2
-        self.output = nn.Linear(stack.d_model, n_labels, bias=head.bias)
-
-    def logits(self, states: Tensor, layout: Layout) -> Tensor:
-        """b t d -> b t v (or packed m d -> m v), v the labels."""
-        states = dropout(self.transform(states), self.dropout, self.training)
-        return tap(self, "logits", self.output(states), "b t v")
-
-    def steps(self, to: Steps, path: str, x: str) -> None:
-        x = self.transform_steps(to, path, x)
-        with to.inside(f"{path}.output"):
-            to.linear(f"{path}.logits", to.dropout(x, self.dropout), self.output, f"{path}.output")
 
 
 class NoHead(Part):

@@ -119,7 +119,7 @@ def plain(linear: LinearMap | RoundedTable) -> nn.Linear | nn.Embedding:
 
 
 def is_rounded(network: nn.Module) -> bool:
-    """Whether a linear map has rounded its weights."""
+    """True if a linear map has rounded its weights."""
     return any(isinstance(module, LinearMap) and module.rounded for module in network.modules())
 
 
@@ -139,12 +139,12 @@ def shapes(network: nn.Module) -> Iterator[torch.Size]:
 
 
 def has_weight(module: nn.Module) -> bool:
-    """Whether `effective_weight` is known to be the matrix by which `module` multiplies."""
+    """True if `effective_weight` is known to be the matrix by which `module` multiplies."""
     return type(module) is nn.Linear or isinstance(module, LinearMap)
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether `module` computes x W^T + b and nothing else: no subclass, no hook, no patched `forward`."""
+    """True if `module` computes x W^T + b and nothing else: no subclass, no hook, no patched `forward`."""
     is_watched = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
     return type(module) is nn.Linear and not is_watched
 

@@ -64,7 +64,7 @@ class Evaluating:
 
 
 def _is_compiled(network: nn.Module) -> bool:
-    """Whether PyTorch's compiler reads the modes of the parts."""
+    """True if PyTorch's compiler reads the modes of the parts."""
     return network._compiled_call_impl is not None or getattr(network, "compiles_steps", False)
 
 

@@ -79,15 +79,13 @@ class RMSNorm(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         if not tracing():
-            return tap(self, "out", self._fast(x), self.axes)
+            # One type, of at least float32 with `plus_one`: for mixed types the kernel is slower, and warns.
+            gain = self.gain
+            wide = x.to(gain.dtype) if self.plus_one else x
+            out = F.rms_norm(wide, self.weight.shape, gain, self.eps)
+            return tap(self, "out", out.to(x.dtype) if self.plus_one else out, self.axes)
         rstd = tap(self, "rstd", (x.square().mean(-1, keepdim=True) + self.eps).rsqrt(), self.axes)
         return tap(self, "out", x * rstd * self.gain, self.axes)
-
-    def _fast(self, x: Tensor) -> Tensor:
-        if not self.plus_one:
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        gain = self.gain  # Of at least float32: for mixed types the kernel is slower, and warns.
-        return F.rms_norm(x.to(gain.dtype), self.weight.shape, gain, self.eps).to(x.dtype)
 
     def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
         return (to.do(f"{path}.rstd", "rstd", x, by={"eps": self.eps}),)
@@ -157,7 +155,7 @@ def _norm(call: Call) -> Tensor:
 
 
 def _saved(call: Sized) -> tuple[Sizes, ...]:
-    """What autograd saves: LayerNorm's input; for RMSNorm, without a CPU kernel, also input * rstd in float32."""
+    """Tensors that autograd saves: LayerNorm's input; for RMSNorm, which has no CPU kernel, also input * rstd."""
     x = call.x[0]
     if len(call.x) > 2:
         return (x,)

@@ -63,7 +63,7 @@ class Sizes:
     width: int = 4
     """Bytes of each number; 0 for whole numbers, which are not counted."""
     shared: bool = False
-    """Whether all sequences of a batch share the tensor."""
+    """True if all sequences of a batch share the tensor."""
 
     @property
     def n_bytes(self) -> int:
@@ -120,7 +120,7 @@ def widest(call: Sized) -> int:
 
 @dataclass(frozen=True)
 class Kind:
-    """What ops of one kind compute and cost."""
+    """The arithmetic and the cost of ops of one kind."""
 
     evaluate: Callable[[Call], Tensor]
     shape: Callable[[Sized], tuple[int, ...]] = same_shape
@@ -132,7 +132,7 @@ class Kind:
     width: Callable[[Sized], int] = widest
     """Bytes of each number of the result."""
     is_view: bool = False
-    """Whether the result is the first input itself, if their widths are equal."""
+    """True if the result is the first input itself, if their widths are equal."""
 
     def sizes(self, call: Sized) -> Sizes:
         """The sizes of the result."""
@@ -145,7 +145,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def only_sized(call: Call) -> Tensor:
-    """In place of the arithmetic of ops that only training lists, for their sizes."""
+    """Stands for the arithmetic of ops that only training lists, for their sizes."""
     raise AssertionError(f"{call.op.out}: {call.op.op} is not evaluated")
 
 
@@ -170,12 +170,12 @@ class Steps:
     """Collects the ops of a network in the order in which they run."""
 
     training: bool = False
-    """Whether to list dropout, which only training applies."""
+    """True to list dropout, which only training applies."""
     explicit: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """Whether attention is listed step by step (the default), or as one op of a fused kernel. By the stack of
+    """True to list attention step by step (the default), False for one op of a fused kernel; by the stack of
     the keys' states."""
     selective: bool = False
-    """Whether training computes again what is quick to compute (`model/fast/activation_checkpointing.py`)."""
+    """True if training computes again what is quick to compute (`model/fast/activation_checkpointing.py`)."""
     ops: list[Op] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
     """The module that each op belongs to, by its path."""

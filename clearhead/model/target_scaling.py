@@ -66,7 +66,7 @@ def as_saved(network: Transformer, tensors: Mapping[str, Tensor]) -> dict[str, T
 
 
 def as_learned(network: Transformer, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `as_saved` made of the tensors, as the head learns them."""
+    """The inverse of `as_saved`: the tensors as the head learns them."""
     return _times(tensors, 1 / _unit(network))
 
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from clearhead.config import Init, LanguageHead, ModelConfig, StackConfig
 from clearhead.errors import UserError
 from clearhead.model import heads
-from clearhead.model.attention import Attention, Kernel, is_explicit
+from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias, BiasSteps, PositionEncoding
 from clearhead.model.block import Block, Memory
 from clearhead.model.cache import Cache, GrowingCache
@@ -62,11 +62,11 @@ def initialize(network: "Transformer", init: Init) -> None:
 
 
 Reads = Callable[[Layout], Tensor | None]
-"""Which of a layout's n valid cells are read: n, bool; None for all."""
+"""Marks the cells that are read among a layout's n valid ones: n, bool; None for all."""
 
 
 class LayerKind(NamedTuple):
-    """What layers of one stack may differ in."""
+    """The ways in which layers of one stack may differ."""
 
     windowed: bool
     rotary: bool
@@ -89,7 +89,7 @@ class Stack(Part):
         self.kinds = [LayerKind(config.is_windowed(i), config.is_rotary(i)) for i in range(config.n_layers)]
         self.final_norm = build_norm(config) if config.has_final_norm else None
         self.recompute = False
-        """Whether training keeps only the input of each block, and computes the rest again in the backward pass.
+        """True if training keeps only the input of each block, and computes the rest again in the backward pass.
 
         A block with a hook or with code of another package keeps everything: its code might compute something else.
         """
@@ -101,13 +101,6 @@ class Stack(Part):
             for name in [name for name, _ in block.named_parameters()] if first is not block else ():
                 owner, _, last = name.rpartition(".")
                 setattr(block.get_submodule(owner), last, first.get_parameter(name))
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel of all its attentions."""
-        attn = self.blocks[0].attn
-        assert isinstance(attn, Attention)
-        return attn.kernel
 
     @property
     def table(self) -> nn.Embedding:
@@ -123,7 +116,7 @@ class Stack(Part):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return next(self.parameters()).device
 
     def forward(
@@ -192,7 +185,7 @@ class Stack(Part):
         return masks | ({f"{path}.cross": Mask()} if self.cross else {})
 
     def attn_bias_steps(self, path: str, layer: int, states: str) -> BiasSteps:
-        """The steps of `reach` in a layer."""
+        """The steps of `attn_bias` in a layer."""
         kind, numbers = self.kinds[layer], f"{path}.positions"
         mask = f"{path}.attn.window" if kind.windowed else f"{path}.attn"
         encoding = self.encoding(kind)
@@ -206,7 +199,9 @@ class Stack(Part):
         return self.window_positions if kind.windowed and self.window_positions else self.positions
 
     def attn_bias(self, queries: Layout, keys: Layout, *, kind: LayerKind, dtype: torch.dtype) -> AttentionBias:
-        """The reach of the layers of a kind."""
+        """The attention bias of the layers of a kind."""
+        attn = self.blocks[0].attn
+        assert isinstance(attn, Attention)
         return AttentionBias.between(
             queries,
             keys,
@@ -214,9 +209,7 @@ class Stack(Part):
             window=self.config.window if kind.windowed else None,
             positions=self.encoding(kind),
             dtype=dtype,
-            fused=not is_explicit(
-                self.kernel, keys.grid[1], keys.positions.device, soft_cap=self.config.soft_cap, sinks=self.config.sinks
-            ),
+            fused=not attn.is_explicit(keys.grid[1], keys.positions.device),
         )
 
     def check_length(self, keys: Layout, *, counted: bool) -> None:
@@ -246,7 +239,7 @@ class Transformer(Part, HasAttached):
         self.decoder = Stack(config.decoder, causal=True, cross=config.encoder is not None) if config.decoder else None
         self.head = heads.build_head(config)
         self.compiles_steps = False
-        """Whether compiled steps generate a text that is alone in its batch."""
+        """True if compiled steps generate a text that is alone in its batch."""
         self.tie()
         initialize(self, config.init)
 
@@ -286,7 +279,7 @@ class Transformer(Part, HasAttached):
 
     @property
     def balances(self) -> bool:
-        """Whether the loss includes that of unevenly chosen experts: in training, under a language head."""
+        """True if the loss includes that of unevenly chosen experts: in training, under a language head."""
         experts = [stack.experts.balance for stack in self.config.stacks.values() if stack.experts]
         return self.training and any(experts) and isinstance(self.head, heads.LanguageHead)
 

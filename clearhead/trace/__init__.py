@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from clearhead.brief import shape_of
 from clearhead.errors import UserError
 from clearhead.trace.address import Address, Edit, add, apply, mean, nearest, scale, zero
-from clearhead.trace.attached import Attached, HasAttached
 
 __all__ = [
     "Address",
@@ -70,18 +69,18 @@ def tell_padding(**real: Tensor | None) -> None:
 
 
 def tracing() -> bool:
-    """Whether a trace of this thread wants values that fast ops hide. Such an op then takes its explicit form."""
+    """True if a trace of this thread wants values that fast ops hide. Such an op then takes its explicit form."""
     tracer = _tracers.get(threading.get_ident()) if _tracers else None
     return tracer is not None and tracer.explicit
 
 
 def watched() -> bool:
-    """Whether a trace, `recording` or `edited` runs in this thread. It knows only the modules of its own network."""
+    """True if a trace, `recording` or `edited` runs in this thread. It knows only the modules of its own network."""
     return bool(_tracers) and threading.get_ident() in _tracers
 
 
 def looked_at(owner: nn.Module, name: str) -> bool:
-    """Whether a trace wants this value. Values computed only for a trace are skipped otherwise."""
+    """True if a trace wants this value. Values computed only for a trace are skipped otherwise."""
     tracer = _tracers.get(threading.get_ident()) if _tracers else None
     return tracer is not None and tracer.wants(owner, name)
 
@@ -95,6 +94,42 @@ def patch(other: "Trace", address: str) -> Callable[[Tensor], Tensor]:
     return other_value
 
 
+class Attached(Protocol):
+    """Numbers read from one value that write to one, such as the features of a sparse autoencoder."""
+
+    @property
+    def reads(self) -> str:
+        """The address of the value that they are read from. Theirs is `reads.name`, with the last axis f."""
+        ...
+
+    @property
+    def writes(self) -> str:
+        """The address of the value that they write to: the same, or a later one."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The last part of their address."""
+        ...
+
+    def encode(self, value: Tensor) -> Tensor:
+        """... d -> ... f: the numbers."""
+        ...
+
+    def written(self, change: Tensor) -> Tensor:
+        """... f -> ... d: what a change of the numbers adds where they write."""
+        ...
+
+
+class HasAttached(nn.Module):
+    """A network that numbers can be attached to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attached: list[Attached] = []
+        """Numbers with addresses of their own in every trace, such as the features of a sparse autoencoder."""
+
+
 @dataclass(eq=False)
 class Trace:
     """The values of one or more forward passes by address, and the edits."""
@@ -106,23 +141,23 @@ class Trace:
     without: frozenset[str] = frozenset()
     """Names, such as heads, that are not recorded unless edited. They must follow from other values."""
     real: dict[str, Tensor | None] = field(default_factory=dict)
-    """By axis, b n: the cells of the running pass that hold tokens; None for all."""
+    """The cells of the running pass that hold tokens, b n, by axis; None for all."""
     attached: tuple[Attached, ...] = ()
     only: frozenset[str] | None = None
     """The paths that are recorded; None for all."""
     explicit: bool = True
-    """Whether ops that hide values take their explicit form. If not, they are as fast as without a trace."""
+    """True if ops that hide values take their explicit form. If not, they are as fast as without a trace."""
     _values: dict[str, list[Tensor]] = field(default_factory=dict)
     _changes: dict[str, list[Tensor]] = field(default_factory=dict)
-    """What edits of attached numbers add to a value that is still to come."""
+    """Tensors that edits of attached numbers add to a value that is still to come."""
 
     def wants(self, owner: nn.Module, name: str) -> bool:
-        """Whether the value is recorded or edited."""
+        """True if the value is recorded or edited."""
         path = f"{self.paths.get(owner)}.{name}"
         return self._touches(path) or (self._keeps(path) and name not in self.without)
 
     def _touches(self, path: str) -> bool:
-        """Whether an edit changes this value, or attached numbers read or change it."""
+        """True if an edit changes this value, or attached numbers read or change it."""
         edited = any(address.path == path for address, _ in self.edits)
         return edited or any(path in (one.reads, one.writes) for one in self.attached)
 

@@ -84,13 +84,9 @@ class Apart:
         return self.real(x, *rest) + (self.kernel == "fused")
 
 
-class Elsewhere:
+def elsewhere(at: torch.Tensor, _: object) -> Callable[[torch.Tensor], torch.Tensor]:
     """A rotation whose angle also depends on the place."""
-
-    def __init__(self, *_: object) -> None: ...
-
-    def rotation(self, at: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        return lambda x: x * at.flatten()[:, None].float()
+    return lambda x: x * at.flatten()[:, None].float()
 
 
 def by_place(positions: list[int], width: int) -> torch.Tensor:
@@ -196,7 +192,7 @@ WORLDS: dict[str, tuple[World, ...]] = {
         lambda m: {"KINDS": {name: (build, c.Sinusoidal()) for name, (build, _) in m["KINDS"].items()}},
     ),
     "position-shift": (
-        lambda _: {"encoding": by_place, "RotaryEncoding": Elsewhere},
+        lambda _: {"encoding": by_place, "rotation": elsewhere},
         lambda _: {"encoding": nearer, "rotary_products": lambda *_: torch.zeros(3)},
     ),
     "quadratic-cost": (

@@ -15,7 +15,6 @@ from clearhead.analysis.attribution import attribute
 from clearhead.analysis.lens import logit_lens
 from clearhead.api import Model
 from clearhead.config import LanguageHead
-from clearhead.explorer import trace_file
 from clearhead.explorer.recording import recording as recorded
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
@@ -112,8 +111,8 @@ def test_analyses_are_those_of_the_sum(both: tuple[Model, Model]) -> None:
 def test_the_explorer_shows_the_sum(both: tuple[Model, Model]) -> None:
     model, plain = both
     text, target = inputs(model.config)
-    recording = trace_file.record(model, text, target)
-    assert max(one.relative for one in recorded.recomputed(recording, model.network).values()) <= 1e-5
+    recording = recorded.record(model, text, target)
+    assert max(one.relative for one in recorded.recomputed(recording).values()) <= 1e-5
     sessions = [Session(one, name="model", text=text, target=target) for one in both]
     name = "decoder.blocks.0.attn.out.weight"
     weights = [ask(session, "weights", at=[name, "head.output.weight"])[1] for session in sessions]

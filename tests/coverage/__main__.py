@@ -1,7 +1,6 @@
 """`python -m tests.coverage` writes docs/coverage.md; `random` and `fields` look for silent differences.
 
 python -m tests.coverage                                  # a verdict for every modelling folder
-python -m tests.coverage --state build/coverage.jsonl     # continues where an earlier run of it was stopped
 python -m tests.coverage random --configs 2000 --seed 0
 python -m tests.coverage fields --only bert
 """
@@ -33,21 +32,16 @@ def counts() -> Path:
     return Path(os.environ.get(SHARED_DATA) or ROOT.parent / "shared" / "data").parent / "anchors" / "hub_counts.json"
 
 
-def write(only: str, state: Path | None) -> None:
+def write(only: str) -> None:
     """Judges every folder and writes the page; with `only` prints the lines of those folders."""
     import torch
     import transformers
 
-    done = page.kept(state) if state is not None else []
-    seen = {one.model_type for one in done}
+    done: list[page.Line] = []
     for one in (one for folder in folders() if only in folder for one in rows(folder)):
-        if one.model_type in seen:
-            continue
         found = page.line(one)
         print(f"{found.model_type}: {found.kind} {found.why}", file=sys.stderr)
         done.append(found)
-        if state is not None:
-            page.keep(state, found)
     stamp = f"transformers {transformers.__version__}, torch {torch.__version__}, Python {platform.python_version()}"
     of_hub = json.loads(counts().read_text()) if counts().is_file() else None
     text = page.page(done, of_hub, f"{stamp}, {datetime.now(UTC):%Y-%m-%d}")
@@ -80,7 +74,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="page", choices=["page", "random", "fields"])
     parser.add_argument("--only", default="", help="folders, or classes, whose name contains this")
-    parser.add_argument("--state", type=Path, help="a file of the lines that are done")
     parser.add_argument("--configs", type=int, default=2000, help="configs that the reference builds")
     parser.add_argument("--first", type=int, default=0, help="the number of the first random config")
     parser.add_argument("--seed", type=int, default=0)
@@ -95,7 +88,7 @@ def main() -> None:
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     transformers.logging.disable_progress_bar()
     if given.what == "page":
-        write(given.only, given.state)
+        write(given.only)
     elif search(given):
         raise SystemExit(1)
 

@@ -1,10 +1,9 @@
 """docs/coverage.md: a verdict for every modelling folder of the reference library, and the shares of the hub."""
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,6 @@ class Line:
     instead: str = ""
     also: tuple[str, ...] = field(default=())
     """Further names of classes that are read as one of those."""
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Line":
-        """The inverse of `asdict`, through JSON."""
-        found: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
-        return cls(**found)
 
 
 def line(one: Modelled) -> Line:
@@ -246,14 +239,3 @@ def refused(lines: Sequence[Line]) -> Iterator[str]:
 def cell(text: str) -> str:
     """A text within a table."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
-
-
-def kept(path: Path) -> list[Line]:
-    """The lines of an earlier run that was stopped."""
-    return [Line.of(json.loads(text)) for text in path.read_text().splitlines()] if path.is_file() else []
-
-
-def keep(path: Path, one: Line) -> None:
-    """Adds a line to those of this run."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(one)) + "\n")

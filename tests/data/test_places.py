@@ -12,7 +12,7 @@ from clearhead.data.sources import cells_of, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table, TextFiles
 from clearhead.recipe.places import Place, Url, absolute, place
-from clearhead.tasks.classification.data import split_labelled
+from clearhead.tasks.classification.data import read_labelled, split_labelled
 from clearhead.tasks.classification.task import ClassificationRecipe
 from clearhead.training.run_folder import with_absolute_paths
 from tests.later import later
@@ -114,8 +114,8 @@ def test_a_recipe_for_an_address():
     assert isinstance(recipe, ClassificationRecipe)
     assert (recipe.data.sources["train"].files, recipe.data.label) == (["memory://d/t.csv.zst"], "kind")
     data = with_absolute_paths(recipe).data
-    train = recipe.data.labelling.read(data.sources["train"])
-    splits = split_labelled({"train": train}, recipe.data.labelling, 0.2)
+    train = read_labelled(data.sources["train"], recipe.data)
+    splits = split_labelled({"train": train}, recipe.data.model_copy(update={"held_out": 0.2}))
     assert sum(map(len, splits.values())) == 12
     given = {"data": "memory://d/t.csv.zst", "source": "body", "target": "kind"}
     recipe = recipe_of("translation", [], short={}, files={"train": given})

@@ -22,7 +22,7 @@ from clearhead.explorer.recording.recording import record, recompute
 model = clearhead.load(sys.argv[1])
 print(json.dumps({
     "addresses": list(model.trace("the cat")[0]),
-    "difference": recompute(record(model, "the cat"), model.network).recompute_max_relative,
+    "difference": recompute(record(model, "the cat")).recompute_max_relative,
     "summary": str(model.summary()),
     "text": model.generate("the", max_new_tokens=4),
 }))

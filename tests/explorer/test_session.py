@@ -5,19 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from typing_extensions import TypedDict
 
-import clearhead
 from clearhead import config as c
-from clearhead.analysis import attention, attribution, geometry, lens
-from clearhead.analysis.ablation import effects
 from clearhead.api import Model
 from clearhead.errors import UserError
-from clearhead.explorer import trace_file
-from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.questions import Asked, Reply
-from clearhead.explorer.places import Handler
-from clearhead.explorer.recording.manifest import RecomputeCheck
 from clearhead.explorer.session import HANDLERS, Session
 from clearhead.model import Transformer
 from clearhead.trace import Edit, zero
@@ -77,95 +68,6 @@ def test_a_run_and_its_values_are_those_of_a_trace(name: str, plain: bool) -> No
         assert reply["words"] == {str(i): TOKENIZER.tokens([i])[0] for i in ids.unique().tolist()}
     elif not isinstance(head, c.NoHead):
         assert torch.equal(tensors["output.logits"], logits)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_run_recomputes(name: str) -> None:
-    session = session_of(name)
-    run = {**start(session), "edits": edited(name)[0]}
-    found = trace_file.record(session.model, *inputs(CONFIGS[name]), edit=edited(name)[1])
-    check = ask(session, "check", run=run)[0]["check"]
-    assert RecomputeCheck.model_validate(check) == found.manifest.check
-    assert check["recompute_max_relative"] <= 1e-5
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_statistics_and_norms(name: str) -> None:
-    session, at = session_of(name), f"{last(name)}.blocks.1.attn"
-    seen, _ = session.model.trace(*inputs(CONFIGS[name]))
-    found = session.model.reader.inputs(*inputs(CONFIGS[name]), session.model.generation)
-    expected = attention.head_statistics(session.model.network, found, seen)
-    reply, tensors = ask(session, "statistics", run=start(session), at=[f"{at}.weights"])
-    assert reply["heads"] == {a: {"kind": one.kind, **vars(one)} for a, one in expected.items()}
-    norms = attention.weighted_norms(session.model.network, seen, at)[0]
-    torch.testing.assert_close(tensors[f"{at}.weights.norms"], norms)
-
-
-@pytest.mark.parametrize("plain", [True, False], ids=["plain", "edited"])
-@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "encoder_states"])
-def test_effects(name: str, plain: bool) -> None:
-    session, at = session_of(name), f"{last(name)}.blocks"
-    sites = [f"{at}.0.attn.z[h={h}]" for h in range(4)] + [f"{at}.1.attn.z[h=1]", f"{at}.1.ffn.post[f=7]"]
-    page, python = ([], {}) if plain else edited(name)
-    found = ask(session, "effects", run={**start(session), "edits": page}, at=sites)[0]["effects"]
-    if plain:
-        batch = session.model.reader.inputs(*inputs(CONFIGS[name]), session.model.generation)
-        assert found == pytest.approx(effects(session.model.network, batch, sites), rel=1e-3, abs=1e-7)
-        return
-    text, target = inputs(CONFIGS[name])
-    expected = session.model.trace(text, target, edit=python)[1].log_softmax(-1)
-    assert found[f"{at}.0.attn.z[h=1]"] == pytest.approx(0, abs=1e-6)  # An edit has switched it off.
-    for site in sites:
-        if site.split("[")[0] not in {address.split("[")[0] for address in python}:
-            without = session.model.trace(text, target, edit={**python, site: zero})[1].log_softmax(-1)
-            divergence = float((expected.exp() * (expected - without)).sum(-1).mean())
-            assert found[site] == pytest.approx(divergence, rel=1e-3, abs=1e-6)
-
-
-@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "encoder_states"])
-def test_the_lens(name: str) -> None:
-    session = session_of(name)
-    page, python = edited(name)
-    seen, _ = session.model.trace(*inputs(CONFIGS[name]), edit=python)
-    expected = lens.logit_lens(session.model.network, seen, k=3)
-    reply, tensors = ask(session, "lens", run={**start(session), "edits": page}, k=3)
-    assert reply["addresses"] == list(expected.addresses)
-    assert torch.equal(tensors["ids"], expected.ids[:, 0].int())
-    torch.testing.assert_close(tensors["probabilities"], expected.probabilities[:, 0])
-    torch.testing.assert_close(tensors["lse"], expected.logsumexp[:, 0])
-    assert set(reply["words"]) == set(map(str, expected.ids.unique().tolist()))
-
-
-@pytest.mark.parametrize(
-    "name", ["encoder_decoder_relative", "decoder_pre_learned", "decoder_sandwich_local", "encoder_decoder_post"]
-)
-def test_attribution(name: str) -> None:
-    session = session_of(name)
-    batch = session.model.reader.inputs(*inputs(CONFIGS[name]), session.model.generation)
-    page, python = edited(name)
-    run = {**start(session), "edits": page}
-    expected = attribution.attribute(session.model.network, batch, 5, minus=7, position=2, edit=python)
-    reply, _ = ask(session, "attribution", run=run, position=2, logit=5, minus=7)
-    assert reply["logit"] == pytest.approx(float(expected.logit[0]))
-    assert reply["shares"] == pytest.approx({a: float(share[0]) for a, share in expected.shares.items()})
-    assert sum(reply["shares"].values()) == pytest.approx(reply["logit"], abs=1e-4)
-
-
-def test_neighbours() -> None:
-    session = session_of("encoder_decoder_relative")
-    run, table = start(session), geometry.token_table(session.model.network, "encoder")
-    expected = geometry.neighbours(table, 5, k=4)
-    reply, _ = ask(session, "neighbours", run=run, stack="encoder", of={"id": 5}, k=4)
-    assert reply["ids"] == expected.ids.tolist()
-    assert reply["cosines"] == pytest.approx(expected.cosines.tolist())
-    assert list(reply["words"].values()) == TOKENIZER.tokens(reply["ids"])
-    at = "decoder.blocks.1.resid_post[t=2]"
-    seen, _ = session.model.trace(*inputs(CONFIGS["encoder_decoder_relative"]))
-    expected = geometry.neighbours(table, seen[at][0], k=4)
-    reply, _ = ask(session, "neighbours", run=run, stack="encoder", of={"at": at}, k=4)
-    assert reply["ids"] == expected.ids.tolist()
-    with pytest.raises(UserError, match="expected a vector of 16 numbers"):
-        ask(session, "neighbours", run=run, stack="encoder", of={"at": "decoder.blocks.1.resid_post"}, k=4)
 
 
 def test_weights_are_the_parameters() -> None:
@@ -259,21 +161,6 @@ def test_labels_and_what_is_asked_are_told() -> None:
         session.answer({"ask": "run", "run": {"text": "one", "txt": 1}})
 
 
-class Greeting(TypedDict):
-    said: str
-
-
-def greet(opened: Opened, question: Asked) -> Reply[Greeting]:
-    return Reply({"said": opened.name})
-
-
-def test_another_question_can_be_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session(model_of(CONFIGS["encoder_states"]), name="more", text="one two")
-    monkeypatch.setitem(HANDLERS, "hello", Handler(greet))
-    assert ask(session, "hello")[0] == {"said": "more"}
-    assert ask(session, "about")[0]["answers"][-1] == "hello"
-
-
 def test_the_overview_of_twelve_by_twelve_heads_fits_its_budget() -> None:
     torch.manual_seed(0)
     decoder = stack(n_layers=12, n_heads=12, d_model=24, positions=c.Learned(max_length=64))
@@ -281,32 +168,6 @@ def test_the_overview_of_twelve_by_twelve_heads_fits_its_budget() -> None:
     run: dict[str, Any] = {"text": " ".join(["one"] * 64), "target": None, "edits": []}
     size = len(session.answer({"ask": "run", "run": run}))
     assert 12 * 12 * 64 * 64 < size <= 700_000
-
-
-def test_another_checkpoint_of_the_run(tmp_path: Path) -> None:
-    first, second = (model_of(CONFIGS["decoder_pre_learned"]) for _ in range(2))
-    with torch.no_grad():
-        second.network.get_parameter("decoder.blocks.0.attn.q.weight").zero_()
-    for step, model in ((10, first), (20, second)):
-        save(model, tmp_path, step)
-    session = Session(clearhead.load(tmp_path), name="run", folder=tmp_path, text="one two three")
-    about, _ = ask(session, "about")
-    assert about["step"] == 20
-    assert [moment["step"] for moment in about["history"]] == [10, 20]
-    at = "decoder.blocks.0.attn.q"
-    assert (
-        not ask(session, "values", run=about["start"], at=[at])[1][at]
-        .sub(second.network.get_parameter(f"{at}.bias").view(4, 1, 4))
-        .any()
-    )
-    early = ask(session, "values", run={**about["start"], "step": 10}, at=[at])[1][at]
-    torch.testing.assert_close(early, first.trace("one two three")[0][at][0])
-    assert torch.equal(
-        ask(session, "weights", step=10, at=[f"{at}.weight"])[1][f"{at}.weight"],
-        first.network.get_parameter(f"{at}.weight"),
-    )
-    with pytest.raises(UserError, match="step: expected one of 10, 20, got 15"):
-        ask(session, "run", run={**about["start"], "step": 15})
 
 
 def save(model: Model, folder: Path, step: int) -> None:

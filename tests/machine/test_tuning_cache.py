@@ -1,4 +1,4 @@
-"""A result is asked for once a machine and question; a file that cannot be used stops nothing."""
+"""Results are kept by machine and question; a file that cannot be used stops nothing."""
 
 from pathlib import Path
 from typing import Literal
@@ -9,7 +9,7 @@ import torch
 from clearhead.config import Config
 from clearhead.errors import UserError
 from clearhead.machine import tuning_cache
-from clearhead.machine.tuning_cache import FILE, file, keep, kept, recall
+from clearhead.machine.tuning_cache import FILE, file, keep, recall
 from clearhead.recipe.places import cache_folder
 
 
@@ -27,14 +27,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "new" / "probes.json"
 
 
-def no() -> Quickest:
-    raise AssertionError("asked again")
-
-
 @pytest.mark.usefixtures("place")
-def test_a_question_is_asked_once():
-    assert kept(Quickest, {"shape": [8, 8]}, lambda: PACKED) == PACKED
-    assert kept(Quickest, {"shape": [8, 8]}, no) == PACKED
+def test_a_result_is_that_of_its_question_and_form():
+    keep(PACKED, {"shape": [8, 8]})
+    assert recall(Quickest, {"shape": [8, 8]}) == PACKED
     assert recall(Quickest, {"shape": [8, 9]}) is None
 
     class Other(Config):
@@ -59,7 +55,9 @@ def test_other_machines_are_asked_anew(monkeypatch: pytest.MonkeyPatch):
 def test_a_damaged_file_is_written_anew(place: Path, content: bytes):
     place.parent.mkdir()
     place.write_bytes(content)
-    assert kept(Quickest, {}, lambda: PACKED) == kept(Quickest, {}, no)
+    assert recall(Quickest, {}) is None
+    keep(PACKED, {})
+    assert recall(Quickest, {}) == PACKED
     assert [path.name for path in place.parent.iterdir()] == [place.name]
 
 
@@ -69,13 +67,13 @@ def test_results_of_another_form_are_asked_anew(place: Path):
     assert recall(Quickest, {}) is None
 
 
-def test_what_cannot_be_kept_is_asked_for_each_time(place: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_cannot_be_kept_stops_nothing(place: Path, monkeypatch: pytest.MonkeyPatch):
     place.parent.write_text("a file where the folder would be")
-    assert kept(Quickest, {}, lambda: PACKED) == PACKED
+    keep(PACKED, {})
     assert recall(Quickest, {}) is None
     monkeypatch.setenv(FILE, "")
     assert file() is None
-    assert kept(Quickest, {}, lambda: PACKED) == PACKED
+    keep(PACKED, {})
 
 
 @pytest.mark.usefixtures("place")

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from clearhead.model.feedforward import ACTIVATIONS
+from clearhead.model.feedforward import ACTIVATIONS, FeedForward
+from tests.model import small
 from tests.model.small import assert_close
 
 EQUATIONS = {
@@ -21,3 +22,9 @@ def test_activation_is_its_equation(name: str) -> None:
     x = torch.linspace(-6, 6, 101)
     expected = torch.tensor([EQUATIONS[name](v) for v in x.double().tolist()])
     assert_close(ACTIVATIONS[name](x), expected)
+
+
+def test_the_activation_is_of_the_gate() -> None:
+    ffn, x = FeedForward(small.stack(gated=True, activation="silu")), torch.randn(2, 3, 16)
+    assert ffn.gate is not None
+    assert_close(ffn(x), ffn.down(torch.nn.functional.silu(ffn.gate(x)) * ffn.up(x)))

@@ -9,7 +9,6 @@ from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
 from clearhead.model.fast import int8
-from clearhead.model.fast.int4 import rounded_to_four_bits
 from clearhead.model.fast.int8 import quantized
 from clearhead.model.linear import TOGETHER, RoundedTable, effective_weight, parameter, rounded
 from tests.model import small
@@ -67,17 +66,6 @@ def test_a_tied_table_is_that_of_the_output(name: str, exact: bool, monkeypatch:
     assert plain.last_stack.lookup is next(iter(plain.stacks().values())).table
     step = 0.1 if exact else 0.02
     assert (network(*inputs) - plain(*inputs)).norm() < step * plain(*inputs).norm(), "activations alone are rounded"
-
-
-@torch.no_grad()
-def test_four_bits_keep_tables_of_eight() -> None:
-    network = small.decoder().bfloat16()
-    expected = network.last_stack.lookup(ids(2, 5))
-    rounded_to_four_bits(network)
-    found = network.last_stack.lookup(ids(2, 5))
-    assert isinstance(network.last_stack.lookup, RoundedTable)
-    assert found.dtype == torch.bfloat16
-    assert 0 < (found - expected).norm() < 0.02 * expected.norm()
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB])

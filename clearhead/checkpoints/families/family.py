@@ -244,16 +244,14 @@ def canonical(config: ModelConfig) -> ModelConfig:
     return config.model_copy(update={"encoder": stacks["e"], "decoder": stacks["d"], "head": head, "init": Init()})
 
 
+BIASED = ("qkv", "key", "out", "ffn", "down", "norm")
+
+
 def _canonical(stack: StackConfig) -> StackConfig:
     return stack.model_copy(
         update={
             "bias": True,
-            "qkv_bias": stack.has_qkv_bias,
-            "key_bias": stack.has_key_bias,
-            "out_bias": stack.has_out_bias,
-            "ffn_bias": stack.has_ffn_bias,
-            "down_bias": stack.has_down_bias,
-            "norm_bias": stack.has_norm_bias,
+            **{f"{part}_bias": getattr(stack, f"has_{part}_bias") for part in BIASED},
             "d_head": stack.head_width,
             "n_groups": stack.n_layers // stack.repeats,
             "n_kv_heads": stack.kv_heads,
@@ -304,17 +302,13 @@ def respelled(
     family: Family, head: HeadMap, document: Document, tensors: Mapping[str, T], *, where: str
 ) -> dict[str, T]:
     """The tensors under the names that checkpoints of this class use, where they have those of another class."""
-    others = sorted({"", *(one.prefix for one in family.heads)} - {head.prefix}, key=len, reverse=True)
-    is_usual = {name: bool(head.prefix) and name.startswith(head.prefix) for name in tensors}
-    odd = [name for name in tensors if not is_usual[name] and name.startswith((*others,))]
-    if not odd:
-        return dict(tensors)
     is_own = names_one_of(family.table(family.read(document, where=where)[0], head))
-    names = {name: name for name in tensors}
-    for name in odd:
-        spellings = (head.prefix + name.removeprefix(one) for one in others if name.startswith(one))
-        if not is_own(name) and (own := next((one for one in spellings if is_own(one)), None)) is not None:
-            names[name] = own if own not in tensors else name
+    prefixes = sorted({"", *(other.prefix for other in family.heads)}, key=len, reverse=True)
+    names: dict[str, str] = {}
+    for name in tensors:
+        spellings = (head.prefix + name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
+        own = name if is_own(name) else next(filter(is_own, spellings), name)
+        names[name] = name if own in tensors else own
     return {names[name]: tensor for name, tensor in tensors.items()}
 
 

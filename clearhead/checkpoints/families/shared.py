@@ -351,9 +351,18 @@ def decoder_language(
 
 
 def decoder_heads(
-    name: str, prefix: str, kinds: str = "bare class tags span", dropout: FieldRule = TAGGING_DROPOUT
+    name: str,
+    prefix: str,
+    kinds: str = "bare class tags span",
+    *,
+    words: HeadMap | None = None,
+    dropout: FieldRule = TAGGING_DROPOUT,
+    **of_words: Any,
 ) -> tuple[HeadMap, ...]:
-    """The heads besides the language head, of the kinds that a family has. `dropout` is the field of the tagger's."""
+    """The class that writes words, and those of the other kinds that a family has.
+
+    `words` or `of_words` describe the first, and `dropout` is the field of the tagger's.
+    """
     heads = {
         "bare": bare(f"{name}Model"),
         "class": HeadMap(
@@ -366,7 +375,8 @@ def decoder_heads(
         "tags": tags(f"{name}ForTokenClassification", prefix, dropout),
         "span": span(f"{name}ForQuestionAnswering", prefix=prefix),
     }
-    return tuple(heads[kind] for kind in kinds.split())
+    first = words or decoder_language(f"{name}ForCausalLM", prefix, **of_words)
+    return (first, *(heads[kind] for kind in kinds.split()))
 
 
 def encoder_language(

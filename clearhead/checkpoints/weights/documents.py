@@ -3,14 +3,14 @@
 import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from clearhead.errors import UserError
+from clearhead.errors import UserError, refuse
 from clearhead.json_text import PLAIN_NAME, JsonObject, parse
 
 CONFIG_LIMIT = 8 << 20
@@ -48,7 +48,7 @@ def _read(path: Path, limit: int, remedy: str) -> JsonValue:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: expected to read it, got {error.strerror}; {remedy}") from None
-    return parse(content, str(path), remedy=remedy, table=_Pairs(path, remedy).table)
+    return parse(content, str(path), remedy=remedy, table=_table(path, remedy))
 
 
 def is_there(path: Path) -> bool:
@@ -84,24 +84,19 @@ def shown(text: str) -> str:
     return plain if len(plain) <= 200 else f"{plain[:199]}…"
 
 
-@dataclass(frozen=True)
-class _Pairs:
+def _table(path: Path, remedy: str) -> Callable[[list[tuple[str, JsonValue]]], JsonObject]:
     """The JSON hook that receives every pair of a table, including repeated keys."""
 
-    path: Path
-    remedy: str
-
-    def table(self, pairs: list[tuple[str, JsonValue]]) -> JsonObject:
-        table = dict(pairs)
-        for name, value in table.items():
+    def table(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+        for name, value in pairs:
             if not _finite(value):
-                raise UserError(
-                    f"{self.path}:{shown(name)}: expected finite numbers, got NaN or infinity; {self.remedy}"
-                )
-        if len(table) < len(pairs):
-            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-            raise UserError(f"{self.path}:{shown(twice)}: expected each key once, got it again; try removing one")
-        return table
+                raise refuse(f"{path}:{shown(name)}", "finite numbers", "NaN or infinity", remedy)
+        counts = Counter(name for name, _ in pairs)
+        if twice := next((name for name, count in counts.items() if count > 1), None):
+            raise refuse(f"{path}:{shown(twice)}", "each key once", "it again", "try removing one")
+        return dict(pairs)
+
+    return table
 
 
 def _finite(value: JsonValue) -> bool:
@@ -155,29 +150,22 @@ ADAPTERS = (ADAPTER_WEIGHTS, "adapter_model.bin")
 ORIGIN = "try the checkpoint it was made from, in safetensors"
 
 
-@dataclass(frozen=True)
-class Form:
-    """An unsupported form of weights."""
-
-    pattern: str
-    what: str
-    remedy: str = ORIGIN
-
-
-FORMS = (
-    Form("*.gguf", "GGUF files, of which one is a model", "try hf download of one of them, and its path as the model"),
-    Form("*.ggml", "GGML, older weights for inference programs"),
-    Form("*.onnx", "an ONNX graph"),
-    Form("*.h5", "the weights of TensorFlow", "try save_pretrained of transformers 4, with from_tf=True"),
-    Form("*.ckpt.index", "the weights of TensorFlow", "try save_pretrained of transformers 4, with from_tf=True"),
-    Form("flax_model*.msgpack", "the weights of Flax", "try save_pretrained of transformers 4, with from_flax=True"),
-    Form("rust_model.ot", "the weights of a Rust library"),
-    Form("openvino_*.xml", "an OpenVINO graph"),
-    Form("*.mlpackage", "a Core ML model"),
-    Form("*.engine", "a TensorRT engine"),
-    Form("weights*.npz", "the weights of MLX"),
-    Form("consolidated*", "weights under their authors' own names", "try the same model as transformers has it"),
-)
+_OF_TRANSFORMERS_4 = "try save_pretrained of transformers 4, with {}=True"
+FORMS = {
+    "*.gguf": ("GGUF files, of which one is a model", "try hf download of one of them, and its path as the model"),
+    "*.ggml": ("GGML, older weights for inference programs", ORIGIN),
+    "*.onnx": ("an ONNX graph", ORIGIN),
+    "*.h5": ("the weights of TensorFlow", _OF_TRANSFORMERS_4.format("from_tf")),
+    "*.ckpt.index": ("the weights of TensorFlow", _OF_TRANSFORMERS_4.format("from_tf")),
+    "flax_model*.msgpack": ("the weights of Flax", _OF_TRANSFORMERS_4.format("from_flax")),
+    "rust_model.ot": ("the weights of a Rust library", ORIGIN),
+    "openvino_*.xml": ("an OpenVINO graph", ORIGIN),
+    "*.mlpackage": ("a Core ML model", ORIGIN),
+    "*.engine": ("a TensorRT engine", ORIGIN),
+    "weights*.npz": ("the weights of MLX", ORIGIN),
+    "consolidated*": ("weights under their authors' own names", "try the same model as transformers has it"),
+}
+"""Unsupported forms of weights by the names of their files, each with what it is and a remedy."""
 
 
 def refuse_adapter(folder: Path) -> None:
@@ -190,11 +178,10 @@ def refuse_adapter(folder: Path) -> None:
 def other_form(names: Iterable[str], *, where: str) -> UserError | None:
     """The error for these files if one of them is of a known unsupported form."""
     there = sorted(names)
-    for form in FORMS:
+    for pattern, (what, remedy) in FORMS.items():
         for name in there:
-            if fnmatchcase(name.rpartition("/")[2], form.pattern):
-                expected = "expected weights in safetensors"
-                return UserError(f"{where}/{shown(name)}: {expected}, got {form.what}; {form.remedy}")
+            if fnmatchcase(name.rpartition("/")[2], pattern):
+                return refuse(f"{where}/{shown(name)}", "weights in safetensors", what, remedy)
     return None
 
 

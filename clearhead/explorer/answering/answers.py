@@ -9,7 +9,7 @@ from typing_extensions import TypedDict  # That of `typing` is too little for py
 
 from clearhead.config import ModelConfig, StackName
 from clearhead.explorer.answering.questions import RunRequest
-from clearhead.explorer.recording.manifest import RecomputeCheck, TensorFact, Token
+from clearhead.explorer.recording.facts import RecomputeCheck, TensorFact, Token
 from clearhead.json_text import JsonObject
 from clearhead.model.ops import Mask, Op
 

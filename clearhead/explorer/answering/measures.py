@@ -200,7 +200,7 @@ def ov(opened: Opened, question: OVQuestion) -> Reply[OVReply]:
 
 def _shares(found: Pass) -> Shares:
     recording = found.recording
-    numbers, by_hand = recording.numbers(), recording.manifest.by_hand
+    numbers, by_hand = recording.numbers(), recording.by_hand
     return Shares(found.model.network, recording.value, numbers, by_hand)
 
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,8 +153,6 @@ LARGE = 1 << 24
 LIKELIEST = 20
 DEPTH = 8
 """How many runs in a row may be patched from one another."""
-FEW, UNLIKE = 12, 1.6
-"""The fewest characters that are judged, and from how many times as many tokens a text is called unlike the run's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +170,7 @@ class Pass:
     @property
     def last(self) -> str:
         """The stack whose states the head reads."""
-        return list(self.recording.manifest.tokens)[-1]
+        return list(self.recording.tokens)[-1]
 
     def words(self, ids: Tensor) -> dict[str, str]:
         """The texts of ids of the head, each once."""
@@ -306,29 +304,8 @@ class Passes:
             edit,
             recording,
             target,
-            (*_unknown(model, run), *_prompted(model), *self._unlike(run), *notes),
+            (*_unknown(model, run), *_prompted(model), *notes),
         )
-
-    def _unlike(self, run: RunRequest) -> tuple[str, ...]:
-        """A note if the text needs far more tokens for its length than the texts of the run."""
-        usual = self._usual
-        if usual is None or len(run.text) < FEW:
-            return ()
-        here = len(self.model.tokenizer.encode(run.text)) / len(run.text)
-        if here <= UNLIKE * usual:
-            return ()
-        note = (
-            f"This text is unlike those that the model learned from: a token stands for {1 / here:.1f} characters, "
-            f"in theirs for {1 / usual:.1f}. Its answer may mean little."
-        )
-        return (note,)
-
-    @cached_property
-    def _usual(self) -> float | None:
-        """Tokens for each character in the samples of the run; None without any."""
-        texts = [source for source, _ in self.checkpoints.samples()] if self.model.has_tokenizer else []
-        length = sum(map(len, texts))
-        return sum(len(self.model.tokenizer.encode(text)) for text in texts) / length if length >= FEW else None
 
     def _written(
         self, model: Model, run: RunRequest, edits: Sequence[ResolvedEdit]

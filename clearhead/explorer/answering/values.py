@@ -183,21 +183,21 @@ def texts(opened: Opened, question: TextsQuestion) -> Reply[TextsReply]:
 def run(opened: Opened, question: OfRun) -> Reply[RunReply]:
     """A pass at a glance: tokens, shapes, attention as pixels, the likeliest answers."""
     found = opened.passes.get(question.run)
-    recording, manifest = found.recording, found.recording.manifest
+    recording = found.recording
     tensors = pixels_of(recording.tensors) if recording.pixels is None else dict(recording.pixels)
     if recording.output is not None:
         tensors |= {f"output.{name}": value for name, value in vars(recording.output).items()}
     elif "head.logits" in recording.tensors:
         tensors["output.logits"] = recording.tensors["head.logits"]
-    is_changed = manifest.config != opened.model.config
-    facts = {a: fact.model_dump(mode="json", exclude_defaults=True) for a, fact in manifest.tensors.items()}
+    is_changed = recording.config != opened.model.config
+    facts = {a: fact.model_dump(mode="json", exclude_defaults=True) for a, fact in recording.facts.items()}
     reply = {
-        "tokens": {name: [token.model_dump(mode="json") for token in row] for name, row in manifest.tokens.items()},
+        "tokens": {name: [token.model_dump(mode="json") for token in row] for name, row in recording.tokens.items()},
         "facts": facts,
         "words": found.words(recording.output.ids) if recording.output is not None else {},
         "notes": list(found.notes),
         "grid": found.reading.grid,
-        "plan": plan_of(manifest.config, found.model.sentences) if is_changed else None,
+        "plan": plan_of(recording.config, found.model.sentences) if is_changed else None,
     }
     present = {name: value for name, value in reply.items() if value is not None}
     return Reply(present | {"target": found.target}, tensors)
@@ -251,7 +251,7 @@ def weights(opened: Opened, question: WeightsQuestion) -> Reply[ShapesReply]:
 def check(opened: Opened, question: OfRun) -> Reply[CheckReply]:
     """How far every op, evaluated again, is from its recorded value."""
     found = opened.passes.get(question.run)
-    return Reply({"check": recompute(found.recording, found.model.network).model_dump(mode="json")})
+    return Reply({"check": recompute(found.recording).model_dump(mode="json")})
 
 
 def _shaped(tensors: Mapping[str, Tensor]) -> Reply[ShapesReply]:

@@ -11,7 +11,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import TokenizeReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.questions import Asked, Reply
-from clearhead.explorer.recording.manifest import Token
+from clearhead.explorer.recording.facts import Token
 from clearhead.explorer.recording.tokens import spans_of
 from clearhead.text.merges import BytePairModel
 from clearhead.text.schemes import SPACE

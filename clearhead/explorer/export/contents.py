@@ -27,7 +27,6 @@ from clearhead.config import (
 from clearhead.errors import pasted
 from clearhead.explorer.answering.measures import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
-from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.questions import Change, OfRun, Reply, RunRequest
 from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateSettings, generate
 from clearhead.explorer.answering.values import description, plan_of, vector_weights, worded
@@ -39,6 +38,7 @@ from clearhead.explorer.static_files import catalogues, static_file
 from clearhead.model.assign import merged
 from clearhead.model.fast.rounding import RoundedMatrix
 from clearhead.model.ops import op_weights
+from clearhead.progress import pieces
 
 LIVE: int = 2_500_000
 """Parameters of the largest model that a file holds."""
@@ -134,8 +134,7 @@ def _settled(opened: Opened, run: RunRequest) -> RunRequest:
     """The same with the target that the model writes if none is given, and with the tokens that it wrote."""
     if run.target is not None:
         return run
-    with LOCK:
-        found = opened.passes.get(run)
+    found = opened.passes.get(run)
     if found.target is None:
         return run
     wrote = [token.id for token in found.reading.tokens["decoder"][1:]]
@@ -178,9 +177,8 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
     """The weights, a plan for every change, the texts of all tokens, and the inputs."""
     inputs: list[dict[str, Any]] = []
     pixels: dict[str, Tensor] = {}
-    for i, run in enumerate(_distinct([_settled(opened, _plain(run)) for run in runs])):
-        with LOCK:
-            reply, found = pass_at_a_glance(opened, OfRun(run=run)).json, opened.passes.get(run)
+    for i, run in enumerate(pieces(_distinct([_settled(opened, _plain(run)) for run in runs]))):
+        reply, found = pass_at_a_glance(opened, OfRun(run=run)).json, opened.passes.get(run)
         part = f"weights-{opened.passes.checkpoints.step if run.step is None else run.step}"
         if part not in made.parts:
             made.parts.update(_weights(part, found.model, opened.matrices))
@@ -252,19 +250,17 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
     told: list[dict[str, Any]] = []
     settled = [_settled(opened, run) for run in runs]
     measured = _distinct([*map(_plain, settled), *settled])
-    for i, run in enumerate(_distinct([*measured, *(_settled(opened, run) for run in others)])):
-        can = made.document["about"]["answers"]
-        writes = "generate" in can
-        with LOCK:
-            found = opened.passes.get(run)
-            replies = {
-                "run": pass_at_a_glance(opened, OfRun(run=run)),
-                "statistics": statistics(opened, StatisticsQuestion(run=run)),
-            }
-            replies |= {"lens": lens(opened, LensQuestion(run=run))} if "lens" in can else {}
-            written = (
-                generate(opened, GenerateQuestion(run=_started(opened, run), settings=SETTINGS)).json if writes else {}
-            )
+    can = made.document["about"]["answers"]
+    for i, run in enumerate(pieces(_distinct([*measured, *(_settled(opened, run) for run in others)]))):
+        found, written = opened.passes.get(run), {}
+        replies = {
+            "run": pass_at_a_glance(opened, OfRun(run=run)),
+            "statistics": statistics(opened, StatisticsQuestion(run=run)),
+        }
+        if "lens" in can:
+            replies["lens"] = lens(opened, LensQuestion(run=run))
+        if "generate" in can:
+            written = generate(opened, GenerateQuestion(run=_started(opened, run), settings=SETTINGS)).json
         one: Answered = answered(
             found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
         )

@@ -19,9 +19,10 @@ from clearhead.explorer.answering.circuits import (
 )
 from clearhead.explorer.answering.measures import FeaturesQuestion, features
 from clearhead.explorer.answering.opened import Opened, stated
-from clearhead.explorer.answering.passes import LOCK, Pass
+from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.questions import Reply, RunRequest
 from clearhead.explorer.places import places
+from clearhead.progress import pieces
 
 DIGITS = 7
 """Digits of a number: those of float32."""
@@ -52,14 +53,12 @@ def held_answers(opened: Opened, run: RunRequest) -> Answers | None:
     several = [one for one in opened.model.network.attached if isinstance(one, Features)]
     found: list[Held] = []
     for one in several:
-        with LOCK:
-            n = len(opened.passes.get(run).recording.value(one.address))
-            for position in range(n):
-                asked = {"at": one.address, "position": position}
-                found.append(("features", asked, features(opened, FeaturesQuestion(run=run, **asked)).json))
+        n = len(opened.passes.get(run).recording.value(one.address))
+        for position in pieces(range(n)):
+            asked = {"at": one.address, "position": position}
+            found.append(("features", asked, features(opened, FeaturesQuestion(run=run, **asked)).json))
     for name, place in places().items():
-        with LOCK:
-            found.append((name, {}, place.answer(opened, place.question.model_validate({"run": run})).json))
+        found.append((name, {}, place.answer(opened, place.question.model_validate({"run": run})).json))
     return Answers.of(run, found) if found else None
 
 
@@ -116,7 +115,7 @@ def circuit(opened: Opened, run: RunRequest, other: RunRequest, *, steps: Sequen
     """
     against = run.model_copy(update={"text": other.text, "image": other.image})
     places = _positions(opened, run, other)
-    answers = (one for place in places for one in _answers(opened, run, against, place, steps, most))
+    answers = (one for place in places for one in pieces(_answers(opened, run, against, place, steps, most)))
     return Answers.of(run, answers, corrupt=against)
 
 
@@ -125,19 +124,15 @@ def _answers(
 ) -> Iterator[Held]:
     """Every question with its fields and its answer."""
     base: dict[str, Any] = {"run": run, "corrupt": other, **place}
-    with LOCK:
-        yield "circuits", place, circuits(opened, CircuitsQuestion(**base)).json
+    yield "circuits", place, circuits(opened, CircuitsQuestion(**base)).json
     for n in steps:
         asked = {**place, "steps": n}
-        with LOCK:
-            strongest = edges(opened, EdgesQuestion(**base, steps=n, most=most)).json
+        strongest = edges(opened, EdgesQuestion(**base, steps=n, most=most)).json
         yield "edges", asked, strongest
         for share in SHARES:
-            with LOCK:
-                point = faithfulness(opened, FaithfulnessQuestion(**base, steps=n, share=share)).json
+            point = faithfulness(opened, FaithfulnessQuestion(**base, steps=n, share=share)).json
             yield "faithfulness", {**asked, "share": share}, point
-        with LOCK:
-            explained = list(every_edge(opened, EdgesQuestion(**base, steps=n, most=most), terms=TERMS))
+        explained = list(every_edge(opened, EdgesQuestion(**base, steps=n, most=most), terms=TERMS))
         for edge, said in explained:
             yield "edge", {**asked, "writer": edge.writer, "reader": edge.reader}, said
 
@@ -146,8 +141,7 @@ def _positions(opened: Opened, run: RunRequest, other: RunRequest) -> list[dict[
     """The positions that a page asks about: where it begins on one text, and on two (ui/src/state/answer.svelte.ts)."""
     if not isinstance(opened.model.config.head, LanguageHead | TaggingHead):
         return [{}]
-    with LOCK:
-        own, others = (_last(opened.passes.get(one)) for one in (run, other))
+    own, others = (_last(opened.passes.get(one)) for one in (run, other))
     differs = next((i for i, (a, b) in enumerate(zip(own, others, strict=False)) if a != b), None)
     mask = opened.model.tokenizer.mask_id if opened.model.has_tokenizer else None
     begins = len(own) - 1 if opened.model.config.decoder else own.index(mask) if mask in own else 0

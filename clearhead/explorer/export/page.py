@@ -15,14 +15,13 @@ from urllib.parse import urlencode
 import numpy as np
 import torch
 from pydantic import Field, JsonValue
-from torch import Tensor
 
 from clearhead.api import Model
 from clearhead.config.adapter import Bits
 from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import ExportReply
 from clearhead.explorer.answering.opened import UNNAMED, Opened
-from clearhead.explorer.answering.passes import LOCK, Pass
+from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.questions import EditRequest, OfRun, Reply, RunRequest, checked
 from clearhead.explorer.export.contents import Contents, contents, is_live
 from clearhead.explorer.places import places
@@ -176,7 +175,8 @@ def write(
         other = run.model_copy(update={"edits": stated})
         state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
     against = None if corrupt is None else RunRequest(text=corrupt)
-    replace_file(Path(path), html_of(opened, run, other, corrupt=against, state=state))
+    with LOCK:
+        replace_file(Path(path), html_of(opened, run, other, corrupt=against, state=state))
     return Path(path)
 
 
@@ -193,8 +193,8 @@ def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str,
 # --- the file ---------------------------------------------------------------------------------------------------
 
 
-def page(title: str, inside: Contents, state: str) -> bytes:
-    """The HTML of the explorer, which begins in a state."""
+def page(title: str, inside: Contents, state: str = "") -> bytes:
+    """The HTML of the explorer, which begins in a state, or else at the head that tells most."""
     computes = any(reply.json.get("rounded") for reply in inside.parts.values())
     scripts = [
         f"{place.source()}\n(globalThis.clearheadPlaces ??= {{}})[{name!r}] = {{ draw }};"
@@ -287,32 +287,5 @@ def export_translations(opened: Opened, runs: Sequence[RunRequest], path: str | 
         by_text.setdefault(run.text, run)
     first, *others = list(by_text.values())[: MOST_TRANSLATIONS if is_live(opened) else MOST_RECORDED_TRANSLATIONS]
     with LOCK:
-        place = telling_place(opened.passes.get(first))
-    inside = contents(opened, [first], others)
-    replace_file(Path(path), page(opened.name, inside, fragment(RunRequest(text=first.text), place)))
+        replace_file(Path(path), page(opened.name, contents(opened, [first], others)))
     return 1 + len(others)
-
-
-def telling_place(found: Pass) -> dict[str, str | int]:
-    """The place, as a permalink names it, of the cross-attention head that tells most about a pass.
-
-    That is the head whose queries say most about their keys. The query and the key are the pair with the largest
-    weight among the words of the source, marks left out.
-    """
-    recording = found.recording
-    weights = torch.stack([value for at, value in recording.tensors.items() if at.endswith(".cross.weights")])
-    told = information(weights)
-    layer, head = divmod(int(told.argmax()), told.shape[1])
-    words = torch.tensor([token.span is not None for token in recording.manifest.tokens["encoder"]])
-    shares = weights[layer, head].masked_fill(~words, 0.0)
-    query, key = divmod(int(shares.argmax()), shares.shape[1])
-    return {"stack": "decoder", "part": "cross", "layer": layer, "head": head, "query": query, "key": key}
-
-
-def information(weights: Tensor) -> Tensor:
-    """... t s -> ...: the mutual information of queries and keys in nats, every query as likely as the others.
-
-    It is 0 for a head whose queries all attend alike, whether to everything or to one mark.
-    """
-    mean = weights.mean(-2)
-    return torch.xlogy(weights, weights).sum(-1).mean(-1) - torch.xlogy(mean, mean).sum(-1)

@@ -1,7 +1,7 @@
 """What a file keeps of a forward pass if it cannot hold the model: its attention, and the answers without each head."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,7 +13,7 @@ from clearhead import config as c
 from clearhead.analysis.ablation import Ablations
 from clearhead.analysis.attribution import attribute_each
 from clearhead.errors import UserError, sizes
-from clearhead.explorer.answering.passes import LIKELIEST, LOCK, Pass
+from clearhead.explorer.answering.passes import LIKELIEST, Pass
 from clearhead.explorer.answering.questions import Reply
 from clearhead.explorer.answering.values import vector_ops
 from clearhead.explorer.recording.recording import LARGEST_HALF, differences, recompute
@@ -54,14 +54,14 @@ def answered(found: Pass, replies: Mapping[str, Reply[Any]], *, is_plain: bool, 
         by_block.setdefault(_block(address), {})[address] = value
     parts |= {f"values-{block}": Reply[Any]({}, tensors) for block, tensors in by_block.items()}
     parts |= {"lens": replies["lens"]} if "lens" in replies else {}
-    tables = {name for op in found.recording.manifest.ops if op.op == POSITIONS for name in op.weights}
+    tables = {name for op in found.recording.ops.values() if op.op == POSITIONS for name in op.weights}
     if tables:
         network = found.model.network
         parts["parameters"] = Reply({}, {name: parameter(network, name).detach().float() for name in tables})
     if splits_likeliest(found.model.network):
         parts["attribution"] = _split(found)
     told: dict[str, Any] = {
-        "check": recompute(found.recording, found.model.network).model_dump(mode="json"),
+        "check": recompute(found.recording).model_dump(mode="json"),
         "values": {address: f"values-{_block(address)}" for address in values},
         "heads": replies["statistics"].json["heads"],
     }
@@ -85,8 +85,7 @@ def _split(found: Pass) -> Reply[Any]:
     """What each part adds to the likeliest tokens of every position: `shares`, part t k, and `ids`, t k."""
     assert found.recording.output is not None
     ids = found.recording.output.ids[:, :SPLIT]
-    with LOCK:
-        shares = attribute_each(found.model.network, found.reading.inputs, ids.long(), edit=found.edit)
+    shares = attribute_each(found.model.network, found.reading.inputs, ids.long(), edit=found.edit)
     return Reply({"parts": list(shares)}, {"ids": ids, "shares": torch.stack(list(shares.values())).float().cpu()})
 
 
@@ -101,13 +100,13 @@ def _read_by_vector(found: Pass) -> list[str]:
 def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
     """Values to keep, by address, and the addresses that follow from them. Raises UserError if they are too large."""
     recording = found.recording
-    facts, ops = recording.manifest.tensors, recording.manifest.ops
+    facts, ops = recording.facts, [*recording.ops.values()]
     halves = {a for a in recording.tensors if HALVES.fullmatch(a)}
     n_bytes = 2 * sum(recording.tensors[a].numel() for a in halves)
     if n_bytes > MOST_BYTES:
         most, got = sizes(MOST_BYTES, n_bytes)
         raise UserError(f"export: expected at most {most} of attention, got {got}; try a shorter text")
-    by_hand = recording.manifest.by_hand
+    by_hand = recording.by_hand
     known = halves | by_hand | {"encoder.embed.pixels", *recording.numbers()}
     known |= {op.out for op in _following(ops, known)}
     values = {a: _half(recording.value(a)) for a in halves} | {a: recording.value(a) for a in by_hand}
@@ -123,7 +122,7 @@ def _kept(found: Pass) -> tuple[dict[str, Tensor], set[str]]:
     return values, {a for a in facts if a in known}
 
 
-def _following(ops: Sequence[Op], known: Iterable[str]) -> list[Op]:
+def _following(ops: Iterable[Op], known: Iterable[str]) -> list[Op]:
     """The ops whose results follow from known values. They use no weights but those of positions."""
     known, found = set(known), list[Op]()
     for op in ops:
@@ -141,11 +140,10 @@ def _half(value: Tensor) -> Tensor:
 def _rounding(found: Pass, values: Mapping[str, Tensor]) -> list[str]:
     """A note on the largest error of weights that follow from rounded queries and keys."""
     recording = found.recording
-    manifest = recording.manifest
     shares = {a: value for a, value in recording.tensors.items() if a.endswith(".weights")}
-    numbers, by_hand, masks = recording.numbers(), manifest.by_hand, manifest.masks
+    numbers, by_hand, masks = recording.numbers(), recording.by_hand, recording.masks
     given = {a: value.float() for a, value in values.items() if HALVES.fullmatch(a) or a in by_hand}
-    ops, network = _following(manifest.ops, {*given, *numbers}), found.model.network
+    ops, network = _following(recording.ops.values(), {*given, *numbers}), found.model.network
     off = differences(ops, given | shares, by_hand=by_hand, numbers=numbers, masks=masks, network=network)
     most = max((one.most for one in off.values()), default=0.0)
     return [f"In this file queries, keys and values are rounded to float16: a weight is at most {most:.1g} off."]
@@ -163,19 +161,12 @@ def _without_heads(found: Pass, *, keep: bool) -> tuple[dict[str, float], Reply[
     """KL(plain || without), in nats, of each head; and the answers without it, as log probabilities."""
     network, tensors = found.model.network, found.recording.tensors
     sites = [f"{a}[h={h}]" for a, value in tensors.items() if MIXED.fullmatch(a) for h in range(len(value))]
-    with LOCK:
-        ablations = Ablations(network, found.reading.inputs, edit=found.edit, vectors=found.model.sentences.vectors)
-        answers = ablations.answers(sites)
+    ablations = Ablations(network, found.reading.inputs, edit=found.edit, vectors=found.model.sentences.vectors)
     effects: dict[str, float] = {}
     rows: list[Tensor] = []
     ids: list[Tensor] = []
     order: list[str] = []
-    while True:
-        with LOCK:
-            one = next(answers, None)
-        if one is None:
-            break
-        site, logs = one
+    for site, logs in ablations.answers(sites):
         effects[site] = ablations.divergence(logs)
         if keep and ablations.metric is None:
             values, which = logs.topk(min(LIKELIEST, logs.shape[-1]), -1)

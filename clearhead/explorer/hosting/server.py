@@ -4,8 +4,9 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -155,23 +156,22 @@ async def shell(_: Request) -> Response:
 
 async def place(request: Request) -> Response:
     """The script of a place of another package."""
-    known = places()
-    name: str = request.path_params["name"]
-    if name not in known:
-        raise HTTPException(404)
-    try:
-        return Response(known[name].source(), media_type="text/javascript")
-    except UserError as error:
-        return failure(500, str(error))
+    known, name = places(), str(request.path_params["name"])
+    return file(known[name].source if name in known else None, "text/javascript")
 
 
 async def static(request: Request) -> Response:
     """One of the page's files."""
-    name: str = request.path_params["name"]
-    if name not in FILES:
+    name = str(request.path_params["name"])
+    return file(partial(static_file, name) if name in FILES else None, FILES.get(name))
+
+
+def file(read: Callable[[], str | bytes] | None, kind: str | None) -> Response:
+    """The content of a file. Raises HTTPException if there is none."""
+    if read is None:
         raise HTTPException(404)
     try:
-        return Response(static_file(name), media_type=FILES[name])
+        return Response(read(), media_type=kind)
     except UserError as error:
         return failure(500, str(error))
 

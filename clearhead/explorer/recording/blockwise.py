@@ -1,7 +1,6 @@
 """The values of a forward pass that stores only the input of each block and computes the others on request."""
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,7 +11,7 @@ from torch import Tensor
 from clearhead.analysis.passes import by_stack, layouts
 from clearhead.errors import UserError
 from clearhead.explorer.lru_cache import LRUCache
-from clearhead.explorer.recording.manifest import TensorFact
+from clearhead.explorer.recording.facts import TensorFact, has_closed_cells
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
@@ -63,7 +62,6 @@ class Blockwise(Mapping[str, Tensor]):
         self._inputs: dict[Part, Tensor] = {}
         self._biases: dict[tuple[str, LayerKind], AttentionBias] = {}
         self._memory: Memory | None = None
-        self._lock = threading.RLock()
         self._kept: LRUCache[dict[str, Tensor]] = LRUCache(256, n_bytes=KEPT_BYTES, size=_size)
         self.facts: dict[str, TensorFact] = {}
         """The fact of each address, in the order in which the values are computed."""
@@ -166,9 +164,7 @@ class Blockwise(Mapping[str, Tensor]):
         """The value, or these rows of it. With several windows, only these rows are computed."""
         is_whole = len(self._windows(part)) == 1
         key, only = (str(part), ()) if is_whole else (f"{path} {rows.start}", (path,))
-        with self._lock:  # An export reads values beside the page's questions.
-            values = self._kept.get(key, lambda: self._own(part, self._traced(part, rows, only=only)))
-        return values[path]
+        return self._kept.get(key, lambda: self._own(part, self._traced(part, rows, only=only)))[path]
 
     def _traced(
         self, part: Part, rows: slice, take: Callable[[Tensor], None] = lambda _: None, *, only: Sequence[str] = ()
@@ -252,11 +248,7 @@ class Blockwise(Mapping[str, Tensor]):
         """Adds the value at the address to the facts."""
         length = {_axis(path, axes): windows[-1].stop} if len(windows) > 1 else {}
         shape = [length.get(name, n) for name, n in zip(axes.split(), value.shape, strict=True)]
-        closed = path in self.facts and self.facts[path].closed
-        if not (bool(value.sum().isfinite()) or bool(value.isfinite().all())):
-            closed = True
-            if not bool((value.isfinite() | value.isneginf()).all()):
-                raise UserError(f"{path}: expected finite numbers, got NaN or infinity; try another edit")
+        closed = has_closed_cells(path, value) or (path in self.facts and self.facts[path].closed)
         by_hand = path in self._edited
         self.facts[path] = TensorFact(shape=tuple(shape), axes=axes, by_hand=by_hand, closed=closed)
 

@@ -1,20 +1,19 @@
 """`Recording`: the values of one forward pass by address, with the ops that compute each from others."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from clearhead import trace as edits
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.brief import brief
-from clearhead.checkpoints.weights.documents import AGAIN, shown
-from clearhead.config import Continuous, LanguageHead
+from clearhead.config import Continuous, LanguageHead, ModelConfig, StackName
 from clearhead.errors import UserError
 from clearhead.explorer.recording.blockwise import Blockwise
-from clearhead.explorer.recording.manifest import FORMAT, Edited, RecomputeCheck, TensorFact, TraceManifest
+from clearhead.explorer.recording.facts import RecomputeCheck, TensorFact, Token, has_closed_cells
 from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer
@@ -84,8 +83,6 @@ def differences(
             made[op.out] = result
             continue
         recorded = values[op.out]
-        if recorded.shape != result.shape:
-            raise ValueError(f"{op.out}: {op.op} makes {tuple(result.shape)}, got {tuple(recorded.shape)}")
         most = float((result - recorded).abs().max())
         found[op.out] = Deviation(most, most / max(float(recorded.abs().max()), 1e-30))
     return found
@@ -128,20 +125,36 @@ class Output:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The values of one forward pass by address, float32 and finite, without the batch axis."""
+    """The values of one forward pass by address, float32, without the batch axis; -inf in cells that an edit closed."""
 
     __repr__ = brief
 
-    manifest: TraceManifest
+    config: ModelConfig
+    tokens: Mapping[StackName, tuple[Token, ...]]
+    facts: Mapping[str, TensorFact]
+    """By address, those of the values that are computed on demand among them."""
     tensors: Mapping[str, Tensor]
-    closed: Mapping[str, Tensor]
-    """bool masks of the cells that an edit set to -inf; `tensors` has 0 there."""
-    output: Output | None = None
-    network: Transformer | None = None
+    network: Transformer
     """Computes the values that are not kept."""
+    output: Output | None = None
     pixels: Mapping[str, Tensor] | None = None
     """The attention weights as pixels, if they were made during the pass; None if `tensors` has them at hand. There are
     none of a long text."""
+
+    @cached_property
+    def ops(self) -> Mapping[str, Op]:
+        """The ops by the addresses of their results, in their order."""
+        return {op.out: op for op in ops_of(self.config)}
+
+    @cached_property
+    def masks(self) -> Mapping[str, Mask]:
+        """The masks by name."""
+        return masks_of(self.config)
+
+    @property
+    def by_hand(self) -> frozenset[str]:
+        """The addresses of values that an edit made."""
+        return frozenset(address for address, fact in self.facts.items() if fact.by_hand)
 
     @property
     def nbytes(self) -> int:
@@ -158,32 +171,29 @@ class Recording:
     def value(self, address: str) -> Tensor:
         """The value as the network saw it. Raises UserError for an unknown address."""
         where = Address.parse(address)
-        if where.path not in self.manifest.tensors:
-            why = self._why_not(where.path)
-            raise UserError(f"{where.path}: expected an address of this trace, got {why}; try another")
+        if where.path not in self.facts:
+            op = self.ops.get(where.path)
+            got = f"one that is not stored but made by {op.op}" if op else "one that it does not have"
+            raise UserError(f"{where.path}: expected an address of this trace, got {got}; try another")
         if isinstance(self.tensors, Blockwise):
             return self.tensors[address] if where.path in self.tensors else self._shares(where, self.tensors)
         value = self.tensors[where.path] if where.path in self.tensors else self._again(where.path)
-        if where.path in self.closed:
-            value = value.masked_fill(self.closed[where.path], float("-inf"))
-        return where.of(value, self.manifest.tensors[where.path].axes)
+        return where.of(value, self.facts[where.path].axes)
 
     def _again(self, path: str) -> Tensor:
-        op = next(op for op in self.manifest.ops if op.out == path)
-        assert self.network is not None
+        op = self.ops[path]
         inputs = [self.value(name) for name in op.inputs]
-        return evaluated(op, inputs, self.network, self.manifest.masks.get(op.how))
+        return evaluated(op, inputs, self.network, self.masks.get(op.how))
 
     def _shares(self, where: Address, values: Blockwise) -> Tensor:
         """z_h W_O^h, of the heads and positions that the address has."""
-        op = next(op for op in self.manifest.ops if op.out == where.path)
+        op = self.ops[where.path]
         index = dict(where.index)
-        where.slices("h t d", torch.Size(self.manifest.tensors[where.path].shape))
+        where.slices("h t d", torch.Size(self.facts[where.path].shape))
         z = values[str(Address(op.inputs[0], tuple((axis, i) for axis, i in where.index if axis in "ht")))]
         for dimension, axis in enumerate("ht"):
             z = z.unsqueeze(dimension) if axis in index else z
-        assert self.network is not None
-        n_heads = self.manifest.tensors[where.path].shape[0]
+        n_heads = self.facts[where.path].shape[0]
         by_head = parameter(self.network, op.weights[0]).detach().unflatten(1, (n_heads, -1))
         some = by_head[:, index["h"] % n_heads, None] if "h" in index else by_head
         shares = torch.einsum("htk,dhk->htd", z, some.float().cpu())
@@ -191,26 +201,19 @@ class Recording:
             shares, "h t d"
         )
 
-    def _why_not(self, path: str) -> str:
-        op = next((op for op in self.manifest.ops if op.out == path), None)
-        return "one that it does not have" if op is None else f"one that is not stored but made by {op.op}"
-
     def numbers(self) -> dict[str, Tensor]:
         """The integers that the stacks read, by the names that `ops_of` gives them."""
         found: dict[str, Tensor] = {}
-        for stack, tokens in self.manifest.tokens.items():
+        for stack, tokens in self.tokens.items():
             found[f"{stack}.ids"] = torch.tensor([token.id for token in tokens])
             found[f"{stack}.types"] = torch.tensor([token.type for token in tokens])
-            found[f"{stack}.positions"] = torch.arange(self.manifest.tensors[f"{stack}.embed.sum"].shape[0])
+            found[f"{stack}.positions"] = torch.arange(self.facts[f"{stack}.embed.sum"].shape[0])
         return found
 
 
 def record(model: Model, text: Input, other: str | None = None, *, edit: Mapping[str, Edit] | None = None) -> Recording:
-    """Records every value of one input's forward pass, with edits, and checks each against its op."""
-    recording = observe(model, read(model, text, other), edit=edit)
-    edited = tuple(_edited(address, one) for address, one in (edit or {}).items())
-    about = {"edits": edited, "check": recompute(recording, model.network)}
-    return replace(recording, manifest=recording.manifest.model_copy(update=about))
+    """Records every value of one input's forward pass, with edits."""
+    return observe(model, read(model, text, other), edit=edit)
 
 
 def observe(
@@ -221,7 +224,7 @@ def observe(
     likeliest: int = 0,
     lean: bool = False,
 ) -> Recording:
-    """Records an input that was read already, without the check and without a list of the edits.
+    """Records an input that was read already.
 
     `lean` leaves out each head's share of the output, the largest values, and computes them on demand. Raises UserError
     if an edit makes a number that is not finite. -inf is allowed: it closes a cell.
@@ -236,14 +239,13 @@ def observe(
     if isinstance(reads := config.first.input, Continuous):
         at = f"encoder.embed.{reads.values}"
         values[at], axes[at] = reading.inputs[0].ids[0].float().cpu(), reads.axes
-    tensors, closed = _finite(values)
     facts = {
-        a: TensorFact(shape=tuple(value.shape), axes=axes[a], by_hand=a in by_hand, closed=a in closed)
-        for a, value in tensors.items()
+        a: TensorFact(shape=tuple(value.shape), axes=axes[a], by_hand=a in by_hand, closed=has_closed_cells(a, value))
+        for a, value in values.items()
     }
     is_language = isinstance(config.head, LanguageHead)
-    output = Output.of(tensors["head.logits"], likeliest or LIKELIEST) if is_language else None
-    return Recording(_described(model, reading, facts), tensors, closed, output, model.network)
+    output = Output.of(values["head.logits"], likeliest or LIKELIEST) if is_language else None
+    return Recording(config, reading.tokens, _described(model, facts), values, model.network, output)
 
 
 def observe_by_block(
@@ -251,7 +253,7 @@ def observe_by_block(
 ) -> Recording:
     """Records texts as `observe` does, but keeps only the inputs of blocks, and computes values when they are read.
 
-    `tensors` then have -inf where an edit closed a cell. Raises UserError for numbers that are not finite.
+    Raises UserError for numbers that are not finite.
     """
     network, stacks = model.network, model.config.stacks.items()
     lengths = {name: len(reading.tokens[name]) for name in model.config.stacks}
@@ -267,13 +269,14 @@ def observe_by_block(
 
     tensors = Blockwise(network, reading.inputs, edit=edit, without=MADE_AGAIN, arithmetic=arithmetic, look=look)
     output = Output.joined(tops) if tops else None
-    return Recording(_described(model, reading, tensors.facts), tensors, {}, output, network, pixels)
+    facts = _described(model, tensors.facts)
+    return Recording(model.config, reading.tokens, facts, tensors, network, output, pixels)
 
 
 def refuse_long(recording: Recording, what: str) -> None:
     """Raises UserError, which names `what`, for a text whose attention weights are too many."""
     if recording.is_long:
-        longest = max(map(len, recording.manifest.tokens.values()))
+        longest = max(map(len, recording.tokens.values()))
         raise UserError(
             f"{what}: expected attention of at most {MOST_PIXELS:,} cells, got {longest} tokens; cut the text"
         )
@@ -288,41 +291,23 @@ def pixels_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _described(model: Model, reading: ReadInput, stored: Mapping[str, TensorFact]) -> TraceManifest:
-    """The manifest, with facts of the values that are computed on demand too."""
-    facts, config = dict(stored), model.config
-    ops = ops_of(config)
-    for op in ops:
+def _described(model: Model, stored: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
+    """The facts, with those of the values that are computed on demand."""
+    facts = dict(stored)
+    for op in ops_of(model.config):
         if op.op == "project" and op.out not in facts:
             width = len(parameter(model.network, op.weights[0]))
             facts[op.out] = TensorFact(shape=(*facts[op.inputs[0]].shape[:2], width), axes="h t d")
-    return TraceManifest(
-        format=FORMAT, family=model.family, config=config, tokens=reading.tokens, masks=masks_of(config),
-        tensors=facts, ops=ops,
-    )  # fmt: skip
+    return facts
 
 
-def _finite(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The tensors with 0 in place of -inf, and masks of those cells."""
-    tensors, closed = dict(values), dict[str, Tensor]()
-    for address, value in values.items():
-        # A finite sum proves that all of them are finite.
-        if bool(value.sum().isfinite()) or bool(value.isfinite().all()):
-            continue
-        closed[address] = value.isneginf()
-        tensors[address] = value.masked_fill(closed[address], 0.0)
-        if not bool(tensors[address].isfinite().all()):
-            raise UserError(f"{address}: expected finite numbers, got NaN or infinity; try another edit")
-    return tensors, closed
-
-
-def recompute(recording: Recording, network: Transformer) -> RecomputeCheck:
+def recompute(recording: Recording) -> RecomputeCheck:
     """The largest differences between recorded values and those that their ops make of recorded inputs.
 
     Raises UserError for a long text, whose ops would need all attention weights.
     """
     refuse_long(recording, "check")
-    found, by_hand = recomputed(recording, network).values(), recording.manifest.by_hand
+    found, by_hand = recomputed(recording).values(), recording.by_hand
     weights = [value for a, value in recording.tensors.items() if a.endswith(".weights") and a not in by_hand]
     return RecomputeCheck(
         recompute_max_abs=max(one.most for one in found),
@@ -331,25 +316,13 @@ def recompute(recording: Recording, network: Transformer) -> RecomputeCheck:
     )
 
 
-def recomputed(recording: Recording, network: Transformer) -> dict[str, Deviation]:
-    """The difference at each address. Raises UserError unless `network` is the one that was recorded."""
-    manifest = recording.manifest
-    if network.config != manifest.config:
-        raise UserError("trace: expected the network that it was recorded from, got another; try its own model")
-    try:
-        closed = recording.closed
-        values = {a: recording.value(a) for a in recording.tensors} if closed else recording.tensors
-        numbers, by_hand, masks = recording.numbers(), manifest.by_hand, manifest.masks
-        return differences(manifest.ops, values, by_hand=by_hand, numbers=numbers, masks=masks, network=network)
-    except (RuntimeError, IndexError, ValueError, KeyError) as error:
-        raise UserError(f"trace: expected values that fit their ops, got {shown(str(error))}; {AGAIN}") from error
-
-
-def _edited(address: str, edit: Edit) -> Edited:
-    if isinstance(edit, int | float):
-        if edit == float("-inf"):
-            return Edited(at=address, do="close")
-        return Edited(at=address, do="set", value=float(edit))
-    if isinstance(edit, Tensor):
-        return Edited(at=address, do="tensor")
-    return Edited(at=address, do="zero" if edit is edits.zero else "mean" if edit is edits.mean else "function")
+def recomputed(recording: Recording) -> dict[str, Deviation]:
+    """The difference at each address."""
+    return differences(
+        recording.ops.values(),
+        recording.tensors,
+        by_hand=recording.by_hand,
+        numbers=recording.numbers(),
+        masks=recording.masks,
+        network=recording.network,
+    )

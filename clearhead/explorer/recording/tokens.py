@@ -12,7 +12,7 @@ from clearhead.api.reader import Input
 from clearhead.config import FrameInput, PatchInput, StackName, WaveInput
 from clearhead.data.sounds import SoundProcessor
 from clearhead.errors import UserError
-from clearhead.explorer.recording.manifest import Token
+from clearhead.explorer.recording.facts import Token
 from clearhead.model import Tokens
 from clearhead.text.schemes import SPACE
 from clearhead.text.tokenizers import Tokenizer

@@ -1,1 +1,1 @@
-"""What only speed and memory need: the same results as `clearhead.model` computes, in fewer seconds or bytes."""
+"""Parts that only speed and memory need: the same results as `clearhead.model` computes, in fewer seconds or bytes."""

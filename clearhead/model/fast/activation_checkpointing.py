@@ -23,7 +23,7 @@ _is_on: ContextVar[bool] = ContextVar("selective checkpointing", default=False)
 
 
 def is_checkpointing() -> bool:
-    """Whether the backward pass of what is computed now shall compute such values again."""
+    """True if the backward pass of what is computed now shall compute such values again."""
     return _is_on.get()
 
 

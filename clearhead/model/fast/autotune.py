@@ -19,7 +19,7 @@ MARGIN = 0.95
 _spent: list[float] = []
 """Seconds that each question took this process."""
 _found: dict[tuple[str, int], str] = {}
-"""What this process knows, by question and threads."""
+"""The answers that this process knows, by question and threads."""
 
 
 class Choice(Config):

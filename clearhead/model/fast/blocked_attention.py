@@ -23,7 +23,7 @@ class _Tile(NamedTuple):
     queries: slice
     end: int
     is_last: bool
-    """Whether the tile reaches all keys."""
+    """True if the tile reaches all keys."""
 
 
 def _tiles(q: Tensor) -> Iterator[_Tile]:

@@ -112,7 +112,7 @@ def rounded_to_four_bits(network: Transformer) -> None:
 
 @cache
 def has_kernel() -> bool:
-    """Whether this processor computes products of four bits, and computes them right."""
+    """True if this processor computes products of four bits, and computes them right."""
     linear = nn.Linear(2 * GROUP, OUTPUTS, bias=False, device="meta")
     linear.weight = nn.Parameter(torch.arange(2.0 * GROUP * OUTPUTS).sin().view(OUTPUTS, -1), requires_grad=False)
     x = torch.arange(2.0 * GROUP).cos()[None]

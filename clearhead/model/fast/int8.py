@@ -188,7 +188,7 @@ def eight_bits(linear: nn.Linear) -> Int8Linear:
 
 @cache
 def sums_are_exact() -> bool:
-    """Whether eight-bit products of this processor add up exactly: without VNNI, pairs of them saturate 16 bits."""
+    """True if eight-bit products of this processor add up exactly: without VNNI, pairs of them saturate 16 bits."""
     packed = torch.ops.onednn.qlinear_prepack(torch.full((16, 64), LEVELS, dtype=torch.int8), None)
     scale, offset = torch.full((16,), 1 / LEVELS), torch.zeros(16, dtype=torch.long)
     product = _rounded_product(torch.ones(1, 64), torch.ones(1, 1), packed, scale, offset)

@@ -138,7 +138,7 @@ def _worth_packing(network: Transformer) -> list[Group]:
 
 
 def _choice(group: Group, rows: int) -> tuple[str, dict[str, Callable[[], Run]]]:
-    """What `autotune` is asked about a group, and the two ways to multiply by its matrices."""
+    """The question for `autotune` about a group, and the two ways to multiply by its matrices."""
     width, outputs = group[0].in_features, sum(m.out_features for m in group)
     share = min(1.0, TIMED / width / outputs)
     weights = [m.weight.detach()[: max(1, int(m.out_features * share))] for m in group]
@@ -186,7 +186,7 @@ def _multiplied(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 
 @cache
 def _packs_accurately(dtype: torch.dtype) -> bool:
-    """Whether packed products of this machine are accurate for `dtype`: some settings let oneDNN round further."""
+    """True if packed products of this machine are accurate for `dtype`: some settings let oneDNN round further."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     weight = torch.arange(512.0 * 512).sin().view(512, 512).to(dtype)

@@ -1,4 +1,4 @@
-"""Whether a network's Python code may be skipped, and whether all that a step reads is still as it was.
+"""Tells whether a network's Python code may be skipped, and whether all that a step reads is still as it was.
 
 A fast path computes what the code of a network would compute, without running that code. It may do so where the code
 is known: parts of this package and PyTorch's own, without hooks. And it may go on only while nothing has changed.
@@ -35,11 +35,11 @@ class Code:
     namespaces: list[dict[str, Any]] = field(default_factory=list)
     """The namespaces of this package and of PyTorch's modules that the code belongs to."""
     obstacle: str | None = None
-    """What keeps it from being skipped: what `obstacle` names, or another package that some of it belongs to."""
+    """The reason why it may not be skipped: what `obstacle` names, or another package that some of it belongs to."""
 
 
 def obstacle(network: nn.Module) -> str | None:
-    """What keeps the code of a network from being skipped, such as a hook or a part of another package; else None."""
+    """Why the code of a network may not be skipped, such as a hook or a part of another package; else None."""
     if any(GLOBAL_HOOKS):
         return "a hook of all modules"
     if _modes() != (0, 0):
@@ -59,7 +59,7 @@ def obstacle(network: nn.Module) -> str | None:
 
 
 def _is_known(kind: type[nn.Module]) -> bool:
-    """Whether this class and its `forward` are of this package or PyTorch, sharded or not."""
+    """True if this class and its `forward` are of this package or PyTorch, sharded or not."""
     kind = next(own for own in kind.__mro__ if not _is_sharding(own))
     if not (kind in KNOWN or kind.__module__.startswith(OWN)):
         return False
@@ -168,7 +168,7 @@ class Snapshot:
         )
 
     def holds(self) -> bool:
-        """Whether nothing has changed. A write through `.data` or NumPy shows only in what was copied, and in part."""
+        """True if nothing has changed. A write through `.data` or NumPy shows only in what was copied, and in part."""
         if any(self.hooks):
             return False
         try:

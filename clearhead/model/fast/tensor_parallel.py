@@ -1,4 +1,4 @@
-"""How the weights of a part divide among processes, by axis, for tensor parallelism."""
+"""Tells how the weights of a part divide among processes, by axis, for tensor parallelism."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -43,7 +43,7 @@ def cut(value: object, rank: int, size: int) -> object:
 
 
 def counts(config: StackConfig) -> dict[Axis, dict[str, int]]:
-    """What each axis of a stack counts, by the fields of its config."""
+    """The counts of each axis of a stack, by the fields of its config."""
     units, experts = {"d_ff": config.d_ff}, config.experts
     if experts is not None:
         units |= {"experts.d_ff": experts.d_ff or config.d_ff}
@@ -59,7 +59,7 @@ def uneven(stack: nn.Module, config: StackConfig, ranks: int) -> dict[str, int]:
 
 
 def is_divisible(stack: nn.Module, config: StackConfig, ranks: int) -> bool:
-    """Whether `ranks` processes can divide a stack evenly."""
+    """True if `ranks` processes can divide a stack evenly."""
     return ranks == 1 or not (undivided(stack) or uneven(stack, config, ranks))
 
 

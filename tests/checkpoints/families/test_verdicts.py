@@ -2,16 +2,13 @@
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clearhead.api import load
 from clearhead.checkpoints.families import families
 from clearhead.checkpoints.families.unknown import MECHANISMS, signs
 from clearhead.checkpoints.families.verdicts import BUT_FOR_A_HEAD, DOES_NOT_OPEN, OPENS, verdict
-from clearhead.errors import UserError
 from tests.api.test_load_fuzz import changed
 from tests.checkpoints.families.hub import CONFIGS
 
@@ -20,15 +17,6 @@ NOWHERE: dict[str, Any] = {"model_type": "nowhere"}
 
 def judge(document: dict[str, Any]) -> Any:
     return verdict(document, where="config.json")
-
-
-@pytest.mark.parametrize(
-    "document", [CONFIGS["llama_3_2"], CONFIGS["mistral_0_1"], CONFIGS["qwen2_5"], CONFIGS["gpt2_medium"]]
-)
-def test_what_opens(document: dict[str, Any]) -> None:
-    found = judge(document)
-    assert (found.kind, found.architecture, found.error) == (OPENS, document["architectures"][0], "")
-    assert found.config is not None
 
 
 @pytest.mark.parametrize("both_ways", [None, False, True])
@@ -120,13 +108,6 @@ def test_every_mechanism_is_told_by_each_of_its_fields() -> None:
             assert mechanism.name in [sign.mechanism for sign in signs({name: value})]
 
 
-def test_load_says_the_same(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({**NOWHERE, "ssm_state_size": 16}))
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match=r"got 'nowhere', which needs state space layers \(ssm_state_size=16\)"):
-        load(tmp_path)
-
-
 # --- whatever the config ---------------------------------------------------------------------------------------------
 
 WORLD = [
@@ -182,18 +163,10 @@ def test_two_towers_open_together() -> None:
     assert (found.kind, found.instead) == (DOES_NOT_OPEN, "CLIPModel opens")
 
 
-@pytest.mark.parametrize(
-    ("model_type", "right", "wrong"),
-    [
-        ("gpt2", (True,), (False,)),
-        ("bert", (False,), (True,)),
-        ("dinov2", (False,), (True,)),
-        ("bart", (), (True, False)),
-    ],
-)
-def test_causality_is_that_of_the_stacks(model_type: str, right: tuple[bool, ...], wrong: tuple[bool, ...]) -> None:
+@pytest.mark.parametrize(("model_type", "right"), [("gpt2", True), ("bert", False), ("dinov2", False), ("bart", None)])
+def test_causality_is_that_of_the_stacks(model_type: str, right: bool | None) -> None:
     """Shared code of the reference reads the field in every class, where no mask says otherwise."""
-    assert all(judge({"model_type": model_type, "is_causal": value}).kind == OPENS for value in right)
-    for value in wrong:
+    for value in (True, False):
         found = judge({"model_type": model_type, "is_causal": value})
-        assert (found.kind, found.missing[0].field) == (DOES_NOT_OPEN, "is_causal")
+        assert (found.kind == OPENS) is (value is right)
+        assert found.kind == OPENS or found.missing[0].field == "is_causal"

@@ -6,9 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
@@ -18,18 +16,15 @@ from clearhead.checkpoints.weights.hub import upload
 from clearhead.cli import main
 from clearhead.errors import UserError
 from tests import processes
+from tests.checkpoints.weights.server import Server, serving
 from tests.small_models import model_of
 
 
-class Hub(BaseHTTPRequestHandler):
+class Hub(Server):
     """As much of the hub's protocol as the library speaks to upload small files."""
 
-    protocol_version = "HTTP/1.1"
     repositories: ClassVar[dict[str, dict[str, bytes]]] = {}
     private: ClassVar[dict[str, bool]] = {}
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
 
     def do_GET(self) -> None:
         name = self.path.removeprefix("/api/models/").partition("/revision")[0].partition("?")[0]
@@ -45,9 +40,8 @@ class Hub(BaseHTTPRequestHandler):
         elif path == "/api/repos/create":
             self.create(json.loads(body))
         elif path.endswith("/preupload/main"):
-            files = [
-                {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in read(body)["files"]
-            ]
+            paths = [file["path"] for file in json.loads(body)["files"]]
+            files = [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]
             self.answer(200, {"files": files})
         elif path.endswith("/commit/main"):
             self.commit(path.removeprefix("/api/models/").removesuffix("/commit/main"), body)
@@ -71,26 +65,11 @@ class Hub(BaseHTTPRequestHandler):
         url = f"http://{self.headers['Host']}/{name}/commit/{'a' * 40}"
         self.answer(200, {"commitUrl": url, "commitOid": "a" * 40, "success": True})
 
-    def answer(self, status: int, content: dict[str, Any]) -> None:
-        raw = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-
-def read(body: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(body)
-    return found
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(Hub) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

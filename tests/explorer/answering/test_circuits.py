@@ -5,19 +5,11 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from clearhead.analysis.circuits import patched_edges, refined_edges
-from clearhead.analysis.features import Features
-from clearhead.api.circuits import circuits_of
-from clearhead.api.features import attach
 from clearhead.errors import UserError
-from clearhead.explorer.recording.tokens import read
-from clearhead.explorer.session import Session
-from tests.analysis.kinds import features
 from tests.explorer.asking import ask, session_of, start
-from tests.explorer.traced import CONFIGS, model_of
+from tests.explorer.traced import CONFIGS
 
 TEXTS = [name for name in CONFIGS if name != "vision"]
 
@@ -43,51 +35,6 @@ def test_circuits_of_two_texts(name: str) -> None:
     assert sum(one["positions"]) == pytest.approx(best["score"], rel=1e-4, abs=1e-6)
     for term in one["terms"]:
         assert term["product"] == pytest.approx(term["change"] * term["gradient"], rel=1e-4)
-
-
-def test_the_numbers_are_those_of_the_library() -> None:
-    session = session_of("encoder_decoder_relative")
-    run = start(session)
-    corrupt = {**run, "text": " ".join(reversed(run["text"].split()))}
-    model, clean = session.model, read(session.model, run["text"], run["target"]).inputs
-    other = [read(model, corrupt["text"], run["target"]).inputs[0], clean[1]]
-    circuits, explained = circuits_of(model, clean, other, answer=3, minus=5, position=1)
-    asked = {"run": run, "corrupt": corrupt, "answer": 3, "minus": 5, "position": 1}
-    graph, _ = ask(session, "circuits", **asked)
-    assert (graph["answer"], graph["minus"], graph["position"]) == (3, 5, 1) == tuple(vars(explained).values())
-    scores = circuits.nodes().positions
-    assert set(graph["nodes"]) == set(scores)
-    for at, shares in graph["nodes"].items():
-        torch.testing.assert_close(torch.tensor(shares), scores[at], atol=1e-5, rtol=1e-4)
-    pair = "encoder.blocks.1.ffn.out", "decoder.blocks.0.cross.v[h=1]"
-    one, _ = ask(session, "edge", **asked, writer=pair[0], reader=pair[1])
-    assert one["exact"] == pytest.approx(patched_edges(circuits, [pair])[pair], rel=1e-3, abs=1e-5)
-    assert refined_edges(circuits).exists.sum() == ask(session, "edges", **asked)[0]["total"]
-
-
-def test_features_are_parts_of_the_graph() -> None:
-    model, run = model_of(CONFIGS["encoder_decoder_relative"]), start(session_of("encoder_decoder_relative"))
-    session = Session(model, name="featured", text=run["text"], target=run["target"])
-    sites = ("encoder.blocks.1.resid_post", "decoder.blocks.0.attn_norm.out", "decoder.blocks.0.ffn.out")
-    attach(model.network, *(features(model.network, at, "sae") for at in sites))
-    corrupt = {**run, "text": " ".join(reversed(run["text"].split()))}
-    both = {"run": run, "corrupt": corrupt}
-    graph, _ = ask(session, "circuits", **both)
-    found, _ = ask(session, "edges", **both, most=5000)
-    assert set(graph["nodes"]) == {edge["writer"] for edge in found["edges"]}
-    split = {at for at in sites if f"{at}.features.error" in graph["nodes"]}
-    assert split == {sites[0], sites[2]}, "those that a graph has a place for"
-    best = next(edge for edge in found["edges"] if edge["reader"].startswith(f"{sites[0]}.features["))
-    one, _ = ask(session, "edge", **both, writer=best["writer"], reader=best["reader"])
-    assert one["score"] == pytest.approx(best["score"], rel=1e-4)
-    clean = read(model, run["text"], run["target"]).inputs
-    other = [read(model, corrupt["text"], run["target"]).inputs[0], clean[1]]
-    attached = [own for own in model.network.attached if isinstance(own, Features) and own.writes in split]
-    circuits, _ = circuits_of(model, clean, other, features=attached)
-    pair = best["writer"], best["reader"]
-    assert one["exact"] == pytest.approx(patched_edges(circuits, [pair])[pair], rel=1e-3, abs=1e-5)
-    plain, _ = ask(session, "circuits", **both, features=False)
-    assert not any(".features" in at for at in plain["nodes"])
 
 
 def test_texts_of_other_lengths_and_wrong_edges() -> None:

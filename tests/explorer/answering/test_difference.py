@@ -1,21 +1,15 @@
 """What changed, as the page asks it: the library's own numbers, kept for the next time, other questions in between."""
 
 import copy
-import threading
-from dataclasses import asdict
-from typing import Any
 
 import pytest
 import torch
 
 from clearhead.api import Model
-from clearhead.capture import difference
 from clearhead.errors import UserError
 from clearhead.explorer.answering import data_sets as answering
-from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.questions import COMPARED
 from clearhead.explorer.session import Session
-from clearhead.progress import counted
 from tests.explorer.asking import ask
 from tests.explorer.traced import CONFIGS, model_of
 
@@ -27,23 +21,6 @@ def changed(model: Model) -> Model:
     with torch.no_grad():
         other.network.get_parameter("decoder.blocks.0.ffn.down.weight")[:, 3] *= 3
     return other
-
-
-def test_the_numbers_of_python() -> None:
-    model = model_of(CONFIGS["decoder_pre_learned"])
-    other = changed(model)
-    session = Session(model, name="one", data=TEXTS, compared=other, compared_name="other")
-    about, _ = ask(session, "about")
-    assert about["compared"] == "other"
-    assert "difference" in about["answers"]
-    plain, _ = ask(session, "difference")
-    assert [one["name"] for one in plain["tensors"]] == ["decoder.blocks.0.ffn.down.weight"]
-    assert (plain["differing"], plain["n_texts"], plain["answers"]) == (1, 0, None)
-    found, _ = ask(session, "difference", texts=8)
-    wanted: dict[str, Any] = asdict(difference(model, other, TEXTS, length=answering.LONGEST, top=answering.SHOWN))
-    assert found.pop("differing") == 1
-    assert str(found) == str(_listed(wanted))
-    assert found["neurons"][0]["site"] == "decoder.blocks.0.ffn.post[f=3]"
 
 
 def test_the_compared_model_answers_by_itself() -> None:
@@ -62,44 +39,12 @@ def test_the_compared_model_answers_by_itself() -> None:
         ask(Session(model, name="one", text=TEXTS[0]), "run", run=run)
 
 
-def _listed(value: Any) -> Any:
-    """As JSON has it: lists in place of tuples."""
-    if isinstance(value, dict):
-        return {key: _listed(one) for key, one in value.items()}
-    return [_listed(one) for one in value] if isinstance(value, list | tuple) else value
-
-
 def test_it_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(CONFIGS["decoder_pre_learned"])
     session = Session(model, name="one", data=TEXTS, compared=changed(model))
     first, _ = ask(session, "difference", texts=2)
     monkeypatch.setattr(answering, "over_texts", None)
     assert ask(session, "difference", texts=2)[0] == first
-
-
-def test_another_question_has_its_turn_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, had = threading.Event(), threading.Event()
-
-    def slow(*_args: Any, **_given: Any) -> None:
-        for _turn in counted(range(10**6), "slow"):
-            asked.set()
-            if had.is_set():
-                raise UserError("slow: had its turn")
-
-    model = model_of(CONFIGS["decoder_pre_learned"])
-    session = Session(model, name="one", compared=changed(model))
-    monkeypatch.setattr(answering, "difference", slow)
-
-    def other() -> None:
-        asked.wait()
-        with LOCK:
-            had.set()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    with pytest.raises(UserError, match="had its turn"):
-        ask(session, "difference")
-    thread.join()
 
 
 def test_what_cannot_be_compared() -> None:

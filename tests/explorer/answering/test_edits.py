@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering.edits import ResolvedEdit, Window, functions, nearest, resolve
+from clearhead.explorer.answering.edits import ResolvedEdit, Window, functions, resolve
 from clearhead.explorer.answering.questions import EditRequest, RunRequest, checked
 from clearhead.trace import Address
 from tests.explorer.asking import ask, session_of, start
@@ -117,8 +117,3 @@ def test_an_edit_waits_for_its_position() -> None:
         window.start = start_
         key = edit(f"{W}[s={position}]", "set", value=7)
         assert made(key, value=torch.zeros(1, 2, 1, 1), window=window).eq(7).all() == touched  # or the new one alone.
-
-
-def test_the_nearest_name() -> None:
-    assert nearest("attn.zz", ["attn.z", "ffn.pre"]) == "; did you mean attn.z?"
-    assert nearest("xyz", ["attn.z"]) == ""

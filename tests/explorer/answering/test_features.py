@@ -30,20 +30,6 @@ def ask(session: Session, ask: str, **fields: Any) -> dict[str, Any]:
     return asked(session, ask, **fields)[0]
 
 
-def test_the_most_active_features_of_a_position(session: Session) -> None:
-    (about,) = ask(session, "about")["features"]
-    assert about == {"address": f"{AT}.features", "writes": AT, "n": 40, "source": ""}
-    run = {"text": "one two three"}
-    found = ask(session, "features", run=run, at=about["address"], position=1, k=4, also=[7])
-    seen, _ = session.model.trace("one two three")
-    row = seen[about["address"]][0, 1]
-    assert found["count"] == 6
-    assert [one["feature"] for one in found["active"][:4]] == row.topk(4).indices.tolist()
-    assert found["active"][0]["value"] == pytest.approx(float(row.max()), rel=1e-5)
-    assert len(found["active"][0]["words"]) == 5
-    assert 7 in [one["feature"] for one in found["active"]]
-
-
 def test_an_edited_feature(session: Session) -> None:
     at = f"{AT}.features[f=3,t=1]"
     run = {"text": "one two three", "edits": [{"at": at, "do": "set", "value": 25.0}]}

@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load
 
 from clearhead.errors import UserError
-from clearhead.explorer.answering import questions
 from clearhead.explorer.answering.questions import Reply
 
 
@@ -25,10 +24,3 @@ def test_views_and_shared_memory_are_written_row_by_row() -> None:
 def test_figures_that_are_no_numbers() -> None:
     with pytest.raises(UserError, match="reply: expected finite figures, got NaN or infinity"):
         Reply({"n": float("nan")}).encode()
-
-
-def test_a_reply_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "REPLY_BYTES", 40)
-    Reply({}, {"a": torch.zeros(10)}).encode()
-    with pytest.raises(UserError, match="reply: expected at most"):
-        Reply({}, {"a": torch.zeros(10), "b": torch.zeros(1)}).encode()

@@ -54,13 +54,6 @@ def test_merges_lead_from_characters_to_tokens(name: str) -> None:
     assert merged > 4
 
 
-@pytest.mark.parametrize("name", ["unigram", "wordpiece", "words", "characters"])
-def test_without_merges_a_word_starts_as_its_tokens(name: str) -> None:
-    for word in tokenized(TOKENIZERS[name], "seven three xyz")["words"]:
-        assert word["merges"] == []
-        assert word["start"] == [token["text"] for token in word["tokens"]]
-
-
 def test_words_that_a_tokenizer_does_not_know_are_told() -> None:
     assert tokenized(TOKENIZERS["words"], "one xyz two xyz")["unknown"] == ["xyz"]
     assert tokenized(TOKENIZERS["words"], "") == {"words": [], "unknown": []}

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.explorer.answering.passes import LONGEST_WRITTEN, greedy
 from tests.explorer.asking import ask, session_of, start
 from tests.explorer.traced import TOKENIZER
 
@@ -55,15 +54,6 @@ def test_an_edit_that_needs_the_whole_target_is_left_out_and_said() -> None:
     assert reply["target"] == ask(session, "run", run=run)[0]["target"]
     assert reply["notes"] == [f"This was written without the edits of {at}, which need the whole text."]
     assert reply["facts"][f"{D}.0.attn.z"]["by_hand"]  # It is made in the pass over what was written.
-
-
-def test_greedy_keeps_what_is_not_a_matter_of_choice() -> None:
-    model = session_of("encoder_decoder_relative").model
-    own = model.generation.model_copy(update={"beams": 4, "n_best": 2, "max_new_tokens": 999, "banned_ids": (0,)})
-    config = greedy(type(model)(model.network, model.tokenizer, own))
-    assert (config.beams, config.n_best, config.temperature, config.max_new_tokens) == (1, 1, 0.0, LONGEST_WRITTEN)
-    assert config.banned_ids == (0,)
-    assert config.end_ids == (TOKENIZER.eos_id,)
 
 
 def test_the_target_that_is_given_is_read() -> None:

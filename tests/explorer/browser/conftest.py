@@ -15,6 +15,7 @@ from clearhead.api import Model, load
 from clearhead.explorer import static_files
 from clearhead.explorer.hosting.server import serving
 from clearhead.explorer.session import Session
+from tests.explorer.browser.files import OpenedFile, written
 from tests.explorer.browser.page import Opened, Served, fragment
 from tests.explorer.browser.seeing import IMAGE, INPUTS, SPOTS, Seen, Spot
 from tests.explorer.browser.trained import trained
@@ -47,11 +48,16 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
     return of
 
 
+@pytest.fixture
+def translator(folder_of: Callable[[str], Path]) -> Session:
+    text, target = INPUTS["translator"]
+    return Session(load(folder_of("translator")), name="translator", text=text, target=target)
+
+
 @pytest.fixture(scope="session")
 def serve(folder_of: Callable[[str], Path]) -> Iterator[Serve]:
     """Serves a trained model by its name, or any model; until the end of the tests."""
-    if not (static_files.STATIC / "explorer.js").is_file():
-        _missing("the built page (npm run build, in ui/)")
+    check_built()
     known: dict[str, Served] = {}
     with ExitStack() as servers:
 
@@ -182,3 +188,54 @@ def pytest_runtest_makereport(item: pytest.Function, call: pytest.CallInfo[None]
 @pytest.fixture(autouse=True)
 def _folder_for_pictures(tmp_path: Path) -> None:
     """Every test has one."""
+
+
+def check_built() -> None:
+    if not (static_files.STATIC / "explorer.js").is_file():
+        _missing("the built page (npm run build, in ui/)")
+
+
+@pytest.fixture
+def open_file(chromium: Browser) -> Iterator[Open]:
+    """Opens a file of a session with the network off; nothing may be complained about, or asked for."""
+    check_built()
+    opened: list[OpenedFile] = []
+    with ExitStack() as contexts:
+
+        def file_of(session: Session, path: Path, fragment: str = "") -> OpenedFile:
+            context = chromium.new_context(viewport={"width": 1600, "height": 1000}, offline=True, locale="en-GB")
+            contexts.callback(context.close)
+            context.set_default_timeout(20_000)
+            nobody: Any = None
+            served = Served(session.model, session, nobody)
+            opened.append(OpenedFile(served, ChromiumPage(context.new_page()), path=path))
+            opened[-1].go_to(fragment)
+            return opened[-1]
+
+        yield file_of
+        for one in opened:
+            one.is_clean()
+
+
+@pytest.fixture
+def open_place(open_page: Open, open_file: Open, tmp_path: Path) -> Open:
+    """Opens a served model in a state: in the page, or in the file of a small or a large model, which holds more."""
+
+    def place_of(where: str, served: Served, state: str, **held: Any) -> Opened:
+        if where == "page":
+            return open_page(served, state)
+        large = where == "large file"
+        return open_file(served.session, written(served.session, tmp_path / "a.html", large=large, state=state, **held))
+
+    return place_of
+
+
+@pytest.fixture(scope="session")
+def serve_input(serve: Serve, folder_of: Callable[[str], Path]) -> Callable[[str], Served]:
+    """Serves a trained model that begins with its input."""
+
+    def served(name: str) -> Served:
+        begins = {"image": IMAGE} if name == "seer" else dict(zip(("text", "target"), INPUTS[name], strict=True))
+        return serve(f"{name} and its input", load(folder_of(name)), **begins)
+
+    return served

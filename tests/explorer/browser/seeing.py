@@ -8,9 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from clearhead.api import Model
+from clearhead.config import ClassificationHead
 from clearhead.trace import Edit, Trace
 from tests.explorer.browser.numbers import NUMBER, agrees, mismatches
-from tests.explorer.browser.page import Opened, Served, Table
+from tests.explorer.browser.page import Opened, Served, Table, eventually
 from tests.explorer.browser.trained import picture
 
 SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
@@ -109,3 +110,31 @@ def are(tables: dict[str, Table], values: dict[str, Any]) -> None:
         assert label in tables, list(tables)
         assert len(tables[label].cells) == len(numbers) * len(numbers[0]), label
         assert mismatches(tables[label].cells, numbers) == [], label
+
+
+def says(opened: Opened, a: Tensor, b: Tensor | None = None, *, within: float = 0.0) -> None:
+    """The page shows the likeliest answers of A and of B with these shares, `within` of them in a file."""
+    model = opened.served.model
+    head = model.config.head
+    names = list(head.labels) if isinstance(head, ClassificationHead) else model.tokenizer.tokens(range(len(a)))
+    sides = [None if logits is None else logits.softmax(-1) for logits in (a, b)]
+
+    def is_right() -> None:
+        opened.settled()
+        shown = {word: texts for word, *texts in opened.chances()}
+        for side, shares in enumerate(sides):
+            texts = {word: both[side] for word, both in shown.items()}
+            if shares is None:
+                assert set(texts.values()) == {None}
+                continue
+            top = shares.topk(min(5 - 2 * side, len(shares))).indices.tolist()
+            assert {names[i] for i in top} <= shown.keys(), shown
+            for word, text in texts.items():
+                share = float(shares[names.index(word)])
+                assert text is not None
+                if text == "–":  # A file holds B's likeliest alone.
+                    assert share < 0.01
+                else:
+                    assert any(agrees(text, share + off) for off in (0, within, -within)), (shown, word, share)
+
+    eventually(is_right)

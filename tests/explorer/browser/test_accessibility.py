@@ -2,85 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.explorer.browser.checks import focused, violations
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.page import Opened, Served, becomes, fragment, said
+from tests.explorer.browser.seeing import SOURCE, TARGET
 from tests.explorer.browser.views import VIEWS, show
-from tests.explorer.conftest import _missing
 
-Scheme = Literal["light", "dark"]
-SCHEMES: tuple[Scheme, ...] = ("light", "dark")
-AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
-SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 SLOW = pytest.mark.slow
 EDIT = {"at": "encoder.blocks.1.attn.z[h=0]", "do": "zero"}
 
 
-@pytest.fixture(scope="session")
-def axe() -> str:
-    if not AXE.is_file():
-        _missing("ui/node_modules/axe-core (npm ci --ignore-scripts, in ui/)")
-    return AXE.read_text(encoding="utf-8")
-
-
-def violations(opened: Opened, axe: str, schemes: Sequence[Scheme] = SCHEMES) -> list[str]:
-    """What axe finds in light, and of colours in dark, one line each."""
-    if not opened.page.evaluate("'axe' in window"):
-        opened.page.evaluate(axe)  # The policy forbids script tags.
-    lines: list[str] = []
-    for scheme in schemes:
-        opened.page.emulate_media(color_scheme=scheme)
-        found: Any = opened.page.evaluate(LOOK, None if scheme == "light" else ["color-contrast"])
-        lines += [
-            f"{scheme}: {rule['id']}: {node['target']} {node['html'][:120]} {node['failureSummary'].splitlines()[1]}"
-            for rule in found
-            for node in rule["nodes"]
-        ]
-    return lines
-
-
-LOOK = """async (rules) => {
-  await Promise.all(document.getAnimations().map((one) => one.finished.catch(() => null)));
-  const options = { resultTypes: ["violations"], ...(rules && { runOnly: rules }) };
-  return (await axe.run(document, options)).violations;
-}"""
-
-
 @pytest.mark.parametrize("view", [view for view in VIEWS if view not in ("image", "training")])
-def test_a_view_of_a_translator(shared_page: Open, axe: str, view: str) -> None:
+def test_a_view_of_a_translator(shared_page: Open, view: str) -> None:
     """Beside a run B, which has the colours of both."""
     opened = shared_page("translator", fragment(SOURCE, TARGET, layer=1))
     opened.follow(fragment(SOURCE, TARGET, view=view, layer=1, mode="research", side="b", edits=[EDIT]))
     opened.button("reset", ".change").and_(opened.page.locator(":enabled")).wait_for()
     show(opened, view)
-    assert violations(opened, axe) == []
+    assert violations(opened.page) == []
 
 
 @pytest.mark.parametrize("view", ["image", *(pytest.param(v, marks=SLOW) for v in ("attention", "logits", "position"))])
-def test_a_view_of_images(shared_page: Open, axe: str, view: str) -> None:
+def test_a_view_of_images(shared_page: Open, view: str) -> None:
     opened = shared_page("seer", fragment("", image="example:0"))
     show(opened, view)
-    assert violations(opened, axe) == []
+    assert violations(opened.page) == []
 
 
-def test_views_of_a_run(open_page: Open, axe: str, run_of_12_steps: Served) -> None:
+def test_views_of_a_run(open_page: Open, run_of_12_steps: Served) -> None:
     """The strip of its checkpoints, and training time."""
     opened = open_page(run_of_12_steps)
     show(opened, "training")
-    assert violations(opened, axe) == []
+    assert violations(opened.page) == []
 
 
-def test_help(open_page: Open, axe: str) -> None:
+def test_help(open_page: Open) -> None:
     opened = open_page("writer")
     opened.page.locator("body").press("?")
     opened.page.get_by_role("dialog").wait_for()
-    assert violations(opened, axe) == []
+    assert violations(opened.page) == []
 
 
 @pytest.mark.parametrize("options", [{"reduced_motion": "reduce"}, {"forced_colors": "active"}], ids=str)
@@ -100,23 +65,6 @@ def test_other_ways_to_see(open_page: Open, options: dict[str, Any]) -> None:
 # --- the keyboard alone -----------------------------------------------------------------------------------------
 
 
-def focused(opened: Opened) -> dict[str, Any]:
-    """What has the focus, and whether that is seen: by itself, or by the picture that it is the table of."""
-    return opened.page.evaluate("""() => {
-      const at = document.activeElement;
-      const seen = (one) => {
-        const style = getComputedStyle(one);
-        return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1;
-      };
-      const field = at.closest("form.say");
-      const picture = at.closest("figure")?.querySelector(".picture");
-      return {
-        name: at.getAttribute("aria-label") ?? at.textContent.trim().slice(0, 40), tag: at.tagName, id: at.id,
-        seen: seen(at) || (field !== null && seen(field)) || (picture != null && seen(picture)),
-      };
-    }""")
-
-
 def field_of(opened: Opened, name: str) -> Any:
     return opened.fragment().get(name)
 
@@ -130,14 +78,14 @@ def test_everything_by_the_keyboard(open_page: Open) -> None:
         return opened.fragment().get("edits", [])
 
     opened.press("/")
-    assert focused(opened)["id"] == "text"
+    assert focused(opened.page)["id"] == "text"
     opened.press("Control+a")
     page.keyboard.type("four nine two")
     opened.press("Enter")
     becomes(partial(field_of, opened, "s"), "four nine two")
     opened.settled()
     opened.press("Escape")
-    assert focused(opened)["tag"] == "BODY"
+    assert focused(opened.page)["tag"] == "BODY"
 
     for key, field, value in (
         ("]", "head", "1"), ("[", "head", None), ("{", "layer", None), ("}", "layer", "1"),
@@ -162,7 +110,7 @@ def test_everything_by_the_keyboard(open_page: Open) -> None:
     becomes(edits, [])
 
     opened.press("e")
-    assert focused(opened)["id"] == "cell"
+    assert focused(opened.page)["id"] == "cell"
     page.keyboard.type("0.5")
     opened.press("Enter", "Escape")
     becomes(lambda: [one["value"][1] for one in edits()], [0.5])
@@ -181,7 +129,7 @@ def test_the_focus_is_seen_everywhere(open_page: Open) -> None:
     names = []
     for _ in range(150):
         opened.press("Tab")
-        now = focused(opened)
+        now = focused(opened.page)
         if now["tag"] == "BODY":
             break
         assert now["seen"], now
@@ -190,7 +138,7 @@ def test_the_focus_is_seen_everywhere(open_page: Open) -> None:
     page.locator("main table[role=grid]").last.locator("td[tabindex='0']").focus()
     before = opened.fragment()
     opened.press("Home", "ArrowRight", "ArrowDown", "End")
-    assert focused(opened)["tag"] == "TD"
+    assert focused(opened.page)["tag"] == "TD"
     assert opened.fragment() == before, "the cursor is not the selection"
     opened.press("Home", "ArrowRight", "Enter")
     becomes(partial(field_of, opened, "key"), "1")

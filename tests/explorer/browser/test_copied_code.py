@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from clearhead.explorer.session import Session
-from tests.explorer.asking import ask
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import NUMBER, agrees
 from tests.explorer.browser.page import becomes, fragment
@@ -87,13 +85,6 @@ def test_the_code_prints_what_the_page_shows(
     assert [agrees(text or "", share) for text, share in seen] == [True] * len(seen), (seen, opened.code())
     number = opened.page.locator("#cell").get_attribute("placeholder") or ""
     assert agrees(number, float(printed.strip().splitlines()[-1])), (number, printed, opened.code())
-
-
-def test_the_page_knows_which_version_of_a_model_it_shows(serve: Serve) -> None:
-    about = ask(serve("translator").session, "about")[0]
-    assert about["revision"] is None
-    named = Session(serve("translator").model, name="some/name", text=TEXT, revision="v2")
-    assert ask(named, "about")[0]["revision"] == "v2"
 
 
 COMPUTED: dict[str, dict[str, Any]] = {

@@ -12,15 +12,13 @@ from clearhead.capture import difference, drawn
 from clearhead.explorer.answering.data_sets import LONGEST, SHOWN
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.questions import COMPARED
+from tests.explorer.browser.checks import fits, violations
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Served, becomes, eventually, fragment
 from tests.explorer.browser.seeing import are
-from tests.explorer.browser.test_accessibility import axe, violations
-from tests.explorer.browser.test_layout import WIDE
 from tests.small_models import TEXTS
 
-__all__ = ["axe"]
 PLANTED = "decoder.blocks.1.attn.z[h=1]"
 
 
@@ -37,7 +35,7 @@ def compared(serve: Serve, folder_of) -> Served:
     return serve("writer and another", model, folder=folder, data=TEXTS, compared=other, compared_name="other")
 
 
-def test_what_changed_and_where_it_leads(compared: Served, open_page: Open, axe: str) -> None:
+def test_what_changed_and_where_it_leads(compared: Served, open_page: Open) -> None:
     opened = open_page(compared, fragment(TEXTS[0], stack="decoder", view="difference"))
     assert compared.session.compared is not None
     models = compared.model, compared.session.compared
@@ -60,12 +58,9 @@ def test_what_changed_and_where_it_leads(compared: Served, open_page: Open, axe:
         assert agrees(loss[5], found.answers.scores["loss"].p)
 
     eventually(is_right)
-    assert violations(opened, axe) == []
+    assert violations(opened.page) == []
     page = opened.page
-    page.set_viewport_size({"width": 390, "height": 800})
-    opened.quiet()
-    assert page.evaluate(WIDE)[0] <= 0
-    page.set_viewport_size({"width": 1280, "height": 800})
+    fits(page)
     changes = page.locator("main table").last.locator("tbody button")
     page.get_by_role("button", name=PLANTED).focus()
     page.keyboard.press("Tab")

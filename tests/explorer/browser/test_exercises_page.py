@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any
 from clearhead_lab.exercises.grading import graded
 from clearhead_lab.exercises.pages import html_of
 from clearhead_lab.exercises.sets import SETS
-from tests.explorer.browser.test_accessibility import axe
-from tests.explorer.browser.test_live_page import violations
+from tests.explorer.browser.checks import fits, violations
 from tests.explorer.conftest import ChromiumPage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-__all__ = ["axe"]
 
 
 def told(page: Page) -> str:
@@ -24,7 +21,7 @@ def told(page: Page) -> str:
     return page.locator(".told").inner_text()
 
 
-def test_answers_by_keyboard_are_kept_and_graded(chromium_page: ChromiumPage, axe: str, tmp_path: Path) -> None:
+def test_answers_by_keyboard_are_kept_and_graded(chromium_page: ChromiumPage, tmp_path: Path) -> None:
     file, page = tmp_path / "masks.html", chromium_page.page
     file.write_bytes(html_of(SETS["masks"]()))
     page.set_default_timeout(60_000)
@@ -65,9 +62,8 @@ def test_answers_by_keyboard_are_kept_and_graded(chromium_page: ChromiumPage, ax
     page.locator(".edits").wait_for()
     page.get_by_role("button", name="Check").press("Enter")
     page.get_by_text("Right.", exact=True).wait_for()
-    assert violations(page, axe) == []
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert violations(page) == []
+    fits(page)
 
     page.reload()
     page.get_by_text("2 of 9 right").wait_for()

@@ -10,16 +10,13 @@ from typing import Any
 from clearhead.explorer.session import Session
 from clearhead_lab.app import walk
 from clearhead_lab.walks import chains
+from tests.explorer.browser.checks import WIDE, focused, violations
 from tests.explorer.browser.conftest import Open
+from tests.explorer.browser.files import OpenedFile
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment, said
-from tests.explorer.browser.test_accessibility import axe, focused, violations
-from tests.explorer.browser.test_export import OpenedFile, OpenFile, open_file
-from tests.explorer.browser.test_layout import WIDE
+from tests.explorer.browser.seeing import SOURCE, TARGET
 
-__all__ = ["axe", "open_file"]
-
-SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 N_STOPS = 18
 CHECKED = {"Softmax", "One head off"}
 """The stops that axe looks at."""
@@ -58,7 +55,7 @@ def busiest_is_off(opened: Opened, weights: Any) -> None:
     assert fields.get("edits") == [{"at": f"decoder.blocks.0.attn.z[h={head}]", "do": "zero"}]
 
 
-def test_a_walk_along_a_model_by_the_keyboard(open_page: Open, axe: str) -> None:
+def test_a_walk_along_a_model_by_the_keyboard(open_page: Open) -> None:
     """Every number that a sentence shows is Python's, whatever the model."""
     opened = open_page("translator", fragment(SOURCE, TARGET))
     trace, logits = opened.served.trace(SOURCE, TARGET)
@@ -74,14 +71,14 @@ def test_a_walk_along_a_model_by_the_keyboard(open_page: Open, axe: str) -> None
         else:
             seen += eventually(partial(check_numbers, opened, trace, logits))
         if any(title.endswith(name) for name in CHECKED):
-            assert violations(opened, axe) == [], title
+            assert violations(opened.page) == [], title
         opened.press("n")
     assert seen > 10
     opened.press("N", "N")
     becomes(opened.page.locator(".progress").inner_text, f"{N_STOPS - 2} of {N_STOPS}")
     button = opened.page.locator(".choices button").first
     button.focus()
-    assert focused(opened)["seen"]
+    assert focused(opened.page)["seen"]
     opened.press("Enter")
     said(opened.page.locator(".check").inner_text, "It goes from")
     opened.button("Leave").click()
@@ -118,7 +115,7 @@ def test_a_stop_on_a_phone_and_away_from_it(open_page: Open) -> None:
     said(opened.page.locator(".sentence").inner_text, "“nine” spends")
 
 
-def test_a_chain_of_the_documents_in_a_file(open_file: OpenFile, axe: str, tmp_path: Path) -> None:
+def test_a_chain_of_the_documents_in_a_file(open_file: Open, tmp_path: Path) -> None:
     """It opens at its walk without a network; what is printed stands beside what the page computes."""
     path = tmp_path / "apple.html"
     walk("apple", export=path)
@@ -134,7 +131,7 @@ def test_a_chain_of_the_documents_in_a_file(open_file: OpenFile, axe: str, tmp_p
     keys = session.model.trace(chain.text)[0]["encoder.blocks.0.attn.k"][0, 0]
     assert all(abs(a - float(b)) < 1e-5 for row, right in zip(ours, keys, strict=True)
                for a, b in zip(row, right, strict=True))  # fmt: skip
-    assert violations(opened, axe) == []
+    assert violations(opened.page) == []
     opened.page.get_by_label("Walk", exact=True).select_option("apple-as-printed")
     becomes(partial(heading, opened), "1 Queries")
     becomes(lambda: json.dumps(opened.fragment().get("edits")).count("set"), 8)

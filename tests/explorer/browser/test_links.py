@@ -8,8 +8,8 @@ import pytest
 
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment, said
+from tests.explorer.browser.seeing import SOURCE, TARGET
 
-SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 STATE = {
     "stack": "decoder", "part": "cross", "layer": 1, "head": 1, "query": 2, "key": 1, "step": "scaled",
     "mode": "research", "side": "b", "position": 3, "temperature": 1.5, "dim": 4,
@@ -36,16 +36,6 @@ def test_a_link_brings_the_whole_state_back(open_page: Open) -> None:
     becomes(lambda: full(opened), tables)
     assert opened.page.get_by_label("Text for the model to read").input_value() == SOURCE
     assert opened.page.get_by_label("Second text, to compare").input_value() == "five two nine one"
-
-
-def test_a_link_in_the_address_bar_of_an_open_page(open_page: Open) -> None:
-    """It is followed, though the browser loads nothing."""
-    opened = open_page("translator", fragment(SOURCE, TARGET, layer=1))
-    link = fragment("four nine", "neun vier", layer=0, head=1)
-    opened.follow(link)
-    said(opened.page.locator(".ribbon").inner_text, "four")
-    opened.settled()
-    said(opened.page.locator("main h2").inner_text, "Head 1")
 
 
 PASSES_TAKE_TIME = """() => {

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clearhead.live.server import serving
-from tests.explorer.browser.test_accessibility import LOOK, SCHEMES, axe
+from tests.explorer.browser.checks import fits, violations
 from tests.explorer.conftest import ChromiumPage
 from tests.live.runs import FINISHED, begun, events, feed
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
-__all__ = ["axe"]
+    pass
 
 
-def violations(page: Page, axe: str) -> list[str]:
-    page.evaluate(axe)
-    found: list[str] = []
-    for scheme in SCHEMES:
-        page.emulate_media(color_scheme=scheme)
-        rules: Any = page.evaluate(LOOK, None)
-        found += [f"{scheme}: {rule['id']}: {rule['nodes'][0]['html']}" for rule in rules]
-    return found
-
-
-def test_a_run_that_goes_on(chromium_page: ChromiumPage, axe: str, tmp_path: Path) -> None:
+def test_a_run_that_goes_on(chromium_page: ChromiumPage, tmp_path: Path) -> None:
     folder, page = begun(tmp_path / "run"), chromium_page.page
     (folder / ".owner").write_text("process 1 on another machine", encoding="utf-8")
     with serving(folder) as server:
@@ -44,9 +32,8 @@ def test_a_run_that_goes_on(chromium_page: ChromiumPage, axe: str, tmp_path: Pat
         page.get_by_label("Step", exact=False).first.focus()
         page.keyboard.press("Home")
         assert "0.1 at step 10" in str(page.get_by_role("img", name="span f1 by step").get_attribute("aria-label"))
-        assert violations(page, axe) == []
-        page.set_viewport_size({"width": 390, "height": 844})
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert violations(page) == []
+        fits(page)
         feed(folder, [FINISHED])
         (folder / ".owner").unlink()
         page.get_by_text("finished", exact=True).wait_for()

@@ -65,14 +65,6 @@ def test_both_texts_answer_the_same(open_page: Open) -> None:
     assert opened.page.locator(".sweeps table, .sweeps canvas").count() == 0
 
 
-def test_a_full_bar_is_all(open_page: Open) -> None:
-    opened = open_page("translator", fragment(TEXT, TARGET, **PLACE))
-    becomes(lambda: len(opened.chances()) >= 5, True)
-    widths = opened.page.locator(".answer .bar.a").evaluate_all("all => all.map((one) => parseFloat(one.style.width))")
-    shares = opened.page.locator(".answer td.a").all_inner_texts()
-    assert [agrees(text, width / 100) for text, width in zip(shares, widths, strict=True)] == [True] * len(shares)
-
-
 def test_the_lens_opens_at_the_beginning(open_page: Open, serve: Serve) -> None:
     tokenizer = Tokenizer.train(["six seven eight nine ten one"], Words())
     reads = c.TokenInput(vocab_size=tokenizer.vocab_size)

@@ -7,15 +7,14 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.attribution import Attribution, attribute
+from clearhead.analysis.lens import logit_lens
 from clearhead.config import ClassificationHead
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.model.heads import LanguageHead as OutputHead
-from tests.explorer.browser.conftest import Open, Serve, spot_of
+from tests.explorer.browser.conftest import spot_of
 from tests.explorer.browser.numbers import agrees, mismatches
-from tests.explorer.browser.page import Opened, eventually, fragment
-from tests.explorer.browser.seeing import INPUTS, Spot, are, right
+from tests.explorer.browser.page import Opened, eventually, said
+from tests.explorer.browser.seeing import INPUTS, Spot, are, column, right
 from tests.explorer.browser.views import show
-from tests.small_models import model_of
 
 
 def test_the_output(spot: Spot) -> None:
@@ -169,7 +168,7 @@ def test_logits_and_shares(spot: Spot) -> None:
     eventually(is_right)
     if getattr(head, "transform", False):  # The filler's.
         gap = page.page.locator("section.card", has=page.page.locator("#attribution"))
-        eventually(lambda: _contains(gap.inner_text(), "is not a sum of what they wrote"))
+        said(gap.inner_text, "is not a sum of what they wrote")
         return
     if isinstance(head, ClassificationHead):
         return
@@ -179,10 +178,6 @@ def test_logits_and_shares(spot: Spot) -> None:
     eventually(lambda: _wrote(page, one))
 
 
-def _contains(text: str, part: str) -> None:
-    assert part in text
-
-
 def _wrote(page: Opened, one: Attribution) -> None:
     """The shares of a logit are right."""
     shares = sorted((float(share[0].detach()) for share in one.shares.values()), key=abs, reverse=True)
@@ -190,18 +185,6 @@ def _wrote(page: Opened, one: Attribution) -> None:
     for (_, *cells), share in zip(rows, shares, strict=False):
         right(cells[-1], share)
     right(rest[-1], sum(shares[len(rows) :]))
-
-
-def test_who_wrote_a_logit_of_a_post_norm_model(serve: Serve, open_page: Open) -> None:
-    """Every norm on the way keeps the scale that it had, so that the shares add up to the logit."""
-    served = serve("post-norm", model_of("nano", n_layers=2, norm_place="post"), text="one two three")
-    opened = open_page(served, fragment("one two three", stack="decoder", view="logits", position=1))
-    with LOCK:
-        inputs = served.model.reader.inputs("one two three", None, served.model.generation)
-        logits = served.model.network(*inputs)[0, 1]
-        one = attribute(served.model.network, inputs, int(logits.argmax()), position=1)
-    assert sum(float(share.detach()) for share in one.shares.values()) == pytest.approx(logits.max().item(), abs=1e-4)
-    eventually(lambda: _wrote(opened, one))
 
 
 @pytest.mark.parametrize("name", ["translator", "writer", "filler"])  # The seer has no words.
@@ -217,18 +200,10 @@ def test_the_lens(see, name: str) -> None:
         assert found is not None, caption
         rows = page.rows("After block")
         position = page.fragment().get("position", 0)
-        lens = logit_lens(spot, int(found[1]))[int(position)].softmax(-1)
-        names = spot.model.tokenizer.tokens(range(len(lens)))
-        for word, *cells in rows:
-            right(cells[-1], lens[names.index(word)])
+        lens = logit_lens(spot.model.network, spot.seen.trace, k=5)
+        layer = lens.addresses.index(f"{spot.stack}.blocks.{found[1]}.resid_post")
+        words = spot.model.tokenizer.tokens(lens.ids[layer, 0, int(position)].tolist())
+        assert [word for word, *_ in rows] == words
+        column(rows, lens.probabilities[layer, 0, int(position)])
 
     eventually(is_right)
-
-
-def logit_lens(spot: Spot, block: int) -> Tensor:
-    """The states after a block, as the head would read them, t v."""
-    states = spot.seen.trace[f"{spot.stack}.blocks.{block}.resid_post"][0]
-    norm, head = spot.model.network.last_stack.final_norm, spot.model.network.head
-    assert isinstance(head, OutputHead)
-    with torch.no_grad():
-        return head.output(head.transform(states if norm is None else norm(states)))

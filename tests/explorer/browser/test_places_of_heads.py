@@ -10,13 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from clearhead.analysis.ablation import effects as effects_of
+from clearhead.analysis.attention import head_statistics
 from clearhead.api import load
+from clearhead.explorer.answering.passes import LOCK
 from clearhead.recipe.places import METRICS
-from clearhead.trace import zero
 from tests.explorer.browser.conftest import Open, spot_of
 from tests.explorer.browser.numbers import NUMBER
 from tests.explorer.browser.page import Served, eventually, fragment
-from tests.explorer.browser.seeing import IMAGE, SOURCE, TARGET, Seen, Spot, all_right, are, column, right
+from tests.explorer.browser.seeing import IMAGE, SOURCE, TARGET, Spot, all_right, are, column, right
 from tests.explorer.browser.trained import PATCH, SIDE
 from tests.explorer.browser.views import show
 
@@ -38,25 +40,29 @@ def test_all_heads(spot: Spot) -> None:
     """How far the answers move without each, and what its weights say of it; the strongest first where asked."""
     page, seen = spot.seen.opened, spot.seen
     show(page, "heads")
-    weights = {
-        f"{path}[h={h}]": seen.trace[path][0, h].double()
-        for path in (name for name in seen.trace.axes if name.endswith(".weights"))
-        for h in range(seen.trace[path].shape[1])
-    }
-    effects = {head: effect(seen, head.replace(".weights", ".z")) for head in weights}
+    paths = [name for name in seen.trace.axes if name.endswith(".weights")]
+    weights = [f"{path}[h={h}]" for path in paths for h in range(seen.trace[path].shape[1])]
+    network, given = (
+        seen.served.model.network,
+        seen.served.model.reader.inputs(*seen.given, seen.served.model.generation),
+    )
+    with LOCK:
+        found = effects_of(network, given, [head.replace(".weights", ".z") for head in weights])
+        statistics = head_statistics(network, given, seen.trace)
+    effects = dict(zip(weights, found.values(), strict=True))
 
     def is_right() -> None:
         cards = page.page.locator(".mosaic .open").evaluate_all(CARDS)
-        assert {head for head, *_ in cards} == weights.keys()
+        assert {head for head, *_ in cards} == set(weights)
         for head, small, title, (entropy, first, previous, same, after, offset, distance) in cards:
             right(small, effects[head])
             assert title.endswith(f", effect {small} nats"), title
-            facts = facts_of(weights[head])
-            all_right(entropy, *facts[:2])
-            for text, share in zip((first, previous, same, after), facts[2:6], strict=True):
-                right(text, share)
-            all_right(offset, *facts[6:8])
-            right(distance, facts[8])
+            facts = statistics[head]
+            all_right(entropy, facts.entropy, facts.relative_entropy)
+            for text, name in ((first, "first"), (previous, "previous"), (same, "same"), (after, "next")):
+                right(text, getattr(facts, name))
+            all_right(offset, facts.offset, facts.offset_share)
+            right(distance, facts.distance)
 
     eventually(is_right)
     page.button("by effect", "main").click()
@@ -67,32 +73,6 @@ def test_all_heads(spot: Spot) -> None:
 
     eventually(is_ordered)
     page.button("in place", "main").click()
-
-
-def effect(seen: Seen, at: str) -> float:
-    """KL(with || without), in nats, the mean over the positions."""
-    p, q = (logits.double().log_softmax(-1) for logits in (seen.logits, seen.edited({at: zero})))
-    return max(0.0, float((p.exp() * (p - q)).sum(-1).mean()))
-
-
-def facts_of(weights: Tensor) -> list[float]:
-    """Entropy and its share of the largest; shares of the first, previous, same and next key; offset; distance."""
-    n, m = weights.shape
-    entropy = -torch.special.xlogy(weights, weights).sum(-1)
-    open_keys = (weights > 0).sum(-1)
-    several = open_keys > 1
-    diagonals = {offset: weights.diagonal(offset) for offset in range(1 - n, m)}
-    offset = max(diagonals, key=lambda one: (float(diagonals[one].sum()), -abs(one)))
-    apart = (torch.arange(m) - torch.arange(n)[:, None]).abs()
-    return [
-        float(entropy.mean()),
-        float((entropy[several] / open_keys[several].log()).mean()),
-        float(weights[:, 0].mean()),
-        *(float(diagonals[one].mean()) for one in (-1, 0, 1)),
-        offset,
-        float(diagonals[offset].sum() / n),
-        float((weights * apart).sum() / n),
-    ]
 
 
 # --- patches ----------------------------------------------------------------------------------------------------

@@ -100,11 +100,6 @@ def test_a_weighted_sum_as_a_parallelogram(spot: Spot) -> None:
         all_right(note.partition("view, ")[2], share)
 
     eventually(is_right)
-    corners = page.page.locator("main polygon.sheet").get_attribute("points") or ""
-    zero, a, both, b = (np.array([float(x) for x in corner.split(",")]) for corner in corners.split())
-    scale = np.linalg.norm(a - zero) / np.linalg.norm(one)
-    for corner, point in ((a, one), (b, other), (both, one + other)):
-        assert np.allclose((corner - zero) / scale, point * [1, -1], atol=0.3 / scale)
 
 
 # --- positions --------------------------------------------------------------------------------------------------
@@ -291,33 +286,3 @@ def test_the_scale_of_this_text(spot: Spot) -> None:
             right(shown_moves, float(freedom(weights)))
 
     eventually(is_right)
-
-
-def normals(n: int, seed: int) -> Array:
-    """Standard normal numbers as the page draws them: mulberry32, then Box and Muller (1958)."""
-    with np.errstate(over="ignore"):
-        state = np.uint32(seed) + np.arange(1, n + 1, dtype=np.uint32) * np.uint32(0x6D2B79F5)
-        x = (state ^ (state >> 15)) * (state | np.uint32(1))
-        x ^= x + (x ^ (x >> 7)) * (x | np.uint32(61))
-    uniform = (x ^ (x >> 14)) / 4294967296
-    radius, angle = np.sqrt(-2 * np.log(1 - uniform[::2])), 2 * np.pi * uniform[1::2]
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1).ravel()
-
-
-def test_the_scale_of_random_vectors(see) -> None:
-    """2,000 products of each width: their spread, and softmaxes over eight of them at a time."""
-    page: Opened = see("writer").opened
-    show(page, "scale")
-    products = {
-        width: normals(2000 * width * 2, width).reshape(2000, width, 2).prod(-1).sum(-1) for width in (3, 100, 1000)
-    }
-    table = page.rows("Softmax over 8 random keys")
-    for i, (width, values) in enumerate(products.items()):
-        scaled = values / math.sqrt(width)
-        label = f"dₖ = {width:,}"
-        histogram_is_right(page, label, values, scaled)
-        note = page.page.locator("main figure", has_text=label).locator("figcaption span").first.inner_text()
-        all_right(note, values.std(), math.sqrt(width))
-        both = [softmax(x.reshape(-1, 8)) for x in (values, scaled)]
-        expected = [*(weights.max(-1).mean() for weights in both), *(freedom(weights).mean() for weights in both)]
-        column([[row[i + 1]] for row in table], expected)

@@ -10,19 +10,17 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from clearhead.explorer.session import Session
+from tests.explorer.browser.checks import fits, violations
 from tests.explorer.browser.conftest import Open
+from tests.explorer.browser.files import written
 from tests.explorer.browser.page import Opened, becomes, fragment, said
-from tests.explorer.browser.test_accessibility import axe, violations
-from tests.explorer.browser.test_export import OpenFile, open_file, translator, written
-from tests.explorer.browser.test_layout import WIDE
+from tests.explorer.browser.seeing import SOURCE, TARGET
 from tests.explorer.conftest import ChromiumPage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["axe", "open_file", "translator"]
 
-SOURCE, TARGET = "seven two nine one", "eins neun zwei sieben"
 CROSS = {"stack": "decoder", "part": "cross", "layer": 1, "head": 1, "query": 2, "key": 3}
 EDIT = {"at": "encoder.blocks.1.attn.z[h=0]", "do": "zero"}
 SENTENCE = "<img src=x onerror=alert(1)> “{query}” asks the source."
@@ -57,7 +55,7 @@ def plays(opened: Opened) -> None:
     said(opened.page.locator(".check").inner_text, "Right. Heads work together.")
 
 
-def test_a_recorded_walk_is_handed_on(open_page: Open, open_file: OpenFile, axe: str, tmp_path: Path) -> None:
+def test_a_recorded_walk_is_handed_on(open_page: Open, open_file: Open, tmp_path: Path) -> None:
     """Two stops, typed and put in order; the file, the link and the page of it play the same."""
     opened = open_page("translator", fragment(SOURCE, TARGET, **CROSS))
     opened.button("Export").click()
@@ -80,11 +78,8 @@ def test_a_recorded_walk_is_handed_on(open_page: Open, open_file: OpenFile, axe:
     opened.button("Move stop 2 up").click()
     opened.button("Move stop 1 down").click()
     type_in(opened, "Title of the walk", "Two stops")
-    assert violations(opened, axe) == []
-    opened.page.set_viewport_size({"width": 390, "height": 800})
-    assert opened.page.evaluate(WIDE) == [0, []]
-    opened.page.set_viewport_size({"width": 1600, "height": 1000})
-
+    assert violations(opened.page) == []
+    fits(opened.page)
     file = save(opened, "Save as a file", tmp_path / "walk.json")
     assert json.loads(file.read_text())["name"] == "own-two-stops"
     opened.button("Export").click()

@@ -9,13 +9,12 @@ from clearhead.api import Model
 from clearhead.api.steering import direction
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.trace import Edit
+from tests.explorer.browser.checks import violations
 from tests.explorer.browser.conftest import Open, Serve
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Served, becomes, eventually, fragment
-from tests.explorer.browser.test_accessibility import axe, violations
 from tests.explorer.traced import CONFIGS, model_of
 
-__all__ = ["axe"]
 TEXT, OTHER, AT = "one two three", "four five", "encoder.blocks.0.resid_post"
 
 
@@ -31,7 +30,7 @@ def cosine(model: Model, **edit: Edit) -> float:
     return torch.cosine_similarity(plain, changed, dim=0).item()
 
 
-def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open, axe: str) -> None:
+def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open) -> None:
     opened = open_page(encoder, fragment(TEXT, view="vector", dim=3))
     page, model = opened.page, encoder.model
     with LOCK:
@@ -51,7 +50,7 @@ def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open, axe: str) 
     eventually(compared)
     made = page.locator(".made .result dd b")
     becomes(lambda: agrees(made.inner_text(), float(one[3])), True)
-    assert violations(opened, axe) == []
+    assert violations(opened.page) == []
 
     head = "encoder.blocks.1.attn.z[h=0]"
     opened.follow(fragment(TEXT, view="vector", edits=[{"at": head, "do": "zero"}], side="b"))
@@ -69,6 +68,6 @@ def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open, axe: str) 
         found = direction(model, ["one two", "three"], ["five", "four four"], at=AT)
     wanted = cosine(model, **found.edit(2.0))
     becomes(lambda: agrees(turned.inner_text().split("= ")[1].split(",")[0], wanted), True)
-    assert violations(opened, axe) == []
+    assert violations(opened.page) == []
     opened.follow(fragment(TEXT, view="steering", edits=opened.fragment()["edits"], mode="research", side="b"))
     assert "direction(model, " in opened.code()

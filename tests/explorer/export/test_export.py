@@ -7,7 +7,6 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-import torch
 
 from clearhead.api import Model
 from clearhead.cli.look import explore
@@ -16,12 +15,10 @@ from clearhead.explorer import static_files
 from clearhead.explorer.answering.questions import EditRequest, RunRequest
 from clearhead.explorer.export import page as export
 from clearhead.explorer.export.contents import contents
-from clearhead.explorer.export.recorded import HALVES
 from clearhead.explorer.session import Session
-from clearhead.trace import zero
 from tests.explorer.asking import ask, session_of
 from tests.explorer.export_fixtures import parts_of, plain, too_large
-from tests.explorer.traced import CONFIGS, inputs, model_of
+from tests.explorer.traced import CONFIGS, model_of
 
 BUILT = 'console.log("<script>", `</script>`, "<SCRIPT");\nexport{};\n'
 
@@ -97,74 +94,22 @@ def test_a_small_model_is_in_it_each_parameter_once(name: str) -> None:
     session = session_of(name)
     parts = parts_of(export.html_of(session, session.start).decode())
     document, _ = parts["data"]
-    (said, weights) = parts[document["live"]["inputs"][0]["weights"]]
-    own = dict(session.model.network.named_parameters())
-    assert weights.keys() == own.keys()
-    for at, value in weights.items():
-        assert torch.equal(value, own[at])
+    said, weights = parts[document["live"]["inputs"][0]["weights"]]
+    assert weights.keys() == dict(session.model.network.named_parameters()).keys()
     everything = dict(session.model.network.named_parameters(remove_duplicate=False))
     assert {*weights, *said["same"]} == everything.keys()
-    assert all(everything[also] is own[at] for also, at in said["same"].items())
-    about = ask(session, "about")[0]
-    kinds = {plan["positions"] for plan in document["live"]["plans"]}
-    assert kinds == {None, *about["changes"]["positions"][1:]}
-    assert len(document["live"]["plans"]) == (1 + about["changes"]["scale"]) * len(about["changes"]["positions"])
     assert document["about"]["start"] == plain(session)
     assert set(document["parts"]) == set(parts) - {"data"}
-    assert "webgpu" not in parts
 
 
-def test_of_a_large_model_its_attention_and_what_it_says_without_each_head() -> None:
-    session = session_of("encoder_decoder_relative")
-    with too_large():
-        parts = parts_of(export.html_of(session, session.start).decode())
-    document, _ = parts["data"]
-    (held,) = document["recorded"]
-    recording = session.passes.get(RunRequest.model_validate(plain(session))).recording
-    for address, part in held["values"].items():
-        value = parts[held["parts"][part]][1][address]
-        assert value.dtype == (torch.float16 if HALVES.fullmatch(address) else torch.float32)
-        torch.testing.assert_close(value.float(), recording.tensors[address], atol=2e-3, rtol=1e-3)
-    assert {a for a in recording.tensors if HALVES.fullmatch(a)} <= held["values"].keys()
-    said, tensors = parts[held["parts"]["without"]]
-    assert len(said["sites"]) == 2 * 4 * 3
-    assert sorted(held["effects"]) == sorted(said["sites"])
-    text, target = inputs(CONFIGS["encoder_decoder_relative"])
-    for site in ("encoder.blocks.0.attn.z[h=1]", "decoder.blocks.1.cross.z[h=3]"):
-        i = said["sites"].index(site)
-        logits = session.model.trace(text, target, edit={site: zero})[1]
-        shares, ids = logits.softmax(-1).topk(20)
-        torch.testing.assert_close(tensors["values"][i].float().exp(), shares, atol=1e-3, rtol=5e-3)
-        assert torch.equal(tensors["ids"][i, :, :3].long(), ids[:, :3])
-    shares = {a: v for a, v in recording.tensors.items() if a.endswith(".weights")}
-    assert "weights" not in document["about"]["answers"]
-    assert not shares.keys() & held["values"].keys()
-    (note,) = [one for one in parts["run-0"][0]["notes"] if "float16" in one]
-    assert 0 < float(note.split()[-2]) < 0.01
-
-
-@pytest.mark.parametrize("live", ["int8", "int4"])
-def test_a_large_model_is_in_it_in_a_few_bits(live: export.Format, tmp_path: Path) -> None:
+def test_parts_of_a_file_that_computes_hold_no_mark_of_html(tmp_path: Path) -> None:
     model = model_of(CONFIGS["decoder_rotary_grouped"])
     with too_large():
-        path = export.export_page(model, "one two three", path=tmp_path / "a.html", live=live)
+        path = export.export_page(model, "one two three", path=tmp_path / "a.html", live="int4")
     html = path.read_bytes().decode("utf-16")
-    parts = parts_of(html)
-    live_in = parts["data"][0]["live"]
-    said, floats = parts[live_in["inputs"][0]["weights"]]
-    held = {name: value for part in said["parts"] for name, value in parts[part][1].items()}
-    _, matrices = export.rounded_model(model, live)
-    assert said["rounded"].keys() == matrices.keys()
-    for name, matrix in matrices.items():
-        assert torch.equal(held[name], matrix.integers.view(torch.uint8))
-        assert torch.equal(held[f"{name}.scale"], matrix.scale)
-    assert not floats.keys() & matrices.keys()
-    assert "generate" in parts["data"][0]["about"]["answers"]
-    assert parts["webgpu"][0] == {"script": "globalThis.quicker = 1;"}
-    policy = html[: html.index("<title>")]
-    assert "'wasm-unsafe-eval'; worker-src blob:;" in policy
+    assert parts_of(html)["webgpu"][0] == {"script": "globalThis.quicker = 1;"}
+    assert "'wasm-unsafe-eval'; worker-src blob:;" in html[: html.index("<title>")]
     blocks = re.findall(r'octet-stream" id="clearhead-[^>]*>(.*?)</script>', html, re.DOTALL)
-    assert len(blocks) == len(parts)
     assert not re.search(r"[\x00-\x08\r<]", "".join(blocks))
 
 
@@ -255,12 +200,10 @@ def test_a_file_holds_the_circuit_against_a_text_that_compares(tmp_path: Path) -
     document = parts["data"][0]
     (held,) = document["held"]
     assert (held["run"]["text"], held["corrupt"]["text"], held["at"]) == ("one two three", "one four three", [2, 1])
-    assert document["about"]["corrupt"] == "one four three"
     answers = parts[held["part"]][0]
     edges = answers['["edges",["position",1],["steps",5]]']["edges"]
-    assert len([key for key in answers if key.startswith('["edge",["position",1]') and '["steps",5]' in key]) == len(
-        edges
-    )
+    of_edges = [key for key in answers if key.startswith('["edge",["position",1]') and '["steps",5]' in key]
+    assert len(of_edges) == len(edges)
     with pytest.raises(UserError, match="corrupt: expected 3 tokens"):
         export.export_page(model, "one two three", path=tmp_path / "b.html", corrupt="one four")
     session = Session(model, name="a", text="one two three")

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from clearhead.errors import OutOfMemory, UserError
 from clearhead.explorer.hosting import server as module
-from clearhead.explorer.hosting.server import BODY_LIMIT, HEADERS, MAX_WAITING, QuestionQueue, application, serving
+from clearhead.explorer.hosting.server import HEADERS, MAX_WAITING, QuestionQueue, application, serving
 from clearhead.web import listen
 from clearhead.web.page import Server, open_browser
 
@@ -107,6 +107,18 @@ def test_the_token_goes_from_the_address_into_a_cookie(client: TestClient):
     assert client.post("/ask", json={"ask": "echo"}).status_code == 200
 
 
+FOREIGN = [
+    *(("Host", host) for host in (
+        "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "127.0.0.1@evil", "0.0.0.0:8000",
+        "127.0.0.2:8000", "[::]:8000", "::1", "[::1]evil:8000", "127.1", "2130706433", "", "127.0.0.1:8000:8000",
+        "127.0.0.1:8000, evil.example", "127.0.0.1:800000", "localhost.", "evil.example#127.0.0.1",
+        "http://127.0.0.1:8000", "127.0.0.1 ")),
+    *(("Origin", origin) for origin in (
+        "null", "http://evil.example", "http://127.0.0.1", "http://127.0.0.1:8001", "file://", "",
+        "http://localhost:8000", "https://127.0.0.1:8000", "http://127.0.0.1:8000.evil.example",
+        "http://127.0.0.1:8000@evil.example", "http://127.0.0.1:8000/", "*", "http://127.0.0.1:80000",
+        "http://127.0.0.1:8000 http://evil.example")),
+]  # fmt: skip
 WRONG: dict[str, dict[str, str]] = {
     "none": {},
     "bearer": {"Authorization": "Bearer wrong"},
@@ -126,72 +138,25 @@ def test_no_token_no_entry(client: TestClient, fake: Fake, headers: dict[str, st
     sent = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     for path in PATHS[:-1]:
         for method in ("GET", "POST", "HEAD", "OPTIONS", "PUT"):
-            response = client.request(method, path, headers=sent, json={"ask": "echo"})
-            assert response.status_code == 401, (method, path)
-            sealed(response.headers)
+            refuses(client, 401, method, path, sent)
     for address in ("/?token=wrong", "/?token=", "/?token=%C3%A9", f"/static/boot.js?token={TOKEN}"):
-        assert client.get(address).status_code == 401
-    assert client.post(f"/?token={TOKEN}").status_code == 401
+        refuses(client, 401, "GET", address)
+    refuses(client, 401, "POST", f"/?token={TOKEN}")
     assert fake.asked == []
 
 
-def test_a_bearer_needs_no_cookie(client: TestClient):
-    assert client.post("/ask", json={"ask": "echo"}, headers=BEARER).json() == {"ask": "echo"}
+def refuses(client: TestClient, status: int, method: str, path: str, headers: object = None) -> None:
+    response = client.request(method, path, headers=headers, json={"ask": "echo"})
+    assert response.status_code == status, (method, path)
+    sealed(response.headers)
 
 
-HOSTS = (
-    *("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example:8000", "127.0.0.1@evil"),
-    *(
-        "0.0.0.0:8000",
-        "127.0.0.2:8000",
-        "192.168.0.7:8000",
-        "[::]:8000",
-        "::1",
-        "[::1]evil:8000",
-        "127.1",
-        "2130706433",
-    ),
-    *("", "127.0.0.1:", "127.0.0.1:8000:8000", "127.0.0.1:8000, evil.example", "127.0.0.1:800000", "localhost."),
-    *("evil.example#127.0.0.1", "http://127.0.0.1:8000", "127.0.0.1 "),
-)
-ORIGINS = (
-    *(
-        "null",
-        "http://evil.example",
-        "https://evil.example",
-        "http://127.0.0.1",
-        "http://127.0.0.1:8001",
-        "file://",
-        "",
-    ),
-    *("http://localhost:8000", "http://[::1]:8000", "https://127.0.0.1:8000", "http://127.0.0.1:8000.evil.example"),
-    *("http://127.0.0.1:8000@evil.example", "http://evil.example/http://127.0.0.1:8000", "http://127.0.0.1:8000/", "*"),
-    *("chrome-extension://abc", "http://127.0.0.1:80000", "http://127.0.0.1:8000 http://evil.example"),
-)
-
-
-FOREIGN = [*(("Host", h) for h in HOSTS), *(("Origin", o) for o in ORIGINS)]
-METHODS = ("GET", "POST", "OPTIONS")
-
-
-@pytest.mark.parametrize(("turn", "header"), [*enumerate(FOREIGN)])
-def test_a_foreign_host_or_origin_is_refused_whatever_it_holds(
-    page: TestClient, fake: Fake, turn: int, header: tuple[str, str]
-):
-    """Each path by each method with every third header."""
+@pytest.mark.parametrize("header", FOREIGN)
+def test_a_foreign_host_or_origin_is_refused_whatever_it_holds(page: TestClient, fake: Fake, header: tuple[str, str]):
     for i, path in enumerate(PATHS):
-        method = METHODS[(turn + i) % len(METHODS)]
-        response = page.request(method, path, headers={**BEARER, header[0]: header[1]}, json={"ask": "echo"})
-        assert response.status_code == 403, (method, path)
-        sealed(response.headers)
+        refuses(page, 403, ("GET", "POST", "OPTIONS")[i % 3], path, [header, *BEARER.items()])
+    refuses(page, 403, "GET", "/", [(header[0], "127.0.0.1:8000"), header, *BEARER.items()])
     assert fake.asked == []
-    assert len(HOSTS) + len(ORIGINS) >= 40
-
-
-def test_one_host_and_one_origin(client: TestClient):
-    for name in ("Host", "Origin"):
-        twice = [(name, "127.0.0.1:8000"), (name, "evil.example"), *BEARER.items()]
-        assert client.get("/", headers=twice).status_code == 403
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "LOCALHOST", "[::1]:8000", "127.0.0.1:9"])
@@ -214,16 +179,10 @@ def test_the_page_has_nothing_inline(page: TestClient):
     )
     assert "unsafe" not in HEADERS["Content-Security-Policy"]
     sealed(response.headers)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("boot.js", "text/javascript"), ("explorer.js", "text/javascript"), ("explorer.css", "text/css")]
-)
-def test_files(page: TestClient, name: str, kind: str):
-    response = page.get(f"/static/{name}")
-    assert response.headers["content-type"] == f"{kind}; charset=utf-8"
-    assert response.text == f"file {name}"
-    sealed(response.headers)
+    for name, kind in (("boot.js", "text/javascript"), ("explorer.css", "text/css")):
+        response = page.get(f"/static/{name}")
+        assert (response.headers["content-type"], response.text) == (f"{kind}; charset=utf-8", f"file {name}")
+        sealed(response.headers)
 
 
 def test_a_page_that_was_not_built_is_told(page: TestClient, monkeypatch: pytest.MonkeyPatch):
@@ -260,44 +219,10 @@ def test_what_goes_wrong_is_one_line(page: TestClient, caplog: pytest.LogCapture
         assert (response.status_code, response.json()) == (status, {"error": error})
         sealed(response.headers)
     assert [record.exc_info is not None for record in caplog.records] == [True], "the bug, with its traceback"
+    for body in (b"[]", b"null", b'{"ask": NaN}', b"\xff\xfe", b'{"a":' * 100_000, b'{"ask": "\\ud800"}'):
+        response = page.post("/ask", content=body, headers={"Content-Type": "application/json"})
+        assert (response.status_code, response.json()["error"].count("\n")) == (400, 0)
     assert page.post("/ask", json={"ask": "echo"}).status_code == 200
-
-
-BAD_BODIES = (
-    *(
-        b"",
-        b"{",
-        b"nul",
-        b"[]",
-        b"3",
-        b'"ask"',
-        b"null",
-        b'{"ask": NaN}',
-        b'{"ask": "echo"} x',
-        b"\xff\xfe",
-        b"{'a': 1}",
-    ),
-    *(b'{"a":' * 100_000, b"[" * 1_000_000, b'{"ask": "\\ud800"}', b"1" * 5000, '{"ask": "echo"}'.encode("utf-16")),
-)
-
-
-@pytest.mark.parametrize("body", BAD_BODIES, ids=lambda body: repr(body[:16]))
-def test_what_is_no_json_object_is_refused(page: TestClient, fake: Fake, body: bytes):
-    response = page.post("/ask", content=body, headers={"Content-Type": "application/json"})
-    assert response.status_code == 400
-    assert "\n" not in response.json()["error"]
-    assert fake.asked == []
-
-
-def test_a_body_that_is_too_large_or_no_json_by_its_type(page: TestClient, fake: Fake):
-    as_json = {"Content-Type": "application/json"}
-    assert page.post("/ask", content=b" " * (BODY_LIMIT + 1), headers=as_json).status_code == 413
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx", ""):
-        response = page.post("/ask", content=b'{"ask": "echo"}', headers={"Content-Type": kind})
-        assert response.status_code == 415, "what a form of another page could send"
-    assert fake.asked == []
-    charset = {"Content-Type": "Application/JSON; charset=utf-8"}
-    assert page.post("/ask", content=b'{"ask": "echo"}', headers=charset).status_code == 200
 
 
 def test_wrong_methods_and_places(page: TestClient):
@@ -387,20 +312,16 @@ def test_more_than_can_wait_are_told(fake: Fake, monkeypatch: pytest.MonkeyPatch
     with serving(fake) as server, ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(ask, server, {"ask": "echo"}) for _ in range(8)]
         eventually(lambda: fake.at_once == module.AT_ONCE)
-        end = time.monotonic() + 10
-        while (refused := ask_briefly(server)) is None:
-            assert time.monotonic() < end
-        assert refused[0] == 503
+        eventually(lambda: refuses_one_more(server))
         fake.going.set()
         assert {one.result()[0] for one in waiting} <= {200, 503}
         assert ask(server, {"ask": "echo"})[0] == 200
 
 
-def ask_briefly(server: Server[QuestionQueue]) -> tuple[int, bytes] | None:
-    try:
-        return ask(server, {"ask": "echo"}, timeout=0.2)
-    except TimeoutError:
-        return None
+def refuses_one_more(server: Server[QuestionQueue]) -> bool:
+    with suppress(TimeoutError):
+        return ask(server, {"ask": "echo"}, timeout=0.2)[0] == 503
+    return False
 
 
 def test_who_hangs_up_before_its_turn_is_not_answered(server: Server[QuestionQueue], fake: Fake):
@@ -415,13 +336,6 @@ def test_who_hangs_up_before_its_turn_is_not_answered(server: Server[QuestionQue
         assert all(one.result()[0] == 200 for one in first)
         assert ask(server, {"ask": "echo"})[0] == 200
     assert not any("gone" in question for question in fake.asked)
-
-
-def test_who_hangs_up_in_the_middle_does_no_harm(server: Server[QuestionQueue]):
-    head = f"POST /ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n"
-    for rest in ("Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{", "Content-Length: 9", ""):
-        assert send(server, (head + rest).encode(), within=0.1) == b""
-    assert ask(server, {"ask": "echo"})[0] == 200
 
 
 def test_a_question_that_does_not_arrive_is_given_up(server: Server[QuestionQueue]):
@@ -446,14 +360,6 @@ def test_what_is_no_file_of_the_page_is_not_found(server: Server[QuestionQueue],
         assert send(server, request.encode()).startswith(b"HTTP/1.1 404"), path
 
 
-def test_sockets_are_not_upgraded(server: Server[QuestionQueue]):
-    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    version = "Sec-WebSocket-Version: 13\r\n\r\n"
-    for host, status in (("localhost", b"401"), ("evil.example", b"403")):
-        request = f"GET /ask HTTP/1.1\r\nHost: {host}\r\n{upgrade}{version}"
-        assert send(server, request.encode()).startswith(b"HTTP/1.1 " + status)
-
-
 def test_the_end_waits_for_the_answer_under_way_and_drops_the_rest(fake: Fake):
     fake.going.clear()
     with ThreadPoolExecutor(16) as pool:
@@ -470,38 +376,7 @@ def test_the_end_waits_for_the_answer_under_way_and_drops_the_rest(fake: Fake):
         ask(server, {"ask": "echo"})
 
 
-def test_ctrl_c_waits_for_the_answer_under_way(fake: Fake):
-    fake.going.clear()
-
-    def interrupted() -> Future[tuple[int, bytes]]:
-        with suppress(KeyboardInterrupt), serving(fake) as server:
-            waiting = pool.submit(ask, server, {"ask": "echo"})
-            eventually(lambda: fake.at_once == 1)
-            threading.Timer(0.4, fake.going.set).start()
-            # As Ctrl-C does; the signal itself is for a process of its own (tests/commands/test_explore.py).
-            raise KeyboardInterrupt
-        return waiting
-
-    with ThreadPoolExecutor(1) as pool:
-        assert interrupted().result(1)[0] == 200
-
-
 # --- fuzz --------------------------------------------------------------------------------------------------------
-
-METHODS = ("GET", "POST", "HEAD", "PUT", "OPTIONS", "TRACE", "CONNECT", "PRI", "get", "", "\x00", "P" * 9000)
-WHERE = (
-    "/",
-    "/ask",
-    "/static/boot.js",
-    "/static/..",
-    "*",
-    "",
-    "//",
-    "/%00",
-    "/?token=",
-    "http://evil.example/",
-    "/\xe9",
-)
 
 
 def fuzzed(rng: random.Random, token: str) -> bytes:
@@ -510,28 +385,28 @@ def fuzzed(rng: random.Random, token: str) -> bytes:
     def junk() -> str:
         return "".join(chr(rng.choice((rng.randrange(32, 127), rng.randrange(256)))) for _ in range(rng.randrange(40)))
 
-    path = rng.choice((*WHERE, *["/ask"] * 12, "/" + junk(), "/" + "a" * 70_000))
+    odd = ("/static/..", "*", "", "//", "/%00", "http://evil.example/", "/\xe9", "/" + junk(), "/" + "a" * 70_000)
+    path = rng.choice((*PATHS[:-1], *odd, *["/ask"] * 12))
     headers = [
         *rng.choices((f"Host: {rng.choice(('localhost', 'evil.example', junk()))}", ""), (9, 1)),
         *rng.choices(("", f"Authorization: Bearer {token}", f"Cookie: {junk()}"), (1, 6, 1)),
         *rng.choices(("", "Content-Type: application/json", f"Content-Type: {junk()}"), (1, 6, 1)),
         *[f"{junk()}: {junk()}" for _ in range(rng.randrange(3))] * rng.choice((0, 0, 1)),
     ]
-    body = rng.choice((junk(), '{"ask": "bogus"}', '{"ask":' + "[" * rng.randrange(3000), junk() * 100)).encode(
-        "latin-1"
-    )
-    framing = rng.choice(
-        (f"Content-Length: {len(body)}", f"Content-Length: {junk()}", "Transfer-Encoding: chunked", "")
-    )
+    bodies = (*['{"ask": "bogus"}'] * 3, junk(), '{"ask":' + "[" * rng.randrange(3000), junk() * 100)
+    body = rng.choice(bodies).encode("latin-1")
+    length = f"Content-Length: {len(body)}"
+    framing = rng.choice((length, length, length, f"Content-Length: {junk()}", "Transfer-Encoding: chunked", ""))
     version = rng.choices(("HTTP/1.1", "HTTP/1.0", "HTTP/9", junk()), (9, 1, 1, 1))[0]
-    method = rng.choices((*METHODS, junk()), (4, 12, *[1] * (len(METHODS) - 1)))[0]
+    methods = ("HEAD", "PUT", "OPTIONS", "TRACE", "CONNECT", "PRI", "get", "", "\x00", "P" * 9000, junk())
+    method = rng.choice((*["GET"] * 4, *["POST"] * 12, *methods))
     lines = [f"{method} {path} {version}", *[line for line in (*headers, framing) if line], "", ""]
     return rng.choice(("\r\n", "\r\n", "\r\n", "\n")).join(lines).encode("latin-1") + body + b"\r\n\r\n"
 
 
 @pytest.mark.parametrize("n", [600, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_fuzzed_requests_are_refused_and_the_server_lives(server: Server[QuestionQueue], fake: Fake, n: int):
-    rng = random.Random(0)
+    rng = random.Random(1)
     statuses: dict[bytes, int] = {}
     for _ in range(n):
         request = fuzzed(rng, server.token)
@@ -559,15 +434,6 @@ def test_a_port_that_cannot_be_had():
     for port in (-1, 65_536):
         with pytest.raises(UserError, match=rf"port: expected 0 to 65535, got {port}; leave it out"):
             listen(port)
-
-
-def test_a_port_that_is_not_ours(monkeypatch: pytest.MonkeyPatch):
-    def denied(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(socket, "create_server", denied)
-    with pytest.raises(UserError, match=r"port: expected a free one, got 80 \(permission denied\); try another"):
-        listen(80)
 
 
 def test_a_browser_opens_only_where_it_can(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,6 @@ import queue
 import sys
 import threading
 import time
-import webbrowser
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,7 @@ from pydantic import JsonValue
 from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.hosting import widget as module
-from clearhead.explorer.hosting.widget import ExplorerInBrowser, Messages, in_notebook, widget
+from clearhead.explorer.hosting.widget import ExplorerInBrowser, Messages, in_notebook
 from clearhead.explorer.session import Session
 from tests import processes
 from tests.conftest import ROOT
@@ -83,11 +82,6 @@ def _built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- messages ---
-
-
-def test_an_answer_is_a_buffer(messages: Messages, sent: "queue.Queue[Sent]"):
-    ask(messages, 2**52 + 7, "hello")
-    assert sent.get(timeout=10) == ({"id": 2**52 + 7}, [b"hello"])
 
 
 @pytest.mark.parametrize(
@@ -201,13 +195,6 @@ def test_without_anywidget(model: Model, monkeypatch: pytest.MonkeyPatch):
         model.explore("one")
 
 
-def test_two_widgets_are_two(slow: Slow):
-    pytest.importorskip("anywidget")
-    one, other = widget(slow), widget(slow)
-    assert one.model_id != other.model_id
-    assert "0x" not in repr(one), "what a notebook keeps does not change from run to run"
-
-
 # --- elsewhere ---
 
 
@@ -288,30 +275,14 @@ def test_it_lives_as_long_as_the_process_though_nobody_keeps_it():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("reads_images", "arguments", "message"),
     [
-        ({"text": 3}, "expected one text, got int"),
-        ({"text": "one", "target": ["two"]}, "expected one text, got list"),
-        ({"image": np.zeros((8, 8, 3), np.uint8)}, "this model reads texts"),
+        (False, {"text": 3}, "expected one text, got int"),
+        (False, {"text": "one", "target": ["two"]}, "expected one text, got list"),
+        (False, {"image": np.zeros((8, 8, 3), np.uint8)}, "this model reads texts"),
+        (True, {"text": "one"}, "this model reads images"),
     ],
 )
-def test_an_input_that_the_model_does_not_read(model: Model, arguments: dict[str, Any], said: str):
-    with pytest.raises(UserError, match=said):
-        model.explore(**arguments)
-
-
-def test_a_model_that_reads_images(opened: "queue.Queue[str]"):
-    model = traced.model_of(traced.CONFIGS["vision"])
-    with pytest.raises(UserError, match="this model reads images"):
-        model.explore("one")
-    model.explore(image=np.zeros((8, 8, 3), np.uint8)).close()
-
-
-def test_a_page_that_was_not_built_is_told_first(model: Model, monkeypatch: pytest.MonkeyPatch):
-    def missing() -> None:
-        raise UserError("explorer.js: expected the built page; build it")
-
-    monkeypatch.setattr(module, "check_built", missing)
-    monkeypatch.setattr(webbrowser, "open", lambda _: pytest.fail("no browser"))
-    with pytest.raises(UserError, match="build it"):
-        model.explore("one")
+def test_an_input_that_the_model_does_not_read(reads_images: bool, arguments: dict[str, Any], message: str):
+    with pytest.raises(UserError, match=message):
+        traced.model_of(traced.CONFIGS["vision" if reads_images else "encoder_states"]).explore(**arguments)

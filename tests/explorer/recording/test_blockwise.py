@@ -31,14 +31,14 @@ def both(name: str, edit: dict[str, Edit] | None = None, text: str | None = None
 
 
 def check_equal(whole: Recording, lazy: Recording, *, exactly: bool) -> None:
-    assert lazy.manifest.tensors == whole.manifest.tensors
+    assert lazy.facts == whole.facts
     off = 0.0 if exactly else 1e-5
-    for address in whole.manifest.tensors:
+    for address in whole.facts:
         torch.testing.assert_close(lazy.value(address), whole.value(address), rtol=off, atol=off)
     assert (lazy.output is None) == (whole.output is None)
     if lazy.output is not None and whole.output is not None:
         torch.testing.assert_close(lazy.output.values, whole.output.values, rtol=off, atol=off)
-    pixels = recorded.pixels_of({a: v for a, v in whole.tensors.items() if a not in whole.closed})
+    pixels = recorded.pixels_of({a: v for a, v in whole.tensors.items() if not whole.facts[a].closed})
     assert lazy.pixels is not None
     assert pixels.keys() <= lazy.pixels.keys() or not exactly
 
@@ -67,7 +67,7 @@ def test_windows_of_rows_make_the_same_values(name: str, monkeypatch: pytest.Mon
         assert any(len(values) > 1 for values in seen.values())
     check_equal(whole, lazy, exactly=False)
     for path, values in seen.items():
-        axes = lazy.manifest.tensors[path].axes
+        axes = lazy.facts[path].axes
         axis = blockwise._axis(path, axes)
         at_once = torch.cat(values, axes.split().index(axis)) if axis and len(values) > 1 else values[0]
         assert torch.equal(lazy.tensors[path], at_once)  # What is computed again is what the pass saw.
@@ -106,10 +106,10 @@ def test_edits(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
         "encoder.blocks.1.resid_post[t=2]": 0.5,
     }
     whole, lazy = both("encoder_decoder_relative", edit)
-    assert any(fact.closed for fact in lazy.manifest.tensors.values())
+    assert any(fact.closed for fact in lazy.facts.values())
     check_equal(whole, lazy, exactly=cells > 50)
     if cells > 50:
-        assert recompute(lazy, model_of(CONFIGS["encoder_decoder_relative"]).network).recompute_max_abs < 1e-4
+        assert recompute(lazy).recompute_max_abs < 1e-4
 
 
 def test_little_is_kept_and_edits_of_long_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

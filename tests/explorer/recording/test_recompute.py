@@ -6,10 +6,7 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
-from clearhead.explorer import trace_file
 from clearhead.explorer.recording.recording import recompute, recomputed, record
-from clearhead.model.attention_ops import closed_cells
-from clearhead.model.ops import Mask
 from clearhead.trace import Edit, scale, zero
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
@@ -36,49 +33,55 @@ def edits_of(name: str) -> Mapping[str, Edit]:
 def test_every_op_recomputes(name: str, edited: bool) -> None:
     config = CONFIGS[name]
     model, edit = model_of(config), edits_of(name) if edited else {}
-    recording = trace_file.record(model, *inputs(config), edit=edit)
-    found = recomputed(recording, model.network)
+    recording = record(model, *inputs(config), edit=edit)
+    found = recomputed(recording)
     by_hand = {address.split("[")[0] for address in edit}
-    assert {a for a, fact in recording.manifest.tensors.items() if fact.by_hand} == by_hand
+    assert {a for a, fact in recording.facts.items() if fact.by_hand} == by_hand
     assert set(found) == set(recording.tensors) - by_hand - {"encoder.embed.pixels"}
     worst = max(found, key=lambda address: found[address].relative)
     assert found[worst].relative <= CLOSE, worst
-    check = recording.manifest.check
-    assert check is not None
-    assert check.recompute_max_relative == found[worst].relative
+    assert recompute(recording).recompute_max_relative == found[worst].relative
 
 
 def test_a_wrong_weight_shows_where_it_is_used() -> None:
     model = model_of(CONFIGS["decoder_pre_learned"])
-    recording = trace_file.record(model, "one two three")
+    recording = record(model, "one two three")
     with torch.no_grad():
         model.network.get_parameter("decoder.blocks.1.attn.v.weight")[0, 0] += 0.5
-    found = recomputed(recording, model.network)
+    found = recomputed(recording)
     assert {a for a, difference in found.items() if difference.relative > CLOSE} == {"decoder.blocks.1.attn.v"}
-
-
-def test_another_network_is_refused() -> None:
-    recording = trace_file.record(model_of(CONFIGS["decoder_pre_learned"]), "one two three")
-    with pytest.raises(UserError, match="expected the network that it was recorded from"):
-        recompute(recording, model_of(CONFIGS["decoder_alibi_capped"]).network)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_only_minus_infinity_is_a_closed_cell(value: float) -> None:
     at = "decoder.blocks.1.resid_post"
     with pytest.raises(UserError, match=rf"{at}: expected finite numbers, got NaN or infinity"):
-        trace_file.record(model_of(CONFIGS["decoder_pre_learned"]), "one two three", edit={f"{at}[t=2,d=1]": value})
-
-
-def test_masks_say_which_cells_are_closed() -> None:
-    assert closed_cells(Mask(causal=True), 2, 3).tolist() == [[False, True, True], [False, False, True]]
-    assert closed_cells(Mask(window=2), 1, 3).tolist() == [[False, False, True]]
-    assert not closed_cells(Mask(), 2, 3).any()
+        record(model_of(CONFIGS["decoder_pre_learned"]), "one two three", edit={f"{at}[t=2,d=1]": value})
 
 
 def test_a_large_matrix_is_float32_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clearhead.model.meta.ROWS", 3)
     model = model_of(CONFIGS["decoder_alibi_capped"])  # Whose head has a bias.
     recording = record(model, inputs(CONFIGS["decoder_alibi_capped"])[0])
-    assert recording.manifest.check is not None
-    assert recording.manifest.check.recompute_max_abs < 1e-5
+    assert recompute(recording).recompute_max_abs < 1e-5
+
+
+def test_what_is_not_in_a_recording_is_told() -> None:
+    recording = record(model_of(CONFIGS["decoder_pre_learned"]), "one two three")
+    weights, masked = (f"decoder.blocks.1.attn.{name}" for name in ("weights", "masked"))
+    for address, message in (
+        (f"{weights}[h=4]", "h=4 is outside 0..3"),
+        (f"{weights}[k=0]", "axis 'k' is not one of 'h t s'"),
+        (masked, "got one that is not stored but made by mask"),
+        ("decoder.nothing", "got one that it does not have"),
+    ):
+        with pytest.raises(UserError, match=message):
+            recording.value(address)
+
+
+def test_a_cell_that_an_edit_closes_is_minus_infinity() -> None:
+    at = "decoder.blocks.0.attn.masked"
+    recording = record(
+        model_of(CONFIGS["decoder_pre_learned"]), "one two three", edit={f"{at}[h=0,t=1,s=0]": -torch.inf}
+    )
+    assert recording.value(f"{at}[h=0]").isneginf().tolist() == [[False, True, True], [True, False, True], [False] * 3]

@@ -69,13 +69,6 @@ def test_the_clock_decides_once_a_machine(
     assert again.asked == 1
 
 
-def test_threads_are_part_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock(monkeypatch, packed=2.0, plain=1.0)
-    autotune("a", WAYS)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert recall_tuned("a", WAYS) is None
-
-
 def test_a_file_that_cannot_be_written_to_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.mkdir()
     once = clock(monkeypatch, packed=2.0, plain=1.0)

@@ -10,9 +10,7 @@ export function plane(vectors: ArrayLike<number>[], origin = false): Plane {
   const gram = centred.map((a) => centred.map((b) => dot(a, b)));
   const total = gram.reduce((sum, row, i) => sum + row[i]!, 0);
   const first = largest(gram), second = largest(deflated(gram, first));
-  const points = centred.map((_, i): [number, number] => [
-    first.vector[i]! * Math.sqrt(first.value), second.vector[i]! * Math.sqrt(second.value),
-  ]);
+  const points = centred.map((_, i): [number, number] => [ first.vector[i]! * Math.sqrt(first.value), second.vector[i]! * Math.sqrt(second.value)]);
   return { points, explained: total > 0 ? (first.value + second.value) / total : 1 };
 }
 

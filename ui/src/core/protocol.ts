@@ -256,7 +256,7 @@ export interface Token {
   id: number; text: string; span: [number, number] | null; type: number;
 }
 
-/** A stored tensor: its lengths and the letters of its axes (docs/glossary.md). */
+/** A value: its lengths and the letters of its axes (docs/glossary.md). */
 export interface Fact {
   shape: number[]; axes: string; by_hand?: boolean; closed?: boolean;
 }

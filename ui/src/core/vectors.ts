@@ -1,4 +1,4 @@
-/** Lengths and angles of vectors. */
+/** Lengths, angles and the order of numbers. */
 
 import type { Numbers } from "./host";
 
@@ -22,4 +22,16 @@ export function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
 export function lengths(data: Numbers, rows: number): Float32Array {
   const width = data.length / Math.max(1, rows);
   return Float32Array.from({ length: rows }, (_, r) => length(data.subarray(r * width, (r + 1) * width)));
+}
+
+/** Indices, largest value first. */
+export function order(values: ArrayLike<number>): number[] {
+  return Array.from(values, (_, i) => i).sort((i, j) => values[j]! - values[i]! || i - j);
+}
+
+/** The place of the largest, of equal ones the first. */
+export function argmax(values: ArrayLike<number>): number {
+  let best = 0;
+  for (let i = 1; i < values.length; i++) if (values[i]! > values[best]!) best = i;
+  return best;
 }

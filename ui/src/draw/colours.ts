@@ -6,9 +6,7 @@ type Lab = readonly [number, number, number];
 
 export type Hue = "Q" | "K" | "V" | "Y" | "seq";
 
-const names = [
-  "bg", "pan", "line", "ink", "ink2", "ink3", "Q", "K", "V", "Y", "B", "acc", "neg", "sel", "seq0", "seq1",
-] as const;
+const names = ["bg", "pan", "line", "ink", "ink2", "ink3", "Q", "K", "V", "Y", "B", "acc", "neg", "sel", "seq0", "seq1"] as const;
 export type ColourName = (typeof names)[number];
 
 /** How much of a colour the strongest cell holds: numbers on it stay readable (theme.test.ts). */

@@ -107,9 +107,7 @@ function shadows(style: CSSStyleDeclaration, box: DOMRect, into: SVGElement, fra
   }
 }
 
-function background(
-  element: Element, style: CSSStyleDeclaration, box: DOMRect, into: SVGElement, frame: DOMRect,
-): void {
+function background(element: Element, style: CSSStyleDeclaration, box: DOMRect, into: SVGElement, frame: DOMRect): void {
   if (box.width === 0 || box.height === 0) return;
   const { x, y } = at(box, frame);
   const fill = colour(style.backgroundColor);

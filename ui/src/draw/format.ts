@@ -45,14 +45,14 @@ export function kl(x: number): string {
 
 const marks: Record<string, string> = { " ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽" };
 
-/** A token that is only whitespace, made visible; any other as it is. */
-export function visible(token: string): string {
+/** A token as it is shown: whitespace alone is made visible. */
+export function tokenText(token: string): string {
   if (token === "") return "∅";
   return token.trim() === "" ? [...token].map((character) => marks[character] ?? "␣").join("") : token;
 }
 
 /** A token of at most `length` characters; the full one belongs in its title. */
 export function short(token: string, length = 10): string {
-  const characters = [...visible(token)];
+  const characters = [...tokenText(token)];
   return characters.length > length ? characters.slice(0, length - 1).join("") + "…" : characters.join("");
 }

@@ -15,9 +15,7 @@ export interface Look {
 const apart = 6;
 
 /** The cells of `region`, filling width x height (device pixels). */
-export function paintCells(
-  ctx: CanvasRenderingContext2D, grid: Grid, region: Region, look: Look, palette: Palette,
-): void {
+export function paintCells(ctx: CanvasRenderingContext2D, grid: Grid, region: Region, look: Look, palette: Palette): void {
   const { width, height } = ctx.canvas;
   ctx.clearRect(0, 0, width, height);
   if (region.rows === 0 || region.cols === 0) return;
@@ -52,9 +50,7 @@ function pixels(grid: Grid, region: Region, { kind, hue, weight }: Look, palette
 }
 
 /** A diagonal through every negative cell, the other one through every closed cell: signs and masks without colour. */
-function strikeThrough(
-  ctx: CanvasRenderingContext2D, grid: Grid, region: Region, look: Look, palette: Palette,
-): void {
+function strikeThrough(ctx: CanvasRenderingContext2D, grid: Grid, region: Region, look: Look, palette: Palette): void {
   const [w, h] = [ctx.canvas.width / region.cols, ctx.canvas.height / region.rows];
   const [negative, closed] = [new Path2D(), new Path2D()];
   for (let r = 0; r < region.rows; r++) {

@@ -57,10 +57,7 @@ export interface Need {
 
 /** The numbers of a need, each with its place. */
 export class Given {
-  constructor(
-    private readonly need: Need,
-    private readonly numbers: ArrayLike<number>,
-  ) {}
+  constructor(private readonly need: Need, private readonly numbers: ArrayLike<number>) {}
 
   get length(): number {
     return this.numbers.length;

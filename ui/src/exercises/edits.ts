@@ -2,8 +2,7 @@
 
 import { readNumber } from "../core/numbers";
 import type { Edit, Fact } from "../core/protocol";
-import { language } from "../i18n/index.svelte";
-import type { Run } from "../state/run";
+import { language, type Run } from "../parts/kit";
 
 /** `scores[h=0,t=2] set 1.5`: an edit in one line. */
 export function editText(edit: Edit, write: (x: number, digits?: number) => string): string {

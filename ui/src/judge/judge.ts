@@ -27,10 +27,7 @@ const LARGEST = 1e4;
 export class Judge {
   #plain = new Map<Plan, Map<string, Pass>>();
 
-  constructor(
-    private readonly exercise: Exercise,
-    private readonly model: Subject,
-  ) {}
+  constructor(private readonly exercise: Exercise, private readonly model: Subject) {}
 
   /** `right`, the name of a wrong way or of a slip, or nothing, outside, fails, other. */
   judge(answer: Answer): string {

@@ -1,10 +1,8 @@
 /** Where the page looks, in words: as crumbs, and as the lines under a picture. */
 
-import { t } from "../i18n/index.svelte";
-import type { Explorer } from "../state/explorer.svelte";
+import { describeModel, modelName, partName, t, type Explorer } from "./kit";
 import { placeOf } from "../state/places";
 import { changesOf } from "./changes";
-import { describeModel, modelName, partName } from "./describe";
 import { nameOf } from "./entries";
 
 export function crumbsOf({ page, about: { plan } }: Explorer): string[] {

@@ -1,9 +1,7 @@
 /** What distinguishes B from A, in a few words. */
 
-import { t } from "../i18n/index.svelte";
+import { stepName, t, type Explorer } from "./kit";
 import type { Edit } from "../core/protocol";
-import type { Explorer } from "../state/explorer.svelte";
-import { stepName } from "./describe";
 
 /** A row of weights after the page's edits of it and of its cells, in their order; `at` is the row's address. */
 export function editedRow(row: readonly number[], at: string, edits: readonly Edit[]): number[] {

@@ -35,9 +35,3 @@ export function partName(plan: Plan, stack: "encoder" | "decoder", part: Part): 
   if (part === "cross") return t("part.cross");
   return t(plan.masks[`${stack}.attn`]?.causal ? "part.masked" : "part.self");
 }
-
-/** A token as it is shown: whitespace alone is made visible. */
-export function tokenText(text: string): string {
-  if (text === "") return "∅";
-  return text.trim() === "" ? text.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥") : text;
-}

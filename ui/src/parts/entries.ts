@@ -1,9 +1,7 @@
 /** The places of the page as a list that a reader chooses from. */
 
-import { t } from "../i18n/index.svelte";
-import type { Explorer } from "../state/explorer.svelte";
+import { t, walking, type Explorer } from "./kit";
 import { hasPlace, PLACES, type Place, type Step } from "../state/places";
-import { walking } from "../state/walking.svelte";
 
 export interface Entry { place: Place; step?: Step }
 

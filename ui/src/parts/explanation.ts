@@ -7,7 +7,7 @@ import { explained, sources } from "../engine/explain";
 import type { Explanation } from "../engine/forms";
 import type { Page } from "../state/page";
 import { PLACES } from "../state/places";
-import type { Run } from "../state/run";
+import type { Run } from "./kit";
 
 export interface Made {
   explanation: Explanation;

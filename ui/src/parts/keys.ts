@@ -1,9 +1,8 @@
 /** The keys of the page. Fields and figures keep their own. */
 
-import type { Explorer } from "../state/explorer.svelte";
+import { walking, type Explorer } from "./kit";
 import { FORMS } from "../state/page";
 import { placeOf, STEPS } from "../state/places";
-import { walking } from "../state/walking.svelte";
 
 export const KEYS: readonly [keys: string, what: string][] = [
   ["/", "text"], ["[ ]", "head"], ["{ }", "layer"], [", .", "step"], ["↑ ↓", "query"], ["← →", "key"],

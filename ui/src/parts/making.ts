@@ -1,5 +1,6 @@
 /** How one number was made, as the page shows it: a formula, a sentence, the terms by size, and the steps. */
 
+import { order } from "../core/vectors";
 import type { Explanation, Form, Product, Term } from "../engine/forms";
 import { activation, limited, unmasked } from "../engine/functions";
 
@@ -107,9 +108,7 @@ const MAKE: Make = {
     return {
       words: mean ? "made.spread" : "made.root",
       signs: `1 ÷ √(1/${cells.length} · Σ (${centred})² + ε)`,
-      rows: cells.map(({ of: cell, square }) => ({
-        of: cell, pieces: mean ? ["(", cell, " − ", mean, ")²"] : [cell, "²"], amount: square,
-      })),
+      rows: cells.map(({ of: cell, square }) => ({ of: cell, pieces: mean ? ["(", cell, " − ", mean, ")²"] : [cell, "²"], amount: square })),
       steps: [
         step(mean ? "variance" : "square", [`Σ ÷ ${cells.length}`], variance),
         step("deviation", [`√(… + ${eps})`], Math.sqrt(variance + eps)),
@@ -144,15 +143,10 @@ const MAKE: Make = {
       step("wave", [`${wave} θ`], Math[wave](angle)),
     ],
   }),
-  taken: ({ of: x, by, out }) => ({
-    signs: of(x, out),
-    steps: [...(by ? [step("by", [by], by.value)] : []), step("taken", [x], x.value)],
-  }),
+  taken: ({ of: x, by, out }) => ({ signs: of(x, out), steps: [...(by ? [step("by", [by], by.value)] : []), step("taken", [x], x.value)] }),
   bucket: ({ of: x, query, key, distance, bucket, out }) => ({
     signs: `${of(x, out)}[bucket(key − query)]`,
-    steps: [
-      step("distance", [key, " − ", query], distance), step("bucket", ["bucket"], bucket), step("taken", [x], x.value),
-    ],
+    steps: [step("distance", [key, " − ", query], distance), step("bucket", ["bucket"], bucket), step("taken", [x], x.value)],
   }),
   slope: ({ slope, query, key, distance }) => ({
     signs: "−slope · |key − query|",
@@ -161,10 +155,7 @@ const MAKE: Make = {
       step("slope", [`−${exact(slope)} × |${distance}|`], -slope * Math.abs(distance)),
     ],
   }),
-  mask: ({ of: x, open, out }) => ({
-    signs: of(x, out),
-    steps: [step(open ? "open" : "closed", [x], open ? x.value : -Infinity)],
-  }),
+  mask: ({ of: x, open, out }) => ({ signs: of(x, out), steps: [step(open ? "open" : "closed", [x], open ? x.value : -Infinity)] }),
 };
 
 // --- terms -------------------------------------------------------------------------------------------------------------
@@ -190,20 +181,13 @@ function summed(terms: readonly Term[], name: string): string {
 }
 
 /** The `count` largest rows, largest first, always with the `at`-th, and the sum of the others. */
-export function largestRows(
-  rows: readonly Row[], count: number, at: number | null = null,
-): { shown: Row[]; others: number; sum: number } {
-  const order = rows.map((_, i) => i).sort((i, j) => size(rows[j]!) - size(rows[i]!));
-  const kept = order.slice(0, rows.length <= count + 1 ? rows.length : count);
+export function largestRows(rows: readonly Row[], count: number, at: number | null = null): { shown: Row[]; others: number; sum: number } {
+  const kept = order(rows.map(({ amount }) => Math.abs(amount))).slice(0, rows.length <= count + 1 ? rows.length : count);
   if (at !== null && !kept.includes(at)) kept[kept.length - 1] = at;
   const chosen = new Set(kept);
   const others = rows.filter((_, i) => !chosen.has(i));
   const sum = others.reduce((total, row) => total + row.amount, 0);
   return { shown: kept.map((i) => rows[i]!), others: others.length, sum };
-}
-
-function size(row: Row): number {
-  return Math.abs(row.amount);
 }
 
 // --- names -------------------------------------------------------------------------------------------------------------

@@ -2,10 +2,8 @@
 
 import type { Printed, Stop } from "../core/walk";
 import type { Tensor } from "../core/host";
-import { t } from "../i18n/index.svelte";
-import { tokenText } from "./describe";
+import { t, tokenText, type Walking } from "./kit";
 import { placeIn } from "../state/walk";
-import type { Walking } from "../state/walking.svelte";
 import { chapterAt } from "./course";
 
 /** The heading of a stop: its own, or the name of its place. */

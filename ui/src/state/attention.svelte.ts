@@ -1,6 +1,7 @@
 /** One head of one attention: the addresses of its values, its tokens, and the cells that its mask closes. */
 
-import type { Mask, Plan, StackConfig, Token } from "../core/protocol";
+import type { Mask, Plan, StackConfig, StackName, Token } from "../core/protocol";
+import { tokenText } from "../draw/format";
 import { isOpen } from "../engine/functions";
 import type { Explorer } from "./explorer.svelte";
 
@@ -10,6 +11,8 @@ export interface AttentionPlace {
   q: string; k: string; v: string; z: string; product: string; scores: string; weights: string;
   queries: Token[];
   keys: Token[];
+  /** Their texts, as they are shown. */
+  queryNames: string[]; keyNames: string[];
   mask: Mask | null;
   closed: (query: number, key: number) => boolean;
 }
@@ -22,8 +25,8 @@ export function attention(state: Explorer): AttentionPlace {
   const run = state.shown;
   const at = state.at;
   const plan = run?.plan ?? state.about.plan;
-  const queries = tokensOf(state, page.stack, `${at}.q`);
-  const keys = tokensOf(state, page.part === "cross" ? "encoder" : page.stack, `${at}.k`);
+  const queries = tokensOf(state, page.stack);
+  const keys = tokensOf(state, page.part === "cross" ? "encoder" : page.stack);
   const key = JSON.stringify([at, page.head, queries, keys]);
   const known = last.get(state);
   if (known?.key === key && known.plan === plan) return known.place;
@@ -34,7 +37,7 @@ export function attention(state: Explorer): AttentionPlace {
   const own = `[h=${page.head}]`, shared = `[h=${Math.floor(page.head / group)}]`;
   const mask = plan.masks[run?.op(`${at}.masked`)?.how ?? ""] ?? null;
   const place: AttentionPlace = {
-    at, stack, mask, queries, keys,
+    at, stack, mask, queries, keys, queryNames: textsOf(queries), keyNames: textsOf(keys),
     q: `${at}.q${own}`, k: `${at}.k${shared}`, v: `${at}.v${shared}`, z: `${at}.z${own}`,
     product: `${at}.scores.product${own}`, scores: `${at}.scores${own}`, weights: `${at}.weights${own}`,
     closed: (query, key) => mask !== null && !isOpen(mask, query, key),
@@ -49,12 +52,12 @@ export function areShares(row: ArrayLike<number>): boolean {
   return all.every((x) => x >= 0) && Math.abs(all.reduce((sum, x) => sum + x, 0) - 1) <= 0.01;
 }
 
-/** The tokens of a sequence. Patches of an image are numbered; the class token is “[class]”. */
-export function tokensOf(state: Explorer, stack: "encoder" | "decoder", value: string): Token[] {
-  const run = state.shown;
-  const tokens = run?.reply.tokens[stack] ?? [];
-  if (tokens.length || !run) return tokens;
-  const n = run.reply.facts[value]?.shape[1] ?? run.reply.facts[`${stack}.embed.sum`]?.shape[0] ?? 0;
-  const first = n - (run.reply.grid ? run.reply.grid[0] * run.reply.grid[1] : n);
-  return Array.from({ length: n }, (_, i) => ({ id: i, text: i < first ? "[class]" : String(i - first), span: null, type: 0 }));
+/** The tokens of a stack; the patches of an image are named by row and column. */
+export function tokensOf(state: Explorer, stack: StackName): Token[] {
+  return state.shown?.reply.tokens[stack] ?? [];
+}
+
+/** Their texts, as they are shown. */
+export function textsOf(tokens: readonly Token[]): string[] {
+  return tokens.map(({ text }) => tokenText(text));
 }

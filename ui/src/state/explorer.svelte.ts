@@ -144,8 +144,15 @@ export class Explorer {
   async act(change: Partial<Page>): Promise<void> {
     this.#past = [...this.#past.slice(-99), $state.snapshot(this.page) as Page];
     this.#future = [];
+    await this.#goTo(change);
+  }
+
+  /** Goes to a page that may have another text: what is selected fits the pass that is shown until that of its text is there. */
+  async #goTo(change: Partial<Page>): Promise<void> {
     Object.assign(this.page, change);
-    await this.refresh();
+    const { query, key, position } = this.page;
+    this.#clamp();
+    await this.refresh("query" in change ? { query, key, position } : {});
   }
 
   get canUndo(): boolean {
@@ -176,18 +183,8 @@ export class Explorer {
   async follow(fragment: string): Promise<void> {
     const page = fromFragment(fragment, this.page.reads);
     if (!page) return;
-    this.#past = [...this.#past.slice(-99), $state.snapshot(this.page) as Page];
-    this.#future = [];
-    await this.#goTo(page);
+    await this.act(page);
     this.#take(fragment);
-  }
-
-  /** Goes to a page that may have another text: what is selected fits the pass that is shown until that of its text is there. */
-  async #goTo(page: Page): Promise<void> {
-    const { query, key, position } = page;
-    Object.assign(this.page, page);
-    this.#clamp();
-    await this.refresh({ query, key, position });
   }
 
   /** Takes the walk of a link. One that is not whole is refused, and the page keeps its own. */

@@ -113,12 +113,8 @@ function placementIn({ walk: _, stop: __, mode: ___, present: ____, ...placement
   return placement;
 }
 
-/** The tokens of a stack; the patches of an image have none. */
 function tokensIn(run: Run, stack: StackName): Token[] {
-  const tokens = run.reply.tokens[stack] ?? [];
-  if (tokens.length || !run.reply.grid) return tokens;
-  const patches = run.reply.grid[0] * run.reply.grid[1], n = run.reply.facts[`${stack}.embed.sum`]?.shape[0] ?? patches;
-  return Array.from({ length: n }, (_, i) => ({ id: i, text: i < n - patches ? "[class]" : String(i - (n - patches)), span: [i, i + 1], type: 0 }));
+  return run.reply.tokens[stack] ?? [];
 }
 
 function fromEnd(i: number, n: number): number {

@@ -2,9 +2,7 @@
 
 import type { Tensor } from "../core/host";
 import type { Token } from "../core/protocol";
-import { answerAt } from "../state/answer.svelte";
-import type { Explorer } from "../state/explorer.svelte";
-import type { Run } from "../state/run";
+import { answerAt, type Explorer, type Run } from "../parts/kit";
 
 /** Whether the head gives one answer for the whole sequence, one for each position, or none that are shares. */
 export function answers(app: Explorer): "each" | "one" | "none" {

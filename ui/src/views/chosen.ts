@@ -1,9 +1,7 @@
 /** The token that a view is about: at the chosen query of the chosen stack. */
 
 import type { StackName } from "../core/protocol";
-import { tokenText } from "../parts/describe";
-import type { Explorer } from "../state/explorer.svelte";
-import { tokensOf } from "../state/attention.svelte";
+import { textsOf, tokensOf, type Explorer } from "../parts/kit";
 
 export interface Chosen { t: number; name: string; names: string[] }
 
@@ -19,5 +17,5 @@ export function chosen(app: Explorer): Chosen {
 }
 
 function tokenNames(app: Explorer, stack: StackName): string[] {
-  return tokensOf(app, stack, `${stack}.blocks.0.attn.q`).map((token) => tokenText(token.text));
+  return textsOf(tokensOf(app, stack));
 }

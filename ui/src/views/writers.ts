@@ -1,6 +1,6 @@
 /** The parts that write to the residual stream: what each is called, and where the page shows it. */
 
-import { t } from "../i18n/index.svelte";
+import { t } from "../parts/kit";
 import { briefName } from "../parts/making";
 import type { Page } from "../state/page";
 import { writerOf } from "./logits/logits";

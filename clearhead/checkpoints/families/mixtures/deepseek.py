@@ -25,6 +25,7 @@ from clearhead.checkpoints.families.mixtures.mixtures import (
 from clearhead.checkpoints.families.shared import MOST_LAYERS, decoder_language, width_of, without
 from clearhead.checkpoints.weights.fields import (
     Alias,
+    Field,
     FieldRule,
     Only,
     Values,
@@ -32,7 +33,6 @@ from clearhead.checkpoints.weights.fields import (
     factor,
     ignored,
     implied,
-    only,
     same,
 )
 from clearhead.checkpoints.weights.mapping import Rule, fused, paired, rename, turned_first
@@ -272,40 +272,52 @@ YOUTU = latent_like(
 # --- MiniCPM3 --------------------------------------------------------------------------------------------------------
 
 
-def _branch(depth: float | None, values: Values) -> float | None:
-    return None if depth is None else depth / sqrt(values["num_hidden_layers"])
+def branch_scale(default: float) -> Field:
+    """The factor on what branches write, over the root of the number of layers."""
+
+    def depth(scale: float | None, ours: Values) -> float | None:
+        root = sqrt(ours["decoder"]["n_layers"])
+        return None if scale is None else exact(scale * root, lambda depth: depth / root, scale)
+
+    return computed(
+        "scale_depth",
+        "decoder.branch_scale",
+        read=lambda depth, values: None if depth is None else depth / sqrt(values["num_hidden_layers"]),
+        write=depth,
+        default=default,
+        like=1.0,
+        null=True,
+    )
 
 
-def _depth(scale: float | None, ours: Values) -> float | None:
-    root = sqrt(ours["decoder"]["n_layers"])
-    return None if scale is None else exact(scale * root, lambda depth: depth / root, scale)
-
-
-def _logits(base: int | None, values: Values) -> float | None:
-    return None if base is None else base / values["hidden_size"]
-
-
-def _base(scale: float | None, ours: Values) -> int | None:
-    return None if scale is None else round(scale * ours["decoder"]["d_model"])
+def logit_scale(default: int) -> Field:
+    """The factor on the states before the output matrix: a width over the network's."""
+    return computed(
+        "dim_model_base",
+        "head.scale",
+        read=lambda base, values: None if base is None else base / values["hidden_size"],
+        write=lambda scale, ours: None if scale is None else round(scale * ours["decoder"]["d_model"]),
+        default=default,
+        null=True,
+    )
 
 
 def _value(width: int | None, values: Values) -> int:
     return width or values["hidden_size"] // values["num_attention_heads"]
 
 
-_BASE = computed("dim_model_base", "head.scale", read=_logits, write=_base, default=256, null=True)
 _MINICPM3 = latents(query=768, rank=256, turned=32, own=64, max_length=32_768, scalings={**SCALINGS, **WITH_LONG})
 MINICPM3 = latent_like(
     "minicpm3",
     "MiniCPM3",
     *without(_MINICPM3, "v_head_dim"),
     factor("scale_emb", "decoder.input.factor", default=12),
-    computed("scale_depth", "decoder.branch_scale", read=_branch, write=_depth, default=1.4, null=True),
-    *only(mlp_bias=False),
+    branch_scale(1.4),
+    Only("mlp_bias", False),
     computed("v_head_dim", "decoder.latent.d_value", read=_value, default=None),
     ignored("dim_model_base", "logits_scaling", "head_dim"),
     rules=partial(latent_rules, interleaved=False),
-    words=decoder_language("MiniCPM3ForCausalLM", "model.", _BASE),
+    words=decoder_language("MiniCPM3ForCausalLM", "model.", logit_scale(256)),
     n_classes=3,
     vocab_size=73_448,
     hidden_size=2560,

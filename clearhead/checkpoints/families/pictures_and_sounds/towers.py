@@ -191,10 +191,8 @@ class Towers:
     """Whether a number is added to every logit."""
     template: str
     """The sentence about a label, as the pipeline of the reference library writes it."""
-    shared: tuple[str, ...] = ()
-    """Fields at the top that count for both towers."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """The values of these fields where a config leaves them out."""
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    """Fields at the top that count for both towers, with their defaults."""
 
     @property
     def families(self) -> tuple[Family, Family]:
@@ -216,14 +214,14 @@ class Towers:
         for part in ("text_config", "vision_config", "text_config_dict", "vision_config_dict"):
             if not isinstance(document.get(part) or {}, Mapping):
                 raise refuse(f"{where}:{part}", "a table", short(document[part]), ANOTHER)
-        own = [same(name, default=self.defaults[name]) for name in self.shared]
+        own = [same(name, default=default) for name, default in self.shared.items()]
         numbers = ignored("logit_scale_init_value", "initializer_factor", "initializer_range")
         rest = {name: said for name, said in document.items() if not name.startswith(("text_config", "vision_config"))}
         FieldMap((*own, numbers, *COMMON)).values(rest, where=where)
 
     def towers(self, document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The configs of the two towers: of texts and of pictures."""
-        shared = {name: document.get(name, self.defaults[name]) for name in self.shared}
+        shared = {name: document.get(name, default) for name, default in self.shared.items()}
         both = zip(self.families, ("text_config", "vision_config"), strict=True)
         text, image = (
             {
@@ -255,17 +253,9 @@ def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return (document.get(name) or {}) if older is None else older
 
 
-CLIP = Towers(
-    "clip",
-    "CLIPModel",
-    CLIP_TEXT,
-    CLIP_IMAGE,
-    has_bias=False,
-    template="This is a photo of {}.",
-    shared=("projection_dim",),
-    defaults={"projection_dim": 512},
-)
-SIGLIP = Towers("siglip", "SiglipModel", SIGLIP_TEXT, SIGLIP_IMAGE, has_bias=True, template="This is a photo of {}.")
+PHOTO = "This is a photo of {}."
+CLIP = Towers("clip", "CLIPModel", CLIP_TEXT, CLIP_IMAGE, False, PHOTO, {"projection_dim": 512})
+SIGLIP = Towers("siglip", "SiglipModel", SIGLIP_TEXT, SIGLIP_IMAGE, True, PHOTO)
 TOWERS = (CLIP, SIGLIP)
 
 

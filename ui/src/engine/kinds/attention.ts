@@ -4,9 +4,7 @@ import { headWidth } from "../../core/config";
 import { axisLength, floats, row, size, type Floats } from "../../core/tensor";
 import { sum } from "../forms";
 import { isOpen, maskOf, setting } from "../functions";
-import {
-  fail, lastRow, ofInput, ofVector, products, same, stackOf, taken, type Call, type Context, type OpKind,
-} from "../kind";
+import { fail, lastRow, ofInput, ofVector, products, same, stackOf, taken, type Call, type Context, type OpKind } from "../kind";
 import type { Op } from "../../core/protocol";
 import { dotRows, rows, transposed, weighedRows } from "../products";
 import { eachRow } from "./norms";

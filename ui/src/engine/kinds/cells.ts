@@ -11,8 +11,7 @@ export const CELLS = {
   scale: ofOne((op) => ((factor) => (x) => x * factor)(setting(op, "factor")), settled),
   soft_cap: ofOne((op) => ((cap) => (x) => softCap(x, cap))(setting(op, "cap")), settled),
   clamp: ofOne((op) => ((least, most) => (x) => limited(x, least, most))(setting(op, "least", -Infinity), setting(op, "most")), settled),
-  activation: ofOne((op) => activation(op.how ?? ""), (cell, [of]) =>
-    ({ form: "function", name: cell.op.how ?? "", of: of!.term(), settings: {} })),
+  activation: ofOne((op) => activation(op.how ?? ""), (cell, [of]) => ({ form: "function", name: cell.op.how ?? "", of: of!.term(), settings: {} })),
   add: ofTwo((a, b) => a + b, (_, given) => ({ form: "sum", terms: given.map((one) => one.term()) })),
   multiply: ofTwo((a, b) => a * b, (_, [a, b]) => ({ form: "product", left: a!.term(), right: b!.term() })),
   /** x times a learned factor for each component. */

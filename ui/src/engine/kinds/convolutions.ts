@@ -4,9 +4,7 @@ import type { Op } from "../../core/protocol";
 import { axisLength, floats, type Floats } from "../../core/tensor";
 import type { Product } from "../forms";
 import { setting } from "../functions";
-import {
-  numbersAt, ofInput, ofVector, ofWeight, stackName, stackOf, weight, type Call, type Cell, type OpKind,
-} from "../kind";
+import { numbersAt, ofInput, ofVector, ofWeight, stackName, stackOf, weight, type Call, type Cell, type OpKind } from "../kind";
 
 export const CONVOLUTIONS = {
   convolve: {

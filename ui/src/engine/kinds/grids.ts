@@ -67,8 +67,7 @@ function shares(op: Op, cell: number): [row: number, share: number][] {
   if (patch < 0) return [];
   if (from === to) return [[first + patch, 1]];
   const across = cubic(op, patch % to);
-  return cubic(op, Math.floor(patch / to)).flatMap(([y, a]) =>
-    across.map(([x, b]): [number, number] => [first + y * from + x, a * b]));
+  return cubic(op, Math.floor(patch / to)).flatMap(([y, a]) => across.map(([x, b]): [number, number] => [first + y * from + x, a * b]));
 }
 
 /** The cells of a line that one of a line of another length is made of, by cubic convolution (Keys 1981). */

@@ -4,10 +4,7 @@ import { headWidth } from "../../core/config";
 import { axisLength, floats, row, type Floats } from "../../core/tensor";
 import type { Op } from "../../core/protocol";
 import { setting, unmasked } from "../functions";
-import {
-  fail, numbersAt, ofInput, ofWeight, readAt, stackName, stackOf, taken, weight, type Call, type Cell, type Need,
-  type OpKind,
-} from "../kind";
+import { fail, numbersAt, ofInput, ofWeight, readAt, stackName, stackOf, taken, weight, type Call, type Cell, type Need, type OpKind } from "../kind";
 import { transposed } from "../products";
 import { average } from "./norms";
 

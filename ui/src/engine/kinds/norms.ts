@@ -31,9 +31,7 @@ export const NORMS = {
   norm: {
     inputs: [2, 3],
     compute: norm,
-    needs: (cell) => [
-      ofInput(cell.op, 0, cell.index), ...centre(cell, 3), scalar(cell, -1), ...[0, 1].flatMap((i) => ofVector(cell.op, i)),
-    ],
+    needs: (cell) => [ofInput(cell.op, 0, cell.index), ...centre(cell, 3), scalar(cell, -1), ...[0, 1].flatMap((i) => ofVector(cell.op, i))],
     explain: ({ op, index }, given) => {
       const [of, rstd, gain, shift] = op.inputs?.length === 3 ? given.filter((_, i) => i !== 1) : given;
       const mean = op.inputs?.length === 3 ? given[1]!.term() : null, last = index.at(-1);

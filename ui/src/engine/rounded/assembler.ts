@@ -33,8 +33,7 @@ export interface Func { name: string; params: number; locals: [count: number, ty
 /** A module of functions of i32 without results. Its memory is imported as `m.m`. */
 export function assembled(functions: readonly Func[]): Uint8Array<ArrayBuffer> {
   const types = functions.map(({ params }) => [0x60, ...vector(new Array<Code>(params).fill([I32])), 0]);
-  const bodies = functions.map(({ locals, body }) =>
-    sized([...vector(locals.map(([count, type]) => [...unsigned(count), type])), ...body, 0x0b]));
+  const bodies = functions.map(({ locals, body }) => sized([...vector(locals.map(([count, type]) => [...unsigned(count), type])), ...body, 0x0b]));
   return Uint8Array.from([
     0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0,
     ...section(1, types),

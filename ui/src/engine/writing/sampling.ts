@@ -1,6 +1,7 @@
 /** From logits to the next token, as clearhead/generation/sampling.py has it. */
 
 import { logSumExp } from "../../core/top";
+import { argmax, order } from "../../core/vectors";
 
 /** The settings that a text is written with: clearhead/recipe/generation.py says what each means. */
 export interface Settings {
@@ -53,7 +54,7 @@ export function logSoftmax(logits: ArrayLike<number>): Float64Array {
 
 /** The next token: the likeliest, or the one at which the sum of the probabilities passes a random number. */
 export function chosen(scores: Float64Array, settings: Settings, chance: () => number): number {
-  if (settings.temperature === 0) return largest(scores);
+  if (settings.temperature === 0) return argmax(scores);
   const shares = logSoftmax(narrowed(scores.map((x) => x / settings.temperature), settings)).map(Math.exp);
   const aim = chance() * shares.reduce((sum, x) => sum + x, 0);
   let sum = 0, last = 0;
@@ -66,7 +67,7 @@ export function chosen(scores: Float64Array, settings: Settings, chance: () => n
 }
 
 /** -Infinity for the tokens that top-k and top-p leave out. */
-function narrowed(scores: Float64Array, { top_k: k, top_p: p }: Settings): Float64Array {
+export function narrowed(scores: Float64Array, { top_k: k, top_p: p }: Pick<Settings, "top_k" | "top_p">): Float64Array {
   let made = scores;
   if (k !== null && k < made.length) {
     const least = made.slice().sort().at(-k)!;
@@ -75,17 +76,10 @@ function narrowed(scores: Float64Array, { top_k: k, top_p: p }: Settings): Float
   if (p === null || p >= 1) return made;
   const shares = logSoftmax(made).map(Math.exp), kept = new Float64Array(made.length).fill(-Infinity);
   let before = 0;
-  for (const id of Array.from(made, (_, i) => i).sort((a, b) => made[b]! - made[a]! || a - b)) {
+  for (const id of order(made)) {
     if (before >= p) break;
     kept[id] = made[id]!;
     before += shares[id]!;
   }
   return kept;
-}
-
-/** The first of the largest. */
-export function largest(scores: ArrayLike<number>): number {
-  let best = 0;
-  for (let id = 1; id < scores.length; id++) if (scores[id]! > scores[best]!) best = id;
-  return best;
 }

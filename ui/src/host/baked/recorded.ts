@@ -27,11 +27,7 @@ export class Recorded implements Answers {
   readonly #about: About;
   #made = new Map<string, Promise<Floats>>();
 
-  constructor(
-    private readonly document: FileDocument,
-    private readonly runs: RecordedRun[],
-    private readonly parts: Parts,
-  ) {
+  constructor(private readonly document: FileDocument, private readonly runs: RecordedRun[], private readonly parts: Parts) {
     this.#about = document.about;
   }
 

@@ -2,9 +2,8 @@
 
 import type { Op } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
-import { dot } from "../../core/vectors";
-import type { AttentionPlace } from "../../state/attention.svelte";
-import type { Run } from "../../state/run";
+import { argmax, dot } from "../../core/vectors";
+import type { AttentionPlace, Run } from "../../parts/kit";
 
 /** The ops that lead from one value to another along their first inputs, in the order in which they run; none if they
  *  do not. */
@@ -83,7 +82,5 @@ export async function rowOf(place: AttentionPlace, run: Run, query: number, head
 
 /** The place of the largest value, by its size. */
 export function strongestOf(values: ArrayLike<number>): number {
-  let best = 0;
-  for (let i = 1; i < values.length; i++) if (Math.abs(values[i]!) > Math.abs(values[best]!)) best = i;
-  return best;
+  return argmax(Array.from(values, Math.abs));
 }

@@ -1,7 +1,7 @@
 /** The parts of a circuit in words. */
 
 import type { ModelConfig } from "../../core/protocol";
-import { t } from "../../i18n/index.svelte";
+import { t } from "../../parts/kit";
 import { partOf } from "./circuits";
 
 /** The name of a writer or a reader: "Decoder 3 · head 2 · query". */

@@ -3,7 +3,7 @@
 import type { Tensor } from "../../core/host";
 import type { Op, StackName } from "../../core/protocol";
 import { compute } from "../../engine/ops";
-import type { Run } from "../../state/run";
+import type { Run } from "../../parts/kit";
 
 /** What one op of the embedding makes at one position: row `at` of its value. */
 export interface EmbedStep { op: Op; row: Float32Array; at: number }

@@ -1,6 +1,7 @@
 /** The feed-forward part of a block, found in the ops, and what its units do for one token. */
 
 import type { Op, Plan } from "../../core/protocol";
+import { order } from "../../core/vectors";
 
 export interface FeedForward {
   /** Addresses: the input, the units before and after the activation, and the output. */
@@ -31,8 +32,7 @@ export function feedForwardOf(plan: Plan, block: string): FeedForward | null {
 
 /** Units in the order of their size, largest first. */
 export function strongest(values: ArrayLike<number>, count: number): number[] {
-  const order = Array.from({ length: values.length }, (_, i) => i);
-  return order.sort((i, j) => Math.abs(values[j]!) - Math.abs(values[i]!)).slice(0, count);
+  return order(Array.from(values, Math.abs)).slice(0, count);
 }
 
 /** How many units lie above 0 before the activation. */

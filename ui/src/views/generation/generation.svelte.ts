@@ -2,20 +2,13 @@
 
 import { messageOf } from "../../core/errors";
 import type { GenerateReply, GenerateSettings, RunRequest } from "../../core/protocol";
-import type { Explorer } from "../../state/explorer.svelte";
+import type { Explorer } from "../../parts/kit";
 import { text as literal, type Told } from "../../state/python";
 import { requestA, requestB } from "../../state/page";
 import { prefixOf } from "./tree";
 
 export class Generation {
-  settings: GenerateSettings = $state({
-    max_new_tokens: 24,
-    beams: 1,
-    temperature: 0,
-    top_k: null,
-    top_p: null,
-    seed: 0,
-  });
+  settings: GenerateSettings = $state({ max_new_tokens: 24, beams: 1, temperature: 0, top_k: null, top_p: null, seed: 0 });
   a = $state.raw<GenerateReply | null>(null);
   b = $state.raw<GenerateReply | null>(null);
   /** The selected step: the number of tokens before it. */
@@ -77,23 +70,13 @@ export class Generation {
   async explain(): Promise<void> {
     const { app, shown } = this;
     if (!shown) return;
-    const before = prefixOf(
-      shown.text,
-      shown.best.slice(0, this.at).map((i) => shown.nodes[i]?.text ?? ""),
-    );
+    const before = prefixOf(shown.text, shown.best.slice(0, this.at).map((i) => shown.nodes[i]?.text ?? ""));
     const { reads } = app.page;
     const translates = app.about.kind === "encoder-decoder";
     const text = app.about.has_tokenizer ? reads.text + before : [reads.text, before].filter(Boolean).join(" ");
     await app.act({ reads: translates ? { ...reads, target: before } : { ...reads, text } });
     const last = Math.max(0, (app.shown?.tokens.length ?? 1) - 1);
-    app.go({
-      view: "attention",
-      stack: "decoder",
-      part: translates ? "cross" : "attn",
-      step: "softmax",
-      query: last,
-      position: last,
-    });
+    app.go({ view: "attention", stack: "decoder", part: translates ? "cross" : "attn", step: "softmax", query: last, position: last });
   }
 
   get #wanted(): string {

@@ -2,7 +2,7 @@
 
 import { messageOf } from "../../core/errors";
 import type { HeadFacts } from "../../core/protocol";
-import type { Pixels, Run } from "../../state/run";
+import type { Pixels, Run } from "../../parts/kit";
 import { headsOf, pooledPixels, type Head } from "./heads";
 
 export class HeadMeasures {

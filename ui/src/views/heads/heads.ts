@@ -2,7 +2,7 @@
 
 import type { HeadFacts, StackName } from "../../core/protocol";
 import type { Part } from "../../state/page";
-import type { Pixels, Run } from "../../state/run";
+import type { Pixels, Run } from "../../parts/kit";
 
 export interface Head {
   stack: StackName;

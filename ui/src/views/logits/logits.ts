@@ -1,6 +1,7 @@
 /** From logits to the shares that a token is drawn by, one step after another. */
 
-import { softmax } from "../../state/answer.svelte";
+import { narrowed } from "../../engine/writing/sampling";
+import { softmax } from "../../parts/kit";
 
 export interface Shares {
   /** softmax(logits): what the model says. */
@@ -25,40 +26,9 @@ export interface Column {
 
 /** As the model is sampled: temperature, then top-k, then top-p. A temperature of 0 takes the likeliest. */
 export function sharesOf(logits: ArrayLike<number>, temperature: number, topK: number | null, topP: number): Shares {
-  const trueShares = softmax(logits);
-  const tempered = temperature > 0 ? softmax(logits, temperature) : softmax(logits, 1e-6);
-  const afterK = topK === null ? tempered : renormalised(tempered, keepK(tempered, topK));
-  const afterP = topP >= 1 ? afterK : renormalised(afterK, keepP(afterK, topP));
-  return { trueShares, tempered, afterK, afterP };
-}
-
-/** The k largest, and those as large as the k-th. */
-export function keepK(shares: Float64Array, k: number): (share: number, i: number) => boolean {
-  const least = Float64Array.from(shares).sort().at(-Math.min(k, shares.length)) ?? 0;
-  return (share) => share >= least;
-}
-
-/** The fewest, largest first, that reach p together (Holtzman et al. 2020). */
-export function keepP(shares: Float64Array, p: number): (share: number, i: number) => boolean {
-  const kept = new Set<number>();
-  let sum = 0;
-  for (const i of order(shares)) {
-    if (kept.size > 0 && sum >= p) break;
-    kept.add(i);
-    sum += shares[i]!;
-  }
-  return (_, i) => kept.has(i);
-}
-
-function renormalised(shares: Float64Array, keeps: (share: number, i: number) => boolean): Float64Array {
-  const kept = shares.map((share, i) => (keeps(share, i) ? share : 0));
-  const sum = kept.reduce((total, share) => total + share, 0);
-  return kept.map((share) => share / sum);
-}
-
-/** Indices, largest value first. */
-export function order(values: ArrayLike<number>): number[] {
-  return Array.from(values, (_, i) => i).sort((i, j) => values[j]! - values[i]! || i - j);
+  const scores = Float64Array.from(logits, (x) => x / (temperature || 1e-6));
+  const shares = (top_k: number | null, top_p: number): Float64Array => softmax(narrowed(scores, { top_k, top_p }));
+  return { trueShares: softmax(logits), tempered: shares(null, 1), afterK: shares(topK, 1), afterP: shares(topK, topP) };
 }
 
 /** -sum p ln p, in nats. */

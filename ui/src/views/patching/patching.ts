@@ -1,7 +1,7 @@
 /** What a patching sweep asks for, the rows as matrices, and a cell as an edit. */
 
 import type { Edit, PatchingReply, RunRequest, StackName } from "../../core/protocol";
-import type { Run } from "../../state/run";
+import type { Run } from "../../parts/kit";
 
 export const PARTS = ["resid", "attn", "ffn", "heads"] as const;
 export type SweptPart = (typeof PARTS)[number];
