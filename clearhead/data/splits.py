@@ -31,8 +31,8 @@ def pair_splits(data: Data, held_out: HeldOut, *, prefix: str = "") -> dict[str,
     splits = {split: pairs_of(source) for split, source in data.sources.items()}
     if "valid" not in splits:
         splits |= _held_out(splits["train"], held_out)
-    found = {split: splits[split] for split in SPLITS if split in splits}
-    return {split: _tagged(prefix, rows) for split, rows in found.items()} if prefix else found
+    ordered = {split: splits[split] for split in SPLITS if split in splits}
+    return {split: _tagged(prefix, rows) for split, rows in ordered.items()} if prefix else ordered
 
 
 def _tagged(tag: str, rows: Stream[Row]) -> Stream[Row]:
@@ -102,10 +102,10 @@ def _kept(n: int, held_out: HeldOut, what: str) -> int:
 
 
 def _documents(source: Source) -> TextSplit:
-    found = documents_of(source)
+    read = documents_of(source)
     if isinstance(source, TextFiles) and source.documents == "file":
-        return _of_one(lambda: running(found))
-    documents = Stream(lambda: (document for document in found if any(text.strip() for text in document)))
+        return _of_one(lambda: running(read))
+    documents = Stream(lambda: (document for document in read if any(text.strip() for text in document)))
     n_documents = sum(1 for _ in documents)
     if not n_documents:
         raise UserError(f"data: expected text in {source.kind} source, got none; give another file")
@@ -184,16 +184,16 @@ def complete_splits(
     A number of examples is held out as that share of each label. Without `tested`, a missing test stays missing. Raises
     UserError, which names what was `expected`, if there are too few examples.
     """
-    found = dict(splits)
-    if "valid" not in found:
-        parts = ("valid", "test") if tested and "test" not in found else ("valid",)
-        n = len({one.normalized for one in found["train"]})
+    completed = dict(splits)
+    if "valid" not in completed:
+        parts = ("valid", "test") if tested and "test" not in completed else ("valid",)
+        n = len({example.normalized for example in completed["train"]})
         share = share_of(held_out, n, expected.partition(",")[0].partition(" to ")[0], parts=len(parts))
-        *held, train = hold_out(found["train"], [share] * len(parts), by_label=by_label)
+        *held, train = hold_out(completed["train"], [share] * len(parts), by_label=by_label)
         if not all(held):
             raise UserError(f"data.train: expected more {expected}, got {n}; give data.valid")
-        found |= dict(zip(parts, held, strict=True)) | {"train": train}
-    return {split: found[split] for split in SPLITS if split in found}
+        completed |= dict(zip(parts, held, strict=True)) | {"train": train}
+    return {split: completed[split] for split in SPLITS if split in completed}
 
 
 def hold_out(examples: Sequence[E], shares: Sequence[float], *, by_label: bool) -> list[list[E]]:

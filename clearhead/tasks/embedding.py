@@ -5,7 +5,7 @@ The other texts of a batch are the negatives (van den Oord et al. 2018, InfoNCE;
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from functools import cache
 from typing import Literal, Self
 
 import numpy as np
@@ -284,11 +284,13 @@ class Embedding(ExampleTask[EmbeddingRecipe, Group, Groups]):
     def from_recipe(
         cls, recipe: EmbeddingRecipe, splits: Mapping[str, Sequence[Group]], tokenizer: Tokenizer | None
     ) -> Self:
-        pairs = None if recipe.data.scored is None else scored_pairs(recipe.data)
+        pairs = pairs_of(recipe.data)
+        if pairs is not None:
+            pairs()  # Reports a mistake before anything takes long.
         return cls(
             tokenizer or Tokenizer.train((text for one in splits["train"] for text in one.texts), recipe.tokenizer),
             limit=recipe.data.max_length,
-            pairs=pairs and (lambda: pairs),
+            pairs=pairs,
             pooling=recipe.pooling or "mean",
             temperature=recipe.temperature,
             symmetric=recipe.symmetric,
@@ -300,8 +302,7 @@ class Embedding(ExampleTask[EmbeddingRecipe, Group, Groups]):
     def from_model(cls, model: Trained, recipe: EmbeddingRecipe | None) -> Self:
         if recipe is None:
             return cls(model.tokenizer, model=model)
-        pairs = None if recipe.data.scored is None else partial(scored_pairs, recipe.data)
-        return cls(model.tokenizer, model=model, temperature=recipe.temperature, pairs=pairs)
+        return cls(model.tokenizer, model=model, temperature=recipe.temperature, pairs=pairs_of(recipe.data))
 
     def known(self, examples: list[Group]) -> list[Group]:
         return examples
@@ -390,12 +391,17 @@ class Embedding(ExampleTask[EmbeddingRecipe, Group, Groups]):
             yield Prediction(" ".join(f"{number:.6g}" for number in row), {"vector": [*row]})
 
 
-def scored_pairs(data: EmbeddingData) -> tuple[list[Group], np.ndarray]:
-    """The pairs of `data.scored` without empty texts, and their scores."""
-    assert data.scored is not None
-    read = read_scored(data.scored.under(data.folder), data.score)
-    kept = [(group, score) for group, score in read if not group.is_blank]
-    return [group for group, _ in kept], np.array([score for _, score in kept])
+def pairs_of(data: EmbeddingData) -> Callable[[], tuple[list[Group], np.ndarray]] | None:
+    """What reads the pairs of `data.scored` without empty texts, and their scores."""
+    if (source := data.scored) is None:
+        return None
+
+    @cache
+    def read() -> tuple[list[Group], np.ndarray]:
+        kept = [one for one in read_scored(source.under(data.folder), data.score) if not one[0].is_blank]
+        return [group for group, _ in kept], np.array([score for _, score in kept])
+
+    return read
 
 
 def embedded(model: Trained, texts: Sequence[str]) -> Tensor:

@@ -1,9 +1,7 @@
 """What is found in examples before training: counts of each split, duplicates, and labels that training lacks."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, Self, TypeVar
-
-from pydantic import JsonValue
+from typing import Any, Protocol, Self, TypeVar
 
 from clearhead.config import Config
 from clearhead.data.splits import Example
@@ -19,11 +17,11 @@ Findings = Mapping[str, tuple[int, str]]
 class SplitReport(Config):
     """The counts of a split by name, and the lines that say them."""
 
-    counts: dict[str, JsonValue]
+    counts: dict[str, Any]
     text: tuple[str, ...]
 
     @classmethod
-    def of(cls, lines: Iterable[str], findings: Findings, **counts: JsonValue) -> Self:
+    def of(cls, lines: Iterable[str], findings: Findings, **counts: Any) -> Self:
         """The report in these lines and one for each finding whose count is not 0."""
         counts |= {name: n for name, (n, _) in findings.items()}
         return cls(counts=counts, text=(*lines, *(f"  {n:,} {what}" for n, what in findings.values() if n)))

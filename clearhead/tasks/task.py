@@ -266,8 +266,9 @@ class RecipeTask(Task, Generic[R]):
     samples: str = ""
     """What the samples of its evaluations are, if `evaluate` and the end of `train` show them."""
     tokenizer: Tokenizer
-    train: Rows
-    valid: Rows
+    train: Any
+    valid: Any
+    """Examples as `Rows`."""
     n_marks: int = 0
     """Special tokens around each example that its size leaves out."""
 

@@ -102,10 +102,8 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     target_scale: TargetScale = UNSCALED
     """Its unit is that of the squared error of a regression."""
 
-    @property
-    def main_score(self) -> str:
-        """The score that chooses the best checkpoint."""
-        return MAIN_SCORES[self.problem_type]
+    def __post_init__(self) -> None:
+        self.main_score = MAIN_SCORES[self.problem_type]
 
     # --- data
 

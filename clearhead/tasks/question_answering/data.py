@@ -269,7 +269,7 @@ class Windows(Parts[Window]):
         return cls(windows, len(pairs))
 
     @property
-    def read(self) -> dict[str, list[list[int]]]:
+    def read(self) -> dict[str, Any]:
         """What the network reads, as `batch_of` takes it."""
         return {"ids": self.ids, "types": [one.types for one in self.parts]}
 
