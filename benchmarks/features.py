@@ -18,7 +18,7 @@ from benchmarks.entry import run_command
 from benchmarks.racing.machine import Machine
 from clearhead.analysis.features import Ended, Settings, Site, Stepped, report, train
 from clearhead.api import load
-from clearhead.cli.look.sparse import batches, number
+from clearhead.cli.look.sparse import batches, number, split
 from clearhead.generation import complete
 from clearhead.machine.device import keep_freed_memory
 
@@ -52,7 +52,7 @@ def main(
     last = list(network.stacks())[-1]
     end = "ffn" if kind == "transcoder" else "resid_post"
     at = at or tuple(f"{last}.blocks.{i}.{end}" for i in range(len(network.last_stack.blocks)))
-    learnt, held = batches(loaded, model, data).split()
+    (inputs, _), (texts, labels) = (zip(*part, strict=True) for part in split(batches(loaded, model, data)))
     parameters = sum(p.numel() for p in network.parameters())
     what = f"{kind}, k {active}{', skip' if skip else ''}"
     print(f"{machine.processor}, {machine.environment}, one thread; {parameters:,} parameters, {what}")
@@ -64,7 +64,7 @@ def main(
         site = Site.of(network, address, kind)
         settings = Settings(n=number(width, loaded, site), k=active, skip=skip, minutes=minutes, lr=lr, seed=seed)
         begun, shown = time.perf_counter(), SHOWN_EVERY
-        for event in train(network, learnt.inputs, site, settings, clock=time.process_time):
+        for event in train(network, inputs, site, settings, clock=time.process_time):
             match event:
                 case Stepped() if event.seconds > shown:
                     shown += SHOWN_EVERY
@@ -72,7 +72,7 @@ def main(
                         f"  {event.seconds:.0f} s  explained {event.explained:.1%}  {event.n_positions:,}", flush=True
                     )
                 case Ended():
-                    found = report(network, held.inputs, event.features, held.labels)
+                    found = report(network, texts, event.features, labels if labels[0] is not None else None)
                     wall = (time.perf_counter() - begun) / 60
                     print(
                         f"| `{address}` | {settings.n:,} | {event.seconds / 60:.1f} ({wall:.0f} by the clock)"

@@ -13,7 +13,7 @@ from benchmarks.entry import run_command
 from clearhead import recipe as recipes
 from clearhead.cli.judge.suspects import trained
 from clearhead.recipe.data import Table
-from clearhead.tasks.classification.data import LabelledText, Labelling, names_of
+from clearhead.tasks.classification.data import ClassificationData, LabelledText, names_of, read_labelled
 from clearhead.tasks.classification.task import ClassificationRecipe, head_of
 from clearhead.tasks.registry import validate
 
@@ -79,8 +79,8 @@ def measure(
 
 def read(path: Path) -> list[LabelledText]:
     """The texts of a file that are not blank."""
-    labelling = Labelling(label=1)
-    return [e for e in labelling.read(Table(path=path, text=0)) if not e.is_blank]
+    source = Table(path=path, text=0)
+    return [e for e in read_labelled(source, ClassificationData(train=source, label=1)) if not e.is_blank]
 
 
 def sample(examples: Sequence[LabelledText], n: int, *, seed: int) -> list[LabelledText]:

@@ -88,24 +88,19 @@ class Classify(Batched):
     several: bool = False
 
     def columns(self, model: Model, batch: object) -> Columns:
-        found = self.own(model, batch) if not self.labels else self.entailed(model, texts_in(batch, self.text))
-        head = model.config.head
-        several = self.several if self.labels else _problem(head) == "multi_label_classification"
-        if not self.labels and _problem(head) == "regression":
-            values = [row.get("values", ()) for row in found]
-            return {"value": [row[0] if row else math.nan for row in values]}
-        if several:
-            chosen = [row.get("labels", []) for row in found]
-            return {"labels": chosen, "scores": [_scores(row, own) for row, own in zip(found, chosen, strict=True)]}
-        best = [row.get("label") for row in found]
-        return {"label": best, "score": [_score(row) for row in found]}
-
-    def own(self, model: Model, batch: object) -> list[dict[str, Any]]:
-        """The predictions with the model's own labels."""
-        texts = texts_in(batch, self.text)
-        if self.text_pair is None:
-            return [*model.predict(texts)]
-        return [*model.predict([*zip(texts, texts_in(batch, self.text_pair), strict=True)])]
+        if self.labels:
+            rows, kind = self.entailed(model, texts_in(batch, self.text)), "multi_label_classification" * self.several
+        else:
+            head, rows = model.config.head, model.predict(rows_in(batch, self.text, self.text_pair))
+            kind = head.problem_type if isinstance(head, ClassificationHead) else None
+        if kind == "regression":
+            return {"value": [row["values"][0] if row else math.nan for row in rows]}
+        if kind == "multi_label_classification":
+            labels = [row.get("labels", []) for row in rows]
+            scores = [[row["probabilities"][label] for label in own] for row, own in zip(rows, labels, strict=True)]
+            return {"labels": labels, "scores": scores}
+        scores = [row["probabilities"][row["label"]] if row else math.nan for row in rows]
+        return {"label": [row.get("label") for row in rows], "score": scores}
 
     def entailed(self, model: Model, texts: Sequence[str]) -> list[dict[str, Any]]:
         """The predictions with the labels that the texts entail."""
@@ -123,9 +118,7 @@ class Predict(Batched):
     """Column of the second texts, such as the contexts of questions."""
 
     def columns(self, model: Model, batch: object) -> Columns:
-        texts = texts_in(batch, self.text)
-        pairs = [*zip(texts, texts_in(batch, self.text_pair), strict=True)] if self.text_pair is not None else texts
-        return _by_name(model.predict(pairs))
+        return _by_name(model.predict(rows_in(batch, self.text, self.text_pair)))
 
 
 @dataclass(frozen=True)
@@ -190,22 +183,10 @@ class Capture(Batched):
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
-def _problem(head: object) -> str:
-    return (head.problem_type or "") if isinstance(head, ClassificationHead) else ""
-
-
 def _row(found: Sequence[tuple[str, float]]) -> dict[str, Any]:
     """The prediction of one text, from its labels with their scores."""
     chosen = [label for label, score in found if score > 0.5]
     return {"label": found[0][0], "labels": chosen, "probabilities": dict(found)}
-
-
-def _score(row: Mapping[str, Any]) -> float:
-    return row["probabilities"][row["label"]] if row else math.nan
-
-
-def _scores(row: Mapping[str, Any], labels: Sequence[str]) -> list[float]:
-    return [row["probabilities"][label] for label in labels]
 
 
 def _by_name(rows: Sequence[Mapping[str, Any]]) -> Columns:
@@ -227,6 +208,12 @@ def texts_in(batch: object, column: str) -> list[str]:
     if wrong is not None:
         raise UserError(f"batch: expected text in column {column!r}, got {type(wrong).__name__}")
     return [value if isinstance(value, str) else "" for value in values]
+
+
+def rows_in(batch: object, text: str, text_pair: str | None) -> Sequence[str | tuple[str, str]]:
+    """The texts of a column, or the pairs of two."""
+    texts = texts_in(batch, text)
+    return texts if text_pair is None else [*zip(texts, texts_in(batch, text_pair), strict=True)]
 
 
 def _kind(batch: object) -> Literal["dict", "pandas", "arrow"]:

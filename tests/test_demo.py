@@ -18,7 +18,6 @@ from rich.cells import cell_len
 import clearhead.demo as demo
 from clearhead.analysis.attention import CrossAttention
 from clearhead.api import Model, load
-from clearhead.cli import main
 from clearhead.data.phrases import KINDS, PhraseCorpus, compose
 from clearhead.demo import figures as measuring
 from clearhead.demo import talk
@@ -26,20 +25,21 @@ from clearhead.errors import UserError
 from clearhead.explorer.session import Session
 from clearhead.recipe import ModelChoice
 from tests.explorer.export_fixtures import page_in, parts_of
+from tests.shell import Shell
 from tests.training.tiny import SMALL
 
 CORPUS = partial(compose, n_train=240, n_valid=16, n_test=40)
 
 
 @pytest.fixture(autouse=True)
-def _small(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small(
+    empty_folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """The demo itself, made so small that it takes a second; alone in its folder, with nobody to ask."""
 
     def nobody(*_: object) -> None:
         raise AssertionError("nobody is there")
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(demo, "compose", CORPUS)
     monkeypatch.setattr(demo, "CHOICE", ModelChoice(preset="demo", stacks={**SMALL, "n_layers": 2}))
     monkeypatch.setattr(demo, "GENERATION", demo.GENERATION.model_copy(update={"max_new_tokens": 6}))
@@ -58,10 +58,9 @@ def on_page(path: Path) -> list[str]:
     return [one["text"] for one in parts_of(path.read_text("utf-8"))["data"][0]["about"]["examples"]]
 
 
-def test_from_nothing_to_figures_model_and_page(capsys: pytest.CaptureFixture[str]):
-    main(["demo", "--to", "de", "--json", "--say", "France and Germany", "zorblax", "--seed", "3"])
-    said = capsys.readouterr()
-    figures = json.loads(said.out)
+def test_from_nothing_to_figures_model_and_page(shell: Shell):
+    said = shell.done("demo", "--to", "de", "--json", "--say", "France and Germany", "zorblax", "--seed", 3)
+    figures = said.json
     assert figures["locale"] == "de"
     assert figures["seconds"] > 0
     assert 0 <= figures["exact_match"] <= 1
@@ -120,7 +119,7 @@ def test_a_folder_that_will_not_do_is_told_before_the_training(monkeypatch: pyte
     assert Path("full/thesis.txt").read_text() == "mine"
 
 
-def test_ctrl_c_in_the_training_leaves_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def test_ctrl_c_in_the_training_leaves_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     loss = demo.Translation.loss
 
     def stop(*args: Any, **options: Any) -> Any:
@@ -128,20 +127,18 @@ def test_ctrl_c_in_the_training_leaves_nothing(capsys: pytest.CaptureFixture[str
         return loss(*args, **options)
 
     monkeypatch.setattr(demo.Translation, "loss", stop)
-    with pytest.raises(SystemExit) as end:
-        main(["demo", "--out", "here"])
-    assert end.value.code == 130
-    assert capsys.readouterr().err.splitlines()[-1] == "stopped before the demo was done; nothing was kept"
+    said = shell("demo", "--out", "here")
+    assert said.code == 130
+    assert said.err.splitlines()[-1] == "stopped before the demo was done; nothing was kept"
     assert not Path("here").exists()
 
 
-def test_ctrl_c_after_the_training_leaves_the_model(monkeypatch: pytest.MonkeyPatch):
+def test_ctrl_c_after_the_training_leaves_the_model(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "measure", stop)
-    with pytest.raises(SystemExit):
-        main(["demo", "--out", "here"])
+    assert shell("demo", "--out", "here").code == 130
     assert len(load("here").translate(["France"])) == 1
     monkeypatch.undo()
 
@@ -197,12 +194,6 @@ def test_what_was_typed_is_on_the_page(monkeypatch: pytest.MonkeyPatch):
     assert on_page(Path("clearhead-demo-es/page.html"))[0] == "Spain"
 
 
-def test_json_asks_nobody(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(demo, "can_ask", lambda: True)
-    demo.run_demo("es", as_json=True)
-    assert json.loads(capsys.readouterr().out)["translations"] == []
-
-
 def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
     with Path(os.devnull).open() as nothing:
@@ -215,7 +206,9 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("options", "opens"), [([], True), (["--no-browser"], False), (["--json"], False), (["--json", "--browser"], True)]
 )
-def test_it_ends_in_the_explorer_when_asked(options: list[str], opens: bool, monkeypatch: pytest.MonkeyPatch):
+def test_it_ends_in_the_explorer_when_asked(
+    options: list[str], opens: bool, monkeypatch: pytest.MonkeyPatch, shell: Shell
+):
     seen: list[bytes] = []
 
     def look(url: str) -> bool:
@@ -226,12 +219,12 @@ def test_it_ends_in_the_explorer_when_asked(options: list[str], opens: bool, mon
 
     monkeypatch.setattr(demo, "learn", partial(_quick, demo.learn))
     monkeypatch.setattr(demo, "open_browser", look)
-    main(["demo", *options])
+    shell.done("demo", *options)
     assert len(seen) == opens
     assert all(b"explorer.css" in page for page in seen)
 
 
-def test_the_explorer_has_the_run_from_its_first_update(monkeypatch: pytest.MonkeyPatch):
+def test_the_explorer_has_the_run_from_its_first_update(monkeypatch: pytest.MonkeyPatch, shell: Shell):
     sessions: list[Session] = []
 
     def remember(*args: Any, **options: Any) -> Session:
@@ -240,7 +233,7 @@ def test_the_explorer_has_the_run_from_its_first_update(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(demo, "Session", remember)
     monkeypatch.setattr(demo, "open_browser", lambda _: False)
-    main(["demo"])
+    shell.done("demo")
     steps = sessions[0].passes.checkpoints.steps()
     assert (steps[0], steps[-1]) == (1, 4)
 
@@ -316,15 +309,3 @@ def test_figures_count_by_kind(model: Model, corpus: PhraseCorpus):
     assert measuring.measure(model, corpus, perfect, layer=0, began=0.0).bleu == pytest.approx(100)
     few = replace(corpus, test=corpus.test[:1])
     assert measuring.measure(model, few, perfect[:1], layer=0, began=0.0).kinds == {corpus.test[0].kind: 1.0}
-
-
-def test_a_long_or_wide_text_stays_on_its_line():
-    assert talk.line("en", "short") == "          en  short"
-    for text in ("word " * 40, "日本語" * 40):
-        cut = talk.line("right", text)
-        assert cell_len(cut) <= talk.WIDTH
-        assert cut.endswith("…")
-
-
-def test_names_of_several():
-    assert [talk.plural(word) for word in ("country", "weekday", "unit")] == ["countries", "weekdays", "units"]

@@ -42,13 +42,19 @@ def told(recipe: Path, folder: Path, *changes: tuple[str, Any]) -> str:
 # --- from two text files to a translation ------------------------------------------------------------------------
 
 
+def larger(folder: Path, *, evaluate_every: int) -> list[tuple[str, Any]]:
+    """A network that learns the pairs, which are its validation data too."""
+    files = {"source": str(folder / "a.en"), "target": str(folder / "a.de"), "kind": "parallel"}
+    sizes = {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2}
+    changes: list[tuple[str, Any]] = [("model.stacks", sizes), ("model.stacks.dropout", 0.0), ("data.valid", files)]
+    schedule = {"kind": "constant", "warmup": 10}
+    return [*changes, ("training.evaluate_every", evaluate_every), ("training.schedule", schedule)]
+
+
 def test_from_two_files_to_a_translator(tmp_path: Path):
     recipe = write_recipe(tmp_path, steps=200, optimizer={"kind": "adamw", "lr": 1e-2}, max_tokens=400)
-    changes: list[tuple[str, Any]] = [("model.stacks", {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2})]
-    changes += [("model.stacks.dropout", 0.0), ("training.evaluate_every", 50), ("training.save_every", 50)]
+    changes = [*larger(tmp_path, evaluate_every=50), ("training.save_every", 50)]
     pairs = number_pairs(40)
-    files = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.de"), "kind": "parallel"}
-    changes += [("data.valid", files), ("training.schedule", {"kind": "constant", "warmup": 10})]
     run = begin(recipe, tmp_path / "run", *changes)
     events = drive(run)
     evaluations = [event for event in events if isinstance(event, Evaluated)]
@@ -76,10 +82,7 @@ def test_best_moves_where_13a_sees_one_word_a_line(tmp_path: Path, tokenize: str
     targets = ["".join(KANA[word] for word in line.split()) + "。" for line in pairs.target]
     recipe = write_recipe(tmp_path, steps=80, optimizer={"kind": "adamw", "lr": 5e-3}, max_tokens=400, patience=2)
     (tmp_path / "a.de").write_text("\n".join(targets) + "\n", encoding="utf-8")
-    files = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.de"), "kind": "parallel"}
-    changes: list[tuple[str, Any]] = [("model.stacks", {"d_model": 32, "d_ff": 64, "n_layers": 1, "n_heads": 2})]
-    changes += [("model.stacks.dropout", 0.0), ("training.evaluate_every", 20), ("tokenizer.kind", "characters")]
-    changes += [("data.valid", files), ("training.schedule", {"kind": "constant", "warmup": 10})]
+    changes = [*larger(tmp_path, evaluate_every=20), ("tokenizer.kind", "characters")]
     run = begin(recipe, tmp_path / "run", *changes, ("evaluation.tokenize", tokenize))
     evaluations = [event for event in drive(run) if isinstance(event, Evaluated)]
     assert [event.step for event in evaluations] == [20, 40, 60, 80], "patience did not end it"
@@ -92,20 +95,24 @@ def test_best_moves_where_13a_sees_one_word_a_line(tmp_path: Path, tokenize: str
         assert evaluations[1].by_loss
 
 
-def test_language_model_from_a_text_file(tmp_path: Path):
-    (tmp_path / "book.txt").write_text("\n".join(number_pairs(80).source), encoding="utf-8")
-    tables = {
+def book_tables(folder: Path, **data: Any) -> dict[str, Any]:
+    """A recipe for a language model of a book."""
+    (folder / "book.txt").write_text("\n".join(number_pairs(80).source), encoding="utf-8")
+    train = {"kind": "text", "paths": ["book.txt"]}
+    return {
         "task": "lm",
-        "data": {"train": {"kind": "text", "paths": ["book.txt"]}, "folder": str(tmp_path), "length": 16},
+        "data": {"train": train, "folder": str(folder), "length": 16, **data},
         "model": {"preset": "nano", "stacks": {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}},
         "training": {"steps": 6, "precision": "fp32", "matmul_precision": "highest", "max_tokens": 128},
         "generation": {"max_new_tokens": 8, "temperature": 0.8},
     }
-    run, _ = start(validate(tables, where="x"), tmp_path / "run")
-    found = losses(drive(run))
+
+
+def test_language_model_from_a_text_file(tmp_path: Path):
+    recipe = validate(book_tables(tmp_path), where="x")
+    found = losses(drive(start(recipe, tmp_path / "run")[0]))
     assert load(tmp_path / "run").generate("one") == load(tmp_path / "run").generate("one")
-    run, _ = start(validate(tables, where="x"), tmp_path / "again")
-    assert losses(drive(run)) == found
+    assert losses(drive(start(recipe, tmp_path / "again")[0])) == found
 
 
 def test_validation_is_held_out_by_source_and_leaves_no_trace_in_training(tmp_path: Path):
@@ -172,15 +179,8 @@ def test_resume_refuses_changed_held_out_text(tmp_path: Path, split: str, name: 
 
 
 def test_resume_refuses_changed_held_out_text_of_a_language_model(tmp_path: Path):
-    for name, n in (("book", 60), ("valid", 20)):
-        (tmp_path / f"{name}.txt").write_text("\n".join(number_pairs(n).source), encoding="utf-8")
-    data = {"train": {"kind": "text", "paths": ["book.txt"]}, "folder": str(tmp_path), "length": 16}
-    tables = {
-        "task": "lm",
-        "data": data | {"valid": {"kind": "text", "paths": ["valid.txt"]}},
-        "model": {"preset": "nano", "stacks": {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}},
-        "training": {"steps": 2, "precision": "fp32", "matmul_precision": "highest", "max_tokens": 128},
-    }
+    (tmp_path / "valid.txt").write_text("\n".join(number_pairs(20).source), encoding="utf-8")
+    tables = book_tables(tmp_path, valid={"kind": "text", "paths": ["valid.txt"]})
     drive(start(validate(tables, where="x"), tmp_path / "run")[0])
     resume(tmp_path / "run")
     (tmp_path / "valid.txt").write_text("\n".join(number_pairs(21).source), encoding="utf-8")

@@ -15,6 +15,7 @@ from clearhead.analysis.passes import (
     Inputs,
     by_stack,
     changing,
+    inference,
     last_states,
     layouts,
     n_positions,
@@ -28,7 +29,6 @@ from clearhead.analysis.passes import (
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
 from clearhead.model.linear import LinearMap, refuse_rounded
-from clearhead.model.mode import Evaluating
 from clearhead.progress import pieces
 from clearhead.trace import Address, Edit, trace, zero
 
@@ -188,7 +188,7 @@ class Ablations:
         self._length = n_positions(layout)
         self.metric = metric
         """What is compared; None for the divergence of the answers."""
-        with Evaluating(network), torch.no_grad():
+        with inference(network):
             if not self._edit:
                 self._plain = states(network, list(self._tokens.values()))
             if metric is None and unit(network) != "nats":
@@ -211,7 +211,7 @@ class Ablations:
             several, at_once = list(group), max(1, budget // self._length)
             for start in pieces(range(0, len(several), at_once)):
                 some = several[start : start + at_once]
-                with Evaluating(self._network), torch.no_grad():
+                with inference(self._network):
                     actual = self._edited(some) if self._edit else self._without(some)
                 yield from zip((part.site for part in some), actual.chunk(len(some)), strict=True)
 

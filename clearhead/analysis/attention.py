@@ -7,14 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import Inputs, Seen, by_stack, layouts, real
+from clearhead.analysis.passes import Inputs, Seen, by_stack, inference, layouts, real
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.generation import in_batches
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Attention
 from clearhead.model.linear import effective_weight
-from clearhead.model.mode import Evaluating
 from clearhead.progress import pieces
 from clearhead.trace import trace
 
@@ -200,7 +199,7 @@ def _batch(
     assert network.decoder is not None
     device = next(network.parameters()).device
     inputs = Tokens.pad([[bos_id, *ids[:-1]] for ids in target]).to(device)
-    with Evaluating(network), torch.no_grad(), trace(network) as seen:
+    with inference(network), trace(network) as seen:
         logits = network(Tokens.pad(source).to(device), inputs)
         # Keep only the probabilities of the targets: all of them are as large as the vocabulary.
         ids = Tokens.pad(target).to(device).ids

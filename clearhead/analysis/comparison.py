@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from clearhead.analysis.passes import inference
 from clearhead.config import Continuous, PatchInput, TaggingHead, VectorHead, WaveInput
 from clearhead.model import Tokens, Transformer
 from clearhead.model.layout import round_up
-from clearhead.model.mode import Evaluating
 
 LOGITS = "head.logits"
 RESULTS = ("logits", "prediction_logits", "last_hidden_state")
@@ -41,7 +41,7 @@ def states(network: Transformer, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     handles = [module.register_forward_hook(_keep(found, address)) for address, module in modules(network).items()]
     try:
-        with Evaluating(network), torch.no_grad():
+        with inference(network):
             logits = network(*tokens)
     finally:
         for handle in handles:

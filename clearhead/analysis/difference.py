@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from clearhead.analysis.ablation import Place, places
 from clearhead.analysis.comparison import LOGITS
-from clearhead.analysis.passes import Inputs, by_stack, last_states, layouts, real
+from clearhead.analysis.passes import Inputs, by_stack, inference, last_states, layouts, real
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
@@ -23,7 +23,6 @@ from clearhead.model.assign import merged
 from clearhead.model.attention import Attention
 from clearhead.model.fast.tensor_parallel import divisions_of
 from clearhead.model.linear import LinearMap, effective_weight, refuse_rounded
-from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, recording
 
 N_SINGULAR = 8
@@ -187,7 +186,7 @@ def _matrix(network: Transformer, place: Place) -> Tensor:
 def _recorded(
     network: Transformer, tokens: Mapping[str, Tokens], paths: Collection[str], edit: Mapping[str, Edit] | None = None
 ) -> Mapping[str, Tensor]:
-    with Evaluating(network), torch.no_grad(), recording(network, paths, edit=edit) as seen:
+    with inference(network), recording(network, paths, edit=edit) as seen:
         network(*tokens.values())
     return {path: seen[path] for path in paths if path in seen}
 

@@ -83,6 +83,13 @@ def check_labels(size: int, *labels: int | None, name: str = "logit") -> None:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def inference(network: Transformer) -> Iterator[None]:
+    """The network computes in evaluation mode and without gradients while the block runs."""
+    with Evaluating(network), torch.no_grad():
+        yield
+
+
 def traced(
     network: Transformer,
     tokens: Mapping[str, Tokens],
@@ -91,7 +98,7 @@ def traced(
     without: Collection[str] = (),
 ) -> tuple[Trace, Tensor]:
     """A trace of one pass, and its result."""
-    with Evaluating(network), torch.no_grad(), trace(network, edit, without=without) as seen:
+    with inference(network), trace(network, edit, without=without) as seen:
         return seen, network(*tokens.values())
 
 
@@ -101,7 +108,7 @@ def rows_at(network: Transformer, inputs: Sequence[Tokens], addresses: Collectio
     The pass ends at the last of the values. Raises UserError for an address that the network's fast kernels do not
     have, and for a value that is not one vector for each position.
     """
-    with Evaluating(network), torch.no_grad(), recording(network, addresses) as seen:
+    with inference(network), recording(network, addresses) as seen:
         network(*inputs)
     tokens = dict(zip(network.stacks(), inputs, strict=True))
     return {at: _real_rows(seen[at], tokens[at.split(".")[0]], at) for at in addresses}

@@ -16,6 +16,7 @@ from clearhead.analysis.passes import (
     Inputs,
     changing,
     check_labels,
+    inference,
     last_states,
     layouts,
     n_positions,
@@ -29,7 +30,6 @@ from clearhead.config import ClassificationHead, SpanHead
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.heads import OutputHead
-from clearhead.model.mode import Evaluating
 from clearhead.progress import pieces
 
 Part = Literal["resid", "attn", "ffn", "heads"]
@@ -156,7 +156,7 @@ class PatchingSweep:
         effects = torch.full((n,), float("nan"), dtype=torch.float64)
         effects[masks.flatten(1).any(1)] = 0.0
         changes = (masks & (given != own)).flatten(1).any(1).nonzero()[:, 0]
-        with Evaluating(self._network), torch.no_grad():
+        with inference(self._network):
             for some in pieces(changes.split(max(1, self._budget // self._length)) if len(changes) else ()):
                 effects[some] = (self._patched(place, given, masks[some]) - self.corrupt) / (self.clean - self.corrupt)
         return Row(at, "h" if is_heads else "t", effects.float())

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import valid_cells
+from clearhead.analysis.passes import inference, valid_cells
 from clearhead.api.base import ModelBase
 from clearhead.brief import brief
 from clearhead.capture.texts import AT_ONCE, Digest, Encoded, Encoder, Text, shares
@@ -44,7 +44,7 @@ def smallest(model: ModelBase) -> list[Tokens]:
 
 def every_address(model: ModelBase) -> Trace:
     """A trace of the smallest possible input: every address of the model, with its axes."""
-    with Evaluating(model.network), torch.no_grad(), trace(model.network) as seen:
+    with inference(model.network), trace(model.network) as seen:
         model.network(*smallest(model))
     return seen
 
@@ -165,7 +165,7 @@ def needs_explicit(model: ModelBase, sites: Sequence[Site]) -> bool:
     paths = {site.path for site in sites}
     if any({"t", "s"} <= set(site.axes.split()) for site in sites):
         return True
-    with Evaluating(model.network), torch.no_grad(), recording(model.network, paths) as seen:
+    with inference(model.network), recording(model.network, paths) as seen:
         model.network(*smallest(model))
     return len(seen) < len(paths)
 

@@ -9,7 +9,12 @@ from cyclopts import Parameter
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from clearhead.api import Model
+
+QUIET_SECONDS = 3
+"""Seconds after which progress is shown."""
 
 Text = str
 """Words for a model, or the name of a column."""
@@ -48,6 +53,11 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def between(bounds: Sequence[float], form: str = ".4f") -> str:
+    """The bounds of an interval."""
+    return " to ".join(format(bound, form) for bound in bounds)
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """The rows of a table as lines, with the columns below each other. A row may end early."""
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
@@ -62,3 +72,16 @@ def open_model(name: str, **how: Any) -> "Model":
 
     keep_freed_memory()
     return load(name, **how)
+
+
+def progress_bar(*, shows: bool = True, **how: Any) -> "tqdm[Any]":
+    """Shows on a terminal how far a long loop is, if it takes long."""
+    from tqdm import tqdm
+
+    shows = shows and sys.stderr.isatty()
+    return tqdm(disable=not shows, delay=QUIET_SECONDS, leave=False, file=sys.stderr, **how)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -69,7 +69,7 @@ class Batches(OnDemand[list[int]]):
 
 def token_budget_batches(
     lengths: Sequence[int] | Sequence[tuple[int, int]] | np.ndarray, *, max_tokens: int, seed: int, epoch: int
-) -> Sequence[list[int]]:
+) -> Batches:
     """Every example once, in batches of n * (longest source + longest target) <= max_tokens, in random order.
 
     `lengths` are an example's tokens as the network will see them, one number or (source, target). The budget
@@ -78,7 +78,7 @@ def token_budget_batches(
     batches. Raises UserError if one example alone exceeds the budget.
     """
     if not len(lengths):
-        return []
+        return Batches.of_size(np.empty(0, dtype=np.int64), 1)
     sizes = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
     longest = int(sizes.sum(axis=1).max())
     if longest > max_tokens:

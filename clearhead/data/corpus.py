@@ -23,7 +23,7 @@ from pydantic import JsonValue, ValidationError
 from clearhead.config import Config
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
 from clearhead.data.preparation import TRAIN, DataReport, Report, prepare
-from clearhead.data.sequences import Described, Sequences, Shelf, open_sequences
+from clearhead.data.sequences import Described, Sequences, Shelf, open_sequences, settle
 from clearhead.data.sources import Pairs, version_of
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.errors import UserError
@@ -81,16 +81,21 @@ class DiskCache:
         made_of: Facts = {**of, "state": state}
         digest = sha256(json.dumps(dict(of), sort_keys=True).encode()).hexdigest()
         place = self.folder / f"{name}-{digest[:24]}"
-        with _told(self.folder):
+        try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with _locked(self.folder / f".{place.name}.lock"):
-                found = _open(place, made_of)
-                if found is None:
+                entry = _open(place, made_of)
+                if entry is None:
                     _write(place, made_of, make)
-                    found = _open(place, made_of)
-        if found is None:
+                    entry = _open(place, made_of)
+        except OSError as error:  # Reading the data raises its own errors.
+            raise UserError(
+                f"{self.folder}: expected to write encoded data, got {error.strerror or error};"
+                " try --data.cache with a folder that has room, or --data.storage memory"
+            ) from None
+        if entry is None:
             raise UserError(f"{place}: expected the data that were just written, got others; try another data.cache")
-        return found
+        return entry
 
 
 def _open(place: Path, made_of: Facts) -> CacheEntry | None:
@@ -102,7 +107,7 @@ def _open(place: Path, made_of: Facts) -> CacheEntry | None:
         sequences = {name: open_sequences(place, name, described) for name, described in content.sequences.items()}
     except (OSError, ValidationError, TypeError):
         return None
-    whole = {name: found for name, found in sequences.items() if found is not None}
+    whole = {name: opened for name, opened in sequences.items() if opened is not None}
     return CacheEntry(content.facts, whole) if len(whole) == len(sequences) else None
 
 
@@ -116,10 +121,9 @@ def _write(place: Path, made_of: Facts, make: Make) -> None:
     try:
         facts = make(shelf)
         content = Content(format=FORMAT, made_of=made_of, facts=facts, sequences=shelf.on_disk())
-        with (temporary / CONTENT).open("w", encoding="utf-8") as file:
-            file.write(content.model_dump_json())
-            file.flush()
-            os.fsync(file.fileno())
+        with (temporary / CONTENT).open("wb") as file:
+            file.write(content.model_dump_json().encode())
+            settle(file)
         shutil.rmtree(place, ignore_errors=True)
         temporary.rename(place)
     finally:
@@ -140,18 +144,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-@contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """Turns an OSError from writing into a UserError. Reading the data raises its own."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{folder}: expected to write encoded data, got {error.strerror or error};"
-            " try --data.cache with a folder that has room, or --data.storage memory"
-        ) from None
 
 
 ON_DISK_FROM = 64 * 2**20
@@ -194,6 +186,11 @@ class Corpus:
         made_of = {**self.made_of, "tokenizer": config.model_dump(mode="json")}
         files = self.cache.get("tokenizer", make, of=made_of, state=self.state).facts
         return Tokenizer.from_files({name: str(content).encode() for name, content in files.items()})
+
+    def entry(self, name: str, make: Make, tokenizer: Tokenizer, **more: JsonValue) -> CacheEntry:
+        """What `make` makes of the data with this tokenizer."""
+        read_by = sha256(repr(sorted(tokenizer.to_files().items())).encode()).hexdigest()
+        return self.cache.get(name, make, of={**self.made_of, "read by": read_by, **more}, state=self.state)
 
 
 T = TypeVar("T")
@@ -271,15 +268,15 @@ def encoded_pairs(
             "sha256": {name: fingerprint(*(_column(split, i) for i in range(2))) for name, split in rows.items()},
         }
 
-    entry = corpus.cache.get("pairs", make, of=corpus.made_of | _read_by(ids), state=corpus.state)
-    rows: Any = entry.facts["rows"]
+    entry = corpus.entry("pairs", make, ids)
+    facts: Any = entry.facts
 
     def pairs(name: str) -> EncodedPairs:
-        text = Pairs.of(tuple(map(str, row)) for row in rows.get(name, ()))
+        text = Pairs.of(facts["rows"].get(name, ()))
         return EncodedPairs(text, entry.sequences[f"{name}.0"], entry.sequences[f"{name}.1"])
 
-    report = DataReport.model_validate(entry.facts["report"])
-    return Encoded(ids, pairs("train"), pairs("valid"), report, _fingerprints(entry.facts), corpus.line())
+    report = DataReport.model_validate(facts["report"])
+    return Encoded(ids, pairs("train"), pairs("valid"), report, facts["sha256"], corpus.line())
 
 
 def encoded_text(
@@ -308,14 +305,14 @@ def encoded_text(
             facts[name] = {"n_bytes": seen.n_bytes, "beginning": seen.beginning}
         return facts
 
-    made_of = corpus.made_of | _read_by(ids) | {"marks": [*marks.before, "text", *marks.after]}
-    entry = corpus.cache.get("text", make, of=made_of, state=corpus.state)
+    entry = corpus.entry("text", make, ids, marks=[*marks.before, "text", *marks.after])
+
+    facts: Any = entry.facts
 
     def text(name: str) -> EncodedText:
-        seen: Any = entry.facts[name]
-        return EncodedText(entry.sequences[name], bool(entry.facts["running"]), **seen)
+        return EncodedText(entry.sequences[name], facts["running"], **facts[name])
 
-    return Encoded(ids, text("train"), text("valid"), None, _fingerprints(entry.facts), corpus.line())
+    return Encoded(ids, text("train"), text("valid"), None, facts["sha256"], corpus.line())
 
 
 def _to_train(documents: Iterable[Iterable[str]], config: TokenizerConfig) -> Iterator[str]:
@@ -330,16 +327,6 @@ def _column(rows: Iterable[tuple[str, ...]], i: int) -> Iterator[tuple[str]]:
     return ((row[i],) for row in rows)
 
 
-def _fingerprints(facts: Facts) -> dict[str, str]:
-    found: Any = facts["sha256"]
-    return {str(name): str(digest) for name, digest in found.items()}
-
-
-def _read_by(tokenizer: Tokenizer) -> dict[str, JsonValue]:
-    files = sorted(tokenizer.to_files().items())
-    return {"read by": sha256(repr(files).encode()).hexdigest()}
-
-
 def _states(source: Source, *, is_kept: bool) -> list[tuple[int, int | str]]:
     """The size and time of each file, or the size and fingerprint of a dataset."""
     if isinstance(source, HubDataset):
@@ -351,12 +338,12 @@ def _state(path: Place) -> tuple[int, int]:
     if isinstance(path, Url):
         return path.state()
     try:
-        found = path.stat()
+        about = path.stat()
     except OSError:  # Reading the file reports it.
         return 0, 0
     if not path.is_file() and not path.is_dir():
         raise UserError(f"{path}: expected a file, which is read more than once, got a pipe; write it to a file first")
-    return found.st_size, found.st_mtime_ns
+    return about.st_size, about.st_mtime_ns
 
 
 def _cache_folder(data: Data) -> Path:

@@ -114,12 +114,12 @@ def encode_text(
     for block in _blocks(_parts(texts)):
         for part in block:
             seen.note(part)
-        found = tokenizer.encode_batch([continued(part.text, joins and not part.is_first) for part in block])
+        encoded = tokenizer.encode_batch([continued(part.text, joins and not part.is_first) for part in block])
         # Only a block's first part can continue a document, since a part that is not its document's last ends a block.
         writer.add(
             [
                 [*(around.before if part.is_first else ()), *ids, *(around.after if part.is_last else ())]
-                for part, ids in zip(block, found, strict=True)
+                for part, ids in zip(block, encoded, strict=True)
             ],
             continued=not block[0].is_first,
         )

@@ -50,9 +50,9 @@ def _zstandard(path: Place, packed: BinaryIO) -> Any:
 def check_expansion(path: Place, unpacked: int, packed: int) -> None:
     """Raises UserError if a file has unpacked to more than text does, as a decompression bomb does."""
     if unpacked > max(UNPACKED, EXPANSION * packed):
-        found = f"{unpacked:,} bytes from {packed:,}"
+        got = f"{unpacked:,} bytes from {packed:,}"
         raise UserError(
-            f"{path}: expected at most {EXPANSION} times its packed size, got {found}; if you trust it, try it unpacked"
+            f"{path}: expected at most {EXPANSION} times its packed size, got {got}; if you trust it, try it unpacked"
         )
 
 

@@ -104,9 +104,9 @@ def _written(path: Place, columns: Sequence[str]) -> tuple[Table, list[str]]:
         return table, []
     lines = [line for line in islice(read_lines(path), ROWS) if line.strip()]
     usual = "\t" if table_format(table) == "tsv" else ","
-    rows = {one: _rows(lines, one, usual) for one in SEPARATORS}
+    rows = {separator: _rows(lines, separator, usual) for separator in SEPARATORS}
     fits = {separator: _fit(rows[separator]) for separator in SEPARATORS}
-    separator = max(SEPARATORS, key=lambda one: (fits[one], one == usual))
+    separator = max(SEPARATORS, key=lambda separator: (fits[separator], separator == usual))
     if not fits[separator]:
         raise UserError(f"{path}:1: expected columns between {', '.join(SEPARATORS.values())}, got one; add its labels")
     reasons: list[str] = []
@@ -176,10 +176,10 @@ def _label(path: Place, columns: Columns) -> tuple[Column, str]:
     named = [name for name in kinds if str(name).lower() in LABEL_NAMES]
     n_rows = max(map(len, columns.values()), default=0)
     repeated = [name for name, n in kinds.items() if 2 <= n <= min(MOST_LABELS, max(2, n_rows // 5))]
-    found = named if len(named) == 1 else [name for name in repeated if name in named] or named or repeated
-    if not found and len(measures := [name for name, cells in columns.items() if _is_measure(cells)]) == 1:
+    candidates = named if len(named) == 1 else [name for name in repeated if name in named] or named or repeated
+    if not candidates and len(measures := [name for name, cells in columns.items() if _is_measure(cells)]) == 1:
         return measures[0], "the only column of decimal numbers"
-    label = _one(path, found, "labels", "none whose values repeat", "--label NAME")
+    label = _one(path, candidates, "labels", "none whose values repeat", "--label NAME")
     return label, f"{'by its name' if named else 'its values repeat'}, {kinds[label]} values in {n_rows:,} rows"
 
 

@@ -144,8 +144,8 @@ def _from_array(array: NDArray[Any], *, where: str) -> "Image":
     if not array.size:
         raise UserError(f"{where}: expected at least one pixel, got {shape}")
     if array.dtype.kind not in "iu" or array.min() < 0 or array.max() > 255:
-        found = f"{array.dtype} from {array.min()} to {array.max()}"
-        raise UserError(f"{where}: expected whole numbers from 0 to 255, got {found}; try (255 * x).astype('uint8')")
+        got = f"{array.dtype} from {array.min()} to {array.max()}"
+        raise UserError(f"{where}: expected whole numbers from 0 to 255, got {got}; try (255 * x).astype('uint8')")
     pixels = array.astype(np.uint8)
     return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
 
@@ -288,7 +288,7 @@ class ImageConfig(Config):
 def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> ImageConfig:
     """Reads a preprocessor_config.json. Raises UserError if a field is not supported."""
     kind = str(document.get("image_processor_type") or document.get("feature_extractor_type") or "")
-    own = next((found for beginning, found in _DEFAULTS.items() if kind.startswith(beginning)), {})
+    own = next((fields for beginning, fields in _DEFAULTS.items() if kind.startswith(beginning)), {})
     values = {**own, **{name: value for name, value in document.items() if value is not None}}
     if not values.pop("default_to_square", True) and isinstance(size := values.get("size"), int):
         values["size"] = {"shortest_edge": size}

@@ -149,12 +149,12 @@ class Shelf:
 
     def in_memory(self) -> dict[str, Sequences]:
         """Everything written to a shelf in memory."""
-        found: dict[str, Sequences] = {}
+        sequences: dict[str, Sequences] = {}
         for name, writer in self.writers.items():
             assert isinstance(writer.file, io.BytesIO)
             ids = np.frombuffer(writer.file.getbuffer(), writer.dtype)
-            found[name] = Sequences(ids, offsets_of(np.array(writer.lengths, np.int64)), writer.largest)
-        return found
+            sequences[name] = Sequences(ids, offsets_of(np.array(writer.lengths, np.int64)), writer.largest)
+        return sequences
 
     def on_disk(self) -> dict[str, Described]:
         """Flushes the files, so that they survive a crash, and describes them."""
@@ -163,9 +163,9 @@ class Shelf:
             lengths = np.array(writer.lengths, "<i8")
             with (self.folder / f"{name}.lengths").open("wb") as file:
                 file.write(lengths.data)
-                _settle(file)
+                settle(file)
             with writer.file as file:
-                _settle(file)
+                settle(file)
         return {name: writer.described() for name, writer in self.writers.items()}
 
     def close(self) -> None:
@@ -187,6 +187,7 @@ def open_sequences(folder: Path, name: str, described: Described) -> Sequences |
     return Sequences(IdsFile(ids, described.n_ids, described.dtype), offsets, described.largest)
 
 
-def _settle(file: BinaryIO) -> None:
+def settle(file: BinaryIO) -> None:
+    """Writes the file to the disk itself, so that it survives a crash."""
     file.flush()
     os.fsync(file.fileno())

@@ -194,11 +194,11 @@ class SoundProcessor(Resampler):
     def __init__(self, config: SoundConfig, *, shape: tuple[int, int] | None = None, where: str = "sounds") -> None:
         """`shape` is the number of frames and of bins that the model reads. `where` names the file in errors."""
         self.config, self.rate = config, config.sampling_rate
-        made = config.n_frames, config.feature_size
-        if shape is not None and made != shape:
+        own = config.n_frames, config.feature_size
+        if shape is not None and own != shape:
             raise UserError(
-                f"{where}: expected {shape[0]} frames of {shape[1]} bins, as the model reads, got {made[0]} of"
-                f" {made[1]} (chunk_length * sampling_rate / hop_length, feature_size); {ANOTHER}"
+                f"{where}: expected {shape[0]} frames of {shape[1]} bins, as the model reads, got {own[0]} of"
+                f" {own[1]} (chunk_length * sampling_rate / hop_length, feature_size); {ANOTHER}"
             )
         if not 2 <= config.n_fft < 2 * config.n_samples:
             raise UserError(f"{where}:n_fft: expected 2 to {2 * config.n_samples - 1}, got {config.n_fft}; {ANOTHER}")

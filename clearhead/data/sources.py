@@ -190,7 +190,7 @@ def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Cells:
         raise UserError(f"{wanted.name}: expected rows in split {wanted.split!r}, got none; try another split")
     roots = roots_of(columns, [*map(str, first)], wanted.name)
     features: Any = rows.features or {}  # A stream may not know them.
-    tags = {root: found for root in roots if root in features and (found := _tag_names(features[root]))}
+    tags = {root: names_of_tags for root in roots if root in features and (names_of_tags := _tag_names(features[root]))}
 
     def objects() -> Iterator[tuple[str, object]]:
         batches = cast(Any, rows.select_columns(roots)).iter(DATASET_ROWS)
@@ -229,17 +229,17 @@ def _load(wanted: HubDataset) -> "datasets.Dataset | datasets.IterableDataset":
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:
         if is_saved:
-            found = datasets.load_from_disk(wanted.name)
+            loaded = datasets.load_from_disk(wanted.name)
         else:
-            found = datasets.load_dataset(wanted.name, wanted.config, streaming=wanted.streaming)
+            loaded = datasets.load_dataset(wanted.name, wanted.config, streaming=wanted.streaming)
     except Exception as error:  # the network, the hub and the files each raise their own types
         remedy = "a folder of files in one known format" if folder.is_dir() else "its local folder, or the network"
         raise UserError(
             f"{wanted.name}: expected a dataset, got {type(error).__name__}: {reason(error)}; try {remedy}"
         ) from None
-    if isinstance(found, datasets.Dataset | datasets.IterableDataset):
-        return found
-    if wanted.split not in found:
-        remedy = nearest(wanted.split, map(str, found))
+    if isinstance(loaded, datasets.Dataset | datasets.IterableDataset):
+        return loaded
+    if wanted.split not in loaded:
+        remedy = nearest(wanted.split, map(str, loaded))
         raise UserError(f"{wanted.name}: expected a split {wanted.split!r}, got none{remedy}")
-    return found[wanted.split]
+    return loaded[wanted.split]

@@ -5,17 +5,15 @@ A split of files is read again at each iteration and never held in memory as a w
 
 import hashlib
 import heapq
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from clearhead.config import Config
 from clearhead.data.encoded import running
 from clearhead.data.sources import Stream, documents_of, pairs_of, tagged
 from clearhead.errors import UserError
@@ -33,8 +31,8 @@ def pair_splits(data: Data, held_out: HeldOut, *, prefix: str = "") -> dict[str,
     splits = {split: pairs_of(source) for split, source in data.sources.items()}
     if "valid" not in splits:
         splits |= _held_out(splits["train"], held_out)
-    found = {split: splits[split] for split in SPLITS if split in splits}
-    return {split: _tagged(prefix, rows) for split, rows in found.items()} if prefix else found
+    ordered = {split: splits[split] for split in SPLITS if split in splits}
+    return {split: _tagged(prefix, rows) for split, rows in ordered.items()} if prefix else ordered
 
 
 def _tagged(tag: str, rows: Stream[Row]) -> Stream[Row]:
@@ -104,10 +102,10 @@ def _kept(n: int, held_out: HeldOut, what: str) -> int:
 
 
 def _documents(source: Source) -> TextSplit:
-    found = documents_of(source)
+    read = documents_of(source)
     if isinstance(source, TextFiles) and source.documents == "file":
-        return _of_one(lambda: running(found))
-    documents = Stream(lambda: (document for document in found if any(text.strip() for text in document)))
+        return _of_one(lambda: running(read))
+    documents = Stream(lambda: (document for document in read if any(text.strip() for text in document)))
     n_documents = sum(1 for _ in documents)
     if not n_documents:
         raise UserError(f"data: expected text in {source.kind} source, got none; give another file")
@@ -179,23 +177,23 @@ E = TypeVar("E", bound=Example)
 
 
 def complete_splits(
-    splits: Mapping[str, list[E]], held_out: HeldOut, *, expected: str, by_label: bool = True
+    splits: Mapping[str, list[E]], held_out: HeldOut, *, expected: str, by_label: bool = True, tested: bool = True
 ) -> dict[str, list[E]]:
     """The splits; without one for validation, some of training is held out for it, and as much for a missing test.
 
-    A number of examples is held out as that share of each label. Raises UserError, which names what was `expected`, if
-    there are too few examples.
+    A number of examples is held out as that share of each label. Without `tested`, a missing test stays missing. Raises
+    UserError, which names what was `expected`, if there are too few examples.
     """
-    found = dict(splits)
-    if "valid" not in found:
-        parts = ("valid",) if "test" in found else ("valid", "test")
-        n = len({one.normalized for one in found["train"]})
+    completed = dict(splits)
+    if "valid" not in completed:
+        parts = ("valid", "test") if tested and "test" not in completed else ("valid",)
+        n = len({example.normalized for example in completed["train"]})
         share = share_of(held_out, n, expected.partition(",")[0].partition(" to ")[0], parts=len(parts))
-        *held, train = hold_out(found["train"], [share] * len(parts), by_label=by_label)
+        *held, train = hold_out(completed["train"], [share] * len(parts), by_label=by_label)
         if not all(held):
             raise UserError(f"data.train: expected more {expected}, got {n}; give data.valid")
-        found |= dict(zip(parts, held, strict=True)) | {"train": train}
-    return {split: found[split] for split in SPLITS if split in found}
+        completed |= dict(zip(parts, held, strict=True)) | {"train": train}
+    return {split: completed[split] for split in SPLITS if split in completed}
 
 
 def hold_out(examples: Sequence[E], shares: Sequence[float], *, by_label: bool) -> list[list[E]]:
@@ -223,76 +221,3 @@ def hold_out(examples: Sequence[E], shares: Sequence[float], *, by_label: bool) 
     for example in examples:
         parts[part_of[example.normalized]].append(example)
     return parts
-
-
-class Repeats(Config):
-    """The counts of a split. Examples that are `normalized` alike are equal."""
-
-    n_duplicates: int
-    """Examples that an earlier one equals."""
-    n_contradicting: int
-    """Duplicates with other labels than the earlier one."""
-    contradiction: str
-    """The place of the first of them."""
-    n_shared: int
-    """Examples that are also in training."""
-    shared: str
-    """The place of the first of them, and its place in training."""
-
-    def repeated(self, n: int, *, another: str) -> list[str]:
-        """The findings in `n` examples as text; `another` says what a duplicate contradicts, such as another label."""
-        found = (
-            (self.n_duplicates, "duplicates, kept"),
-            (self.n_contradicting, f"of them {another}, such as {self.contradiction}"),
-            (self.n_shared, f"({self.n_shared / max(n, 1):.1%}) are also in train, such as {self.shared}"),
-        )
-        return [f"  {count:,} {what}" for count, what in found if count]
-
-
-def repeats(
-    examples: Sequence[E], train: Sequence[E], *, labels: Callable[[E], Hashable], place: Callable[[E], str]
-) -> dict[str, Any]:
-    """The fields of `Repeats` for a split. `train` is empty for the training data themselves."""
-    first: dict[str, E] = {}
-    duplicates = [one for one in examples if first.setdefault(one.normalized, one) is not one]
-    contradicting = [one for one in duplicates if labels(one) != labels(first[one.normalized])]
-    known = {one.normalized: place(one) for one in reversed(train)}
-    shared = [one for one in examples if one.normalized in known]
-    return {
-        "n_duplicates": len(duplicates),
-        "n_contradicting": len(contradicting),
-        "contradiction": place(contradicting[0]) if contradicting else "",
-        "n_shared": len(shared),
-        "shared": f"{place(shared[0])}, which is {known[shared[0].normalized]}" if shared else "",
-    }
-
-
-def shares_line(counts: Mapping[str, int], most: int) -> str:
-    """The share of each name, such as `good 60.0%, bad 40.0%`: the first `most` names, and the number of others."""
-    n = max(sum(counts.values()), 1)
-    some = ", ".join(f"{name} {count / n:.1%}" for name, count in list(counts.items())[:most])
-    return some + (f" and {len(counts) - most} more" if len(counts) > most else "")
-
-
-class ReportedSplit(Config):
-    """The counts of a split."""
-
-    @abstractmethod
-    def lines(self, limit: int) -> list[str]:
-        """The findings as text; `limit` is the most tokens of an example."""
-
-
-S = TypeVar("S", bound=ReportedSplit)
-
-
-class SplitsReport(Config, Generic[S]):
-    """All counts. `lines()` is for people, `model_dump()` for programs."""
-
-    vocab_size: int
-    max_length: int
-    splits: tuple[S, ...]
-
-    def lines(self) -> list[str]:
-        """The report as plain text, one finding a line."""
-        found = [line for split in self.splits for line in split.lines(self.max_length)]
-        return [f"vocabulary: {self.vocab_size:,} tokens", *found]

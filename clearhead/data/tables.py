@@ -82,10 +82,10 @@ def column_names(table: Table) -> list[Column]:
 def table_format(table: Table) -> TableFormat:
     """The format of a table: as stated, or by the file's name."""
     path = table.path
-    found = table.format or format_of(path.name)
-    if found is None:
+    kind = table.format or format_of(path.name)
+    if kind is None:
         raise UserError(f'{path}: expected a name in {", ".join(SUFFIXES)}, got {path.name}; try format = "tsv"')
-    return found
+    return kind
 
 
 def format_of(name: str) -> TableFormat | None:

@@ -3,8 +3,8 @@
 import base64
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pydantic import JsonValue
@@ -123,19 +123,20 @@ class ReplyFormat:
                 echo = self.echoes[prompt.number]
             found["text"] = echo + update.text
             if prompt.likeliest is not None:
-                offset = 0 if self.echoes is None else len(self.echoes[prompt.number])
-                found["logprobs"] = _joined(self.scores(update.prompt, 0), self.scores(update.tokens, offset))
+                begins = 0 if self.echoes is None else len(self.echoes[prompt.number])
+                later = (replace(token, offset=begins + token.offset) for token in update.tokens)
+                found["logprobs"] = self.scores([*update.prompt, *later])
         if self.gives_ids:
             found["token_ids"] = [token.id for token in update.tokens]
         return found
 
-    def scores(self, tokens: Sequence[ScoredToken], offset: int) -> dict[str, list[JsonValue]]:
+    def scores(self, tokens: Sequence[ScoredToken]) -> JsonValue:
         """Log-probabilities in the format of completions: one list for each field."""
         return {
             "tokens": [self.named(token.id) for token in tokens],
             "token_logprobs": [_finite(token.log_prob) for token in tokens],
             "top_logprobs": [self.likeliest(token) for token in tokens],
-            "text_offset": [offset + token.offset for token in tokens],
+            "text_offset": [token.offset for token in tokens],
         }
 
     def likeliest(self, token: ScoredToken) -> JsonValue:
@@ -161,10 +162,6 @@ class ReplyFormat:
         # After itself: some tokenizers drop the space before the first word of a text.
         once, twice = (self.tokenizer.library.decode([token] * n, skip_special_tokens=False) for n in (1, 2))
         return twice[len(once) :]
-
-
-def _joined(first: Mapping[str, list[JsonValue]], second: Mapping[str, list[JsonValue]]) -> JsonValue:
-    return {name: [*values, *second[name]] for name, values in first.items()}
 
 
 def _finite(score: float | None) -> float | None:

@@ -1,7 +1,8 @@
 """Turns requests into prompts for the engine: checks the model, the settings and the lengths."""
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -149,12 +150,10 @@ class Service:
             raise self.too_long(f"{len(asked.messages)} messages", "messages")
         if (size := extent([*asked.messages])) > self.most_characters:
             raise self.too_long(f"{size} characters", "messages")
-        try:
+        with _blamed("messages"):
             text = render(
                 tokenizer.chat_template, asked.messages, add_generation_prompt=True, special=tokenizer.special_tokens
             )
-        except UserError as error:
-            raise Wrong(str(error), "messages") from None
         ids = self.read(text, lambda text: self.model.reader.known(tokenizer.encode(text)), "messages")
         limit = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
         if limit == 0:
@@ -225,11 +224,10 @@ class Service:
     def read(self, text: str, encode: Encode, field: str) -> list[int]:
         """The ids of a text. Raises Wrong if it is too long."""
         try:
-            return bounded(text, encode, most_tokens=self.most_tokens, most_characters=self.most_characters)
+            with _blamed(field):
+                return bounded(text, encode, most_tokens=self.most_tokens, most_characters=self.most_characters)
         except TooLong as error:
             raise self.too_long(str(error), field) from None
-        except UserError as error:
-            raise Wrong(str(error), field) from None
 
     def known(self, ids: Sequence[int]) -> list[int]:
         """The ids that a client sent. Raises Wrong if the network does not know one."""
@@ -237,10 +235,8 @@ class Service:
             raise self.too_long(str(len(ids)), "prompt")
         if min(ids, default=0) < 0:
             raise Wrong(f"prompt: expected token ids of 0 or more, got {min(ids)}", "prompt")
-        try:
+        with _blamed("prompt"):
             return self.model.reader.known(list(ids))
-        except UserError as error:
-            raise Wrong(str(error), "prompt") from None
 
     def too_long(self, got: str, field: str) -> Wrong:
         """The error for more tokens than can be read."""
@@ -269,10 +265,8 @@ class Service:
         if n > 1 and config.temperature == 0:
             raise Wrong(f"n: expected 1 at temperature 0, where all texts are alike, got {n}", "n")
         config = config if max_tokens is None else config.model_copy(update={"max_length": None})
-        try:
+        with _blamed("prompt"):
             configs = [config.after(len(ids)) for ids in several]
-        except UserError as error:
-            raise Wrong(str(error), "prompt") from None
         return [
             Prompt(
                 ids=ids,
@@ -317,10 +311,17 @@ class Service:
         if given.get("temperature", base.temperature) == 0:
             given |= NARROWING  # Without chance there is nothing to narrow.
         changes = {"beams": 1, "n_best": 1, "seed": secrets.randbits(53) if asked.seed is None else asked.seed, **given}
-        try:
+        with _blamed(None):
             return changed(base, changes)
-        except UserError as error:
-            raise Wrong(str(error)) from None
+
+
+@contextmanager
+def _blamed(field: str | None) -> Iterator[None]:
+    """Raises Wrong, which names a field of the request, for a UserError."""
+    try:
+        yield
+    except UserError as error:
+        raise Wrong(str(error), field) from None
 
 
 def _kind(model: Model, task: type[RecipeTask[Any]] | None) -> Does:

@@ -132,6 +132,12 @@ class Update:
     """The prompt's tokens whose keys and values were there already."""
 
 
+CONTROLS = ("repetition_penalty", "banned_ids", "first_banned_ids", "no_repeat_ngram", "min_new_tokens")
+CONTROLS += ("forced_first_id", "forced_last_id")
+"""Settings by which the tokens of a text so far change its scores."""
+PLAIN = GenerationConfig()
+
+
 class Writing:
     """One text that is being written: a row of the batch."""
 
@@ -143,7 +149,7 @@ class Writing:
         """The (input, sample) pair, from which its random numbers follow."""
         self.choice = prompt.number * prompt.n + sample
         self.sampler = Sampler(prompt.config, prompt.limit)
-        self.is_controlled = _controls(prompt.config)
+        self.is_controlled = any(getattr(prompt.config, name) != getattr(PLAIN, name) for name in CONTROLS)
         self.is_read_along = prompt.streams or bool(prompt.stop) or prompt.likeliest is not None
         """Whether the text is needed before it has ended."""
         self.written: list[int] = []
@@ -181,19 +187,6 @@ class Writing:
             return None
         tokens, self.untold, scored, self.scored = self.untold, list[ScoredToken](), self.scored, list[ScoredToken]()
         return Update(self.choice, text, tokens, self.reason, len(self.written), scored, self.n_known)
-
-
-def _controls(config: GenerationConfig) -> bool:
-    """Whether the tokens of a text so far change its scores."""
-    return (
-        config.repetition_penalty != 1.0
-        or bool(config.banned_ids)
-        or bool(config.first_banned_ids)
-        or config.no_repeat_ngram is not None
-        or config.min_new_tokens > 0
-        or config.forced_first_id is not None
-        or config.forced_last_id is not None
-    )
 
 
 Scored = tuple[float | None, list[tuple[int, float]]]

@@ -1,17 +1,17 @@
 """Denoising: an encoder-decoder restores corrupted texts (Raffel et al. 2020; Lewis et al. 2020)."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field
 from tokenizers import AddedToken
 
 from clearhead.config import ModelConfig
-from clearhead.data.batches import OnDemand, pieces_of, token_budget_batches
+from clearhead.data.batches import pieces_of, token_budget_batches
 from clearhead.data.corpus import encoded_text
 from clearhead.data.sequences import Sequences
 from clearhead.errors import UserError
@@ -24,7 +24,8 @@ from clearhead.recipe.data import Corruption, Source, Spans, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.networks import check_fits, total_loss
-from clearhead.tasks.reading import TextReport, measured_text, text_report
+from clearhead.tasks.reading import measured_text, text_report
+from clearhead.tasks.reports import SplitsReport
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
@@ -36,25 +37,8 @@ ENDS = (".", "!", "?", "。", "！", "？")
 """Tokens that end a sentence."""
 
 
-class Corruptor(ABC):
-    """From the ids of a text to what the encoder reads and what the decoder writes, without marks."""
-
-    @property
-    @abstractmethod
-    def extra(self) -> int:
-        """The largest id that it puts into a text."""
-
-    @abstractmethod
-    def sizes(self, lengths: np.ndarray) -> np.ndarray:
-        """n 2: the most ids that the encoder reads and the decoder writes for texts of these lengths, n."""
-
-    @abstractmethod
-    def __call__(self, ids: np.ndarray, random: np.random.Generator) -> tuple[list[int], list[int]]:
-        """The source and the target of a text."""
-
-
 @dataclass(frozen=True)
-class SpanCorruptor(Corruptor):
+class SpanCorruptor:
     """Spans become sentinels; the target is each sentinel with its span, and one more (Raffel et al. 2020, 3.1.4).
 
     Every place of the spans is equally likely. (The program of the paper always ends a text with a span.)
@@ -66,6 +50,7 @@ class SpanCorruptor(Corruptor):
 
     @property
     def extra(self) -> int:
+        """The largest id that it puts into a text."""
         return max(self.sentinels)
 
     def counts(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -75,6 +60,7 @@ class SpanCorruptor(Corruptor):
         return n_noise, np.clip(n_spans, 1, np.maximum(np.minimum(n_noise, lengths - n_noise + 1), 1))
 
     def sizes(self, lengths: np.ndarray) -> np.ndarray:
+        """n 2: the ids that the encoder reads and the decoder writes for texts of these lengths, n."""
         n_noise, n_spans = self.counts(lengths)
         if (most := int(n_spans.max())) >= len(self.sentinels):
             raise UserError(
@@ -84,6 +70,7 @@ class SpanCorruptor(Corruptor):
         return np.stack([lengths - n_noise + n_spans, n_noise + n_spans + 1], axis=1)
 
     def __call__(self, ids: np.ndarray, random: np.random.Generator) -> tuple[list[int], list[int]]:
+        """The source and the target of a text, without marks."""
         (n_noise,), (n_spans,) = self.counts(np.array([len(ids)]))
         noise = _parts(int(n_noise), int(n_spans), random)
         # Before the first span and after the last one there may be nothing.
@@ -98,7 +85,7 @@ class SpanCorruptor(Corruptor):
 
 
 @dataclass(frozen=True)
-class Infiller(Corruptor):
+class Infiller:
     """Spans of Poisson lengths become one mask token each, and sentences change places; the target is the text.
 
     A span of length 0 is a mask token where nothing is missing (Lewis et al. 2020, 2.2).
@@ -112,12 +99,15 @@ class Infiller(Corruptor):
 
     @property
     def extra(self) -> int:
+        """The id that it puts into a text."""
         return self.mask_id
 
     def sizes(self, lengths: np.ndarray) -> np.ndarray:
+        """n 2: the most ids that the encoder reads and the decoder writes for texts of these lengths, n."""
         return np.stack([lengths, lengths], axis=1)
 
     def __call__(self, ids: np.ndarray, random: np.random.Generator) -> tuple[list[int], list[int]]:
+        """The source and the target of a text, without marks."""
         return self.masked(self.permuted(ids, random), random), ids.tolist()
 
     def permuted(self, ids: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -142,6 +132,10 @@ class Infiller(Corruptor):
             found += [*ids[at : at + gap - kept].tolist(), self.mask_id]
             at, kept = at + gap - kept + length, gap
         return [*found, *ids[at:].tolist()]
+
+
+Corruptor: TypeAlias = SpanCorruptor | Infiller
+"""From the ids of a text to what the encoder reads and what the decoder writes."""
 
 
 def _parts(n: int, n_parts: int, random: np.random.Generator) -> list[int]:
@@ -200,13 +194,30 @@ class Pieces:
     Example epoch * n_pieces + piece is a piece in an epoch. Its corruption depends on this number and a seed alone.
     """
 
-    def __init__(self, texts: Sequences, length: int, corrupt: Corruptor, seed: int | str) -> None:
+    def __init__(
+        self, texts: Sequences, length: int, corrupt: Corruptor, *, seed: int | str, marks: Sequence[int]
+    ) -> None:
+        """`marks` counts the special tokens around a source and around a target."""
         self.texts, self.corrupt, self.seed = texts, corrupt, seed
         self.places = pieces_of(texts.lengths, length)
-        self.sizes = corrupt.sizes(self.places[:, 2] - self.places[:, 1])
+        self.both_sizes = corrupt.sizes(self.places[:, 2] - self.places[:, 1]) + np.array(marks)
+        """n 2: the most tokens of each pair's sides."""
+        self.chosen = np.arange(len(self.places))
+        """The pieces of an evaluation."""
 
     def __len__(self) -> int:
         return len(self.places)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The tokens of each pair."""
+        return self.both_sizes.sum(axis=1).tolist()
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The same pieces, of which an evaluation measures these alone."""
+        part = copy(self)
+        part.chosen = np.array(rows)
+        return part
 
     def pair(self, example: int) -> tuple[list[int], list[int]]:
         """The source and the target of an example, without marks."""
@@ -219,20 +230,6 @@ class Pieces:
         """The sources and the targets of examples."""
         both = [self.pair(example) for example in examples]
         return [source for source, _ in both], [target for _, target in both]
-
-
-@dataclass(frozen=True, eq=False)
-class Shifted(OnDemand[list[int]]):
-    """Batches with `first` added to the number of each example."""
-
-    batches: Sequence[Sequence[int]]
-    first: int
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def make(self, i: int) -> list[int]:
-        return [self.first + example for example in self.batches[i]]
 
 
 class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
@@ -260,19 +257,15 @@ class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
         """Texts without marks. `seed` decides the corruption; that of `valid` is always the same."""
         corrupt = corruptor(corruption, tokenizer)
         self.tokenizer, self.length, self.generation = tokenizer, length, changed(generation, {"temperature": 0})
-        self.train, self.valid = Pieces(train, length, corrupt, seed), Pieces(valid, length, corrupt, "validation")
         self.pairs = SequenceToSequence(tokenizer, max_tokens=max_tokens, packed=packed, generation=generation)
-        self.largest = max(train.largest, valid.largest, corrupt.extra)
+        marks = len(self.pairs.source_tokens), len(self.pairs.target_tokens)
+        self.train = Pieces(train, length, corrupt, seed=seed, marks=marks)
+        self.valid = Pieces(valid, length, corrupt, seed="validation", marks=marks)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
-        plan = token_budget_batches(
-            self.both_sizes(self.train), max_tokens=self.pairs.max_tokens, seed=seed, epoch=epoch
-        )
-        return Shifted(plan, epoch * len(self.train))
-
-    def both_sizes(self, pieces: Pieces) -> np.ndarray:
-        """n 2: the most tokens of each pair's sides, with marks."""
-        return pieces.sizes + np.array([len(self.pairs.source_tokens), len(self.pairs.target_tokens)])
+        sizes, most = self.train.both_sizes, self.pairs.max_tokens
+        plan = token_budget_batches(sizes, max_tokens=most, seed=seed, epoch=epoch)
+        return replace(plan, order=plan.order + epoch * len(self.train))
 
     def collate(self, examples: Sequence[int]) -> Batch:
         return self.pairs.batch(*self.train.pairs(examples))
@@ -283,27 +276,25 @@ class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
 
     def fit(self, config: ModelConfig) -> ModelConfig:
         self.check_kind(config, where="model", remedy="try preset transformer-tiny")
-        longest = np.maximum(*(self.both_sizes(some).max(axis=0) for some in (self.train, self.valid))).tolist()
-        check_fits(config, *((length, self.largest) for length in longest), remedy="try a lower data.length")
+        both = self.train, self.valid
+        longest = np.max([pieces.both_sizes.max(axis=0) for pieces in both], axis=0).tolist()
+        largest = max(max(pieces.texts.largest, pieces.corrupt.extra) for pieces in both)
+        check_fits(config, *((length, largest) for length in longest), remedy="try a lower data.length")
         return config
 
-    def evaluate(self, network: Transformer) -> Evaluation:
+    def score(self, network: Transformer, data: Pieces) -> Evaluation:
         """Measures loss and perplexity of the targets. Every evaluation uses the same corruptions."""
-        rows = np.arange(len(self.valid)) if self.few is None else np.array(self.few.rows)
-        sizes = self.both_sizes(self.valid)[rows]
+        sizes = data.both_sizes[data.chosen]
         budget = max(self.pairs.max_tokens, int(sizes.sum(axis=1).max()))
         plan = token_budget_batches(sizes, max_tokens=budget, seed=0, epoch=0)
-        batches = (self.pairs.batch(*self.valid.pairs(rows[examples].tolist())) for examples in plan)
+        batches = (self.pairs.batch(*data.pairs(data.chosen[examples].tolist())) for examples in plan)
         nats, n = total_loss(network, batches, len(plan))
         scores = Score("loss", nats / n, unit="nats a token of the targets"), perplexity(nats, n)
-        sources, targets = self.valid.pairs(range(min(N_SAMPLES, len(self.valid))))
+        sources, targets = data.pairs(range(min(N_SAMPLES, len(data))))
         outputs = self.pairs.write(network, sources, self.generation)
         shown = partial(self.tokenizer.library.decode_batch, skip_special_tokens=False)
         triples = zip(shown(sources), outputs, shown(targets), strict=True)
         return Evaluation(scores, tuple(Sample(*one) for one in triples), loss=nats / n)
-
-    def sizes(self) -> Sequence[int]:
-        return self.both_sizes(self.valid).sum(axis=1).tolist()
 
     @classmethod
     def prepare(cls, recipe: DenoisingRecipe, tokenizer: Tokenizer | None) -> Prepared:
@@ -328,17 +319,11 @@ class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
         )
         return Prepared(task, replace(found, report=task.report()))
 
-    def report(self) -> TextReport:
+    def report(self) -> SplitsReport:
         """Counts the texts, tokens and examples of each split."""
         both = {"train": self.train, "valid": self.valid}
-        return text_report(
-            {name: pieces.texts for name, pieces in both.items()},
-            vocab_size=self.tokenizer.vocab_size,
-            length=self.length,
-            unknown=self.tokenizer.unk_id,
-            examples={name: len(pieces) for name, pieces in both.items()},
-            trained={name: int(self.both_sizes(pieces)[:, 1].sum()) for name, pieces in both.items()},
-        )
+        trained = {name: int(pieces.both_sizes[:, 1].sum()) for name, pieces in both.items()}
+        return text_report(both, self.tokenizer, length=self.length, trained=trained)
 
     @classmethod
     def measure(
@@ -347,7 +332,8 @@ class Denoising(HeadLoss, RecipeTask[DenoisingRecipe]):
         data = defaults(cls.recipe, model) if recipe is None else recipe.data
         text = measured_text(model, source, data, SpecialTokens()).ids
         both = {"corruption": data.corruption, "generation": searching(model.generation, {})}
-        return cls(model.tokenizer, text, text, length=data.length, max_tokens=4096, **both).evaluate(model.network)
+        task = cls(model.tokenizer, text, text, length=data.length, max_tokens=4096, **both)
+        return task.score(model.network, task.valid)
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:

@@ -119,7 +119,8 @@ class Evaluation:
 
 
 def worst_samples(examples: Sequence[Example]) -> tuple[Sample, ...]:
-    """The wrong examples with the largest errors, each with its place, as samples."""
+    """The wrong examples with the largest errors as samples, each with its place, unless that is its source."""
     return tuple(
-        Sample(f"{example.place}: {example.source}", example.output, example.reference) for example in worst(examples)
+        Sample(one.source if one.place == one.source else f"{one.place}: {one.source}", one.output, one.reference)
+        for one in worst(examples)
     )

@@ -18,7 +18,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
 from clearhead.tasks.networks import check_decoder, check_fits, losses
-from clearhead.tasks.reading import complete_text, measured_text, read_as
+from clearhead.tasks.reading import Reading, complete_text, measured_text, read_as
 from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.special_tokens import template_tokens
@@ -87,40 +87,27 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
         check_fits(config, (self.length, largest), remedy="try a lower data.length")
         return config
 
-    def evaluate(self, network: Transformer) -> Evaluation:
+    def score(self, network: Transformer, data: Reading) -> Evaluation:
+        """The scores, and the text that the network writes after the beginning of the validation text."""
         ids = self.tokenizer.encode(self.valid_text.beginning)[: min(PROMPT_TOKENS, self.length // 2)]
         prompt = [*template_tokens(self.tokenizer).before, *ids]
-        written = complete_text(network, self.tokenizer, prompt, self.generation)
-        sample = Sample(self.tokenizer.decode(prompt), written, "")
-        scores = self.score(network)
-        return Evaluation(scores, (sample,), loss=scores[0].value)
+        sample = complete_text(network, self.tokenizer, prompt, self.generation)
+        scores = self.scores(network, data)
+        return Evaluation(scores, (Sample(self.tokenizer.decode(prompt), sample, ""),), loss=scores[0].value)
 
-    def score(self, network: Transformer, *, windows: int | None = None) -> tuple[Score, ...]:
+    def scores(self, network: Transformer, data: Reading, *, windows: int | None = None) -> tuple[Score, ...]:
         """Measures loss, perplexity and bits per byte over every token of the validation text, in separate windows.
 
-        If `few` chooses some windows, bits per byte takes all tokens to have equally many bytes. The scores have a row
-        for each batch, of `windows` windows.
+        If some windows are chosen, bits per byte takes all tokens to have equally many bytes. The scores have a row for
+        each batch, of `windows` windows.
         """
-        chosen, size = None if self.few is None else self.few.rows, windows or max(1, EVALUATION_TOKENS // self.length)
-        sizes = self.valid.sizes()
-        n = len(sizes if chosen is None else chosen)
-        sums = losses(network, self.valid.everything(size, chosen), -(-n // size))
-        nats, n_tokens = sum(nats for nats, _ in sums), sum(n for _, n in sums)
-        rows = ScoredRows(ratio, (np.array([one for one, _ in sums]), np.array([n for _, n in sums])))
-        per_byte = bits_per_byte(nats, self.valid_text.n_bytes * n_tokens / sum(sizes))
-        return (Score("loss", nats / n_tokens, unit="nats a token", rows=rows), perplexity(nats, n_tokens), per_byte)
-
-    def sizes(self) -> Sequence[int]:
-        return self.valid.sizes()
-
-    def evaluate_windows(self, network: Transformer) -> Evaluation:
-        """Measures the scores, and lists each window with its loss."""
-        scores = self.score(network, windows=1)
-        texts = [self.tokenizer.decode(batch.labels.tolist()) for batch in self.valid.everything(1)]
-        examples = tuple(
-            Example(text, "", "", nats, is_wrong=True) for text, nats in zip(texts, of_each(scores[0]), strict=True)
-        )
-        return Evaluation(scores, loss=scores[0].value, examples=examples)
+        size = windows or max(1, EVALUATION_TOKENS // self.length)
+        sums = losses(network, data.everything(size), -(-len(data.rows_chosen) // size))
+        nats, counts = (np.array(column) for column in zip(*sums, strict=True))
+        total, n = sum(nats.tolist()), int(counts.sum())
+        per_byte = bits_per_byte(total, self.valid_text.n_bytes * n / sum(data.sizes))
+        rows = ScoredRows(ratio, (nats, counts))
+        return Score("loss", total / n, unit="nats a token", rows=rows), perplexity(total, n), per_byte
 
     @classmethod
     def prepare(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
@@ -139,10 +126,16 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
     def measure(
         cls, model: Trained, recipe: LanguageRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
+        """Lists each window with its loss."""
         length = recipe.data.length if source is None and recipe else model.network.config.output.max_length or 256
         text = measured_text(model, source, None if recipe is None else recipe.data)
         task = cls(model.tokenizer, text, text, length=length, max_tokens=8192, generation=model.generation)
-        return task.evaluate_windows(model.network)
+        scores = task.scores(model.network, task.valid, windows=1)
+        texts = [model.tokenizer.decode(batch.labels.tolist()) for batch in task.valid.everything(1)]
+        examples = tuple(
+            Example(text, "", "", nats, is_wrong=True) for text, nats in zip(texts, of_each(scores[0]), strict=True)
+        )
+        return Evaluation(scores, loss=scores[0].value, examples=examples)
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.brief import brief
 from clearhead.config import ModelConfig, Share
 from clearhead.config.heads import LanguageHead
-from clearhead.data.batches import Batches, pack_documents
+from clearhead.data.batches import Batches, DocumentSlice
 from clearhead.data.corpus import encoded_text
 from clearhead.data.sequences import Sequences
 from clearhead.errors import UserError
@@ -28,7 +28,8 @@ from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import NO_LIMIT
 from clearhead.tasks.evaluation import Evaluation, Sample
 from clearhead.tasks.networks import check_fits, most_tokens, with_head
-from clearhead.tasks.reading import TextReport, count, measured_text, side_by_side, text_report
+from clearhead.tasks.reading import PackedRows, count, measured_text, text_report
+from clearhead.tasks.reports import SplitsReport
 from clearhead.tasks.scores import Score, perplexity
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained, defaults
 from clearhead.text.special_tokens import SpecialTokens, continuing, special_ids, template_tokens, with_mask
@@ -90,91 +91,51 @@ class Masking:
         return np.isin(word, words[order[:n_words]])
 
 
-class MaskedRows:
-    """Rows of several texts, each with marks around it. Long texts are cut into pieces.
-
-    Example epoch * n_rows + row is a row in an epoch, so its masks depend on its number and a seed alone.
-    """
+class MaskedRows(PackedRows):
+    """Rows of several texts, each with marks around it. A row's masks depend on its example and a seed alone."""
 
     def __init__(
-        self, texts: Sequences, length: int, *, marks: SpecialTokens, masking: Masking, seed: int | str
+        self, texts: Sequences, length: int, *, around: SpecialTokens, masking: Masking, seed: int | str
     ) -> None:
-        self.texts, self.marks, self.masking, self.seed = texts, marks, masking, seed
-        self.rows = pack_documents(texts.lengths, length, seed=0, epoch=0, marks=len(marks))
+        super().__init__(texts.lengths, length, largest=max(texts.largest, masking.mask_id), marks=len(around))
+        self.texts, self.around, self.masking, self.seed = texts, around, masking, seed
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def examples(self, *, seed: int, epoch: int) -> np.ndarray:
-        """Every row of an epoch once, in random order: a function of (seed, epoch) alone."""
-        random = np.random.default_rng(key(seed, "rows", epoch))
-        return random.permutation(len(self)) + epoch * len(self)
-
-    def batch(self, examples: Sequence[int]) -> Batch:
-        """These examples as one batch, with the label IGNORED where no token is chosen."""
-        pairs = [self._row(*divmod(example, len(self))) for example in examples]
-        labels = np.concatenate([label for _, labels in pairs for label in labels])
-        tokens = side_by_side([read for read, _ in pairs])
-        return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
-
-    def sizes(self) -> list[int]:
-        """The tokens of each row, with marks."""
-        return [sum(piece.stop - piece.start + len(self.marks) for piece in row) for row in self.rows]
-
-    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
-        """Every row once, or each of `rows`, `size` at a time, with the masks of the first epoch: for evaluation."""
-        chosen = range(len(self)) if rows is None else rows
-        for i in range(0, len(chosen), size):
-            yield self.batch(chosen[i : i + size])
-
-    def _row(self, epoch: int, row: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The texts of a row as the network reads them, and their labels."""
-        random = np.random.default_rng(key(self.seed, "masks", epoch, row))
-        before, after = np.array(self.marks.before, np.int64), np.array(self.marks.after, np.int64)
-        texts = [self.texts.read(piece.document, piece.start, piece.stop) for piece in self.rows[row]]
-        pieces = [np.concatenate([before, text, after]) for text in texts]
-        ends = np.cumsum([len(piece) for piece in pieces])[:-1]
-        whole = np.concatenate(pieces)
+    def row(self, epoch: int, pieces: Sequence[DocumentSlice], number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The label of a cell is IGNORED where its token is not chosen."""
+        random = np.random.default_rng(key(self.seed, "masks", epoch, number))
+        texts = [self.texts.read(piece.document, piece.start, piece.stop).tolist() for piece in pieces]
+        marked = [self.around.around(text) for text in texts]
+        ends = np.cumsum([*map(len, marked)])[:-1]
+        whole = np.concatenate(marked)
         read, chosen = self.masking(whole, random)
-        labels = np.where(chosen, whole, IGNORED)
-        return np.split(read, ends), np.split(labels, ends)
+        return [*zip(np.split(read, ends), np.split(np.where(chosen, whole, IGNORED), ends), strict=True)]
 
 
 N_BEST = 5
 
 
-def fill(
-    network: Transformer, tokenizer: Tokenizer, texts: Sequence[str], *, limit: int, n_best: int = N_BEST
-) -> list[list[list[tuple[str, float]]]]:
-    """For each mask token of each text, the likeliest tokens in its place with their probabilities, best first.
+def fill(model: Trained, ids: Sequence[int]) -> list[list[tuple[str, float]]]:
+    """For each mask token of a text, the likeliest tokens in its place with their probabilities, best first.
 
-    A text of more than `limit` tokens is read in pieces, as in training and evaluation. Raises UserError for a text
-    without the tokenizer's mask token.
+    A long text is read in pieces, as in training and evaluation.
     """
-    mask, marks = tokenizer.need("mask"), template_tokens(tokenizer)
-    room = max(limit - len(marks), 1)
-    found: list[list[list[tuple[str, float]]]] = []
+    network, tokenizer = model.network, model.tokenizer
+    mask, marks, places = tokenizer.need("mask"), template_tokens(tokenizer), list[list[tuple[str, float]]]()
+    room = max(most_tokens(model, NO_LIMIT) - len(marks), 1)
     with Evaluating(network), torch.inference_mode():
-        for number, ids in enumerate(tokenizer.encode_batch(texts), start=1):
-            if mask not in ids:
-                word = tokenizer.library.id_to_token(mask)
-                raise UserError(
-                    f"text {number}: expected {word} where a word is to be filled in, got none; write {word}"
-                )
-            rows: list[tuple[list[int], list[float]]] = []
-            for start in range(0, len(ids), room):
-                piece = marks.around(ids[start : start + room])
-                if places := [i for i, token in enumerate(piece) if token == mask]:
-                    inputs = Tokens(torch.tensor([piece], device=next(network.parameters()).device))
-                    best = network(inputs)[0, places].float().softmax(-1).topk(min(n_best, tokenizer.vocab_size))
-                    rows += zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            found.append([[*zip(words_of(tokenizer, some), shares, strict=True)] for some, shares in rows])
-    return found
+        for start in range(0, len(ids), room):
+            piece = marks.around(ids[start : start + room])
+            if at := [i for i, token in enumerate(piece) if token == mask]:
+                inputs = Tokens(torch.tensor([piece], device=next(network.parameters()).device))
+                best = network(inputs)[0, at].float().softmax(-1).topk(min(N_BEST, tokenizer.vocab_size))
+                for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                    places.append([*zip((word_of(tokenizer, token) for token in tokens), shares, strict=True)])
+    return places
 
 
-def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Each token as text, without the space before it; a special token by its name."""
-    return [tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0] for token in ids]
+def word_of(tokenizer: Tokenizer, token: int) -> str:
+    """A token as text, without the space before it; a special token by its name."""
+    return tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0]
 
 
 N_SAMPLES = 2
@@ -226,11 +187,10 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
         """Texts without marks. `seed` decides the masks; those of `valid` are always the same."""
         self.tokenizer, self.length = tokenizer, length
         masking = Masking.of(tokenizer, share=masked, whole_words=whole_words)
-        marks = template_tokens(tokenizer)
         self.use = f'fill {{}} "A text with {tokenizer.library.id_to_token(masking.mask_id)} in it."'
-        self.train = MaskedRows(train, length, marks=marks, masking=masking, seed=seed)
-        self.valid = MaskedRows(valid, length, marks=marks, masking=masking, seed="validation")
-        self.largest = max(train.largest, valid.largest, masking.mask_id)
+        both = {"around": template_tokens(tokenizer), "masking": masking}
+        self.train = MaskedRows(train, length, seed=seed, **both)
+        self.valid = MaskedRows(valid, length, seed="validation", **both)
         self.batch_size = max(1, max_tokens // length)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
@@ -248,19 +208,18 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Keeps a language head. Replaces any other by one with the layers of Devlin et al. 2018."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        check_fits(config, (self.length, self.largest), remedy="try a lower data.length")
+        check_fits(config, (self.length, max(self.train.largest, self.valid.largest)), remedy="try a lower data.length")
         if isinstance(config.head, LanguageHead):
             return config
         head = LanguageHead(tied=True, bias=True, transform=True, transform_bias=config.output.bias)
         return with_head(config, head)
 
-    def evaluate(self, network: Transformer) -> Evaluation:
+    def score(self, network: Transformer, data: MaskedRows) -> Evaluation:
         """Measures loss, perplexity and accuracy at masked places. Every evaluation masks the same places."""
         nats, n_right, n, samples = 0.0, 0, 0, list[Sample]()
-        device, rows = next(network.parameters()).device, None if self.few is None else self.few.rows
-        size = max(1, MANY // self.tokenizer.vocab_size // self.length)
+        device, size = next(network.parameters()).device, max(1, MANY // self.tokenizer.vocab_size // self.length)
         with Evaluating(network), torch.inference_mode():
-            for batch in counted(self.valid.everything(size, rows), "reading", -(-len(rows or self.valid) // size)):
+            for batch in counted(data.everything(size), "reading", -(-len(data.rows_chosen) // size)):
                 chosen = batch.labels != IGNORED
                 logits, wanted = network(*batch.to(device).inputs).float().cpu()[chosen], batch.labels[chosen]
                 nats += torch.nn.functional.cross_entropy(logits, wanted, reduction="sum").item()
@@ -271,15 +230,9 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
         if not n:
             raise UserError("valid: expected a token that can be masked, got none; give more validation data")
         loss = nats / n
-        scores = (
-            Score("loss", loss, unit="nats a masked token"),
-            perplexity(nats, n),
-            Score("accuracy", n_right / n, unit="of the masked tokens, 0 to 1"),
-        )
+        accuracy = Score("accuracy", n_right / n, unit="of the masked tokens, 0 to 1")
+        scores = Score("loss", loss, unit="nats a masked token"), perplexity(nats, n), accuracy
         return Evaluation(scores, tuple(samples), loss=loss)
-
-    def sizes(self) -> Sequence[int]:
-        return self.valid.sizes()
 
     def sample(self, batch: Batch, found: Tensor, wanted: Tensor) -> Sample:
         """A sample: the first tokens of a batch as the network reads them, and its first predictions."""
@@ -304,7 +257,7 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
         )
         return Prepared(task, replace(found, report=task.report()))
 
-    def report(self) -> TextReport:
+    def report(self) -> SplitsReport:
         """Counts the texts and tokens of each split. Raises UserError if no token can be masked."""
         both = {"train": self.train, "valid": self.valid}
         special = np.array(sorted(special_ids(self.tokenizer)))
@@ -314,14 +267,7 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
             trained[name] = max(round(n_ordinary * rows.masking.share), min(n_ordinary, 1))
             if not n_ordinary:
                 raise UserError(f"{name}: expected tokens to mask, got only unknown ones; try the model's own language")
-        return text_report(
-            {name: rows.texts for name, rows in both.items()},
-            vocab_size=self.tokenizer.vocab_size,
-            length=self.length - len(self.train.marks),
-            unknown=self.tokenizer.unk_id,
-            examples={name: len(rows) for name, rows in both.items()},
-            trained=trained,
-        )
+        return text_report(both, self.tokenizer, length=self.length - self.train.marks, trained=trained)
 
     @classmethod
     def measure(
@@ -331,12 +277,23 @@ class MaskedLanguageModel(HeadLoss, RecipeTask[MaskedRecipe]):
         text = measured_text(model, source, data, SpecialTokens()).ids
         length = min(data.length, most_tokens(model, data.length))
         both = {"masked": data.masked, "whole_words": data.whole_words}
-        return cls(model.tokenizer, text, text, length=length, max_tokens=length, **both).evaluate(model.network)
+        task = cls(model.tokenizer, text, text, length=length, max_tokens=length, **both)
+        return task.score(model.network, task.valid)
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
-        """Predicts the likeliest tokens for each mask token with their probabilities, separated by tabs."""
-        for places in fill(model.network, model.tokenizer, texts, limit=most_tokens(model, NO_LIMIT)):
+        """Predicts the likeliest tokens for each mask token with their probabilities, separated by tabs.
+
+        Raises UserError for a text without the tokenizer's mask token.
+        """
+        mask, tokenizer = model.tokenizer.need("mask"), model.tokenizer
+        for number, ids in enumerate(tokenizer.encode_batch(texts), start=1):
+            if mask not in ids:
+                word = tokenizer.library.id_to_token(mask)
+                raise UserError(
+                    f"text {number}: expected {word} where a word is to be filled in, got none; write {word}"
+                )
+            places = fill(model, ids)
             line = tabbed(*(cell for place in places for token, share in place for cell in (token, f"{share:.4f}")))
             masks: list[JsonValue] = [
                 [{"token": token, "probability": share} for token, share in place] for place in places

@@ -1,6 +1,6 @@
 """What tasks require of a network, and how they run one on many examples."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,14 +10,17 @@ from clearhead.config import ModelConfig, StackConfig
 from clearhead.config.heads import ClassificationHead, Head, LanguageHead
 from clearhead.config.inputs import TokenInput
 from clearhead.data.batches import token_budget_batches
+from clearhead.data.sequences import largest_of
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.progress import counted
 from clearhead.tasks.task import Batch, Trained, head_loss
+from clearhead.text.tokenizers import Tokenizer
 
 BATCH_TOKENS = 8192
 """Tokens of one batch outside of training."""
+Ids = Sequence[Sequence[int]]
 
 
 def check_writes(config: ModelConfig, *, where: str) -> None:
@@ -32,6 +35,11 @@ def check_decoder(config: ModelConfig, what: str, *, where: str, remedy: str) ->
         got = "an encoder alone" if config.decoder is None else "an encoder too"
         raise UserError(f"{where}: expected a decoder alone {what}, got {got}; {remedy}")
     check_writes(config, where=where)
+
+
+def extent_of(*splits: Ids) -> tuple[int, int]:
+    """The length of the longest example of some splits, and their largest token."""
+    return max(max(map(len, ids)) for ids in splits), max(map(largest_of, splits))
 
 
 def check_fits(config: ModelConfig, *sizes: tuple[int, int], remedy: str) -> None:
@@ -76,16 +84,35 @@ def most_tokens(model: Trained, otherwise: int) -> int:
     return min((limit for limit in limits if limit is not None), default=otherwise)
 
 
+def batch_of(
+    tokenizer: Tokenizer, ids: Ids, *, types: Ids | None = None, start: int | None = None, packed: bool = True
+) -> tuple[Tokens, ...]:
+    """Texts as one batch, with the type of each token if there are several.
+
+    With `start`, the decoder of an encoder-decoder reads each text again, after that token and without its last one.
+    """
+    fill = tokenizer.pad_id or 0
+    tokens = Tokens.pad(ids, fill=fill, packed=packed)
+    if types is not None:
+        tokens = Tokens(tokens.ids, tokens.valid, tokens.rows, types=Tokens.pad(types).ids)
+    if start is None:
+        return (tokens,)
+    return tokens, Tokens.pad([[start, *text[:-1]] for text in ids], fill=fill, packed=packed)
+
+
 def outputs_of(
-    network: Transformer, lengths: Sequence[int], collate: Callable[[Sequence[int]], tuple[Tokens, ...]]
-) -> Iterator[tuple[list[int], tuple[Tokens, ...], Tensor]]:
-    """Batches of the examples with these lengths: their numbers, their inputs and the network's output for them."""
-    budget, device = max([BATCH_TOKENS, *lengths]), next(network.parameters()).device
+    network: Transformer, tokenizer: Tokenizer, ids: Ids, *, types: Ids | None = None, start: int | None = None
+) -> Iterator[tuple[list[int], Tokens, Tensor]]:
+    """The numbers of the texts of each batch, the batch as its first stack reads it, and the network's output."""
+    lengths, device = [*map(len, ids)], next(network.parameters()).device
+    budget = max([BATCH_TOKENS, *lengths])
     for rows in counted(token_budget_batches(lengths, max_tokens=budget, seed=0, epoch=0), "reading"):
-        inputs = tuple(tokens.to(device) for tokens in collate(rows))
+        own = None if types is None else [types[i] for i in rows]
+        inputs = batch_of(tokenizer, [ids[i] for i in rows], types=own, start=start)
+        inputs = tuple(tokens.to(device) for tokens in inputs)
         with Evaluating(network), torch.inference_mode():
             output = network(*inputs)
-        yield rows, inputs, output
+        yield rows, inputs[0], output
 
 
 def losses(network: Transformer, batches: Iterable[Batch], n: int) -> list[tuple[float, int]]:

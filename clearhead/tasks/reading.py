@@ -1,14 +1,14 @@
 """The examples of a language model: windows of one running text, or rows packed with whole documents."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 
-from clearhead.config import Config
 from clearhead.data.batches import DocumentSlice, pack_documents, spans, windows
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
@@ -17,14 +17,16 @@ from clearhead.data.splits import text_splits
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.model import Tokens, Transformer
+from clearhead.model.loss import IGNORED
 from clearhead.randomness import key
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.tasks.reports import SplitReport, SplitsReport
 from clearhead.tasks.task import Batch, Trained
 from clearhead.text.special_tokens import SpecialTokens, template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
-IGNORED = -1
+PADDING = -1
 """The document number of padding cells."""
 
 
@@ -33,9 +35,10 @@ class Reading(ABC):
 
     length: int
     """Largest number of tokens in a row."""
-
     largest: int
     """The largest token id."""
+    chosen: Sequence[int] | None = None
+    """The rows that `everything` yields; None for all."""
 
     @abstractmethod
     def examples(self, *, seed: int, epoch: int) -> np.ndarray:
@@ -45,13 +48,25 @@ class Reading(ABC):
     def batch(self, examples: Sequence[int]) -> Batch:
         """These examples as one batch."""
 
+    @property
     @abstractmethod
     def sizes(self) -> list[int]:
-        """The tokens to predict in each row of `everything`."""
+        """The tokens of each row of `everything`, whichever are chosen."""
 
     @abstractmethod
-    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
-        """Every token to predict exactly once, `size` rows at a time: for evaluation. With `rows`, only these rows."""
+    def everything(self, size: int) -> Iterator[Batch]:
+        """Every chosen token to predict exactly once, `size` rows at a time: for evaluation."""
+
+    def take(self, rows: Sequence[int]) -> Self:
+        """The same text, of which `everything` yields these rows alone."""
+        part = copy(self)
+        part.chosen = rows
+        return part
+
+    @property
+    def rows_chosen(self) -> Sequence[int]:
+        """The numbers of the rows that `everything` yields."""
+        return range(len(self.sizes)) if self.chosen is None else self.chosen
 
 
 class RunningText(Reading):
@@ -65,6 +80,7 @@ class RunningText(Reading):
         self.begin = torch.tensor(begin[:length], dtype=torch.long)
         if len(self.ids) <= length:
             raise UserError(f"{name}: expected more than {length} tokens, got {len(self.ids)}; lower data.length")
+        self.spans = spans(len(self.ids), length)
 
     def examples(self, *, seed: int, epoch: int) -> np.ndarray:
         return windows(len(self.ids), self.length, seed=seed, epoch=epoch)
@@ -72,13 +88,13 @@ class RunningText(Reading):
     def batch(self, examples: Sequence[int]) -> Batch:
         return self._windows(examples, self.length)
 
+    @property
     def sizes(self) -> list[int]:
-        return [stop - start for start, stop in spans(len(self.ids), self.length)]
+        return [stop - start for start, stop in self.spans]
 
-    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
+    def everything(self, size: int) -> Iterator[Batch]:
         by_length: dict[int, list[int]] = {}
-        every = [*spans(len(self.ids), self.length)]
-        for start, stop in every if rows is None else [every[i] for i in rows]:
+        for start, stop in (self.spans[i] for i in self.rows_chosen):
             by_length.setdefault(stop - start, []).append(start)
         for length, starts in by_length.items():
             for i in range(0, len(starts), size):
@@ -92,33 +108,53 @@ class RunningText(Reading):
         return Batch((Tokens(inputs),), rows[:, 1:].flatten())
 
 
-class Documents(Reading):
-    """Many texts, each with its marks such as bos and eos; an example is a row of several texts, `side_by_side`."""
+class PackedRows(Reading):
+    """Rows of several texts, `side_by_side`. Long texts are cut into pieces.
 
-    def __init__(self, documents: Sequences, length: int) -> None:
-        self.documents, self.largest, self.length = documents, documents.largest, length
-        self.rows = pack_documents(np.maximum(documents.lengths - 1, 0), length, seed=0, epoch=0)
+    Example epoch * n_rows + row is a row in an epoch, so that what is random depends on its number alone.
+    """
+
+    def __init__(self, lengths: np.ndarray | Sequence[int], length: int, *, largest: int, marks: int = 0) -> None:
+        """`marks` more tokens are around each piece."""
+        self.length, self.largest, self.marks = length, largest, marks
+        self.rows = pack_documents(lengths, length, seed=0, epoch=0, marks=marks)
+
+    @abstractmethod
+    def row(self, epoch: int, pieces: Sequence[DocumentSlice], number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """What the network reads of each text of a row, and the label of each cell, or IGNORED."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     def examples(self, *, seed: int, epoch: int) -> np.ndarray:
-        random = np.random.default_rng(key(seed, "rows", epoch))
-        return random.permutation(len(self.rows))
+        return np.random.default_rng(key(seed, "rows", epoch)).permutation(len(self)) + epoch * len(self)
 
     def batch(self, examples: Sequence[int]) -> Batch:
-        rows = [self.rows[i] for i in examples]
-        labels = [self._tokens(piece, 1) for row in rows for piece in row]
-        tokens = side_by_side([[self._tokens(piece, 0) for piece in row] for row in rows])
-        return Batch((tokens,), torch.from_numpy(np.concatenate(labels)))
+        numbers = [divmod(example, len(self)) for example in examples]
+        rows = [self.row(epoch, self.rows[number], number) for epoch, number in numbers]
+        labels = np.concatenate([labels for row in rows for _, labels in row])
+        tokens = side_by_side([[ids for ids, _ in row] for row in rows])
+        return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
 
+    @property
     def sizes(self) -> list[int]:
-        return [sum(piece.stop - piece.start for piece in row) for row in self.rows]
+        return [sum(len(piece) + self.marks for piece in row) for row in self.rows]
 
-    def everything(self, size: int, rows: Sequence[int] | None = None) -> Iterator[Batch]:
-        chosen = range(len(self.rows)) if rows is None else rows
-        for i in range(0, len(chosen), size):
-            yield self.batch(chosen[i : i + size])
+    def everything(self, size: int) -> Iterator[Batch]:
+        for i in range(0, len(self.rows_chosen), size):
+            yield self.batch(self.rows_chosen[i : i + size])
 
-    def _tokens(self, piece: DocumentSlice, shift: int) -> np.ndarray:
-        return self.documents.read(piece.document, piece.start + shift, piece.stop + shift).astype(np.int64)
+
+class Documents(PackedRows):
+    """Many texts, each with its marks such as bos and eos, whose next tokens are the labels."""
+
+    def __init__(self, documents: Sequences, length: int) -> None:
+        super().__init__(np.maximum(documents.lengths - 1, 0), length, largest=documents.largest)
+        self.documents = documents
+
+    def row(self, epoch: int, pieces: Sequence[DocumentSlice], number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        texts = [self.documents.read(one.document, one.start, one.stop + 1).astype(np.int64) for one in pieces]
+        return [(ids[:-1], ids[1:]) for ids in texts]
 
 
 def side_by_side(rows: Sequence[Sequence[np.ndarray]]) -> Tokens:
@@ -126,7 +162,7 @@ def side_by_side(rows: Sequence[Sequence[np.ndarray]]) -> Tokens:
     width = max(sum(map(len, row)) for row in rows)
     cells = torch.zeros(3, len(rows), width, dtype=torch.long)
     ids, positions, documents = cells
-    documents.fill_(IGNORED)
+    documents.fill_(PADDING)
     for i, row in enumerate(rows):
         at = 0
         for number, text in enumerate(row):
@@ -135,7 +171,7 @@ def side_by_side(rows: Sequence[Sequence[np.ndarray]]) -> Tokens:
             positions[i, here] = torch.arange(len(text))
             documents[i, here] = number
             at += len(text)
-    valid = documents != IGNORED
+    valid = documents != PADDING
     return Tokens(ids, valid, valid.flatten().nonzero()[:, 0], positions, documents)
 
 
@@ -167,77 +203,42 @@ BLOCK = 1 << 20
 """Ids that are read at once."""
 
 
-class TextSplitReport(Config):
-    """One split."""
+class TextRows(Protocol):
+    """Texts as examples."""
 
-    name: str
-    n_documents: int
-    n_long: int
-    """Documents that are cut into pieces."""
-    n_examples: int
-    n_tokens: int
-    n_unknown: int
-    n_trained: int
-    """Tokens that the network predicts in an epoch, on average."""
-    n_duplicates: int
-    """Documents that are equal to an earlier one."""
-    n_shared: int
-    """Documents that are also in training."""
+    texts: Sequences
 
-
-class TextReport(Config):
-    """All counts. `lines()` is for people, `model_dump()` for programs."""
-
-    vocab_size: int
-    length: int
-    """Most tokens of a piece of a document, without marks."""
-    splits: tuple[TextSplitReport, ...]
-
-    def lines(self) -> list[str]:
-        """The report as plain text, one finding a line."""
-        lines = [f"vocabulary: {self.vocab_size:,} tokens"]
-        for split in self.splits:
-            unknown = split.n_unknown / max(split.n_tokens, 1)
-            size = f"{split.n_documents:,} documents, {split.n_tokens:,} tokens ({unknown:.2%} unknown)"
-            lines.append(
-                f"{split.name}: {size}; {split.n_trained:,} of them to predict in {split.n_examples:,} examples"
-            )
-            if split.n_long:
-                lines.append(f"  {split.n_long:,} documents are longer than {self.length:,} tokens and cut into pieces")
-            if split.n_duplicates:
-                lines.append(f"  {split.n_duplicates:,} duplicates, kept")
-            if split.n_shared:
-                lines.append(f"  {split.n_shared / split.n_documents:.1%} of the documents are also in train")
-        return lines
+    def __len__(self) -> int:
+        """The number of examples."""
+        ...
 
 
 def text_report(
-    texts: dict[str, Sequences],
-    *,
-    vocab_size: int,
-    length: int,
-    unknown: int | None,
-    examples: dict[str, int],
-    trained: dict[str, int],
-) -> TextReport:
-    """The report on these splits, of which `train` is one; `examples` and `trained` are counts of the task."""
-    train, splits = _digests(texts["train"]), list[TextSplitReport]()
-    for name, text in texts.items():
+    rows: Mapping[str, TextRows], tokenizer: Tokenizer, *, length: int, trained: Mapping[str, int]
+) -> SplitsReport:
+    """The report on these splits, of which `train` is one.
+
+    `length` is the most tokens of a piece of a document, without marks. `trained` counts the tokens that the network
+    predicts in an epoch, on average.
+    """
+    train, splits, unknown = _digests(rows["train"].texts), list[SplitReport](), tokenizer.unk_id
+    for name, text, n_examples in ((name, split.texts, len(split)) for name, split in rows.items()):
         digests = train if name == "train" else _digests(text)
-        splits.append(
-            TextSplitReport(
-                name=name,
-                n_documents=len(text),
-                n_long=int((text.lengths > length).sum()),
-                n_examples=examples[name],
-                n_tokens=int(text.lengths.sum()),
-                n_unknown=0 if unknown is None else count(text, np.array([unknown])),
-                n_trained=trained[name],
-                n_duplicates=len(digests) - len(np.unique(digests)),
-                n_shared=0 if name == "train" else int(np.isin(digests, train).sum()),
-            )
-        )
-    return TextReport(vocab_size=vocab_size, length=length, splits=tuple(splits))
+        n, n_tokens = len(text), int(text.lengths.sum())
+        n_unknown = 0 if unknown is None else count(text, np.array([unknown]))
+        size = f"{n:,} documents, {n_tokens:,} tokens ({n_unknown / max(n_tokens, 1):.2%} unknown)"
+        line = f"{name}: {size}; {trained[name]:,} of them to predict in {n_examples:,} examples"
+        n_long = int((text.lengths > length).sum())
+        n_shared = 0 if name == "train" else int(np.isin(digests, train).sum())
+        findings = {
+            "n_long": (n_long, f"documents are longer than {length:,} tokens and cut into pieces"),
+            "n_duplicates": (n - len(np.unique(digests)), "duplicates, kept"),
+            "n_shared": (n_shared, f"({n_shared / n:.1%}) are also in train"),
+        }
+        counts = {"n_documents": n, "n_tokens": n_tokens, "n_unknown": n_unknown}
+        counts |= {"n_examples": n_examples, "n_trained": trained[name]}
+        splits.append(SplitReport.of([line], findings, name=name, **counts))
+    return SplitsReport(about=(f"vocabulary: {tokenizer.vocab_size:,} tokens",), splits=tuple(splits))
 
 
 def count(text: Sequences, which: np.ndarray) -> int:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 TASKS = {
     "translation": "clearhead.tasks.translation:Translation",
-    "text_to_text": "clearhead.tasks.text_to_text:TextToText",
+    "text_to_text": "clearhead.tasks.translation:TextToText",
     "denoising": "clearhead.tasks.denoising:Denoising",
     "lm": "clearhead.tasks.language_model:LanguageModel",
     "masked_lm": "clearhead.tasks.masked_lm:MaskedLanguageModel",
     "classification": "clearhead.tasks.classification.task:Classification",
-    "embedding": "clearhead.tasks.embedding.task:Embedding",
+    "embedding": "clearhead.tasks.embedding:Embedding",
     "image_classification": "clearhead.tasks.images.task:ImageClassification",
     "tagging": "clearhead.tasks.tagging.task:Tagging",
     "question_answering": "clearhead.tasks.question_answering.task:QuestionAnswering",
-    "chat": "clearhead.tasks.chat.task:Chat",
+    "chat": "clearhead.tasks.chat:Chat",
 }
 """The place of each task's class, by the name in a recipe's field `task`; extensions add theirs.
 

@@ -130,13 +130,10 @@ def mean(values: np.ndarray) -> float:
 
 
 def ratio(parts: np.ndarray, wholes: np.ndarray) -> float:
-    """The sum of the parts divided by the sum of the wholes; n and n."""
-    return float(parts.sum() / wholes.sum())
+    """The sum of the parts divided by the sum of the wholes, n and n; 0 if the wholes are empty."""
+    return float(parts.sum() / max(wholes.sum(), 1))
 
 
-def scored(
-    name: str, score: Callable[[np.ndarray, np.ndarray], float], references: np.ndarray, outputs: np.ndarray, unit: str
-) -> Score:
-    """A score of these rows with its 95% bootstrap interval."""
-    rows = ScoredRows(score, (references, outputs))
-    return Score(name, score(references, outputs), unit=unit, is_bounded=True, rows=rows)
+def scored(name: str, score: Callable[..., float], *columns: np.ndarray, unit: str = "0 to 1") -> Score:
+    """A score of the rows of these columns with its 95% bootstrap interval."""
+    return Score(name, score(*columns), unit=unit, is_bounded=True, rows=ScoredRows(score, columns))

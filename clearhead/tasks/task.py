@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import torch
@@ -17,7 +18,6 @@ from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.data.corpus import Encoded
 from clearhead.data.images import ImageProcessor
-from clearhead.data.preparation import Report
 from clearhead.data.splits import fingerprint
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
@@ -28,6 +28,8 @@ from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Few
+from clearhead.tasks.parts import Rows
+from clearhead.tasks.reports import SplitReport, SplitsReport
 from clearhead.text.tokenizers import Tokenizer
 
 R = TypeVar("R", bound=Recipe)
@@ -144,16 +146,18 @@ class Files:
         return [option[2:] for option in self.options if option != "--data"] or ["text"]
 
     def _table(self, given: Mapping[str, str | list[str]], *, where: str) -> dict[str, str | list[str]]:
-        columns = {option[2:]: names for option, names in given.items() if option != "--data"}
-        for name, names in columns.items():
-            if name not in self.columns or (isinstance(names, list) and len(names) > 1):
+        table = {"kind": "table", "path": given["--data"]}
+        for option in given.keys() - {"--data"}:
+            name, value = option[2:], given[option]
+            names = [value] if isinstance(value, str) else value
+            if name not in self.columns or len(names) > 1:
                 wanted = " ".join(f"--{column} NAME" for column in self.columns)
-                said = names if isinstance(names, str) else " ".join(names)
                 raise UserError(
-                    f"{where}: expected columns of {given['--data']}, got --{name} {said}; try --data FILE {wanted}"
+                    f"{where}: expected columns of {given['--data']}, got {option} {' '.join(names)};"
+                    f" try --data FILE {wanted}"
                 )
-        named = {name: names if isinstance(names, str) else names[0] for name, names in columns.items()}
-        return {"kind": "table", "path": given["--data"], **named}
+            table[name] = names[0]
+        return table
 
     def missing(self, source: object) -> str:
         """The error in the table of a source that lacks files; an empty text for a whole one or another kind."""
@@ -261,10 +265,12 @@ class RecipeTask(Task, Generic[R]):
     """How to use a model of it, as a command with {} where the model's folder goes."""
     samples: str = ""
     """What the samples of its evaluations are, if `evaluate` and the end of `train` show them."""
-
-    @abstractmethod
-    def sizes(self) -> Sequence[int]:
-        """The tokens of each validation example, of which `few` gives numbers."""
+    tokenizer: Tokenizer
+    train: Any
+    valid: Any
+    """Examples as `Rows`."""
+    n_marks: int = 0
+    """Special tokens around each example that its size leaves out."""
 
     @classmethod
     @abstractmethod
@@ -284,10 +290,21 @@ class RecipeTask(Task, Generic[R]):
         `options` are those of `measures` that the command line gives.
         """
 
+    @abstractmethod
+    def score(self, network: Transformer, data: Any) -> Evaluation:
+        """The scores of the network on examples like those of `train` and `valid`."""
+
     @classmethod
     @abstractmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
         """The model's answer to each input. No input is blank."""
+
+    def evaluate(self, network: Transformer) -> Evaluation:
+        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
+
+    def sizes(self) -> Sequence[int]:
+        """The tokens of each validation example, of which `few` gives numbers."""
+        return [size + self.n_marks for size in self.valid.sizes]
 
     @classmethod
     def suits(cls, config: ModelConfig) -> bool:
@@ -308,39 +325,8 @@ class HeadLoss(Task, ABC):
 
 # --- a task of examples in memory ---------------------------------------------------------------------------------
 
-
-class Rows(Protocol):
-    """Encoded examples, of which some can be taken by their numbers."""
-
-    def take(self, rows: Sequence[int]) -> Self:
-        """The examples with these numbers."""
-        ...
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """The tokens of each example."""
-        ...
-
-
 E = TypeVar("E")
 D = TypeVar("D", bound=Rows)
-
-
-@dataclass(frozen=True)
-class EncodedExamples(Generic[E, D]):
-    """Examples, and what the network reads of them."""
-
-    examples: Sequence[E]
-    inputs: D
-
-    def take(self, rows: Sequence[int]) -> Self:
-        """The examples with these numbers."""
-        return type(self)([self.examples[i] for i in rows], self.inputs.take(rows))
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        """The tokens of each example."""
-        return self.inputs.sizes
 
 
 class ExampleTask(RecipeTask[R], Generic[R, E, D]):
@@ -349,9 +335,14 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
     It states how to read, split, encode, collate, score and predict. This class does the rest.
     """
 
-    tokenizer: Tokenizer
     train: D
     valid: D
+    only_for_training: Sequence[str] = ()
+    """The fields of `data`, each None by default, that are not read for measuring."""
+    is_of_recipe: bool = True
+    """Whether what is measured are data of the recipe."""
+    documents: Mapping[str, JsonObject] = MappingProxyType({})
+    """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
 
     @classmethod
     @abstractmethod
@@ -385,23 +376,13 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         """The examples as the network reads them."""
 
     @abstractmethod
-    def score(self, network: Transformer, data: D) -> Evaluation:
-        """The scores of the network on these examples."""
-
-    @abstractmethod
-    def report(self, splits: Mapping[str, Sequence[E]], encoded: Mapping[str, D]) -> Report | None:
-        """What is found in the data before training, if anything is said of them."""
+    def describe(self, name: str, examples: Sequence[E], data: D, train: Sequence[E]) -> SplitReport:
+        """The report on a split before training. `train` are the training examples, none for the training split."""
 
     @classmethod
     @abstractmethod
     def content(cls, example: E) -> Sequence[str]:
         """The texts of an example, which its fingerprint is made of."""
-
-    def evaluate(self, network: Transformer) -> Evaluation:
-        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
-
-    def sizes(self) -> Sequence[int]:
-        return self.valid.sizes
 
     @classmethod
     def prepare(cls, recipe: R, tokenizer: Tokenizer | None) -> Prepared:
@@ -411,17 +392,22 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         encoded = {name: task.encode(examples) for name, examples in splits.items()}
         task.train, task.valid = encoded["train"], encoded["valid"]
         hashes = {name: fingerprint(*([cls.content(one)] for one in rows)) for name, rows in splits.items()}
-        report = task.report(splits, encoded)
-        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, report, hashes))
+        reports = (
+            task.describe(name, rows, encoded[name], () if name == "train" else splits["train"])
+            for name, rows in splits.items()
+        )
+        about = f"vocabulary: {task.tokenizer.vocab_size:,} tokens"
+        report, documents = SplitsReport(about=(about,), splits=tuple(reports)), task.documents
+        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, report, hashes, documents=documents))
 
     @classmethod
     def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:
-        task = cls.from_model(model, recipe)
+        task, data = cls.from_model(model, recipe), recipe.data if recipe else defaults(cls.recipe, model)
+        data, task.is_of_recipe = data.model_copy(update=dict.fromkeys(cls.only_for_training)), source is None
         if source is not None:
-            examples = cls.read(source, recipe.data if recipe else defaults(cls.recipe, model))
+            examples = cls.read(source, data)
         else:
-            assert recipe is not None
-            splits = cls._splits(recipe.data)
+            splits = cls._splits(data)
             examples = splits.get("test", splits["valid"])
         return task.score(model.network, task.encode(task.known(examples)))
 

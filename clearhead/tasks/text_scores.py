@@ -208,14 +208,9 @@ def rouge(outputs: Sequence[str], references: Sequence[str]) -> tuple[Score, ...
         ) from None
     if not any(char.isascii() and char.isalnum() for text in references for char in text):
         raise UserError('metric=rouge: expected references in Latin letters, got others; try evaluation.metric="chrf"')
-    scorer = rouge_scorer.RougeScorer(["rougeL", "rouge1", "rouge2"], use_stemmer=True)
+    names = ["rougeL", "rouge1", "rouge2"]
+    scorer = rouge_scorer.RougeScorer(names, use_stemmer=True)
     rows = [scorer.score(reference, output) for output, reference in zip(outputs, references, strict=True)]
 
-    def mean(_: np.ndarray, values: np.ndarray) -> float:
-        return float(values.mean())
-
-    found: list[Score] = []
-    for name in ("rougeL", "rouge1", "rouge2"):
-        values = np.array([100 * row[name].fmeasure for row in rows])
-        found.append(scored(name, mean, values, values, "mean F1, 0 to 100"))
-    return tuple(found)
+    values = {name: np.array([100 * row[name].fmeasure for row in rows]) for name in names}
+    return tuple(scored(name, mean, values[name], unit="mean F1, 0 to 100") for name in names)

@@ -13,7 +13,6 @@ WHERE = "chat_template"
 Message = Mapping[str, JsonValue]
 
 _MAX_TEMPLATE = 1 << 18
-_SAFE_JINJA = (3, 1, 6)
 # Names under which a message carries its reasoning. Templates read the first.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
@@ -35,7 +34,6 @@ def render(
         raise refuse(WHERE, f"at most {_MAX_TEMPLATE} characters", len(template))
     if not messages:
         raise refuse("messages", "a list of at least one message", remedy="try [{'role': 'user', 'content': …}]")
-    _require_jinja()
     values: dict[str, JsonValue] = {
         **special,
         "messages": [_message(message) for message in _tables(messages, where="messages")],
@@ -66,14 +64,3 @@ def _message(message: dict[str, JsonValue]) -> dict[str, JsonValue]:
     present: dict[str, JsonValue] = {name: value for name, value in message.items() if value is not None}
     reasoning = next((present[name] for name in _REASONING if name in present), None)
     return present if reasoning is None else {"thinking": reasoning, **present, "reasoning_content": reasoning}
-
-
-def _require_jinja() -> None:
-    try:
-        import jinja2
-    except ImportError:
-        raise refuse(WHERE, "the package jinja2", "none", "try pip install 'jinja2>=3.1.6'") from None
-    version = tuple(int(number) for number in jinja2.__version__.split(".")[:3] if number.isdigit())
-    if version < _SAFE_JINJA:
-        expected = "jinja2 3.1.6 or newer (older sandboxes leak)"
-        raise refuse(WHERE, expected, jinja2.__version__, "try pip install -U jinja2")

@@ -62,6 +62,7 @@ def joins_at_spaces(config: TokenizerConfig) -> bool:
 
 def _build(config: TokenizerConfig) -> tuple[tokenizers.Tokenizer, Trainer]:
     """An untrained tokenizer and the trainer that fits it."""
+    n_characters = config.vocab_size - N_SPECIAL
     common: dict[str, Any] = {
         "vocab_size": config.vocab_size,
         "special_tokens": list(SPECIAL),
@@ -72,67 +73,53 @@ def _build(config: TokenizerConfig) -> tuple[tokenizers.Tokenizer, Trainer]:
     common["min_frequency"] = config.min_frequency
     match config:
         case ByteBPE():
-            alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-            return _byte_level(config), trainers.BpeTrainer(initial_alphabet=alphabet, **common)
-        case BPE():
-            n_characters = config.vocab_size - N_SPECIAL
-            return _spaced(models.BPE(unk_token=UNK), config), trainers.BpeTrainer(
-                limit_alphabet=n_characters, **common
+            splits = _splitter(_pattern(" ", split_digits=config.split_digits, mark_run=True))
+            to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+            library = _tokenizer(
+                models.BPE(), config, pre_tokenizers.Sequence([splits, to_bytes]), decoders.ByteLevel()
             )
+            alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+            return library, trainers.BpeTrainer(initial_alphabet=alphabet, **common)
+        case BPE():
+            library = _spaced(models.BPE(unk_token=UNK), config)
+            return library, trainers.BpeTrainer(limit_alphabet=n_characters, **common)
         case Words():
             return _spaced(models.WordLevel(unk_token=UNK), config), trainers.WordLevelTrainer(**common)
         case Characters():
-            return _characters(config), trainers.WordLevelTrainer(**common)
+            library = _tokenizer(models.WordLevel(unk_token=UNK), config, _splitter(r"[\s\S]"), decoders.Fuse())
+            return library, trainers.WordLevelTrainer(**common)
         case WordPiece():
+            # Byte-pair encoding of words that begin with SPACE, which `_from_marked_starts` turns into WordPiece.
             # A character may be needed twice: at the front of a word and after ##.
-            n_characters = max((config.vocab_size - N_SPECIAL) // 2, 1)
-            return _word_pieces(config), trainers.BpeTrainer(limit_alphabet=n_characters, **common)
+            marks = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
+            library = _tokenizer(models.BPE(unk_token=UNK), config, pre_tokenizers.Sequence([*_words(config), marks]))
+            return library, trainers.BpeTrainer(limit_alphabet=max(n_characters // 2, 1), **common)
         case _:
             assert_never(config)
 
 
-def _tokenizer(model: Model, config: TokenizerConfig, *spaces: normalizers.Normalizer) -> tokenizers.Tokenizer:
+def _tokenizer(
+    model: Model,
+    config: TokenizerConfig,
+    splits: pre_tokenizers.PreTokenizer,
+    joins: decoders.Decoder | None = None,
+    *spaces: normalizers.Normalizer,
+) -> tokenizers.Tokenizer:
     """A tokenizer with this model, which normalises text as the config says and then treats its spaces."""
     tokenizer = tokenizers.Tokenizer(model)
     steps = [*_normalizers(config), *spaces]
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
-    return tokenizer
-
-
-def _byte_level(config: ByteBPE) -> tokenizers.Tokenizer:
-    tokenizer = _tokenizer(models.BPE(), config)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            _splitter(_pattern(" ", split_digits=config.split_digits, mark_run=True)),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.pre_tokenizer = splits
+    if joins is not None:
+        tokenizer.decoder = joins
     return tokenizer
 
 
 def _spaced(model: Model, config: BPE | Unigram | Words) -> tokenizers.Tokenizer:
-    tokenizer = _tokenizer(model, config, normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE))
-    tokenizer.pre_tokenizer = _splitter(_pattern(SPACE, split_digits=config.split_digits, mark_run=False))
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    return tokenizer
-
-
-def _characters(config: Characters) -> tokenizers.Tokenizer:
-    tokenizer = _tokenizer(models.WordLevel(unk_token=UNK), config)
-    tokenizer.pre_tokenizer = _splitter(r"[\s\S]")
-    tokenizer.decoder = decoders.Fuse()
-    return tokenizer
-
-
-def _word_pieces(config: WordPiece) -> tokenizers.Tokenizer:
-    """Byte-pair encoding of words that begin with SPACE, which `_from_marked_starts` turns into WordPiece."""
-    tokenizer = _tokenizer(models.BPE(unk_token=UNK), config)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [*_words(config), pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)]
-    )
-    return tokenizer
+    splits = _splitter(_pattern(SPACE, split_digits=config.split_digits, mark_run=False))
+    joins = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return _tokenizer(model, config, splits, joins, normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE))
 
 
 def _words(config: WordPiece) -> list[pre_tokenizers.PreTokenizer]:

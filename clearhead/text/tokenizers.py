@@ -7,6 +7,7 @@ read from files.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Literal, Self
 
@@ -237,11 +238,10 @@ class Tokenizer:
         if self._sides is not None or not self.library.num_special_tokens_to_add(is_pair=True):
             raise UserError("tokenizer: expected a template for two texts, got none; try one with [CLS] and [SEP]")
         encoding = guarded(lambda: self.library.encode(first, second), TEXT)
-        if limit is not None and len(encoding.ids) > limit:
-            one, other = (self.library.encode(text, add_special_tokens=False) for text in (first, second))
-            _cut_together(one, other, limit - len(encoding.ids))
-            encoding = self.library.post_process(one, other)
-        return encoding.ids, encoding.type_ids
+        if limit is None or len(encoding.ids) <= limit:
+            return encoding.ids, encoding.type_ids
+        kept = _within(encoding.sequence_ids, limit)
+        return [*compress(encoding.ids, kept)], [*compress(encoding.type_ids, kept)]
 
     def _pieces(self, text: str) -> Pieces:
         if self._sides is not None:
@@ -325,10 +325,18 @@ class Tokenizer:
         return (readable(token) if self._is_bytes else token).translate(VISIBLE)
 
 
-def _cut_together(one: tokenizers.Encoding, other: tokenizers.Encoding, more: int) -> None:
-    """Cuts two texts to `more` tokens than they have together, the longer one first, as `tokenizers` does."""
-    lengths = len(one.ids), len(other.ids)
-    short, room = min(lengths), max(sum(lengths) + more, 0)
+def _within(sequences: Sequence[int | None], limit: int) -> list[bool]:
+    """The tokens of two texts in their template that stay: the longer text is cut first, as `tokenizers` does.
+
+    `sequences` says which text a token belongs to; None for one of the template's.
+    """
+    lengths = sequences.count(0), sequences.count(1)
+    short, room = min(lengths), max(limit - sequences.count(None), 0)
     least = room // 2 if short + max(short, room - short) > room else short
-    one.truncate(least if lengths[0] <= lengths[1] else room - least)
-    other.truncate(room - least if lengths[0] <= lengths[1] else least)
+    left = [least, room - least] if lengths[0] <= lengths[1] else [room - least, least]
+    kept: list[bool] = []
+    for text in sequences:
+        kept.append(text is None or left[text] > 0)
+        if text is not None:
+            left[text] -= 1
+    return kept

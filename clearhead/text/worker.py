@@ -152,7 +152,8 @@ def _encode(library: Any, texts: list[Any], keeps_special: bool, options: dict[s
     pretokenized = options.get("is_pretokenized", False)
     pairs = [tuple(text) if isinstance(text, list) and not pretokenized else text for text in texts]
     encodings = library.encode_batch(pairs, **options)
-    return [(one.ids, one.tokens, one.offsets, one.type_ids, one.word_ids) for one in encodings]
+    fields = "ids", "tokens", "offsets", "type_ids", "word_ids", "sequence_ids"
+    return [[getattr(one, field) for field in fields] for one in encodings]
 
 
 def _decode(library: Any, rows: list[list[int]], options: dict[str, bool]) -> list[str]:

@@ -12,6 +12,7 @@ from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
 from clearhead.tasks.text_scores import exact_match
@@ -70,8 +71,8 @@ class Sorting(HeadLoss, ExampleTask[SortingRecipe, str, EncodedPairs]):
     def content(cls, example: str) -> Sequence[str]:
         return (example,)
 
-    def report(self, splits: Mapping[str, Sequence[str]], encoded: Mapping[str, EncodedPairs]) -> None:
-        return None
+    def describe(self, name: str, examples: Sequence[str], data: EncodedPairs, train: Sequence[str]) -> SplitReport:
+        return SplitReport.of([f"{name}: {len(examples):,} words"], {}, name=name, n=len(examples))
 
     # --- training
 

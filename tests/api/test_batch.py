@@ -1,8 +1,10 @@
-"""Models as functions of batches: every form of a batch, and equal results of several actors."""
+"""Models as functions of batches: every form of a batch, and equal results in several processes."""
 
+import multiprocessing
 import os
 import pickle  # noqa: TID251 - what other libraries do with the instances
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,15 @@ def test_an_instance_holds_settings_alone(labels: str) -> None:
     of = Classify(labels)
     of({"text": np.array(["one"], object)})
     assert len(pickle.dumps(of)) == before < 500
+
+
+@pytest.mark.slow
+def test_several_processes_say_what_one_says(encoder: str, labels: str) -> None:
+    batches = [{"text": np.array([f"one two {i}", "three"], object)} for i in range(8)]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for of in (Embed(encoder), Classify(labels), Capture(encoder, addresses=("encoder.blocks.0.resid_post",))):
+            for one, other in zip(map(of, batches), pool.map(of, batches), strict=True):
+                assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 class DiesOnce:

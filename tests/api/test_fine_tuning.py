@@ -305,7 +305,7 @@ def test_a_language_model_goes_on_learning_and_opens_there(name: str, documents:
     run = begun("lm", beginning, data, tmp_path / "run", **steps)
     task = run.task
     assert isinstance(task, LanguageModel)
-    before = task.score(run.network)[0].value
+    before = task.scores(run.network, task.valid)[0].value
     after = [event.evaluation.value("loss") for event in drive(run) if isinstance(event, Evaluated)][-1]
     assert after < 0.8 * before
     model = load(tmp_path / "run")

@@ -1,7 +1,6 @@
-"""Eight-bit weights from `load` and from the command line: how far they are from the others, and what they refuse."""
+"""Eight-bit weights from `load`: how far they are from the others, and what they refuse."""
 
 import gc
-import json
 import shutil
 from pathlib import Path
 
@@ -10,11 +9,10 @@ import torch
 import torch.nn.functional as F
 
 import clearhead
-from clearhead.cli import main
 from clearhead.errors import UserError
 from clearhead.generation import complete
 from clearhead.recipe.generation import GenerationConfig
-from tests.small_models import PAIRS, TEXTS, model_of
+from tests.small_models import PAIRS, model_of
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch without oneDNN")
 
@@ -60,16 +58,6 @@ def test_what_int8_cannot_do_is_one_line(folder: str, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="expected weights as they were stored, got int8"):
             what()
     assert not (tmp_path / "out").exists()
-
-
-def test_commands_take_int8(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(TEXTS * 20), encoding="utf-8")
-    losses = []
-    for option in ([], ["--int8"]):
-        main(["evaluate", folder, "--text", str(text), "--json", *option])
-        losses.append(json.loads(capsys.readouterr().out)["loss"])
-    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.1)
 
 
 def test_a_trained_model_loses_little(shared_data: Path) -> None:

@@ -1,12 +1,10 @@
 """Costs by size: what is measured is there, and the exponents and plots are those of the figures."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
-from benchmarks.cost import Cost, Sizes, cost, exponent, panels, table
-from benchmarks.racing.plots import draw
+from benchmarks.cost import Cost, Sizes, cost, exponent, table
 
 SQUARE = {n: Cost(seconds=n**2.0, spread=0.1, peak_mb=3.0 * n, attention=0.25, gflop=n**1.5) for n in (64, 256, 1024)}
 
@@ -26,14 +24,3 @@ def test_exponents_are_those_of_powers() -> None:
     assert exponent(SQUARE, "time") == pytest.approx((2, 2))
     assert exponent(SQUARE, "memory") == pytest.approx((1, 1))
     assert "time ~ length^2.00 (last two 2.00); memory ~ length^1.00" in table("length", SQUARE)
-
-
-def test_plots_are_the_same_for_the_same_costs(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "cost.svg"
-    draw(path, "length", list(SQUARE), panels("length", SQUARE))
-    first = path.read_text(encoding="utf-8")
-    assert first.startswith("<?xml")
-    assert "time: at the end as length^2.00" in first
-    draw(path, "length", list(SQUARE), panels("length", SQUARE))
-    assert path.read_text(encoding="utf-8") == first

@@ -29,9 +29,17 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "error: folder: expected another\n"
 
 
-def test_on_the_line() -> None:
-    line = [sys.executable, "-m", "benchmarks.course_pages", "nothing"]
-    done = processes.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("benchmarks run nothing", "nothing: expected one of encdec-small, "),
+        ("benchmarks.course_pages nothing", ""),
+        ("benchmarks.decoding --only nothing", "--only: expected one of lm-1, lm-8, "),
+        ("benchmarks.model_types --only nothing", "--only: expected part of one of distilgpt2, "),
+    ],
+)
+def test_on_the_line(line: str, told: str) -> None:
+    words = [sys.executable, "-m", *line.split()]
+    done = processes.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.splitlines()[-1].startswith(f"error: {told}")

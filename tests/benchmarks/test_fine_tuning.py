@@ -1,13 +1,11 @@
 """Fine-tuning is raced like against like; no figure is judged here."""
 
-import io
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks.contestants.tuner import OURS, PEER, Assignment, Clock, Turn
+from benchmarks.contestants.tuner import OURS, PEER, Assignment, Turn
 from benchmarks.fine_tuning import race, table
 from clearhead.api import Model
 from clearhead.checkpoints.families import preset
@@ -25,20 +23,6 @@ def test_the_ratio_is_that_of_the_medians_of_tokens_a_second():
     shown = table("ewt", turns)
     assert "ratio **2.00**, rounds 1.00 to 3.00, by CPU time 2.00; floor 1.5, reach 2.5." in shown
     assert f"| {OURS} | 200 | 100 to 300 | 100 | 20.0 | 0.500 |" in shown
-
-
-def test_a_clock_answers_when_the_updates_are_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr("sys.stdin", io.StringIO("2\n1\n"))
-    clock = Clock()
-    clock.ask()
-    clock.updated(3, 30, 0.9)
-    assert capsys.readouterr().out == ""
-    clock.updated(4, 50, 0.8)
-    found = Turn.model_validate_json(capsys.readouterr().out)
-    assert (found.n_examples, found.n_tokens, found.loss) == (7, 80, 0.8)
-    with pytest.raises(SystemExit):
-        clock.updated(1, 1, 0.7)
-    assert json.loads(capsys.readouterr().out)["n_examples"] == 1
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.model_types import QUICK, READING, SIDES, TYPES, WRITING, calls, main, opened, race
+from benchmarks.model_types import QUICK, READING, TYPES, WRITING, calls, main, opened
 from tests.later import later
 
 later("transformers")
@@ -33,20 +33,6 @@ def test_both_sides_compute_the_same(name: str, tmp_path: Path) -> None:
         assert list(found.tokens) == whole[0][write.n_read :].tolist()
 
 
-def test_a_race_ends_after_its_rounds_and_not_before_three() -> None:
-    turns: list[str] = []
-    each = {side: lambda side=side: turns.append(side) for side in SIDES}
-    assert set(race(each, 5, 60.0)) == set(SIDES)
-    assert len(turns) == 2 * (2 + 5)
-    turns.clear()
-    race(each, 5, 0.0)
-    assert len(turns) == 2 * (1 + 3)
-
-
-def test_every_published_size_is_raced() -> None:
-    assert {"distilgpt2", "gemma-3-270m", "MiniLM-L6"} <= set(TYPES)
-
-
 def test_quick_run_ends_with_the_ratios(capsys: pytest.CaptureFixture[str]) -> None:
     before = torch.get_num_threads()
     try:
@@ -56,10 +42,3 @@ def test_quick_run_ends_with_the_ratios(capsys: pytest.CaptureFixture[str]) -> N
         torch.set_num_threads(before)
     ratios = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {*ratios["stories15M with 8 experts, 2 used"]} == {task.name for task in WRITING}
-
-
-def test_unknown_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["--only", "nothing"])
-    assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("error: --only: expected part of one of distilgpt2, ")

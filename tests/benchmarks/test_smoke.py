@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +17,6 @@ from benchmarks.contestants.gpt import GptWorkload, PlainGpt
 from benchmarks.contestants.ours import network_config, translation
 from benchmarks.contestants.peer import Peer, PeerTransformer
 from benchmarks.contestants.worker import OURS, PEERS, Assignment, Kind, contestant
-from benchmarks.contestants.workload import at_random, by_length
 from benchmarks.racing import training
 from benchmarks.racing.flops import flops_per_token
 from benchmarks.racing.machine import Machine
@@ -28,14 +25,7 @@ from benchmarks.racing.report import Report
 from benchmarks.racing.training import ANNOTATED, RANDOM, Benchmark
 from clearhead.model import Transformer
 from clearhead.training.profile import FUSED
-from tests import processes
-from tests.architecture.source import ROOT
 from tests.benchmarks.agreement import TINY, check_logits
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", "run", *arguments]
-    return processes.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.slow
@@ -47,14 +37,6 @@ def test_quick_run_ends_with_one_object(monkeypatch: pytest.MonkeyPatch, capsys:
     check(json.loads(printed.splitlines()[-1]), [OURS, ANNOTATED])
     assert "| clearhead (" in printed
     assert f"to {ANNOTATED}, rounds" in printed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["encdec-small", "encdec-base"])
-def test_quick_run_of_all_contestants(name: str) -> None:
-    done = run(name, "--quick", "--json", "--threads", "1", "--rounds", "1")
-    assert done.returncode == 0, done.stderr
-    check(json.loads(done.stdout.splitlines()[-1]), [OURS, *training.BENCHMARKS[name].peers])
 
 
 def check(figures: dict[str, Any], names: list[str]) -> None:
@@ -79,24 +61,6 @@ def test_peers_learn(kind: Kind) -> None:
     assert losses[0][0] == batch[0].n_tokens > 0
 
 
-def test_a_library_that_is_not_there_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(training, "find_spec", lambda _: None)
-    assert training.installed(training.COMPILED) == ["plain bf16", "plain bf16 compiled"]
-    assert capsys.readouterr().err.splitlines()[1:] == [
-        "x-transformers bf16: left out, x-transformers is not installed; pip install x-transformers"
-    ]
-
-
-def test_unknown_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        command.main(["run", "nothing"])
-    assert end.value.code == 2
-    names = ", ".join([*training.BENCHMARKS, "tokenizers"])
-    assert capsys.readouterr().err.splitlines() == [f"error: nothing: expected one of {names}; try encdec-small"]
-
-
 def test_both_sides_see_the_same_batches() -> None:
     task = translation(TINY)
     peer = Peer(TINY, None, bf16=False)
@@ -108,22 +72,6 @@ def test_both_sides_see_the_same_batches() -> None:
         assert torch.equal(target.ids, theirs.target)
         assert torch.equal(ours.labels, theirs.labels[theirs.labels != 0])
         assert ours.count == theirs.n_tokens
-
-
-def test_random_batches_are_of_the_same_sentences() -> None:
-    source, target = TINY.sentences()
-    lengths = [(len(s) + 1, len(t) + 1) for s, t in zip(source, target, strict=True)]
-
-    def cells(batch: list[int]) -> int:
-        return len(batch) * (max(lengths[i][0] for i in batch) + max(lengths[i][1] for i in batch))
-
-    plan, again = at_random(lengths, TINY, 0), at_random(lengths, TINY, 1)
-    assert plan == at_random(lengths, TINY, 0) != again
-    for batches in (plan, again):
-        assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
-        assert all(cells(batch) <= TINY.max_tokens for batch in batches)
-    grouped = by_length(lengths, TINY, 0)
-    assert sum(map(cells, plan)) > sum(map(cells, grouped)) > sum(map(sum, lengths))
 
 
 def test_both_sides_compute_the_same() -> None:

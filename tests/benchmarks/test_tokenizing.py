@@ -7,8 +7,7 @@ import pytest
 from benchmarks.contestants.tokenizer import Assignment, Kind, Ours, SentencePiece, TikToken, Timed, Tokenizers, Turn
 from benchmarks.racing import tokenizing
 from benchmarks.racing.machine import Machine
-from benchmarks.racing.tokenizing import OURS, Report, texts_in, write_corpus
-from clearhead.errors import UserError
+from benchmarks.racing.tokenizing import OURS, Report
 
 LINES = [
     f"The {a} fox's {b} jumps, over {i} dogs – été!" for i, (a, b) in enumerate([("brown", "cub"), ("red", "kit")])
@@ -75,24 +74,3 @@ def test_quick_race(assignment: Assignment, monkeypatch: pytest.MonkeyPatch) -> 
     assert [row.name for row in report.rows] == kinds
     assert report.ratio > 0
     assert "repeated" in report.corpus
-
-
-def test_a_short_text_is_repeated_and_says_so(tmp_path: Path) -> None:
-    text, corpus = tmp_path / "text.txt", tmp_path / "corpus"
-    text.write_text("one\n\ntwo\n", encoding="utf-8")
-    assert write_corpus(corpus, [text], 16) == "0.0 MB of text.txt, repeated 2.0 times, a text each line"
-    lines = corpus.read_text(encoding="utf-8").split()
-    assert lines[:2] == lines[2:]
-    assert set(lines) == {"one", "two"}
-    write_corpus(corpus, [text], 4)
-    assert corpus.read_text(encoding="utf-8") == f"{lines[0]}\n"
-
-
-def test_no_text_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data: expected a text file, or a folder with .* got "):
-        texts_in(tmp_path)
-    empty = tmp_path / "empty.txt"
-    empty.write_text("\n", encoding="utf-8")
-    assert texts_in(tmp_path) == [empty]
-    with pytest.raises(UserError, match="expected text, got an empty file"):
-        write_corpus(tmp_path / "corpus", [empty], 10)

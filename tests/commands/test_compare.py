@@ -11,7 +11,8 @@ from clearhead.tasks.evaluation import Evaluation, Example
 from clearhead.tasks.scores import Score
 from tests.shell import Shell
 from tests.small_models import PAIRS, model_of
-from tests.tasks.test_classification import SMALL, rows, write_table
+from tests.tasks.small import SMALL
+from tests.tasks.test_classification import rows, write_table
 
 
 def compared(shell: Shell, *words: str) -> dict[str, Any]:

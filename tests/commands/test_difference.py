@@ -18,7 +18,8 @@ from clearhead.storage import checkpoints
 from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, model_of
 from tests.shell import Shell
-from tests.tasks.test_classification import SMALL, rows, write_table
+from tests.tasks.small import SMALL
+from tests.tasks.test_classification import rows, write_table
 
 LINES = ["one two three", "", "four three", "two two one four three one", "three one"]
 

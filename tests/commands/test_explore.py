@@ -1,10 +1,8 @@
 """`clearhead explore`, from the command line to the browser and to Ctrl-C."""
 
-import http.client
 import json
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -23,8 +21,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.hosting.server import QuestionQueue
 from clearhead.web import listen
 from clearhead.web.page import Server
-from tests import processes
-from tests.conftest import ROOT
+from tests.clients import post, served
 from tests.shell import Folders, Said, Shell
 from tests.small_models import PAIRS
 
@@ -45,16 +42,8 @@ def _built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(url: str, question: object) -> tuple[int, bytes]:
     """Ask as a script does, with the token of the printed address."""
-    address = urlsplit(url)
-    assert address.hostname == "127.0.0.1"
-    connection = http.client.HTTPConnection(address.hostname, address.port or 0, timeout=30)
-    bearer = f"Bearer {address.query.removeprefix('token=')}"
-    headers = {"Authorization": bearer, "Content-Type": "application/json"}
-    connection.request("POST", "/ask", json.dumps(question), headers)
-    response = connection.getresponse()
-    body = response.read()
-    connection.close()
-    return response.status, body
+    token = urlsplit(url).query.removeprefix("token=")
+    return post(url, "/ask", question, timeout=30, Authorization=f"Bearer {token}")
 
 
 def about(url: str) -> dict[str, Any]:
@@ -181,11 +170,8 @@ main(["explore", {folder!r}, "--no-browser"])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_end_waits_neither_for_half_a_question_nor_for_an_answer(folder: Path, number: int):
-    code = SERVES.format(folder=str(folder))
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with processes.started([sys.executable, "-c", code], cwd=ROOT, text=True, **pipes) as process:
-        assert process.stdout is not None
-        address = urlsplit(process.stdout.readline().strip())
+    with served("-c", SERVES.format(folder=str(folder))) as (process, url):
+        address = urlsplit(url)
         head = (
             f"POST /ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {address.query.removeprefix('token=')}\r\n"
             "Content-Type: application/json\r\nContent-Length: 12\r\n\r\n"

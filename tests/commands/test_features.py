@@ -8,7 +8,7 @@ import pytest
 from clearhead.analysis.features import Features
 from clearhead.api import load
 from clearhead.api.features import attach, features_named, load_features
-from clearhead.cli.look.sparse import _windows
+from clearhead.cli.look.sparse import _windows, split
 from clearhead.explorer.session import Session
 from tests.shell import Shell
 from tests.small_models import TEXTS, model_of
@@ -45,14 +45,14 @@ def test_windows_of_running_text() -> None:
     model = model_of("nano")
     found = _windows(model, " ".join(TEXTS * 40))
     ids = model.tokenizer.encode(" ".join(TEXTS * 40))
-    (first, *_), *_ = found.inputs
+    (first,), labels = found[0]
     n_before = len(model.reader.special_tokens().before)
     assert first.ids[0, n_before:].tolist() == ids[: first.grid[1] - n_before]
-    assert found.labels is not None
-    own = found.labels[0][: first.grid[1]].tolist()
+    assert labels is not None
+    own = labels[: first.grid[1]].tolist()
     assert own == [*first.ids[0, 1:].tolist(), own[-1]], "what follows each token"
-    learnt, held = found.split()
-    assert len(learnt.inputs) + len(held.inputs) == len(found.inputs)
+    learnt, held = split(found)
+    assert len(learnt) + len(held) == len(found)
 
 
 def test_steer(shell: Shell, folder: Path) -> None:

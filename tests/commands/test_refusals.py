@@ -46,6 +46,7 @@ LINES = [
     ("train lm --text a --steps -1", "lm:training.steps: expected greater than 0, got -1"),
     ("train lm --text a --model.stacks.n_heads 7", "n_heads=7 must divide d_model=128"),
     ("train lm --text a --model.stacks.n_head 8", "n_head: no such field; did you mean n_heads?"),
+    ("train image_classification --data a --augment.shfit 1", "augment.shfit: no such field; did you mean shift?"),
     ("resume nowhere", "nowhere: expected a run with a checkpoint, found none"),
     ("curve nowhere", "expected a run with a checkpoint"),
     # data

@@ -5,12 +5,9 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,8 +18,7 @@ from clearhead.cli import main
 from clearhead.cli.use import serve
 from clearhead.generation.settings import searching
 from clearhead.web import listen
-from tests import processes
-from tests.conftest import ROOT
+from tests.clients import post, served
 from tests.serve.tiny import writer_model
 from tests.shell import Shell
 from tests.small_models import PAIRS, model_of
@@ -33,34 +29,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return writer_model().save(tmp_path_factory.mktemp("models") / "writer")
 
 
-def posted(url: str, path: str, body: object, **headers: str) -> tuple[int, dict[str, Any]]:
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
-    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
-    response = connection.getresponse()
-    found = response.status, json.loads(response.read())
-    connection.close()
-    return found
-
-
-@contextmanager
-def served(*command: object, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that serves, and its address; it is gone afterwards."""
-    around = os.environ | {"HF_HUB_OFFLINE": "1", **environment}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    words = [sys.executable, *map(str, command)]
-    with processes.started(words, cwd=ROOT, text=True, env=around, **pipes) as process:
-        yield process, process.stdout.readline().strip()
+CLEARHEAD = ("-m", "clearhead", "serve")
 
 
 def test_a_process_is_served_by_its_example_and_ends_with_ctrl_c(folder: Path):
-    with served("-m", "clearhead", "serve", folder, "--port", 0, "--slots", 2) as (process, url):
+    with served(*CLEARHEAD, folder, "--port", 0, "--slots", 2) as (process, url):
         assert process.stderr is not None
         told = [process.stderr.readline() for _ in range(2)]
         words = shlex.split(told[1])
         assert (words[0], words[1]) == ("curl", f"{url}/v1/completions")
-        status, found = posted(url, "/v1/completions", json.loads(words[-1]))
-        assert (status, found["usage"]["completion_tokens"]) == (200, 32)
+        status, found = post(url, "/v1/completions", json.loads(words[-1]))
+        assert (status, json.loads(found)["usage"]["completion_tokens"]) == (200, 32)
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -71,10 +50,10 @@ def test_sigterm_frees_nothing_at_the_end(folder: Path):
     """What Python frees at its own end takes seconds on a busy machine. `sitecustomize` would tell of it."""
     freed = "import sys\nclass Freed:\n    def __del__(self, write=sys.stderr.write): write('freed')\nheld = Freed()\n"
     Path("sitecustomize.py").write_text(freed, encoding="utf-8")
-    path = str(Path.cwd())
-    with served("-m", "clearhead", "serve", folder, "--port", 0, PYTHONPATH=path) as (process, url):
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    with served(*CLEARHEAD, folder, "--port", 0, env=environment) as (process, url):
         for _ in range(3):  # Until it waits for signals.
-            assert posted(url, "/v1/completions", {"prompt": "one"})[0] == 200
+            assert post(url, "/v1/completions", {"prompt": "one"})[0] == 200
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 143
@@ -98,15 +77,16 @@ def run(monkeypatch: pytest.MonkeyPatch, visit: Any, *words: object) -> None:
 def test_a_translator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     model = model_of("demo")
     folder = model.save(tmp_path / "translator")
-    found: list[tuple[int, dict[str, Any]]] = []
+    found: list[tuple[int, bytes]] = []
 
     def visit() -> None:
         url, example = capsys.readouterr().out.strip(), {"text": PAIRS.source[:3]}
-        found.append(posted(url, "/translate", example))
+        found.append(post(url, "/translate", example))
 
     run(monkeypatch, visit, folder, "--port", 0)
     translations = model.translate(PAIRS.source[:3], searching(model.generation, {}))
-    assert found == [(200, {"model": str(folder), "translations": translations})]
+    ((status, body),) = found
+    assert (status, json.loads(body)) == (200, {"model": str(folder), "translations": translations})
 
 
 def test_with_a_key_others_may_come(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -119,8 +99,8 @@ def test_with_a_key_others_may_come(folder: Path, monkeypatch: pytest.MonkeyPatc
         assert f'-H "Authorization: Bearer ${serve.KEY}"' in said.err
         url = f"http://127.0.0.1:{urlsplit(said.out.strip()).port}"
         asked = {"prompt": "one", "max_tokens": 1}
-        found.append(posted(url, "/v1/completions", asked)[0])
-        found.append(posted(url, "/v1/completions", asked, Authorization="Bearer secret")[0])
+        found.append(post(url, "/v1/completions", asked)[0])
+        found.append(post(url, "/v1/completions", asked, Authorization="Bearer secret")[0])
 
     run(monkeypatch, visit, folder, "--port", 0, "--host", "0.0.0.0")
     assert found == [401, 200]
@@ -171,10 +151,10 @@ def test_six_large_prompts_at_once_are_refused_and_leave_no_memory(folder: Path)
 
     def refused(_: int) -> float:
         began = time.monotonic()
-        assert posted(url, "/v1/completions", {"prompt": "one " * 975_000})[0] == 400
+        assert post(url, "/v1/completions", {"prompt": "one " * 975_000})[0] == 400
         return time.monotonic() - began
 
-    with served("-m", "clearhead", "serve", folder, "--port", 0) as (process, url):
+    with served(*CLEARHEAD, folder, "--port", 0) as (process, url):
         before = resident()
         with ThreadPoolExecutor(6) as pool:
             seconds = list(pool.map(refused, range(6)))

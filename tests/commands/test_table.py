@@ -9,6 +9,7 @@ from clearhead.cli.train.recipes import recipe_of
 from clearhead.data.sources import read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table
+from clearhead.tasks.classification.data import read_labelled
 from clearhead.tasks.classification.task import ClassificationRecipe
 from tests.shell import Folders, Shell
 from tests.training.tiny import SMALL, number_pairs
@@ -47,7 +48,7 @@ def test_labels_from_a_table_that_a_recipe_gives():
     Path("a.tsv").write_text("x y z\t1\nu v\t0\n" * 5, encoding="utf-8")
     recipe = recipe_for("classification", data="a.tsv", text="0", columns={"label": "1"})
     assert isinstance(recipe, ClassificationRecipe)
-    assert {e.labels for e in recipe.data.labelling.read(recipe.data.train)} == {("0",), ("1",)}
+    assert {e.labels for e in read_labelled(recipe.data.train, recipe.data)} == {("0",), ("1",)}
     table = recipe_for("a.tsv", valid={"data": "a.tsv"})
     assert table.data.valid == table.data.train
     assert isinstance(table.data.train, Table)

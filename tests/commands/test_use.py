@@ -148,8 +148,8 @@ def test_the_lines_of_your_data_are_recipes(shell: Shell, tmp_path: Path, monkey
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     kinds: list[str] = []
 
-    def checked(recipe_for: Callable[[bool], Any], *_: object) -> None:
-        kinds.append(recipe_for(False).data.train.kind)
+    def checked(recipe_for: Callable[..., Any], *_: object) -> None:
+        kinds.append(recipe_for(is_told=False).data.train.kind)
 
     Path("reviews.csv").write_text("body,topic\na b,x\nc d,y\n", encoding="utf-8")
     row = {"premise": "a", "hypothesis": "b", "relation": "x", "en": "a", "de": "b", "body": "c"}

@@ -15,7 +15,8 @@ from clearhead.tasks.classification.task import ClassificationRecipe
 from clearhead.tasks.registry import validate
 from tests.later import later
 from tests.shell import Shell
-from tests.tasks.test_classification import SMALL, WORDS, rows, tables, write_table
+from tests.tasks.small import SMALL
+from tests.tasks.test_classification import WORDS, rows, tables, write_table
 
 later("cleanlab")
 LINE = "wrong-labels table.csv --out found --precision fp32 --training.optimizer.lr 1e-2 --training.schedule.warmup 2 "

@@ -3,29 +3,19 @@
 import dataclasses
 import random
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from tests.parity.cases import with_none
 from tests.parity.harness import Case
 from tests.reads import library as reads
 
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "swish", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu", "relu2")
 ACTIVATIONS += ("tanh", "relu6", "mish", "gelu_python", "sigmoid", "linear", "gelu_10", "laplace", "leaky_relu")
-WORDS: Mapping[str, tuple[str, ...]] = {
-    "position_embedding_type": ("absolute", "relative_key", "relative_key_query", "rope", "none"),
-    "feed_forward_proj": ("relu", "gelu", "gated-gelu", "gated-silu", "silu", "gated-relu"),
-    "classifier_pooling": ("cls", "mean"),
-    "pooling_mode": ("cls", "mean"),
-    "problem_type": ("regression", "multi_label_classification", "single_label_classification"),
-    "position_encoding_type": ("absolute", "alibi", "rope"),
-    "activation_type": ("gelu", "relu"),
-    "classifier_activation": ("gelu", "relu", "silu"),
-    "norm_type": ("layer_norm", "rms_norm"),
-    "_attn_implementation": ("eager", "sdpa"),
-}
-"""Texts that are no names of activations, by field."""
 LAYERS = (
     "full_attention",
     "sliding_attention",
@@ -35,41 +25,10 @@ LAYERS = (
     "global",
     "local",
 )
-EXTRAS: Mapping[str, tuple[Any, ...]] = {
-    "sliding_window": (3, 2, None),
-    "is_causal": (True, False),
-    "head_dim": (4, 8, 16),
-    "attention_chunk_size": (2, 4),
-    "rope_theta": (100.0, 10.0),
-    "rope_scaling": ({"type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0}),
-    "partial_rotary_factor": (0.5, 0.25),
-    "num_labels": (1, 3, 5),
-    "problem_type": (*WORDS["problem_type"], None),
-    "tie_word_embeddings": (True, False),
-    "chunk_size_feed_forward": (1, 2),
-    "is_decoder": (True,),
-    "add_cross_attention": (True,),
-    "layer_types": (["full_attention"] * 2, ["sliding_attention", "full_attention"], ["sliding_attention"] * 2),
-    "attention_bias": (True, False),
-    "mlp_bias": (True, False),
-    "hidden_act": ("relu", "silu"),
-    "num_key_value_heads": (1,),
-    "use_cache": (False,),
-    "classifier_dropout": (0.3,),
-    "initializer_range": (0.5,),
-    "pad_token_id": (0, 1, 2, None),
-    "tie_encoder_decoder": (True,),
-    "scale_embedding": (True, False),
-    "pretraining_tp": (2,),
-    "original_max_position_embeddings": (2, 8, 64),
-    "mlp_layer_types": (["dense"] * 2, ["dense", "sparse"]),
-    "mtp_layer_types": (["full_attention"], ["sliding_attention"]),
-    "text_config": ({"model_type": "llama"}, None),
-    "vision_config": ({"patch_size": 2, "in_channels": 3},),
-    "attention_dropout": (0.5,),
-    "decoder_sliding_window": (2,),
-    "per_layer_attributes": (["sliding_window"],),
-}
+_VALUES = with_none(tomllib.loads(Path(__file__).with_name("values.toml").read_text(encoding="utf-8")))
+WORDS: Mapping[str, list[str]] = _VALUES["words"]
+"""Texts that are no names of activations, by field."""
+EXTRAS: Mapping[str, list[Any]] = _VALUES["extras"]
 """Fields that many configs have, with values; also where the class does not name them but shared code reads them."""
 LEFT_OUT = re.compile(
     r"^(_.*|architectures|model_type|transformers_version|name_or_path|dtype|torch_dtype|return_dict|output_.*|id2label"

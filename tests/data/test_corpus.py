@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from clearhead.data import corpus as module
@@ -14,7 +13,6 @@ from clearhead.recipe import merge
 from clearhead.runs import Prepared, resume, start
 from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
-from clearhead.training.ranks import Ranks
 from clearhead.training.run import Run
 from tests.training.test_ranks import rewound
 from tests.training.tiny import SMALL, drive, finish, losses, number_pairs, write_pairs
@@ -81,44 +79,6 @@ def test_data_that_changed_are_encoded_anew_and_a_run_that_began_with_others_is_
         resume(tmp_path / "run")
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[range]:
-    """What is read from files of ids, as bytes of them."""
-    seen: list[range] = []
-    read = IdsFile.__getitem__
-
-    def noted(file: IdsFile, which: slice) -> np.ndarray:
-        start, stop, _ = which.indices(len(file))
-        seen.append(range(start * file.dtype.itemsize, stop * file.dtype.itemsize))
-        return read(file, which)
-
-    monkeypatch.setattr(IdsFile, "__getitem__", noted)
-    return seen
-
-
-@pytest.mark.parametrize("task", ["translation", "text", "documents"])
-def test_each_process_reads_the_ids_of_its_share(tmp_path: Path, task: str, read: list[range]) -> None:
-    """Disjoint, together the batch, and nothing before the first of them."""
-    run, _ = begun(tables_of(task, tmp_path), tmp_path / "run", storage="disk")
-    read.clear()  # The judgement of memory has looked at the first batch.
-    examples = next(batch for batch in run.task.plan(seed=0, epoch=0) if len(batch) > 3)
-    assert not read, "to plan takes lengths alone"
-    shares = [list(Ranks(rank, 2).share(examples)) for rank in (0, 1)]
-    assert sorted(shares[0] + shares[1]) == sorted(examples)
-    parts: list[set[range]] = []
-    for share in (*shares, examples):
-        run.task.collate(share)
-        parts.append(set(read))
-        read.clear()
-    assert parts[0] | parts[1] == parts[2]
-    assert parts[0]
-    assert parts[1]
-    if task != "translation":  # Whose two sides are two files.
-        assert not parts[0] & parts[1]
-    total = sum(path.stat().st_size for path in (tmp_path / "cache").glob("*/train*.ids"))
-    assert sum(map(len, parts[2])) < total / 2
-
-
 def test_auto_goes_by_the_size_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = tables_of("text", tmp_path)
     size = (tmp_path / "book.txt").stat().st_size
@@ -137,15 +97,6 @@ def test_a_pipe_is_one_line(tmp_path: Path, storage: str) -> None:
     os.mkfifo(tmp_path / "book.txt")
     with pytest.raises(UserError, match=r"book\.txt: expected a file, which is read more than once, got a pipe; write"):
         begun(tables, tmp_path / "run", storage=storage)
-
-
-@pytest.mark.parametrize("storage", ["memory", "disk"])
-def test_bad_data_are_one_line_and_leave_nothing(tmp_path: Path, storage: str) -> None:
-    tables = tables_of("translation", tmp_path)
-    (tmp_path / "a.de").write_text("eins\n")
-    with pytest.raises(UserError, match="expected as many lines in both, got 40 and 1"):
-        begun(tables, tmp_path / "run", storage=storage)
-    assert not contents(tmp_path)
 
 
 def test_a_dataset_is_told_by_its_fingerprint(tmp_path: Path) -> None:

@@ -6,15 +6,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from clearhead.cli.train.recipes import recipe_of
 from clearhead.data import files
 from clearhead.data.sources import cells_of, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table, TextFiles
 from clearhead.recipe.places import Place, Url, absolute, place
-from clearhead.tasks.classification.data import split_labelled
-from clearhead.tasks.classification.task import ClassificationRecipe
-from clearhead.training.run_folder import with_absolute_paths
 from tests.later import later
 
 fsspec = pytest.importorskip("fsspec")
@@ -104,22 +100,6 @@ def test_what_cannot_be_read_is_one_line(address: str, says: str, monkeypatch: p
         read_pairs(table(address))
     assert says in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_recipe_for_an_address():
-    """The columns of the table are guessed, and it is the same from any folder."""
-    rows = [f"the {word} is here;{kind}" for kind, words in {"x": "abcdef", "y": "ghijkl"}.items() for word in words]
-    put("memory://d/t.csv.zst", zstd("\n".join(["body;kind", *rows]).encode()))
-    recipe = recipe_of("memory://d/t.csv.zst", [], short={}, files={"train": {}})
-    assert isinstance(recipe, ClassificationRecipe)
-    assert (recipe.data.sources["train"].files, recipe.data.label) == (["memory://d/t.csv.zst"], "kind")
-    data = with_absolute_paths(recipe).data
-    train = recipe.data.labelling.read(data.sources["train"])
-    splits = split_labelled({"train": train}, recipe.data.labelling, 0.2)
-    assert sum(map(len, splits.values())) == 12
-    given = {"data": "memory://d/t.csv.zst", "source": "body", "target": "kind"}
-    recipe = recipe_of("translation", [], short={}, files={"train": given})
-    assert len(read_pairs(recipe.data.sources["train"])) == 12
 
 
 def test_a_dataset_is_streamed(tmp_path: Path):

@@ -8,7 +8,7 @@ from clearhead.data.sources import Pairs
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.errors import UserError
 from clearhead.tasks.language_model import LanguageData
-from clearhead.tasks.translation import TranslationData
+from clearhead.tasks.translation import PairData
 
 TEXT = "one two\n\nthree four five\nsix\n\nseven\n" * 4
 
@@ -49,7 +49,7 @@ def test_no_source_is_in_two_splits(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("\n".join(sources), encoding="utf-8")
     (tmp_path / "b").write_text("\n".join(f"t{i}" for i in range(40)), encoding="utf-8")
     files = {"kind": "parallel", "source": "a", "target": "b"}
-    data = TranslationData.model_validate({"folder": tmp_path, "train": files, "held_out": 3, "test": files})
+    data = PairData.model_validate({"folder": tmp_path, "train": files, "held_out": 3, "test": files})
     splits = {name: Pairs.of(rows) for name, rows in pair_splits(data, data.held_out).items()}
     assert len(splits["valid"]) == 3
     assert not set(splits["train"].source) & set(splits["valid"].source)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from clearhead.generation import Finished, History, Hypothesis, Step, complete, generate
-from clearhead.generation.search import BeamSearch
+from clearhead.generation import Finished, Hypothesis, Step, complete, generate
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from tests.generation import reference
@@ -48,27 +47,6 @@ def test_beams_as_many_as_texts_find_the_best_texts(penalty: float) -> None:
     [found] = complete(net, [[BOS]], config=config, eos_id=EOS)
     assert [written(h) for h in found] == best[:12]
     assert [h.score for h in found] == pytest.approx([scores[text] for text in best[:12]], rel=1e-5)
-
-
-def beam_one(net: Transformer, prompts: list[list[int]], limit: int) -> list[tuple[int, ...]]:
-    """Beam search of width 1, its logits computed without a cache."""
-    texts: list[tuple[int, ...]] = []
-    for prompt in prompts:
-        start = History(torch.tensor([prompt]), torch.ones(1, len(prompt), dtype=torch.bool), len(prompt))
-        search = BeamSearch(start, GenerationConfig(end_ids=(EOS,)), limit=limit)
-        move = search.advance(all_logits(net, prompt, None)[-1:])
-        while len(move.tokens):
-            move = search.advance(all_logits(net, search.history.ids[0].tolist(), None)[-1:])
-        texts.append(search.hypotheses()[0][0].tokens)
-    return texts
-
-
-def test_greedy_is_beam_one() -> None:
-    net = network()
-    config = GenerationConfig(max_new_tokens=14)
-    greedy = complete(net, PROMPTS, config=config, eos_id=EOS)
-    assert [h.tokens for [h] in greedy] == beam_one(net, PROMPTS, 14)
-    assert {h.reason for [h] in greedy} == {"eos", "length"}
 
 
 @pytest.mark.parametrize("cross", [False, True])

@@ -1,23 +1,20 @@
 """A deterministic server gives requests that come together what each gets alone, on a real checkpoint."""
 
-import http.client
 import json
 import os
 import random
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests import processes
+from tests.clients import post, served
 from tests.reliability import Counted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,9 +44,9 @@ def compared(folder: Path, n: int, options: Sequence[str]) -> int:
     """
     model = checkpoint(folder / "stories15M")
     bodies = [body(random.Random(number)) for number in range(n)]
-    with served(model, (*options, "--prefix-cache", "0")) as url:
+    with serving(model, (*options, "--prefix-cache", "0")) as url:
         alone = [answer(url, one) for one in bodies]
-    with served(model, options) as url:
+    with serving(model, options) as url:
         found = together(url, bodies)
     return sum(one == other for one, other in zip(alone, found, strict=True))
 
@@ -88,23 +85,17 @@ def body(draw: random.Random) -> dict[str, Any]:
 
 
 @contextmanager
-def served(model: Path, options: Sequence[str]) -> Iterator[str]:
+def serving(model: Path, options: Sequence[str]) -> Iterator[str]:
     """The address of `clearhead serve` with these options."""
-    command = [sys.executable, "-m", "clearhead", "serve", str(model), "--port", "0", *options]
-    with processes.started(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        url = process.stdout.readline().strip()
+    with served("-m", "clearhead", "serve", model, "--port", 0, *options, stderr=subprocess.DEVNULL) as (_, url):
         assert url, "the server did not start"
         yield url
 
 
 def answer(url: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
     """The choices of one request, in order."""
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=600)
-    connection.request("POST", "/v1/completions", json.dumps(asked), {"Content-Type": "application/json"})
-    found = json.loads(connection.getresponse().read())
-    connection.close()
-    return sorted(found["choices"], key=lambda one: one["index"])
+    _, body = post(url, "/v1/completions", asked, timeout=600)
+    return sorted(json.loads(body)["choices"], key=lambda one: one["index"])
 
 
 def together(url: str, bodies: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -1,24 +1,18 @@
 """Bombs at running servers: files and requests that would take all memory or time. The next request is answered."""
 
-import http.client
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from tests import processes
+from tests.clients import served
 from tests.reliability import Counted, file_bombs
 from tests.serve.tiny import writer_model
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 60.0
-"""After which a request counts as not answered."""
 
 
 def replaced(pattern: dict[str, str], by: str, times: int) -> dict[str, Any]:
@@ -119,7 +113,7 @@ def at_a_server(folder: Path) -> Counted:
     tried = broken = 0
     slowest = 0.0
     for rules, template in cases():
-        with served(write(folder / str(tried), rules, template)) as url:
+        with serving(write(folder / str(tried), rules, template)) as url:
             for path, body in asked(rules, template):
                 began = time.monotonic()
                 ask(url, path, body)
@@ -165,12 +159,9 @@ def write(folder: Path, rules: dict[str, Any], template: str) -> Path:
 
 
 @contextmanager
-def served(model: Path) -> Iterator[str]:
+def serving(model: Path) -> Iterator[str]:
     """The address of a server; empty if it refused the model in one line."""
-    command = [sys.executable, "-m", "clearhead", "serve", str(model), "--port", "0", "--max-length", "512"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with processes.started(command, cwd=ROOT, text=True, **pipes) as process:
-        url = process.stdout.readline().strip()
+    with served("-m", "clearhead", "serve", model, "--port", 0, "--max-length", 512) as (process, url):
         if not url:
             said = process.communicate()[1].splitlines()
             assert (process.returncode, len(said)) == (2, 1), said
@@ -178,20 +169,8 @@ def served(model: Path) -> Iterator[str]:
 
 
 def ask(url: str, path: str, body: bytes) -> int:
-    """The status of an answer; 0 for none."""
-    if not url:
-        return 0
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=SECONDS)
-    try:
-        connection.request("POST", path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        response.read()
-        return response.status
-    except OSError:
-        return 0
-    finally:
-        connection.close()
+    """The status of an answer; 0 for none, also of a server that refused its model."""
+    return file_bombs.asked(url, path, body) if url else 0
 
 
 def lives(url: str) -> bool:

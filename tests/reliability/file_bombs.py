@@ -4,7 +4,6 @@ commands.
 
 import base64
 import gzip
-import http.client
 import io
 import json
 import os
@@ -25,6 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from PIL import Image
 
 from tests import processes
+from tests.clients import post, served
 from tests.explorer.traced import CONFIGS, model_of
 from tests.serve.tiny import writer_model
 from tests.small_sounds import speech_model
@@ -120,28 +120,18 @@ def page(folder: Path) -> Iterator[str]:
     model_of(CONFIGS["vision"]).save(folder / "vision")
     first = folder / "first.png"
     first.write_bytes(saved("PNG", (8, 8)))
-    command = [*CLEARHEAD, "explore", str(folder / "vision"), str(first), "--no-browser"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with processes.started(command, cwd=ROOT, text=True, **pipes) as process:
-        url = process.stdout.readline().strip()
+    words = ("-m", "clearhead", "explore", folder / "vision", first, "--no-browser")
+    with served(*words, stderr=subprocess.DEVNULL) as (_, url):
         assert url, "the page's server did not start"
         yield url
 
 
-def asked(url: str, body: bytes) -> int:
-    """The status of an answer of the page's server; 0 for none."""
-    address = urlsplit(url)
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {parse_qs(address.query)['token'][0]}"}
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+def asked(url: str, path: str, body: bytes, **headers: str) -> int:
+    """The status of an answer of a server; 0 for none."""
     try:
-        connection.request("POST", "/ask", body, headers)
-        response = connection.getresponse()
-        response.read()
-        return response.status
+        return post(url, path, body, **headers)[0]
     except OSError:
         return 0
-    finally:
-        connection.close()
 
 
 def at_the_page(folder: Path) -> Iterator[bool]:
@@ -164,9 +154,10 @@ def at_the_page(folder: Path) -> Iterator[bool]:
         bodies += [b'{"ask": ' + deep, b'{"ask": "run", "run": ' + deep + b"]" * 900_000 + b"}", b"1" * 2_000_000]
         bodies += [b'{"ask": "run", "run": {"image": "data:image/png;base64,' + b"A" * 11_000_000 + b'"}}']
         bodies += [b'{"ask": "run", "run": {"image": "example:' + b"9" * 5_000_000 + b'"}}']
+        bearer = f"Bearer {parse_qs(urlsplit(url).query)['token'][0]}"
         for body in bodies:
-            status = asked(url, body)
-            good = status in (200, 400, 413, 422) and asked(url, about) == 200
+            status, after = (asked(url, "/ask", one, Authorization=bearer) for one in (body, about))
+            good = status in (200, 400, 413, 422) and after == 200
             if not good:
                 print("the page's server:", status, body[:100], flush=True)
             yield good

@@ -1,6 +1,6 @@
 """Steered requests beside plain ones in one batch: each row has its own edit, and the plain ones keep their bits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,12 @@ from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.api.steering import save_direction
 from clearhead.cli.look.steering import named_directions
-from clearhead.cli.use.serve import worker_of
 from clearhead.errors import UserError
 from clearhead.serve.engine import Engine
-from clearhead.serve.server import Routes, application
 from clearhead.serve.service import Service
 from clearhead.serve.texts import Prompt, Steering
 from clearhead.trace import edited
-from tests.serve.tiny import NAME, answers, ask, endless_model, engine_of, writer_model, written
+from tests.serve.tiny import NAME, answers, ask, client_of, endless_model, engine_of, writer_model, written
 
 D = 16
 PLACES = ["decoder.blocks.0.resid_post", "decoder.blocks.0.ffn_norm.out", "decoder.blocks.0.attn.out"]
@@ -93,13 +91,9 @@ def test_a_steered_text_is_as_alone() -> None:
 
 
 @pytest.fixture(scope="module")
-def client() -> Any:
-    service = Service(writer_model(), NAME, slots=4, max_length=64, edits={"kind": directions()[0]})
-    worker = worker_of(service, queue=32)
-    worker.start()
-    yield TestClient(application(Routes(service, worker)), base_url="http://127.0.0.1:8000")
-    worker.end()
-    worker.thread.join()
+def client() -> Iterator[TestClient]:
+    with client_of(writer_model(), edits={"kind": directions()[0]}) as client:
+        yield client
 
 
 def asked(client: TestClient, **body: Any) -> Any:

@@ -203,17 +203,3 @@ def test_a_wrong_input_fails_its_own_request_alone(model: Model, monkeypatch: py
         assert not worker.under_way
 
     run(play())
-
-
-def test_a_lack_of_memory_is_told(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play() -> None:
-        worker = Predictor(model, Service(model, NAME, slots=1, max_length=9).task, most_waiting=9)
-        with monkeypatch.context() as patch:
-            patch.setattr(Transformer, "forward", lambda *_: (_ for _ in ()).throw(MemoryError()))
-            worker.submit(Ticket(), [Asked(0, "one")])
-            worker.turn()
-        ((_, failure),) = worker.news
-        assert isinstance(failure, Failed)
-        assert failure.status == 503
-
-    run(play())

@@ -9,7 +9,6 @@ from unittest import mock
 import pytest
 import torch
 
-from clearhead import config as c
 from clearhead.analysis.steering import Direction
 from clearhead.api import Model
 from clearhead.model import Tokens, Transformer
@@ -21,8 +20,8 @@ from clearhead.serve.prefill import BLOCK, Prefill, Prefixes, begin
 from clearhead.serve.slots import Slots
 from clearhead.serve.texts import Prompt, Steering, steered
 from clearhead.serve.worker import Failed
-from tests.generation.networks import all_logits, network
-from tests.serve.test_slots import POSITIONS, STACKS
+from tests.generation.networks import all_logits
+from tests.serve.test_slots import FIELDS, decoder_of
 from tests.serve.tiny import answers, ask, client_of, engine_of, played, still_engine, writer_model, written
 
 CELLS = torch.arange(2.0 * 2 * 3 * 100 * 4).view(2, 2, 3, 100, 4)
@@ -71,21 +70,9 @@ def test_the_least_recently_used_goes_first_and_ends_go_before_beginnings() -> N
     assert nothing.match((), one) == []
 
 
-@pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
-def test_what_follows_a_known_beginning_is_as_without(positions: c.Positions) -> None:
-    begins_alike(network(positions=positions).eval())
-
-
-@pytest.mark.parametrize("fields", STACKS.values(), ids=STACKS)
-def test_it_is_with_every_kind_of_attention(fields: dict[str, object]) -> None:
-    decoder = network().config.decoder
-    assert decoder is not None
-    stack = c.StackConfig.model_validate(decoder.model_dump() | fields)
-    torch.manual_seed(1)
-    begins_alike(Transformer(c.ModelConfig(decoder=stack)).double().eval())
-
-
-def begins_alike(net: Transformer) -> None:
+@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
+def test_what_follows_a_known_beginning_is_as_without(fields: dict[str, Any]) -> None:
+    net = decoder_of(**fields)
     ids = [i % 7 for i in range(36)]
     assert net.decoder is not None
     widths = net.decoder.config.head_width, net.decoder.config.value_width

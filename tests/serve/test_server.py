@@ -3,7 +3,6 @@
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,22 +14,20 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from clearhead.api import Model
-from clearhead.cli.use.serve import worker_of
 from clearhead.errors import UserError
 from clearhead.generation.settings import searching
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.serve import schemas
 from clearhead.serve import server as module
-from clearhead.serve.batches import Predictor, Translator
 from clearhead.serve.engine import Engine
 from clearhead.serve.schemas import CompletionRequest
-from clearhead.serve.server import BODY_LIMIT, Routes, application
+from clearhead.serve.server import BODY_LIMIT, application
 from clearhead.serve.service import Service
 from clearhead.serve.worker import Failed
 from clearhead.text.detokenizer import UNFINISHED
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.web import answering, listen
-from tests.serve.tiny import NAME, client_of, endless_model, writer_model
+from tests.serve.tiny import NAME, client_of, endless_model, routes_of, writer_model
 from tests.small_models import PAIRS, model_of
 
 AS_JSON = {"Content-Type": "application/json"}
@@ -200,62 +197,47 @@ def test_health(client: TestClient):
 
 # --- what is refused ------------------------------------------------------------------------------------------------
 
-WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
-    "no prompt": ({}, "prompt"),
-    "empty": ({"prompt": ""}, "prompt"),
-    "no prompts": ({"prompt": []}, "prompt"),
-    "one of them empty": ({"prompt": ["one", ""]}, "prompt"),
-    "no ids": ({"prompt": [[]]}, "prompt"),
-    "both kinds": ({"prompt": ["one", 1]}, "prompt"),
-    "a number": ({"prompt": 3}, "prompt"),
-    "an unknown id": ({"prompt": [10**6]}, "prompt"),
-    "a huge id": ({"prompt": [10**30]}, "prompt"),
-    "a negative id": ({"prompt": [-1]}, "prompt"),
-    "true ids": ({"prompt": [True]}, "prompt"),
-    "half a character": ({"prompt": "\ud800"}, None),
-    "too long": ({"prompt": [5] * 65}, "prompt"),
-    "max_tokens": ({"prompt": "one", "max_tokens": -1}, "max_tokens"),
-    "nothing to do": ({"prompt": "one", "max_tokens": 0}, "max_tokens"),
-    "text for a number": ({"prompt": "one", "temperature": "1"}, "temperature"),
-    "temperature": ({"prompt": "one", "temperature": -0.1}, "temperature"),
-    "top_p": ({"prompt": "one", "top_p": 0}, "top_p"),
-    "top_k": ({"prompt": "one", "top_k": 0}, "top_k"),
-    "n": ({"prompt": "one", "n": 0}, "n"),
-    "n of slots": ({"prompt": "one", "n": 5, "temperature": 1}, "n"),
-    "n alike": ({"prompt": "one", "n": 2, "temperature": 0}, "n"),
-    "many ids": ({"prompt": [5] * 100_000}, "prompt"),
-    "many characters": ({"prompt": "one " * 100_000}, "prompt"),
-    "many prompts": ({"prompt": ["one"] * 100_000}, None),
-    "many wrong prompts": ({"prompt": [1] * 100_000 + ["one"]}, "prompt"),
-    "a long stop": ({"prompt": "one", "stop": "x" * 1001}, "stop"),
-    "wrong stops": ({"prompt": "one", "stop": [1] * 100_000}, "stop"),
-    "many fields": ({"prompt": "one", "x": [{}] * 99_000}, "x"),
-    "stops": ({"prompt": "one", "stop": ["a"] * 5}, "stop"),
-    "empty stop": ({"prompt": "one", "stop": [""]}, "stop"),
-    "seed": ({"prompt": "one", "seed": -1}, "seed"),
-    "logprobs": ({"prompt": "one", "logprobs": 21}, "logprobs"),
-    "penalty": ({"prompt": "one", "presence_penalty": 0.5}, "presence_penalty"),
-    "bias": ({"prompt": "one", "logit_bias": {"5": 1}}, "logit_bias"),
-    "format": ({"prompt": "one", "response_format": {"type": "json_object"}}, "response_format"),
-    "tools": ({"prompt": "one", "tools": [{"type": "function"}]}, "tools"),
-    "prediction": ({"prompt": "one", "prediction": {"type": "content"}}, "prediction"),
-    "best of": ({"prompt": "one", "best_of": 3}, "best_of"),
-    "suffix": ({"prompt": "one", "suffix": "x"}, "suffix"),
-    "unknown field": ({"prompt": "one", "max_token": 3}, "max_token"),
-    "stream options": ({"prompt": "one", "stream_options": {"usage": True}}, "stream_options"),
-    "no stream": ({"prompt": "one", "stream_options": {"include_usage": True}}, "stream_options"),
-    "lines": ({"prompt": "one", "a\nb": 3}, "a\nb"),
-}
+ONE = {"prompt": "one"}
+WRONG: list[tuple[dict[str, Any], str | None]] = [
+    *(({"prompt": prompt}, "prompt") for prompt in ("", [], ["one", ""], [[]], ["one", 1], 3, [True])),
+    *(({"prompt": prompt}, "prompt") for prompt in ([10**6], [10**30], [-1], [5] * 65, [5] * 100_000, None)),
+    *(({"prompt": prompt}, "prompt") for prompt in ("one " * 100_000, [1] * 100_000 + ["one"])),
+    ({"prompt": "\ud800"}, None),
+    ({"prompt": ["one"] * 100_000}, None),
+    *((ONE | {"max_tokens": n}, "max_tokens") for n in (-1, 0)),
+    *((ONE | {"temperature": n}, "temperature") for n in ("1", -0.1)),
+    *((ONE | {"stop": stop}, "stop") for stop in ("x" * 1001, [1] * 100_000, ["a"] * 5, [""])),
+    *((ONE | {"n": n, "temperature": t}, "n") for n, t in ((0, 1), (5, 1), (2, 0))),
+    *((ONE | {"stream_options": {name: True}}, "stream_options") for name in ("usage", "include_usage")),
+    *(
+        (ONE | {name: value}, name)
+        for name, value in {
+            "top_p": 0,
+            "top_k": 0,
+            "seed": -1,
+            "logprobs": 21,
+            "presence_penalty": 0.5,
+            "logit_bias": {"5": 1},
+            "response_format": {"type": "json_object"},
+            "tools": [{"type": "function"}],
+            "prediction": {"type": "content"},
+            "best_of": 3,
+            "suffix": "x",
+            "max_token": 3,
+            "a\nb": 3,
+            "x": [{}] * 99_000,
+        }.items()
+    ),
+]
 
 
-@pytest.mark.parametrize(("body", "field"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("body", "field"), WRONG, ids=[f"{i}" for i in range(len(WRONG))])
 def test_what_is_wrong_is_said_in_one_line(client: TestClient, body: dict[str, Any], field: str | None):
-    response = client.post("/v1/completions", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    response = client.post("/v1/completions", content=json.dumps(body), headers=AS_JSON)
     assert response.status_code == 400, response.text
     error = response.json()["error"]
     assert sorted(error) == ["code", "message", "param", "type"]
-    assert error["type"] == "invalid_request_error"
-    assert error["param"] == field
+    assert (error["type"], error["param"]) == ("invalid_request_error", field)
     assert "\n" not in error["message"]
     assert len(error["message"]) < 250
     assert ask(client, prompt="one", max_tokens=1)
@@ -286,16 +268,22 @@ def test_a_list_has_one_mistake():
     assert max(counts) <= 4, counts
 
 
-def test_a_text_that_is_too_long_is_not_tokenized(client: TestClient, model: Model, monkeypatch: pytest.MonkeyPatch):
-    read: list[int] = []
+@pytest.fixture
+def tokenized(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The texts of each call of the tokenizer."""
+    calls: list[list[str]] = []
     encode = type(model.tokenizer).encode_batch
 
     def counted(tokenizer: Tokenizer, texts: Sequence[str], **marks: Any) -> list[list[int]]:
-        read.extend(map(len, texts))
+        calls.append([*texts])
         return encode(tokenizer, texts, **marks)
 
     monkeypatch.setattr(type(model.tokenizer), "encode_batch", counted)
     monkeypatch.setitem(model.tokenizer.__dict__, "chat_template", TEMPLATE)
+    return calls
+
+
+def test_a_text_that_is_too_long_is_not_tokenized(client: TestClient, tokenized: list[list[str]]):
     for text in ("one " * 900_000, "x" * 3_900_000, "\U0001f600" * 900_000, " " * 3_900_000, "one " * 200):
         for path, body in (
             ("/v1/completions", {"prompt": text}),
@@ -306,20 +294,12 @@ def test_a_text_that_is_too_long_is_not_tokenized(client: TestClient, model: Mod
         ):
             response = client.post(path, content=json.dumps(body, ensure_ascii=False), headers=AS_JSON)
             assert response.status_code == 400 or len(text) == 800, (path, text[:9])
-    assert sum(read) < 20_000
+    assert sum(len(text) for call in tokenized for text in call) < 20_000
 
 
-def test_between_two_prompts_others_have_a_turn(client: TestClient, model: Model, monkeypatch: pytest.MonkeyPatch):
-    read: list[Sequence[str]] = []
-    encode = type(model.tokenizer).encode_batch
-
-    def counted(tokenizer: Tokenizer, texts: Sequence[str], **marks: Any) -> list[list[int]]:
-        read.append(texts)
-        return encode(tokenizer, texts, **marks)
-
-    monkeypatch.setattr(type(model.tokenizer), "encode_batch", counted)
+def test_between_two_prompts_others_have_a_turn(client: TestClient, tokenized: list[list[str]]):
     ask(client, prompt=["one", "two", "three"], max_tokens=1)
-    assert read == [["one"], ["two"], ["three"]]
+    assert tokenized == [["one"], ["two"], ["three"]]
 
 
 def test_what_does_nothing_is_taken(client: TestClient):
@@ -337,14 +317,13 @@ def test_what_does_nothing_is_taken(client: TestClient):
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'{"prompt": NaN}', b"\xff", b"[" * 10_000])
 def test_what_is_no_json_object(client: TestClient, body: bytes):
-    response = client.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+    response = client.post("/v1/completions", content=body, headers=AS_JSON)
     assert response.status_code == 400
     assert response.json()["error"]["message"]
 
 
 def test_bodies_that_are_not_read(client: TestClient, monkeypatch: pytest.MonkeyPatch):
-    as_json = {"Content-Type": "application/json"}
-    assert client.post("/v1/completions", content=b" " * (BODY_LIMIT + 1), headers=as_json).status_code == 413
+    assert client.post("/v1/completions", content=b" " * (BODY_LIMIT + 1), headers=AS_JSON).status_code == 413
     assert client.post("/v1/completions", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
     assert client.get("/v1/completions").status_code == 405
     missing = client.get("/none")
@@ -452,20 +431,17 @@ def test_a_mistake_of_ours_ends_one_answer(
 
 
 @contextmanager
-def served(model: Model, *, slots: int, queue: int = 8) -> Iterator[tuple[int, Engine | Predictor | Translator]]:
-    """A server on a port of its own."""
-    service = Service(model, NAME, slots=slots, max_length=10_000)
-    worker = worker_of(service, queue=queue)
-    listener = listen()
-    port: int = listener.getsockname()[1]
-    worker.start()
-    running = answering(application(Routes(service, worker)), listener, name="test")
-    try:
-        yield port, worker
-    finally:
-        worker.end()
-        worker.thread.join()
-        running.stop()
+def served(model: Model) -> Iterator[tuple[int, Any]]:
+    """The port of a server of two slots, and its worker."""
+    with routes_of(model, slots=2, max_length=10_000, queue=8) as routes:
+        listener = listen()
+        running = answering(application(routes), listener, name="test")
+        try:
+            yield listener.getsockname()[1], routes.worker
+        finally:
+            routes.worker.end()
+            routes.worker.thread.join()
+            running.stop()
 
 
 def until(what: Callable[[], bool]) -> None:
@@ -475,57 +451,50 @@ def until(what: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+@contextmanager
+def asking(port: int, **body: Any) -> Iterator[http.client.HTTPConnection]:
+    """A connection that has asked for a completion."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": "one", **body}), AS_JSON)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_who_hangs_up_frees_the_slot(stream: bool):
-    model = endless_model()
-    asked = json.dumps({"prompt": "one", "max_tokens": 9000, "stream": stream, "temperature": 1.0, "n": 2})
-    with served(model, slots=2) as (port, worker):
+    with served(endless_model()) as (port, worker):
         for _ in range(3):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-            connection.request("POST", "/v1/completions", asked, {"Content-Type": "application/json"})
-            response = connection.getresponse() if stream else None
-            if response is not None:
-                assert response.readline().startswith(b"data: {")
-            until(lambda: len(worker.under_way) == 2)
-            if response is not None:
-                response.close()
-            connection.close()
+            with asking(port, max_tokens=9000, stream=stream, temperature=1.0, n=2) as connection:
+                response = connection.getresponse() if stream else None
+                if response is not None:
+                    assert response.readline().startswith(b"data: {")
+                until(lambda: len(worker.under_way) == 2)
+                if response is not None:
+                    response.close()
             until(lambda: not worker.under_way)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        body = json.dumps({"prompt": "one", "max_tokens": 2})
-        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-        with connection.getresponse() as response:
+        with asking(port, max_tokens=2) as connection, connection.getresponse() as response:
             assert response.status == 200
-        connection.close()
 
 
 def test_half_a_request_harms_nobody(model: Model):
-    with served(model, slots=2) as (port, _):
+    with served(model) as (port, _):
         for sent in (b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 50\r\n\r\n{", b"\x00" * 99):
             with socket.create_connection(("127.0.0.1", port)) as half:
                 half.sendall(sent)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        connection.request("GET", "/health")
-        with connection.getresponse() as response:
+        with asking(port, max_tokens=1) as connection, connection.getresponse() as response:
             assert response.status == 200
-        connection.close()
 
 
 def test_the_end_ends_open_streams():
-    model = endless_model()
-    found: list[bytes] = []
-    with served(model, slots=2) as (port, worker):
+    with ThreadPoolExecutor(1) as pool:
+        with served(endless_model()) as (port, worker):
 
-        def read() -> None:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-            asked = json.dumps({"prompt": "one", "max_tokens": 9000, "stream": True, "temperature": 1.0})
-            connection.request("POST", "/v1/completions", asked, {"Content-Type": "application/json"})
-            with connection.getresponse() as response:
-                found.append(response.read())
-            connection.close()
+            def read() -> bytes:
+                with asking(port, max_tokens=9000, stream=True, temperature=1.0) as connection:
+                    return connection.getresponse().read()
 
-        reader = threading.Thread(target=read)
-        reader.start()
-        until(lambda: len(worker.under_way) == 1)
-    reader.join(30)
-    assert b"the server is stopping" in found[0]
+            stream = pool.submit(read)
+            until(lambda: len(worker.under_way) == 1)
+        assert b"the server is stopping" in stream.result(30)

@@ -24,6 +24,9 @@ LATENT = {"d_head": 6, "latent": c.Latent(rank=5, d_shared=4, d_value=3)}
 STACKS = {"grouped": {"n_kv_heads": 1}, "window": {"window": 4}, "soft cap": {"soft_cap": 5.0}, "latent": LATENT}
 
 
+FIELDS: dict[str, dict[str, Any]] = {name: {"positions": one} for name, one in POSITIONS.items()} | STACKS
+
+
 def decoder_of(**fields: Any) -> Transformer:
     decoder = network().config.decoder
     assert decoder is not None
@@ -74,14 +77,8 @@ def play(net: Transformer, *, seed: int = 0, n_steps: int = 25) -> None:
         assert slots.lengths == [len(one) for one in running]
 
 
-@pytest.mark.parametrize("positions", POSITIONS.values(), ids=POSITIONS)
-def test_texts_that_come_and_go(positions: c.Positions):
-    with torch.inference_mode():
-        play(network(positions=positions).eval())
-
-
-@pytest.mark.parametrize("fields", STACKS.values(), ids=STACKS)
-def test_every_kind_of_attention(fields: dict[str, Any]):
+@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
+def test_texts_that_come_and_go(fields: dict[str, Any]):
     with torch.inference_mode():
         play(decoder_of(**fields))
 
@@ -129,7 +126,7 @@ def test_numbers_that_are_not_finite_are_forgotten():
         check(net, net.decode(Tokens(torch.tensor([[7], [8]])), None, slots)[:, -1], [[1, 2, 3, 7], [5, 8]])
 
 
-@pytest.mark.parametrize("fields", [{"positions": one} for one in POSITIONS.values()] + [*STACKS.values()])
+@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
 def test_a_row_alone_reads_several_tokens(fields: dict[str, Any]):
     net, text = decoder_of(**fields), [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
     slots = Slots(2, most_rows=2, most_cells=40)

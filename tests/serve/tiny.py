@@ -155,22 +155,20 @@ def texts_of(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int])
 
 
 @contextmanager
-def client_of(
-    model: Model,
-    *,
-    slots: int = 4,
-    max_length: int = 64,
-    queue: int = 32,
-    key: str | None = None,
-    prefix_cache: int = 0,
-    draft: Model | str | None = None,
-) -> Iterator[TestClient]:
-    service = Service(model, NAME, slots=slots, max_length=max_length, draft=draft)
-    worker = worker_of(service, queue=queue, prefix_cache=prefix_cache)
+def routes_of(model: Model, *, queue: int = 32, prefix_cache: int = 0, **service: Any) -> Iterator[Routes]:
+    """The routes of a server whose worker works, and has ended afterwards."""
+    made = Service(model, NAME, **{"slots": 4, "max_length": 64, **service})
+    worker = worker_of(made, queue=queue, prefix_cache=prefix_cache)
     worker.start()
-    app = application(Routes(service, worker), key=key)
     try:
-        yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
+        yield Routes(made, worker)
     finally:
         worker.end()
         worker.thread.join()
+
+
+@contextmanager
+def client_of(model: Model, *, key: str | None = None, **sizes: Any) -> Iterator[TestClient]:
+    with routes_of(model, **sizes) as routes:
+        app = application(routes, key=key)
+        yield TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)

@@ -1,34 +1,24 @@
 """Chat: which tokens are trained, the loss, and what users do with conversations."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from clearhead.api import Model, load
-from clearhead.checkpoints.families import preset
+from clearhead.api import load
 from clearhead.cli import main
-from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.json_text import tabbed
-from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe.tokenizers import BPE, ByteBPE, TokenizerConfig, Words
-from clearhead.runs import start
-from clearhead.tasks.chat.data import TEMPLATE, Conversation, Turns, cut_where_rewritten, with_roles, with_template
-from clearhead.tasks.chat.task import Chat
-from clearhead.tasks.registry import suitable, validate
-from clearhead.tasks.task import Batch
+from clearhead.tasks.chat import TEMPLATE, Chat, Conversation, Turns, cut_where_rewritten, with_roles, with_template
+from clearhead.tasks.registry import suitable
 from clearhead.text.tokenizers import Tokenizer
-from tests.tasks.reference import UPDATES, require_equal_updates
-from tests.tasks.updates import check_resumed
+from tests.tasks.small import check_refused, network_of, tables_of, trained, write_rows
 from tests.text.test_chat import TEMPLATES
 from tests.training.tiny import GENERATION, number_pairs
 
-SMALL = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 PAIRS = number_pairs(16)
 TEXTS = [*PAIRS.source, *PAIRS.target]
 
@@ -43,11 +33,6 @@ def conversations() -> list[Conversation]:
     return [Conversation(tuple(row), f"chats.jsonl:{i}") for i, row in enumerate(rows, start=1)]
 
 
-def write(name: str, rows: list[list[dict[str, Any]]]) -> str:
-    Path(name).write_text("".join(json.dumps({"messages": row}) + "\n" for row in rows), encoding="utf-8")
-    return name
-
-
 def tokenizer_of(config: TokenizerConfig) -> Tokenizer:
     return with_roles(Tokenizer.train(TEXTS, config))
 
@@ -59,31 +44,23 @@ def task_of(*, length: int = 48) -> Chat:
     return task
 
 
-def network_of(task: Chat, name: str = "nano") -> Transformer:
-    config = preset(name).model_dump()
-    inputs = config["decoder"]["input"] | {"vocab_size": task.tokenizer.vocab_size}
-    config["decoder"] |= SMALL | {"attn_dropout": 0.0, "embed_dropout": 0.0, "input": inputs}
-    torch.manual_seed(0)
-    return Transformer(task.fit(ModelConfig.model_validate(config)))
+def write(name: str, rows: Any) -> str:
+    return write_rows(name, ({"messages": row} for row in rows))
 
 
-def tables(**training: Any) -> dict[str, Any]:
-    settings = {"precision": "fp32", "matmul_precision": "highest", "max_tokens": 96, "device": "cpu", "steps": 6}
-    return {
-        "task": "chat",
-        "data": {"train": {"kind": "table", "path": "chats.jsonl", "text": "messages"}, "length": 48},
-        "tokenizer": {"kind": "words"},
-        "model": {"preset": "nano", "stacks": SMALL},
-        "training": {**settings, "save_every": 3, **training},
-        "generation": {"max_new_tokens": 8},
-    }
+def tables(**data: Any) -> dict[str, Any]:
+    train = {"kind": "table", "path": "chats.jsonl", "text": "messages"}
+    fields = {"data": {"length": 48, **data}, "generation": {"max_new_tokens": 8}}
+    return tables_of("chat", train, preset="nano", **fields)
+
+
+def write_data() -> None:
+    write("chats.jsonl", [messages(a, b) for a, b in PAIRS])
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
-    write("chats.jsonl", [messages(a, b) for a, b in PAIRS])
+def _data(in_a_folder: None) -> None:
+    write_data()
 
 
 # --- which tokens are trained ------------------------------------------------------------------------------------
@@ -137,29 +114,7 @@ def test_each_conversation_once_an_epoch_with_the_labels_of_its_answers():
             assert following == labels, "the label of a cell is the next token of its conversation"
         orders.append([list(examples) for examples in plan])
     assert orders[0] != orders[1]
-    assert task.evaluate(network_of(task)).value("loss") > 0
-
-
-@UPDATES
-def test_losses_and_updates_are_those_of_the_other_library(steps: int, tmp_path: Path):
-    transformers = pytest.importorskip("transformers")
-    task = task_of()
-    network = network_of(task, "gpt2")
-    folder = Model(network, task.tokenizer).save(tmp_path / "model")
-    theirs = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
-
-    def loss_of(model: Any, batch: Batch) -> torch.Tensor:
-        (tokens,) = batch.inputs
-        assert tokens.documents is not None
-        assert tokens.valid is not None
-        apart = tokens.documents[:, None, :, None] != tokens.documents[:, None, None, :]
-        apart = apart | torch.ones(apart.shape[-2:], dtype=torch.bool).triu(1)
-        mask = torch.zeros(apart.shape, dtype=torch.float64).masked_fill(apart, torch.finfo(torch.float64).min)
-        logits = model(tokens.ids, attention_mask=mask, position_ids=tokens.positions).logits
-        # Its own loss rounds the logits to float32.
-        return torch.nn.functional.cross_entropy(logits[tokens.valid], batch.labels)
-
-    require_equal_updates(task, network, theirs, loss_of, steps=steps)
+    assert task.evaluate(network_of(task, "nano")).value("loss") > 0
 
 
 # --- a run -------------------------------------------------------------------------------------------------------
@@ -167,13 +122,11 @@ def test_losses_and_updates_are_those_of_the_other_library(steps: int, tmp_path:
 
 def test_from_conversations_to_answers(capsys: pytest.CaptureFixture[str]):
     write("chats.jsonl", [*(messages(a, b) for a, b in PAIRS), messages("one")])
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    line = "train chat --data chats.jsonl --out run --precision fp32 --epochs 2 --json --generation.max_new_tokens 6"
-    main(f"{line} {changes} --tokenizer.vocab_size 300 --training.max_tokens 512".split())
-    said = capsys.readouterr()
-    assert json.loads(said.out).keys() >= {"loss", "perplexity"}
-    assert "valid: 1 of 2 conversations" in said.err
-    assert "1 without a token to train on, left out: chats.jsonl:17" in said.err.replace(f"{Path.cwd()}/", "")
+    line = "chat --data chats.jsonl --epochs 2 --generation.max_new_tokens 6 --tokenizer.vocab_size 300"
+    figures, lines = trained(f"{line} --training.max_tokens 512", capsys)
+    assert figures.keys() >= {"loss", "perplexity"}
+    assert "valid: 1 of 2 conversations" in lines
+    assert "1 without a token to train on, left out: chats.jsonl:17" in lines.replace(f"{Path.cwd()}/", "")
     model = load("run")
     assert model.tokenizer.chat_template == TEMPLATE
     main(["predict", "run", "one two"])
@@ -181,10 +134,6 @@ def test_from_conversations_to_answers(capsys: pytest.CaptureFixture[str]):
     main(["evaluate", "run", "--data", write("other.jsonl", [messages("one", "eins")])])
     assert capsys.readouterr().out.startswith("loss ")
     assert suitable(model.config, where="x") is not Chat, "a model without a recipe continues texts"
-
-
-def test_resumed_as_if_never_stopped():
-    check_resumed(tables())
 
 
 # --- mistakes ----------------------------------------------------------------------------------------------------
@@ -202,7 +151,7 @@ GOOD = [messages(a, b) for a, b in PAIRS]
             {},
             "chats.jsonl:17:messages: message 1: expected text in 'content'",
         ),
-        (GOOD[:4], {}, "data.train: expected at least 10 conversations to hold some out, got 4; give data.valid"),
+        (GOOD[:4], {}, "data.train: expected more conversations to hold some out, got 4; give data.valid"),
         ([messages(a) for a, _ in PAIRS], {}, "train: expected an answer of the assistant in the first 48 tokens of a"),
         (
             GOOD,
@@ -213,12 +162,7 @@ GOOD = [messages(a, b) for a, b in PAIRS]
 )
 def test_wrong_conversations_are_told_with_their_row(rows: Any, changes: Mapping[str, Any], told: str):
     write("chats.jsonl", rows)
-    given = tables()
-    given["data"] |= changes
-    with pytest.raises(UserError) as error:
-        start(validate(given, where="x"), Path("run"))
-    assert told in str(error.value)
-    assert not Path("run").exists()
+    check_refused(tables(**changes), told)
 
 
 def test_a_template_that_rewrites_earlier_messages_teaches_one_answer_at_a_time():
@@ -239,8 +183,3 @@ def test_a_template_that_rewrites_earlier_messages_teaches_one_answer_at_a_time(
         assert tokenizer.library.decode(turns.ids[turns.is_answer].tolist(), skip_special_tokens=False) == said
     plain = tokenizer_of(Words())
     assert cut_where_rewritten([one], plain) == [one]
-
-
-def test_a_network_that_cannot_do_it_is_told():
-    with pytest.raises(UserError, match=r"^model: expected a decoder alone to answer, got an encoder too; try preset"):
-        task_of().fit(preset("demo"))

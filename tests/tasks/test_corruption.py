@@ -16,9 +16,7 @@ def tokenizer_of(config: Corruption) -> Tokenizer:
 
 def of(config: Spans | Infilling) -> tuple[Tokenizer, SpanCorruptor | Infiller]:
     tokenizer = tokenizer_of(config)
-    found = corruptor(config, tokenizer)
-    assert isinstance(found, SpanCorruptor | Infiller)
-    return tokenizer, found
+    return tokenizer, corruptor(config, tokenizer)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 40, 300])

@@ -1,37 +1,25 @@
-"""Sentence vectors: the contrastive loss, its false negatives, the updates of the other library, and a whole run."""
+"""Sentence vectors: the contrastive loss, its false negatives, and a whole run."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from clearhead.api import Model, load
+from clearhead.api import load
 from clearhead.api.sentences import Sentences
-from clearhead.checkpoints.families import preset
 from clearhead.cli import main
-from clearhead.config import ModelConfig
-from clearhead.config.heads import NoHead
 from clearhead.errors import UserError
-from clearhead.model import Transformer
 from clearhead.recipe.tokenizers import WordPiece
-from clearhead.recipe.training import AdamW, Constant, Training
-from clearhead.runs import start
-from clearhead.tasks.embedding.data import Group, Groups
-from clearhead.tasks.embedding.task import Embedding, contrast, retrieval, same
-from clearhead.tasks.registry import suitable, validate
+from clearhead.tasks.embedding import Embedding, Group, contrast, retrieval, same
+from clearhead.tasks.registry import suitable
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.run import Run
-from clearhead.training.train import train
-from clearhead.training.update import BatchIterator, update
-from tests.tasks.updates import check_resumed
-from tests.training.tiny import losses
+from tests.tasks.small import SMALL, begin, check_refused, check_resumed, losses, network_of, tables_of
 
-SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}
 KINDS = {"animal": "cat dog horse mouse".split(), "act": "runs sleeps eats jumps".split()}
 TRIPLES = [
     (f"the {a} {b}", f"{b} , that {a}", f"{b} , that {KINDS['animal'][(i + 1) % 4]}")
@@ -57,18 +45,9 @@ def reference(vectors: Sequence[Tensor], *, scale: float = 20.0, symmetric: bool
 
 def task_of(groups: Sequence[tuple[str, ...]], **settings: Any) -> Embedding:
     tokenizer = Tokenizer.train([text for one in TRIPLES for text in one], WordPiece(lowercase=True))
-    data = Groups.of([Group(texts, f"x:{i}") for i, texts in enumerate(groups)], tokenizer, 64)
-    return Embedding(tokenizer, data, data, batch_size=4, **settings)
-
-
-def network_of(task: Embedding, name: str) -> Transformer:
-    config = preset(name).model_dump()
-    stack = "encoder" if config["encoder"] else "decoder"
-    config[stack] |= SMALL | {"input": config[stack]["input"] | {"vocab_size": task.tokenizer.vocab_size}}
-    network = Transformer(task.fit(ModelConfig.model_validate(config))).double()
-    for parameter in network.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return network
+    task = Embedding(tokenizer, batch_size=4, limit=64, **settings)
+    task.train = task.valid = task.encode([Group(texts, f"x:{i}") for i, texts in enumerate(groups)])
+    return task
 
 
 # --- the loss ----------------------------------------------------------------------------------------------------
@@ -111,7 +90,7 @@ def test_a_false_negative_counts_as_if_it_were_not_there():
 @pytest.mark.parametrize(("name", "pooling"), [("classifier", "mean"), ("bert-base", "cls"), ("nano", "lasttoken")])
 def test_the_vectors_of_a_batch_are_those_of_each_text_alone(name: str, pooling: Any):
     task = task_of(TRIPLES, pooling=pooling)
-    network = network_of(task, name).eval()
+    network = network_of(task, name)
     batch = task.collate([0, 3, 9])
     loss, n = task.loss(network, batch)
 
@@ -122,34 +101,6 @@ def test_the_vectors_of_a_batch_are_those_of_each_text_alone(name: str, pooling:
     vectors = [torch.stack([alone(task.train.ids[i][k]) for i in (0, 3, 9)]) for k in range(3)]
     assert n == 3
     assert loss.item() / n == pytest.approx(reference(vectors).item(), rel=1e-9)
-
-
-@pytest.mark.parametrize("n_updates", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_updates_are_those_of_the_other_library(n_updates: int, tmp_path: Path):
-    transformers = pytest.importorskip("transformers")
-    task = task_of([one[:2] for one in TRIPLES], symmetric=True)
-    ours = network_of(task, "bert-base")
-    folder = Model(ours, task.tokenizer).save(tmp_path / "model")
-    theirs = transformers.AutoModel.from_pretrained(folder, dtype=torch.float64, add_pooling_layer=False).train()
-    training = Training(optimizer=AdamW(lr=1e-3), schedule=Constant(), steps=n_updates, clip=None, precision="fp32")
-    run = Run(ours, task, training, None)
-    batches, optimizer = (
-        BatchIterator(run),
-        torch.optim.AdamW(theirs.parameters(), 1e-3, (0.9, 0.98), 1e-9, weight_decay=0.0),
-    )
-    for _ in range(n_updates):
-        batch = batches.next()[0][0]
-        (tokens,) = batch.inputs
-        mask = torch.ones_like(tokens.ids) if tokens.valid is None else tokens.valid.long()
-        states = theirs(tokens.ids, attention_mask=mask).last_hidden_state
-        vectors = ((states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)).chunk(2)
-        expected = reference(vectors, symmetric=True)
-        expected.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        assert update(run, [(batch, True)], 1.0)[0] == pytest.approx(expected.item(), rel=1e-9)
-    ids = torch.tensor([task.train.ids[0][0]])
-    torch.testing.assert_close(ours(ids), theirs(ids).last_hidden_state, rtol=1e-9, atol=1e-9)
 
 
 # --- scores ------------------------------------------------------------------------------------------------------
@@ -169,9 +120,7 @@ def test_the_rank_of_each_positive_among_all():
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
+def _data(in_a_folder: None) -> None:
     rows = "".join(f'"{a}","{b}","{c}"\n' for a, b, c in TRIPLES)
     Path("pairs.csv").write_text("anchor,positive,negative\n" + rows, encoding="utf-8")
     scored = "".join(f'"{a}","{b}",1\n"{a}","{c}",0\n' for a, b, c in TRIPLES)
@@ -181,24 +130,19 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tables(**changes: Any) -> dict[str, Any]:
     pairs = {"kind": "table", "path": "pairs.csv", "header": True, "source": "anchor", "target": "positive"}
     scored = {"kind": "table", "path": "scored.csv", "header": True, "source": "one", "target": "two"}
-    training = {"precision": "fp32", "matmul_precision": "highest", "device": "cpu", "steps": 6}
-    return {
-        "task": "embedding",
-        "data": {"train": pairs, "negative": "negative", "scored": scored, "held_out": 0.2},
-        "model": {"preset": "classifier", "stacks": SMALL},
-        "batch_size": 8,
-        "training": training | {"save_every": 3, "evaluate_every": 100},
-        **changes,
-    }
+    data = {"negative": "negative", "scored": scored, "held_out": 0.2, **changes.pop("data", {})}
+    training = {"evaluate_every": 100, **changes.pop("training", {})}
+    given = tables_of("embedding", pairs, data=data, training=training, batch_size=8, **changes)
+    given.pop("tokenizer")
+    return given
 
 
 def test_from_a_table_to_vectors_that_the_other_library_opens(capsys: pytest.CaptureFixture[str]):
     steps = {"steps": 40, "optimizer": {"kind": "adamw", "lr": 1e-2}, "schedule": {"kind": "constant"}}
-    given = tables(model={"preset": "bert-base", "stacks": SMALL}, pooling="cls")
-    run, prepared = start(validate(merged(given, steps), where="x"), Path("run"))
+    run, prepared = begin(tables(model={"preset": "bert-base", "stacks": SMALL}, pooling="cls", training=steps))
     assert prepared.data.lines()[1] == "train: 13 of 13 examples, 3.7 tokens a text"
-    found = losses([*train(run)])
-    assert float.fromhex(found[40]) < 0.5 * float.fromhex(found[1])
+    found = losses(run)
+    assert found[40] < 0.5 * found[1]
     model = load("run")
     texts = ["the cat runs", "that dog", "a"]
     main(["predict", "run", *texts, "--json"])
@@ -217,14 +161,10 @@ def test_from_a_table_to_vectors_that_the_other_library_opens(capsys: pytest.Cap
     assert suitable(load("saved").config, where="x") is Embedding
 
 
-def merged(given: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
-    return {**given, "training": {**given["training"], **training}}
-
-
 def test_resumed_as_if_never_stopped_and_begun_again_from_what_was_saved():
     check_resumed(tables(pooling="max"))
     again = tables(model={"start": "part"})
-    _, prepared = start(validate(again, where="x"), Path("again"))
+    _, prepared = begin(again, "again")
     task = prepared.task
     assert isinstance(task, Embedding)
     assert task.pooling == "max"
@@ -249,21 +189,12 @@ def test_vectors_of_a_real_encoder_without_a_recipe(shared_data: Path, capsys: p
         ({"data": {"train": {"kind": "text", "paths": ["pairs.csv"]}}}, "text: expected pairs of texts, got single"),
         ({"data": {"negative": "no"}}, "pairs.csv:1: expected a column 'no', got none; try"),
         ({"data": {"score": "two"}}, "scored.csv:2: expected a number in column 'two', got"),
-        ({"model": {"preset": "demo"}}, "expected an encoder or a decoder alone to make vectors, got both"),
-        ({"model": {"preset": "image-classifier"}}, "expected a network of texts, got one of pictures"),
     ],
 )
 def test_a_mistake_is_told_before_training(changes: dict[str, Any], told: str):
-    given = tables()
-    for name, table in changes.items():
-        given[name] = {**given[name], **table} if name != "model" else table
-    with pytest.raises(UserError) as error:
-        start(validate(given, where="x"), Path("run"))
-    assert told in str(error.value)
+    check_refused(tables(**changes), told)
 
 
 def test_a_sentence_encoder_that_does_more_than_pool_is_told():
     with pytest.raises(UserError, match=r"^model: expected a sentence encoder that only pools, got do_lower_case"):
         _ = Sentences(lowercase=True).pooling
-    head = network_of(task_of(TRIPLES), "classifier").config.head
-    assert isinstance(head, NoHead)

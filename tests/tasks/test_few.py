@@ -1,6 +1,5 @@
 """An evaluation of few validation examples measures exactly these, in every task."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from clearhead.api import architecture
 from clearhead.cli import main
 from clearhead.model import Transformer
 from clearhead.progress import watching
-from clearhead.recipe import ModelChoice
 from clearhead.recipe.data import Infilling
 from clearhead.tasks.evaluation import LEAST, TOKENS, Evaluation, Few, few_of
 from clearhead.tasks.task import RecipeTask
+from tests.tasks import small
 from tests.tasks import test_chat as chat
 from tests.tasks import test_classification as classification
 from tests.tasks import test_denoising as denoising
@@ -26,7 +24,7 @@ from tests.tasks import test_masked_lm as masked_lm
 from tests.tasks import test_question_answering as answers
 from tests.tasks import test_tagging as tagging
 from tests.tasks import test_text_to_text as text_to_text
-from tests.training.tiny import SMALL, language, translation
+from tests.training.tiny import language, translation
 
 
 def documents() -> Any:
@@ -39,7 +37,7 @@ def documents() -> Any:
 
 
 MAKERS: dict[str, tuple[Callable[[], Any], str, Callable[[Any, Sequence[int]], float]]] = {
-    "classification": (lambda: classification.task_of(classification.PROBLEMS[0]), "classifier", lambda _, r: len(r)),
+    "classification": (classification.task_of, "classifier", lambda _, r: len(r)),
     "tagging": (
         lambda: tagging.task_of(limit=6),
         "classifier",
@@ -49,25 +47,23 @@ MAKERS: dict[str, tuple[Callable[[], Any], str, Callable[[Any, Sequence[int]], f
     "images": (images.task_of, "image-classifier", lambda _, r: len(r)),
     "translation": (translation, "demo", lambda task, r: sum(len(task.valid.target[i]) + 1 for i in r)),
     "text to text": (text_to_text.task_of, "demo", lambda task, r: sum(len(task.valid.target[i]) + 1 for i in r)),
-    "running text": (language, "nano", lambda task, r: sum(task.valid.sizes()[i] for i in r)),
-    "documents": (documents, "nano", lambda task, r: sum(task.valid.sizes()[i] for i in r)),
+    "running text": (language, "nano", lambda task, r: sum(task.valid.sizes[i] for i in r)),
+    "documents": (documents, "nano", lambda task, r: sum(task.valid.sizes[i] for i in r)),
     "masked": (masked_lm.task_of, "classifier", lambda task, r: task.valid.batch(r).count),
     "denoising": (
         lambda: denoising.task_of(Infilling()),
         "demo",
         lambda task, r: task.pairs.batch(*task.valid.pairs(r)).count,
     ),
-    "chat": (chat.task_of, "nano", lambda task, r: task.batch(task.valid, [[i] for i in r]).count),
+    "chat": (chat.task_of, "nano", lambda task, r: sum(task.valid.turns[i].n_trained for i in r)),
 }
 
 
 def network_of(task: RecipeTask[Any], preset: str) -> Transformer:
-    torch.manual_seed(0)
-    vocab = task.tokenizer.vocab_size if hasattr(task, "tokenizer") else 1
-    network = Transformer(task.fit(architecture(ModelChoice(preset=preset, stacks=SMALL), vocab)))
+    network = small.network_of(task, preset).float()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    return network.eval()
+    return network
 
 
 def evaluated(task: RecipeTask[Any], network: Transformer, rows: Sequence[int] | None) -> Evaluation:
@@ -97,7 +93,7 @@ def test_two_parts_have_the_loss_of_the_whole(name: str):
 
 def test_few_pairs_are_candidates_of_each_other_alone():
     task = embedding.task_of(embedding.TRIPLES)
-    network = embedding.network_of(task, "classifier").float().eval()
+    network = network_of(task, "classifier")
     rows = [1, 2, 5, 11]
     alone = embedding.task_of([embedding.TRIPLES[i] for i in rows])
     assert evaluated(task, network, rows).scores == evaluated(alone, network, None).scores
@@ -145,19 +141,14 @@ def test_an_evaluation_tells_how_far_it_is():
 
 
 def test_few_choose_the_best_checkpoint_and_all_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ):
-    monkeypatch.chdir(tmp_path)
     for name in ("table.csv", "valid.csv"):
         classification.write_table(Path(name), classification.rows())
-    sizes = " ".join(f"--model.stacks.{name} {value}" for name, value in classification.SMALL.items())
     few = "--training.evaluate_examples 5 --training.evaluate_every 20 --training.max_tokens 64 --steps 20"
-    line = f"train table.csv --valid-data valid.csv --out run --json --precision fp32 {sizes} {few}"
-    main(line.split())
-    printed = capsys.readouterr()
-    assert printed.err.count("evaluations: 5 of the 36 validation examples, always the same") == 1
-    assert "the best checkpoint was chosen on 5 of the 36 validation examples" in printed.err
-    figures = json.loads(printed.out)
+    figures, lines = small.trained(f"table.csv --valid-data valid.csv {few}", capsys)
+    assert lines.count("evaluations: 5 of the 36 validation examples, always the same") == 1
+    assert "the best checkpoint was chosen on 5 of the 36 validation examples" in lines
     assert round(5 * figures["accuracy"], 9) % 1 == 0
     assert round(36 * figures["held_out"]["accuracy"], 9) % 1 == 0
     main(["resume", "run", "--steps", "21", "--training.evaluate_examples", "all"])

@@ -142,91 +142,92 @@ def test_half_of_the_pictures_are_mirrored() -> None:
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-def no_picture(folder: Path) -> None:
-    (folder / "pictures/0/9.png").write_text("no picture")
-
-
-def cut_picture(folder: Path) -> None:
-    noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, (7, 7), dtype=np.uint8))
-    noise.save(folder / "pictures/0/9.png")
-    path = folder / "pictures/0/9.png"
+def cut_picture(path: Path) -> None:
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (7, 7), dtype=np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:50])
-
-
-def other_file(folder: Path) -> None:
-    (folder / "pictures/1/notes.txt").write_text("notes")
-
-
-def empty_class(folder: Path) -> None:
-    (folder / "pictures/2").mkdir()
-
-
-def other_size(folder: Path) -> None:
-    Image.fromarray(np.zeros((5, 6), np.uint8)).save(folder / "pictures/1/9.png")
-
-
-def loose_picture(folder: Path) -> None:
-    Image.fromarray(PIXELS[0]).save(folder / "pictures/9.png")
-
-
-def fewer_labels(folder: Path) -> None:
-    write_idx(folder / "labels.gz", LABELS[:5])
-
-
-def pictures_for_labels(folder: Path) -> None:
-    write_idx(folder / "labels.gz", PIXELS)
-
-
-def short_file(folder: Path) -> None:
-    content = gzip.decompress((folder / "images.gz").read_bytes())
-    (folder / "images.gz").write_bytes(content[:-3])
-
-
-def objects(folder: Path) -> None:
-    np.savez(folder / "both.npz", x=PIXELS, y=np.array([{}] * N, dtype=object), allow_pickle=True)
-
-
-def other_names(folder: Path) -> None:
-    np.savez(folder / "both.npz", xs=PIXELS, y=LABELS)
-
-
-def no_npz(folder: Path) -> None:
-    (folder / "both.npz").write_text("no arrays")
-
-
-def floats(folder: Path) -> None:
-    np.savez(folder / "both.npz", x=PIXELS / 255, y=LABELS)
-
-
-def missing_file(folder: Path) -> None:
-    (folder / "table.csv").write_text("file,kind\npictures/0/0.png,a\npictures/0/7.png,b\n")
-
-
-def missing_label(folder: Path) -> None:
-    (folder / "table.csv").write_text("file,kind\npictures/0/0.png,a\npictures/0/2.png,nan\n")
 
 
 @pytest.mark.parametrize(
     ("form", "spoil", "told"),
     [
-        ("folder", no_picture, "pictures/0/9.png: expected a PNG, JPEG or WebP image, got something else"),
-        ("folder", cut_picture, "pictures/0/9.png: expected a whole image, got"),
-        ("folder", other_file, "pictures/1/notes.txt: expected .png, .jpg, .jpeg, .webp, got another file; move it"),
-        ("folder", empty_class, "pictures/2: expected pictures of the class 2, got an empty folder"),
-        ("folder", other_size, "pictures/1/9.png: expected 7 x 7 pixels, the size of the first picture, got 5 x 6"),
-        ("folder", loose_picture, "pictures/9.png: expected pictures in a folder that is named for their class"),
-        ("idx", fewer_labels, "labels.gz: expected a label for each of the 6 pictures of images.gz, got 5"),
-        ("idx", pictures_for_labels, "labels.gz: expected labels in an idx file (00 00 08 01), got 00 00 08 03"),
-        ("idx", short_file, "images.gz: expected 294 bytes after its sizes, got 291"),
-        ("npz", objects, "both.npz: expected arrays of numpy.savez, got"),
-        ("npz", other_names, "both.npz: expected an array 'x', got none; try xs"),
-        ("npz", no_npz, "both.npz: expected arrays of numpy.savez, got"),
-        ("npz", floats, "both.npz[0]: expected whole numbers from 0 to 255, got float64"),
-        ("table", missing_file, "table.csv:3: expected a picture's path from"),
-        ("table", missing_label, "table.csv:3: expected a label in column 'kind', got nan"),
+        (
+            "folder",
+            lambda at: (at / "pictures/0/9.png").write_text("no picture"),
+            "pictures/0/9.png: expected a PNG, JPEG or WebP image, got something else",
+        ),
+        (
+            "folder",
+            lambda at: cut_picture(at / "pictures/0/9.png"),
+            "pictures/0/9.png: expected a whole image, got",
+        ),
+        (
+            "folder",
+            lambda at: (at / "pictures/1/notes.txt").write_text("notes"),
+            "pictures/1/notes.txt: expected .png, .jpg, .jpeg, .webp, got another file; move it",
+        ),
+        (
+            "folder",
+            lambda at: (at / "pictures/2").mkdir(),
+            "pictures/2: expected pictures of the class 2, got an empty folder",
+        ),
+        (
+            "folder",
+            lambda at: Image.fromarray(np.zeros((5, 6), np.uint8)).save(at / "pictures/1/9.png"),
+            "pictures/1/9.png: expected 7 x 7 pixels, the size of the first picture, got 5 x 6",
+        ),
+        (
+            "folder",
+            lambda at: Image.fromarray(PIXELS[0]).save(at / "pictures/9.png"),
+            "pictures/9.png: expected pictures in a folder that is named for their class",
+        ),
+        (
+            "idx",
+            lambda at: write_idx(at / "labels.gz", LABELS[:5]),
+            "labels.gz: expected a label for each of the 6 pictures of images.gz, got 5",
+        ),
+        (
+            "idx",
+            lambda at: write_idx(at / "labels.gz", PIXELS),
+            "labels.gz: expected labels in an idx file (00 00 08 01), got 00 00 08 03",
+        ),
+        (
+            "idx",
+            lambda at: (at / "images.gz").write_bytes(gzip.decompress((at / "images.gz").read_bytes())[:-3]),
+            "images.gz: expected 294 bytes after its sizes, got 291",
+        ),
+        (
+            "npz",
+            lambda at: np.savez(at / "both.npz", x=PIXELS, y=np.array([{}] * N, dtype=object), allow_pickle=True),
+            "both.npz: expected arrays of numpy.savez, got",
+        ),
+        (
+            "npz",
+            lambda at: np.savez(at / "both.npz", xs=PIXELS, y=LABELS),
+            "both.npz: expected an array 'x', got none; try xs",
+        ),
+        (
+            "npz",
+            lambda at: (at / "both.npz").write_text("no arrays"),
+            "both.npz: expected arrays of numpy.savez, got",
+        ),
+        (
+            "npz",
+            lambda at: np.savez(at / "both.npz", x=PIXELS / 255, y=LABELS),
+            "both.npz[0]: expected whole numbers from 0 to 255, got float64",
+        ),
+        (
+            "table",
+            lambda at: (at / "table.csv").write_text("file,kind\npictures/0/0.png,a\npictures/0/7.png,b\n"),
+            "table.csv:3: expected a picture's path from",
+        ),
+        (
+            "table",
+            lambda at: (at / "table.csv").write_text("file,kind\npictures/0/0.png,a\npictures/0/2.png,nan\n"),
+            "table.csv:3: expected a label in column 'kind', got nan",
+        ),
     ],
 )
-def test_a_mistake_is_told_with_its_file(form: str, spoil: Callable[[Path], None], told: str, tmp_path: Path) -> None:
+def test_a_mistake_is_told_with_its_file(form: str, spoil: Callable[[Path], object], told: str, tmp_path: Path) -> None:
     source = write_all(tmp_path)[form]
     spoil(tmp_path)
     with pytest.raises(UserError) as error:

@@ -11,7 +11,14 @@ from clearhead.data.splits import hold_out
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 from clearhead.recipe.tokenizers import Words
-from clearhead.tasks.classification.data import Inputs, LabelledText, Labelling, labelled_split, names_of
+from clearhead.tasks.classification.data import (
+    ClassificationData,
+    Inputs,
+    LabelledText,
+    names_of,
+    read_labelled,
+)
+from clearhead.tasks.classification.task import Classification, Labelled
 from clearhead.text.tokenizers import Tokenizer
 
 
@@ -19,23 +26,22 @@ def examples(n: int) -> list[LabelledText]:
     return [LabelledText((f"text {i}",), ("often" if i % 4 else "seldom",), f"t.csv:{i + 2}") for i in range(n)]
 
 
+def read(path: Path, **data: Any) -> list[LabelledText]:
+    source = Table(path=path, text="text")
+    return read_labelled(source, ClassificationData(train=source, **data))
+
+
 def test_labels_are_in_order_numbers_by_value():
     made = [LabelledText(("x",), (name,), "") for name in ("10", "9", "b", "1.5", "a", "9")]
     assert names_of(made) == ("1.5", "9", "10", "a", "b")
 
 
-def test_held_out_parts_have_their_share_of_each_label():
-    valid, test, train = hold_out(examples(200), [0.1, 0.2], by_label=True)
-    assert [len(part) for part in (valid, test, train)] == [20, 40, 140]
-    assert Counter(e.labels[0] for e in valid) == {"often": 15, "seldom": 5}
-    assert {e.texts for e in valid} | {e.texts for e in test} | {e.texts for e in train} == {
-        e.texts for e in examples(200)
-    }
-
-
-def test_held_out_parts_do_not_depend_on_the_order_of_the_rows():
-    parts = hold_out(examples(60), [0.2], by_label=True)
-    again = hold_out(examples(60)[::-1], [0.2], by_label=True)
+def test_held_out_parts_have_their_share_of_each_label_in_any_order_of_the_rows():
+    parts = hold_out(examples(200), [0.1, 0.2], by_label=True)
+    assert [len(part) for part in parts] == [20, 40, 140]
+    assert Counter(e.labels[0] for e in parts[0]) == {"often": 15, "seldom": 5}
+    assert {e.texts for part in parts for e in part} == {e.texts for e in examples(200)}
+    again = hold_out(examples(200)[::-1], [0.1, 0.2], by_label=True)
     assert [{*part} for part in parts] == [{*part} for part in again]
 
 
@@ -61,14 +67,14 @@ def test_a_label_of_one_text_stays_in_training():
 def test_a_label_is_read_from_any_cell(cell: object, labels: tuple[str, ...], tmp_path: Path):
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"text": "a", "label": cell}), encoding="utf-8")
-    assert Labelling().read(Table(path=path, text="text")) == [LabelledText(("a",), labels, f"{path}:1")]
+    assert read(path) == [LabelledText(("a",), labels, f"{path}:1")]
 
 
 @pytest.mark.parametrize("cell", [["x", "y", "x"], "x|y", "x | y|"])
 def test_several_labels_are_a_list_or_separated(cell: object, tmp_path: Path):
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"text": "a", "label": cell}), encoding="utf-8")
-    (example,) = Labelling(problem_type="multi_label_classification").read(Table(path=path, text="text"))
+    (example,) = read(path, problem_type="multi_label_classification")
     assert example.labels == ("x", "y")
 
 
@@ -89,29 +95,33 @@ def test_a_missing_label_is_told_with_its_row(cell: Any, told: str, tmp_path: Pa
         pyarrow.table({"text": ["a", "b"], "label": [cell if isinstance(cell, list) else 1.0, cell]}), path
     )
     with pytest.raises(UserError) as error:
-        Labelling().read(Table(path=path, text="text"))
+        read(path)
     wanted = told.replace(":1:", ":row 0:" if isinstance(cell, list) else ":row 1:")
     assert str(error.value).startswith(f"{path}{wanted}")
 
 
 def test_a_source_without_columns_is_told():
+    source = TextFiles(paths=(Path("a.txt"),))
     with pytest.raises(UserError, match=r"^text: expected a table with a column of texts, got none; try text ="):
-        Labelling().read(TextFiles(paths=(Path("a.txt"),)))
+        read_labelled(source, ClassificationData(train=source))
 
 
 def test_the_report_counts_what_may_mislead():
     both = zip("abAa ", "xyyyx", strict=True)
     train = [LabelledText((text,), (label,), f"t.csv:{i}") for i, (text, label) in enumerate(both)]
     valid = [LabelledText((" b",), ("x",), "v.csv:2"), LabelledText(("c",), ("x",), "v.csv:3")]
-    told = labelled_split("train", train, [3, 4, 5, 9], names=("x", "y"), limit=8, train=train).lines(8)
+    task = Classification(
+        Tokenizer.train("ab", Words()), labels=("x", "y"), problem_type="single_label_classification", limit=8
+    )
+    told = task.describe("train", train, Labelled(train[:4], Inputs([], None, [3, 4, 5, 9])), ()).text
     cut = "1 cut to 8, the longest of them t.csv:3"
-    assert told == [
+    assert [*told] == [
         f"train: 4 of 5 examples (1 empty, left out), 5.2 tokens each, at most 9; {cut}",
         "  labels: x 25.0%, y 75.0%",
         "  2 duplicates, kept",
         "  2 of them with another label, such as t.csv:2",
     ]
-    told = labelled_split("valid", valid, [1, 1], names=("x", "y"), limit=8, train=train).lines(8)
+    told = task.describe("valid", valid, Labelled(valid, Inputs([], None, [1, 1])), train).text
     assert "  no example of y: its scores say nothing about that" in told
     assert "  1 (50.0%) are also in train, such as v.csv:2, which is t.csv:1" in told
 
@@ -124,31 +134,11 @@ def test_texts_are_cut_to_the_limit_and_never_empty():
     assert found.ids[0] == tokenizer.encode("a b c")
 
 
-@pytest.mark.parametrize("limit", range(4, 13))
-def test_a_pair_fills_the_limit_and_keeps_its_marks(limit: int):
-    tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1 {end}:1")
-    found = Inputs.of([("a b c d e", "f g h a b"), ("a", "b c d e f g h"), ("a b c d e f g", "h")], tokenizer, limit)
-    end = tokenizer.need("eos")
-    for ids, length in zip(found.ids, found.lengths, strict=True):
-        assert 0 <= min(limit, length) - len(ids) <= 1, "two texts of one length share an even number of tokens"
-        assert (ids[-1], ids.count(end)) == (end, 2)
-
-
 @pytest.mark.parametrize("texts", [[("a b", "c"), ("a", "b c d"), ("e f g", "h")], [("a",), ("b c",), ("d e f",)]])
 def test_chosen_inputs_are_those_of_the_chosen_texts(texts: list[tuple[str, ...]]):
     tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1")
     found = Inputs.of(texts, tokenizer, 9).take([2, 0])
     assert found == Inputs.of([texts[2], texts[0]], tokenizer, 9)
-
-
-def test_the_longer_text_of_a_pair_is_cut_first():
-    tokenizer = Tokenizer.train(["a b c d e f g h"], Words()).templated("$A", "$A {end} $B:1")
-    found = Inputs.of([("a b c d e f", "g"), ("a", "b c d e f g"), ("a b c d", "e f g h")], tokenizer, 5)
-    assert [text.split() for text in tokenizer.decode_batch(found.ids)] == [[*"abcg"], [*"abcd"], [*"abef"]]
-    assert found.types == [[0, 0, 0, 0, 1], [0, 0, 1, 1, 1], [0, 0, 0, 1, 1]]
-    assert found.lengths == [8, 8, 9]
-    with pytest.raises(UserError, match=r"^texts: expected all single or all pairs, got both"):
-        Inputs.of([("a",), ("a", "b")], tokenizer, 5)
 
 
 @pytest.mark.parametrize("limit", [3, 4, 7, 8, 11, 12, 40])
@@ -164,3 +154,6 @@ def test_pairs_are_cut_as_the_library_cuts_them(limit: int) -> None:
     for pair, ids, types in zip(pairs, found.ids, found.types, strict=True):
         expected = library.encode(pair[0], pair[1])
         assert (ids, types) == (expected.ids, expected.type_ids)
+    assert found.lengths == [len(ids) for ids in Inputs.of(pairs, tokenizer, 99).ids]
+    with pytest.raises(UserError, match=r"^texts: expected all single or all pairs, got both"):
+        Inputs.of([*pairs, ("a",)], tokenizer, limit)

@@ -7,16 +7,14 @@ import pytest
 
 from clearhead.api import load
 from clearhead.cli import main
-from clearhead.errors import UserError
 from clearhead.recipe.tokenizers import Words
-from clearhead.runs import start
-from clearhead.tasks.registry import validate
 from clearhead.tasks.translation import Translation
 from clearhead.text.languages import known_tags
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.events import Evaluated
 from clearhead.training.train import train
-from tests.training.tiny import SMALL, number_pairs
+from tests.tasks.small import begin, check_refused, run_of, tables_of
+from tests.training.tiny import number_pairs
 
 PAIRS = number_pairs(40)
 UPPER = [text.upper() for text in PAIRS.source]
@@ -26,28 +24,20 @@ def parallel(target: str) -> dict[str, str]:
     return {"kind": "parallel", "source": "a.en", "target": target}
 
 
-def tables(**training: Any) -> dict[str, Any]:
-    settings = {"precision": "fp32", "matmul_precision": "highest", "device": "cpu", "max_tokens": 120, "steps": 2}
-    return {
-        "task": "translation",
-        "data": {"train": {"kind": "languages", "to": {"de": parallel("a.de"), "up": parallel("a.up")}}, "held_out": 8},
-        "tokenizer": {"kind": "words"},
-        "model": {"preset": "demo", "stacks": SMALL},
-        "training": {**settings, **training},
-        "generation": {"max_new_tokens": 8},
-    }
+def tables() -> dict[str, Any]:
+    train = {"kind": "languages", "to": {"de": parallel("a.de"), "up": parallel("a.up")}}
+    fields = {"training": {"max_tokens": 120, "steps": 2}, "generation": {"max_new_tokens": 8}}
+    return tables_of("translation", train, preset="demo", data={"held_out": 8}, **fields)
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
+def _data(in_a_folder: None) -> None:
     for name, lines in (("a.en", PAIRS.source), ("a.de", PAIRS.target), ("a.up", UPPER)):
         Path(name).write_text("\n".join(lines), encoding="utf-8")
 
 
 def test_each_source_is_read_with_the_token_of_its_language():
-    run, _ = start(validate(tables(), where="x"), Path("run"))
+    run, _ = begin(tables())
     task = run.task
     assert isinstance(task, Translation)
     tokenizer = task.tokenizer
@@ -66,7 +56,7 @@ def test_each_source_is_read_with_the_token_of_its_language():
 
 
 def test_a_language_is_asked_for(capsys: pytest.CaptureFixture[str]):
-    list(train(start(validate(tables(), where="x"), Path("run"))[0]))
+    run_of(tables())
     main(["translate", "run", "--to", "up", "one two", "", "three"])
     said = capsys.readouterr().out.splitlines()
     assert [said[0], said[2]] == load("run").translate(["<2up> one two", "<2up> three"], beams=5)
@@ -91,7 +81,7 @@ def test_a_model_of_one_language_has_none_to_ask_for(capsys: pytest.CaptureFixtu
     assert known_tags(Tokenizer.train(PAIRS.source, Words()), None) == {}
     given = tables()
     given["data"]["train"] = parallel("a.de")
-    list(train(start(validate(given, where="x"), Path("run"))[0]))
+    run_of(given)
     with pytest.raises(SystemExit):
         main(["translate", "run", "--to", "de", "one"])
     assert "--to de: expected a language of the model (one language alone)" in capsys.readouterr().err
@@ -105,6 +95,4 @@ def test_a_wrong_table_of_languages_is_told():
     ):
         given = tables()
         given["data"]["train"] |= change
-        with pytest.raises(UserError) as error:
-            validate(given, where="x")
-        assert told in str(error.value)
+        check_refused(given, told)

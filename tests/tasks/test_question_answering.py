@@ -1,4 +1,4 @@
-"""Question answering: losses and updates against the reference library, windows, answers, mistakes."""
+"""Question answering: losses against a plain computation, windows, answers, mistakes."""
 
 import json
 from itertools import pairwise
@@ -10,18 +10,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from clearhead.api import Model, load
-from clearhead.checkpoints.families import preset
+from clearhead.api import load
 from clearhead.cli import main
-from clearhead.config import ModelConfig
 from clearhead.errors import UserError
-from clearhead.model import Transformer
-from clearhead.pretrained_start import under_head
 from clearhead.recipe.data import SquadFiles
 from clearhead.recipe.tokenizers import Words
-from clearhead.runs import start
-from clearhead.tasks.question_answering.data import Answer, AnswerColumns, Question, Window, Windows
-from clearhead.tasks.question_answering.scores import exact, f1
+from clearhead.tasks.question_answering.data import (
+    Answer,
+    Question,
+    QuestionData,
+    Window,
+    Windows,
+    exact,
+    f1,
+    read_questions,
+)
 from clearhead.tasks.question_answering.task import (
     MOST_TOKENS,
     QuestionAnswering,
@@ -30,11 +33,10 @@ from clearhead.tasks.question_answering.task import (
     logits_of,
     with_pairs,
 )
-from clearhead.tasks.registry import suitable, validate
+from clearhead.tasks.registry import suitable
 from clearhead.text.tokenizers import Tokenizer
-from tests.tasks.updates import mask_of, our_losses, their_losses
+from tests.tasks.small import begin, check_refused, network_of, tables_of, trained, write_rows
 
-SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}
 KINDS = {"animal": "cat dog horse mouse".split(), "fruit": "apple pear plum cherry".split()}
 
 
@@ -61,11 +63,9 @@ def squad(table: list[dict[str, Any]]) -> dict[str, Any]:
     return {"version": "v2.0", "data": [{"paragraphs": [{"context": r["context"], "qas": [qa(r)]} for r in table]}]}
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
-    Path("train.json").write_text(json.dumps(squad(rows())), encoding="utf-8")
+def read(name: str) -> list[Question]:
+    source = SquadFiles(paths=(Path(name),))
+    return read_questions(source, QuestionData(train=source))
 
 
 def task_of(*, limit: int = 64, packed: bool = True) -> QuestionAnswering:
@@ -84,11 +84,23 @@ def task_of(*, limit: int = 64, packed: bool = True) -> QuestionAnswering:
     return task
 
 
-def network_of(task: QuestionAnswering, name: str = "classifier") -> Transformer:
-    config = preset(name).model_dump()
-    config["encoder"] |= SMALL | {"input": config["encoder"]["input"] | {"vocab_size": task.tokenizer.vocab_size}}
-    base = Transformer(ModelConfig.model_validate(config))
-    return under_head(base, task.fit(base.config).head, seed=0).double().eval()
+def task_of_one_length() -> QuestionAnswering:
+    """With windows of one length in a batch, since the loss of the reference library counts padding too."""
+    task = task_of()
+    lengths = task.train.inputs.lengths
+    same = [[i for i, one in enumerate(lengths) if one == length] for length in sorted(set(lengths))]
+    vars(task)["plan"] = lambda **_: same
+    return task
+
+
+def tables(name: str = "train.json", **data: Any) -> dict[str, Any]:
+    source = {"kind": "squad", "paths": name}
+    return tables_of("question_answering", source, data={"valid": source, **data})
+
+
+@pytest.fixture(autouse=True)
+def _data(in_a_folder: None) -> None:
+    Path("train.json").write_text(json.dumps(squad(rows())), encoding="utf-8")
 
 
 # --- the loss -----------------------------------------------------------------------------------------------------
@@ -99,7 +111,7 @@ def network_of(task: QuestionAnswering, name: str = "classifier") -> Transformer
 def test_the_loss_is_that_of_each_window_alone(limit: int, packed: bool):
     task = task_of(limit=limit, packed=packed)
     network, expected = network_of(task), 0.0
-    for window in task.train.inputs.windows:
+    for window in task.train.inputs.parts:
         logits = network(torch.tensor([window.ids]))[0]
         both = zip(logits.T, label_of(window, task.train), strict=True)
         expected += sum(F.cross_entropy(row[None], torch.tensor([at])).item() for row, at in both) / 2
@@ -107,7 +119,7 @@ def test_the_loss_is_that_of_each_window_alone(limit: int, packed: bool):
     for examples in task.plan(seed=0, epoch=0):
         loss, n = task.loss(network, task.collate(examples))
         found, n_windows = found + loss.item(), n_windows + n
-    assert n_windows == len(task.train.inputs.windows)
+    assert n_windows == len(task.train.inputs.parts)
     assert (n_windows > len(task.train.examples)) == (limit == 10)
     assert found == pytest.approx(expected, rel=1e-9)
 
@@ -117,48 +129,12 @@ def test_smoothing_leaves_padding_out():
     network = network_of(task)
     batch = task.collate(range(8))
     assert batch.inputs[0].valid is not None
-    logits = [network(torch.tensor([one.ids]))[0] for one in task.train.inputs.windows[:8]]
+    logits = [network(torch.tensor([one.ids]))[0] for one in task.train.inputs.parts[:8]]
     expected = sum(
         F.cross_entropy(rows.T, torch.tensor(label), label_smoothing=0.1).item()
         for rows, label in zip(logits, batch.labels.tolist(), strict=True)
     )
     assert task.loss(network, batch, smoothing=0.1)[0].item() == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("n", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_updates_are_those_of_the_other_library(n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With windows of one length in a batch, since its loss counts the logits of padding too."""
-    transformers = pytest.importorskip("transformers")
-    task = task_of()
-    lengths = task.train.inputs.lengths
-    same = [[i for i, one in enumerate(lengths) if one == length] for length in sorted(set(lengths))]
-    monkeypatch.setattr(task, "plan", lambda **_: same)
-    network = network_of(task, "bert-base")
-    folder = Model(network, task.tokenizer).save(tmp_path / "model")
-    theirs = transformers.BertForQuestionAnswering.from_pretrained(folder, dtype=torch.float64)
-    for module in theirs.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-
-    def loss_of(their: Any, batch: Any) -> torch.Tensor:
-        tokens, (starts, ends) = batch.inputs[0], batch.labels.T
-        said = {"token_type_ids": tokens.types, "attention_mask": mask_of(batch)}
-        return their(tokens.ids, start_positions=starts, end_positions=ends, **said).loss
-
-    expected = their_losses(theirs, task, n, loss_of)
-    assert our_losses(network, task, n) == pytest.approx(expected, rel=1e-9)
-    assert expected[-1] < expected[0]
-
-
-@pytest.mark.parametrize("name", ["classifier", "bert-base"])
-def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
-    transformers = pytest.importorskip("transformers")
-    task = task_of()
-    network = network_of(task, name).float()
-    folder = Model(network, task.tokenizer).save(tmp_path / "model")
-    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([task.train.inputs.windows[0].ids])
-    torch.testing.assert_close(theirs(ids).start_logits, network(ids)[..., 0], atol=1e-5, rtol=1e-5)
 
 
 # --- windows and scores -------------------------------------------------------------------------------------------
@@ -168,8 +144,8 @@ def test_windows_cover_the_context_and_overlap():
     tokenizer = with_pairs(Tokenizer.train(["a b c d e f g h i j k l m n o p q r s t"], Words()))
     context = "a b c d e f g h i j k l m n o p q r s t"
     data = Windows.of([("a b", context), ("c", "d e")], tokenizer, limit=12, overlap=3)
-    first = [one for one in data.windows if one.question == 0]
-    assert len(data.windows) - len(first) == 1
+    first = [one for one in data.parts if one.example == 0]
+    assert len(data.parts) - len(first) == 1
     texts = [context[one.places[0][0] : one.places[-1][1]] for one in first]
     assert texts[0].startswith("a b") and texts[-1].endswith("s t")  # noqa: PT018
     assert all(len(one.ids) <= 12 for one in first)
@@ -192,13 +168,11 @@ def test_answers_are_compared_by_the_rule_of_squad():
 
 
 def test_from_a_file_to_answers(capsys: pytest.CaptureFixture[str]):
-    line = "train question_answering --data train.json --valid train.json --out run --epochs 32 --precision fp32 --json"
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    rest = "--model.stacks.n_layers 2 --tokenizer.kind words --training.optimizer.lr 5e-3 --training.schedule.warmup 5"
-    rest += " --training.optimizer.weight_decay 0 --training.max_tokens 128 --training.evaluate_every 1000"
-    main(f"{line} {changes} {rest}".split())
-    said = capsys.readouterr()
-    assert json.loads(said.out)["f1"] > 0.9
+    line = "question_answering --data train.json --valid train.json --epochs 32 --tokenizer.kind words"
+    line += " --training.optimizer.lr 5e-3 --training.schedule.warmup 5 --training.optimizer.weight_decay 0"
+    line += " --training.max_tokens 128 --training.evaluate_every 1000 --model.stacks.n_layers 2"
+    figures, lines = trained(line, capsys)
+    assert figures["f1"] > 0.9
     for told in (
         "train: 48 questions about 16 contexts; ",
         "answers: 32 questions, 4.4 characters each; 16 without one",
@@ -206,7 +180,7 @@ def test_from_a_file_to_answers(capsys: pytest.CaptureFixture[str]):
         "48 (100.0%) have a context that is also in train",
         "f1_answered ",
     ):
-        assert told in said.err
+        assert told in lines
     model = load("run")
     assert model.config.head.kind == "span"
     assert suitable(model.config, where="x") is QuestionAnswering
@@ -215,7 +189,7 @@ def test_from_a_file_to_answers(capsys: pytest.CaptureFixture[str]):
     assert (first["answer"], first["start"], first["end"]) == ("plum", 16, 20)
     assert (second["answer"], second["start"]) == ("", None)
     assert 0.5 < first["probability"] <= 1.0
-    Path("more.jsonl").write_text("\n".join(map(json.dumps, rows()[:6])), encoding="utf-8")
+    write_rows("more.jsonl", rows()[:6])
     main(["evaluate", "run", "--data", "more.jsonl", "--page", "mistakes.html"])
     assert "<!doctype html>" in Path("mistakes.html").read_text(encoding="utf-8").lower()
     assert capsys.readouterr().out.startswith("f1 ")
@@ -233,7 +207,7 @@ def test_the_answer_of_several_windows_is_the_best_of_them():
     alone = [
         best_of(Windows([one], 1), [rows])[0]
         for one, rows in (
-            (type(w)(0, w.ids, w.types, w.start, w.places), r) for w, r in zip(data.windows, logits, strict=True)
+            (type(w)(0, w.ids, w.types, w.start, w.places), r) for w, r in zip(data.parts, logits, strict=True)
         )
     ]
     assert len(alone) > 2
@@ -256,9 +230,9 @@ def test_the_answer_of_several_windows_is_the_best_of_them():
     ],
 )
 def test_a_wrong_row_is_told(change: dict[str, Any], told: str):
-    Path("train.jsonl").write_text("\n".join(map(json.dumps, [rows()[0] | change, *rows()])), encoding="utf-8")
+    write_rows("train.jsonl", [rows()[0] | change, *rows()])
     with pytest.raises(UserError) as error:
-        AnswerColumns().read(SquadFiles(paths=(Path("train.jsonl"),)))
+        read("train.jsonl")
     assert told in str(error.value)
 
 
@@ -277,7 +251,7 @@ def test_a_wrong_row_is_told(change: dict[str, Any], told: str):
 def test_a_file_that_is_none_is_told(text: str, told: str):
     Path("train.json").write_text(text, encoding="utf-8")
     with pytest.raises(UserError) as error:
-        AnswerColumns().read(SquadFiles(paths=(Path("train.json"),)))
+        read("train.json")
     assert str(error.value).startswith(told)
 
 
@@ -286,18 +260,12 @@ def test_an_answer_elsewhere_is_taken_from_the_nearest_place_and_told():
     qa = table["data"][0]["paragraphs"][0]["qas"][0]
     qa["answers"][0]["answer_start"] += 2
     Path("train.json").write_text(json.dumps(table), encoding="utf-8")
-    settings = {"precision": "fp32", "device": "cpu", "steps": 1}
-    recipe = {"task": "question_answering", "data": {"train": {"kind": "squad", "paths": "train.json"}}}
-    recipe |= {"model": {"preset": "classifier", "stacks": SMALL}, "tokenizer": {"kind": "words"}, "training": settings}
-    _, prepared = start(validate(recipe, where="x"), Path("run"))
+    _, prepared = begin(tables(), "first")
     assert any("1 answers are not at their answer_start, such as" in line for line in prepared.data.lines())
     qa["answers"][0]["text"] = "owl"
     Path("train.json").write_text(json.dumps(table), encoding="utf-8")
-    told = (
-        r"train\.json: \$\.data\[0\]\.paragraphs\[0\]\.qas\[0\]: expected an answer that is in its context, got 'owl'"
-    )
-    with pytest.raises(UserError, match=told):
-        start(validate(recipe, where="x"), Path("other"))
+    place = "train.json: $.data[0].paragraphs[0].qas[0]"
+    check_refused(tables(), f"{place}: expected an answer that is in its context, got 'owl'")
 
 
 @pytest.mark.parametrize("written", ["owl", " owl", "owl  ", "  owl "])
@@ -308,21 +276,17 @@ def test_spaces_around_an_answer_do_not_move_it(written: str):
     asked = {"question": "who met it ?", "answers": [answer]}
     table = {"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}
     Path("train.json").write_text(json.dumps(table), encoding="utf-8")
-    [read] = AnswerColumns().read(SquadFiles(paths=(Path("train.json"),)))
-    assert [(one.text, one.start) for one in read.answers] == [("owl", place)]
-    assert not read.is_moved
+    [question] = read("train.json")
+    assert [(one.text, one.start) for one in question.answers] == [("owl", place)]
+    assert not question.is_moved
 
 
 def test_training_windows_of_which_none_holds_an_answer_are_told():
     answer = " ".join(["plum"] * 20)
     row = {"question": "which fruit ?", "context": f"the cat ate {answer} .", "answer": answer}
-    Path("train.jsonl").write_text("\n".join([json.dumps(row)] * 2), encoding="utf-8")
-    source = {"kind": "squad", "paths": "train.jsonl"}
-    data = {"train": source, "valid": source, "max_length": 16, "overlap": 2}
-    model = {"preset": "classifier", "stacks": SMALL}
-    recipe = {"task": "question_answering", "data": data, "model": model, "tokenizer": {"kind": "words"}}
-    with pytest.raises(UserError, match=r"train\.jsonl:1: expected a window that holds an answer, got none"):
-        start(validate(recipe | {"training": {"steps": 1}}, where="x"), Path("run"))
+    write_rows("train.jsonl", [row] * 2)
+    message = "train.jsonl:1: expected a window that holds an answer, got none"
+    check_refused(tables("train.jsonl", max_length=16, overlap=2), message)
 
 
 N, START = 40, 2

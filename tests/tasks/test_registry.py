@@ -66,6 +66,29 @@ def test_a_model_without_a_recipe_has_the_task_of_its_kind():
         suitable(preset("demo").model_copy(update={"head": TaggingHead(n_labels=2)}), where="x")
 
 
+@pytest.mark.parametrize(
+    ("task", "preset_name", "message"),
+    [
+        ("classification", "vit-tiny", "a network of texts to classify them, got one of pictures"),
+        ("image_classification", "classifier", "an encoder of pictures to classify them, got one of texts"),
+        ("embedding", "demo", "an encoder or a decoder alone to make vectors, got both"),
+        ("embedding", "vit-tiny", "a network of texts, got one of pictures"),
+        ("tagging", "demo", "an encoder or a decoder alone to tag, got both"),
+        ("question_answering", "nano", "an encoder alone to find answers, got a decoder"),
+        ("masked_lm", "nano", "an encoder alone to restore masked tokens, got a decoder alone"),
+        ("masked_lm", "demo", "an encoder alone to restore masked tokens, got a decoder too"),
+        ("lm", "bert-base", "a decoder alone to model language, got an encoder alone"),
+        ("chat", "demo", "a decoder alone to answer, got an encoder too"),
+        ("translation", "nano", "an encoder and a decoder to translate, got one of them"),
+        ("text_to_text", "nano", "an encoder and a decoder to write a text for another, got one of them"),
+        ("denoising", "nano", "an encoder and a decoder to restore texts, got one of them"),
+    ],
+)
+def test_a_network_of_another_kind_is_refused(task: str, preset_name: str, message: str):
+    with pytest.raises(UserError, match=f"^model: expected {message}; try it$"):
+        find(task, where="x").check_kind(preset(preset_name), where="model", remedy="try it")
+
+
 @pytest.mark.parametrize("shape", [(6,), (6, 2), (6, 5), (6, 4, 4)], ids=["classes", "spans", "vectors", "pixels"])
 def test_labels_are_counted_along_their_first_axis(shape: tuple[int, ...]):
     batch = Batch((Tokens(torch.zeros(6, 3, dtype=torch.long)),), torch.zeros(shape), n_ignored=2)

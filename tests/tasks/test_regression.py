@@ -1,4 +1,4 @@
-"""TargetScale of any size are learned alike: in a unit near their deviation, which no file shows."""
+"""Numbers of any size are learned alike: in a unit near their deviation, which no file shows."""
 
 from pathlib import Path
 from typing import Any
@@ -7,27 +7,12 @@ import pytest
 import torch
 
 from clearhead.api import Model, load
-from clearhead.checkpoints.families import preset
-from clearhead.config import ModelConfig
-from clearhead.model import Transformer
 from clearhead.model.heads import ClassificationHead
 from clearhead.model.target_scaling import TargetScale
-from clearhead.recipe.tokenizers import Words
-from clearhead.runs import begin, resume, start
-from clearhead.tasks.registry import validate
-from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.run import Run
-from clearhead.training.train import train
-from tests.tasks.test_classification import SMALL, rows, tables, write_table
-from tests.training.tiny import losses
+from tests.tasks.small import begin, check_resumed, losses, network_of, run_of
+from tests.tasks.test_classification import rows, tables, task_of, write_table
 
 FAST = {"optimizer": {"kind": "adamw", "lr": 1e-2}, "schedule": {"kind": "constant"}}
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
 
 
 def grades(mean: float, deviation: float) -> list[tuple[str, str]]:
@@ -61,25 +46,20 @@ def test_the_loss_falls_alike_whatever_the_size_of_the_numbers():
     found: dict[str, list[float]] = {}
     for name, mean, deviation in (("small", 0.0, 0.75), ("large", 0.0, 0.75 * 1024), ("far", 1000.0, 200.0)):
         write_table(Path("table.csv"), grades(mean, deviation))
-        read, network, prepared = begin(validate(recipe(steps=16, save_every=None), where="x"))
-        run = Run(network, prepared.task, read.training, None)
-        found[name] = [float.fromhex(loss) for loss in losses([*train(run)]).values()]
+        found[name] = [*losses(begin(recipe(steps=16, save_every=None), name)[0]).values()]
     assert found["large"] == pytest.approx(found["small"], rel=1e-4)
     assert all(curve[-1] < 0.3 * curve[0] for curve in found.values())
 
 
 def test_resumed_as_if_never_stopped_and_saved_in_the_units_of_the_labels():
     write_table(Path("table.csv"), grades(1000.0, 200.0))
-    run, _ = start(validate(recipe(), where="x"), Path("whole"))
-    whole = losses([*train(run)])
-    list(train(start(validate(recipe(steps=3), where="x"), Path("part"))[0]))
-    again, _ = resume(Path("part"), changes={"steps": 6})
-    assert losses([*train(again)]) == {step: loss for step, loss in whole.items() if step > 3}
-    model = load("whole")
+    check_resumed(recipe())
+    run, model = run_of(recipe()), load("run")
     head, learned = model.network.head, run.model.head
     assert isinstance(head, ClassificationHead)
     assert isinstance(learned, ClassificationHead)
     assert (head.unit, learned.unit) == (1.0, 256.0)
+    assert [name for name, _ in model.classify(["the cat and the dog"])[0]] == ["kind"]
     ids = torch.tensor([model.tokenizer.encode("the cat and the dog")])
     assert torch.equal(model.network(ids), run.model.eval()(ids))
     assert model.network(ids).item() == pytest.approx(1000, abs=400)
@@ -87,10 +67,10 @@ def test_resumed_as_if_never_stopped_and_saved_in_the_units_of_the_labels():
 
 def test_a_head_that_knows_the_numbers_goes_on_from_there():
     write_table(Path("table.csv"), grades(1000.0, 200.0))
-    list(train(start(validate(recipe(), where="x"), Path("first"))[0]))
+    run_of(recipe(), "first")
     given = recipe() | {"model": {"start": "first"}}
     given.pop("tokenizer")
-    run, _ = start(validate(given, where="x"), Path("second"))
+    run, _ = begin(given, "second")
     ids = torch.tensor([[5, 6, 7]])
     assert torch.equal(run.network.eval()(ids), load("first").network(ids))
 
@@ -98,13 +78,11 @@ def test_a_head_that_knows_the_numbers_goes_on_from_there():
 def test_the_export_says_the_same_numbers(tmp_path: Path):
     transformers = pytest.importorskip("transformers")
     write_table(Path("table.csv"), grades(1000.0, 200.0))
-    base = preset("bert-base").model_dump()
-    tokenizer = Tokenizer.train([text for text, _ in rows()], Words())
-    base["encoder"] |= SMALL | {"input": base["encoder"]["input"] | {"vocab_size": tokenizer.vocab_size}}
-    Model(Transformer(ModelConfig.model_validate(base)), tokenizer).save(tmp_path / "base")
+    task = task_of("regression")
+    Model(network_of(task, "bert-base").float(), task.tokenizer).save(tmp_path / "base")
     given = recipe(steps=2) | {"model": {"start": "base"}}
     given.pop("tokenizer")
-    list(train(start(validate(given, where="x"), Path("run"))[0]))
+    run_of(given)
     model = load("run")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(model.save(tmp_path / "model")).eval()
     ids = torch.tensor([[5, 6, 7]])

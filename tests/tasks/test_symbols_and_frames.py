@@ -15,12 +15,6 @@ SETTINGS = [word for name, value in SMALL.items() for word in (f"--model.stacks.
 SETTINGS += "--precision fp32 --training.optimizer.lr 1e-2 --training.evaluate_every 100 --training.ema null".split()
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
-
-
 def test_the_order_of_symbols_is_learnt(capsys: pytest.CaptureFixture[str]):
     """Both families have the same symbols equally often: only what follows what tells them apart."""
     draw = random.Random(0)

@@ -8,21 +8,15 @@ from clearhead.errors import UserError
 from clearhead.recipe.data import Column, TaggedFiles
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 from clearhead.tasks.tagging.data import (
-    SCHEMES,
-    Span,
     TaggedSentence,
-    changes_in,
     is_conll,
     normalize,
     read_conll,
     read_tagged,
-    scheme_of,
-    spans_of,
     tags_in,
-    with_begins,
-    wrong_places,
 )
-from clearhead.tasks.tagging.ids import WordIds, pieces_of
+from clearhead.tasks.tagging.tags import SCHEMES, Span, scheme_of, spans_of, with_begins
+from clearhead.tasks.tagging.task import WordIds, pieces_of
 from clearhead.text.tokenizers import Tokenizer
 
 CONLLU = """# sent_id = 1
@@ -93,8 +87,8 @@ def test_names_of_conll_files():
 def test_real_data_have_the_words_that_their_makers_count(shared_data: Path):
     """universaldependencies.org/treebanks/en_ewt: 25,147 words in 2,001 sentences of the development part."""
     found = [*read_conll(shared_data / "ud_english_ewt" / "en_ewt-ud-dev.conllu", None, None)]
-    assert (len(found), sum(len(words) for words, _, _ in found)) == (2001, 25_147)
-    assert len({tag for _, tags, _ in found for tag in tags}) == 17
+    assert (len(found), sum(len(one.words) for one in found)) == (2001, 25_147)
+    assert len({tag for one in found for tag in one.labels}) == 17
     names = read_tagged(TaggedFiles(paths=(shared_data / "wnut17_ner" / "emerging.dev.conll",)), None, None)
     assert (len(names), scheme_of(tags_in(names)).name) == (1009, "bio")
     assert sum(len(spans_of(one.tags)) for one in names) == 836
@@ -129,7 +123,8 @@ def test_the_spans_of_every_scheme(tags: str):
         Span(label="x", start=3, end=4),
         Span(label="y", start=4, end=5),
     ]
-    assert not [*wrong_places(tags.split(), scheme_of(tags.split()))]
+    row = TaggedSentence(("w",) * 5, tuple(tags.split()), "f")
+    assert normalize([row], scheme_of(tags.split())) == [row]
 
 
 def test_an_inner_tag_that_begins_a_span_is_read_as_its_first():
@@ -138,7 +133,7 @@ def test_an_inner_tag_that_begins_a_span_is_read_as_its_first():
     assert with_begins(tags) == "B-x I-x B-x O B-y B-x".split()
     (found,) = normalize([TaggedSentence(("w",) * 6, tuple(tags), "f", tuple(range(9, 15)))], SCHEMES["bio"])
     assert found.tags == tuple(with_begins(tags))
-    assert [*changes_in([[found]])] == ["3 tags I- that begin a span are read as B-, such as in the sentence at f:9"]
+    assert (found.n_changed, found.place()) == (3, "f:9")
 
 
 @pytest.mark.parametrize(
@@ -172,8 +167,8 @@ def test_every_word_has_its_pieces(kind: type[TokenizerConfig]):
     assert ["".join(tokenizer.decode(one.ids).split()) for one in found] == words
     data = WordIds.of([words, ["cat"], []], tokenizer, limit=6)
     assert max(data.lengths) <= 6
-    assert [part.start for part in data.parts if part.sentence == 0][0] == 0  # noqa: RUF015
-    cells = [(part.ids, cell) for part in data.parts if part.sentence == 0 for cell in part.cells]
+    assert [part.start for part in data.parts if part.example == 0][0] == 0  # noqa: RUF015
+    cells = [(part.ids, cell) for part in data.parts if part.example == 0 for cell in part.cells]
     assert len(cells) == len(words)
     for (ids, cell), one in zip(cells, found, strict=True):
         assert ids[cell] == one.ids[one.n_spaces]

@@ -10,25 +10,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from clearhead.api import Model, load
-from clearhead.checkpoints.families import preset
+from clearhead.api import load
 from clearhead.cli import main
-from clearhead.config import ModelConfig
 from clearhead.config.heads import TaggingHead
-from clearhead.errors import UserError
-from clearhead.model import Transformer
-from clearhead.model.loss import IGNORED
-from clearhead.pretrained_start import under_head
 from clearhead.recipe.data import HubDataset
 from clearhead.recipe.tokenizers import WordPiece
-from clearhead.runs import start
-from clearhead.tasks.registry import suitable, validate
-from clearhead.tasks.tagging.data import SCHEMES, Span, TaggedSentence, read_tagged
-from clearhead.tasks.tagging.task import Decoder, Tagging
+from clearhead.tasks.registry import suitable
+from clearhead.tasks.tagging.data import TaggedSentence, read_tagged
+from clearhead.tasks.tagging.tags import SCHEMES, Decoder, Span, span_scores, spans_of
+from clearhead.tasks.tagging.task import Tagging
 from clearhead.text.tokenizers import Tokenizer
-from tests.tasks.updates import mask_of, our_losses, their_losses
+from tests.tasks.small import begin, check_refused, network_of, tables_of, trained, write_rows
 
-SMALL = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0, "attn_dropout": 0.0}
 PEOPLE, PLACES, VERBS = "Ann Bob Carl Dora".split(), "Paris Rome Oslo Kyiv".split(), "sees likes left".split()
 
 
@@ -46,24 +39,6 @@ def conll(rows: list[list[tuple[str, str]]], between: str = "\t") -> str:
     return "\n".join("".join(f"{word}{between}{tag}\n" for word, tag in sentence) for sentence in rows)
 
 
-def tables(**training: Any) -> dict[str, Any]:
-    settings = {"precision": "fp32", "matmul_precision": "highest", "max_tokens": 64, "device": "cpu", "steps": 4}
-    return {
-        "task": "tagging",
-        "data": {"train": {"kind": "tagged", "paths": "train.conll"}},
-        "tokenizer": {"kind": "wordpiece", "vocab_size": 60},
-        "model": {"preset": "classifier", "stacks": SMALL},
-        "training": {**settings, **training},
-    }
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.fsync", lambda _: None)
-    Path("train.conll").write_text(conll(sentences()), encoding="utf-8")
-
-
 def task_of(*, packed: bool = True, limit: int = 64) -> Tagging:
     rows = sentences()[::3]
     found = [TaggedSentence(*map(tuple, zip(*row, strict=True)), f"x:{i}") for i, row in enumerate(rows)]  # pyrefly: ignore
@@ -74,12 +49,14 @@ def task_of(*, packed: bool = True, limit: int = 64) -> Tagging:
     return task
 
 
-def network_of(task: Tagging, name: str = "classifier") -> Transformer:
-    config = preset(name).model_dump()
-    stack = "encoder" if config["encoder"] else "decoder"
-    config[stack] |= SMALL | {"input": config[stack]["input"] | {"vocab_size": task.tokenizer.vocab_size}}
-    base = Transformer(ModelConfig.model_validate(config))
-    return under_head(base, task.fit(base.config).head, seed=0).double().eval()
+def tables(**data: Any) -> dict[str, Any]:
+    train = {"kind": "tagged", "paths": "train.conll"}
+    return tables_of("tagging", train, data=data, tokenizer={"kind": "wordpiece", "vocab_size": 60})
+
+
+@pytest.fixture(autouse=True)
+def _data(in_a_folder: None) -> None:
+    Path("train.conll").write_text(conll(sentences()), encoding="utf-8")
 
 
 # --- the loss -----------------------------------------------------------------------------------------------------
@@ -93,7 +70,7 @@ def test_the_loss_is_the_cross_entropy_of_the_first_pieces(name: str, limit: int
     network = network_of(task, name)
     expected = 0.0
     for part in task.train.inputs.parts:
-        tags = task.train.examples[part.sentence].tags[part.start :][: len(part.cells)]
+        tags = task.train.examples[part.example].tags[part.start :][: len(part.cells)]
         logits = network(torch.tensor([part.ids]))[0][part.cells]
         expected += F.cross_entropy(
             logits, torch.tensor([task.tags.index(tag) for tag in tags]), reduction="sum"
@@ -107,40 +84,6 @@ def test_the_loss_is_the_cross_entropy_of_the_first_pieces(name: str, limit: int
     padded = task_of(packed=False, limit=limit)
     totals = [padded.loss(network, padded.collate(examples))[0].item() for examples in padded.plan(seed=0, epoch=0)]
     assert sum(totals) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("n", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_updates_are_those_of_the_other_library(n: int, tmp_path: Path):
-    transformers = pytest.importorskip("transformers")
-    task = task_of()
-    network = network_of(task, "bert-base")
-    folder = Model(network, task.tokenizer).save(tmp_path / "model")
-    theirs = transformers.BertForTokenClassification.from_pretrained(folder, dtype=torch.float64)
-    assert [*theirs.config.id2label.values()] == [*task.tags]
-    for module in theirs.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-
-    def loss_of(their: Any, batch: Any) -> torch.Tensor:
-        mask = mask_of(batch)
-        labels = torch.full_like(mask, IGNORED)
-        labels[mask.bool()] = batch.labels
-        return their(batch.inputs[0].ids, attention_mask=mask, labels=labels).loss
-
-    expected = their_losses(theirs, task, n, loss_of)
-    assert our_losses(network, task, n) == pytest.approx(expected, rel=1e-9)
-    assert expected[-1] < 0.7 * expected[0]
-
-
-@pytest.mark.parametrize("name", ["classifier", "bert-base", "gpt2"])
-def test_the_export_opens_in_the_other_library(name: str, tmp_path: Path):
-    transformers = pytest.importorskip("transformers")
-    task = task_of()
-    network = network_of(task, name).float()
-    folder = Model(network, task.tokenizer).save(tmp_path / "model")
-    theirs = transformers.AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.tensor([task.train.inputs.parts[0].ids])
-    torch.testing.assert_close(theirs(ids).logits, network(ids), atol=1e-5, rtol=1e-5)
 
 
 # --- tags ---------------------------------------------------------------------------------------------------------
@@ -175,13 +118,10 @@ def test_tags_of_single_words_are_the_likeliest():
 
 def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
     Path("dev.conll.gz").write_bytes(gzip.compress(conll(sentences()[::5], between="  ").encode()))
-    line = "train train.conll --valid dev.conll.gz --out run --epochs 8 --precision fp32 --json"
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    rest = "--tokenizer.vocab_size 60 --training.optimizer.lr 1e-2 --training.schedule.warmup 5"
-    rest += " --training.max_tokens 128 --training.evaluate_every 100"
-    main(f"{line} {changes} {rest}".split())
-    said = capsys.readouterr()
-    assert json.loads(said.out)["span_f1"] == 1.0
+    line = "train.conll --valid dev.conll.gz --epochs 8 --tokenizer.vocab_size 60 --training.optimizer.lr 1e-2"
+    line += " --training.schedule.warmup 5 --training.max_tokens 128 --training.evaluate_every 100"
+    figures, lines = trained(line, capsys)
+    assert figures["span_f1"] == 1.0
     for told in (
         "tags: spans, tagged in BIO",
         "train: 48 sentences, 216 words; 4.5 words each, at most 5; ",
@@ -192,7 +132,7 @@ def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
         "span_f1                1.0000  0 to 1, 95% interval 1.0000 to 1.0000",
         'use it: clearhead tag run "A sentence."',
     ):
-        assert told in said.err
+        assert told in lines
     model = load("run")
     assert isinstance(model.config.head, TaggingHead)
     assert model.config.head.labels == ("O", "B-person", "I-person", "B-place")
@@ -220,11 +160,9 @@ def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
 def test_single_words_are_tagged_from_tables_and_measured_by_accuracy(capsys: pytest.CaptureFixture[str]):
     kinds = {"O": "OTHER", "B-person": "NAME", "I-person": "NAME", "B-place": "NAME"}
     rows = [{"tokens": [w for w, _ in one], "upos": [kinds[tag] for _, tag in one]} for one in sentences()]
-    Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    changes = " ".join(f"--model.stacks.{name} {value}" for name, value in SMALL.items())
-    line = "train tagging --data train.jsonl --out run --steps 2 --precision fp32 --tokenizer.vocab_size 60"
-    main(f"{line} {changes}".split())
-    assert "tags: tags of single words" in capsys.readouterr().err
+    write_rows("train.jsonl", rows)
+    _, lines = trained("tagging --data train.jsonl --steps 2 --tokenizer.vocab_size 60", capsys)
+    assert "tags: tags of single words" in lines
     main(["predict", "run", "Ann left."])
     words = [pair.rsplit("/", 1) for pair in capsys.readouterr().out.strip().split(" ")]
     assert [word for word, _ in words] == ["Ann", "left", "."]
@@ -232,9 +170,7 @@ def test_single_words_are_tagged_from_tables_and_measured_by_accuracy(capsys: py
 
 
 def test_long_sentences_are_read_in_parts_and_told():
-    given = tables()
-    given["data"]["max_length"] = 6
-    run, prepared = start(validate(given, where="x"), Path("run"))
+    run, prepared = begin(tables(max_length=6))
     assert any("sentences of more than 6 tokens, read in parts" in line for line in prepared.data.lines())
     task = run.task
     assert isinstance(task, Tagging)
@@ -268,40 +204,20 @@ def test_long_sentences_are_read_in_parts_and_told():
 )
 def test_a_wrong_file_is_told_with_its_line(text: str, label: Any, told: str):
     Path("train.conll").write_text(text, encoding="utf-8")
-    given = tables()
-    given["data"]["label"] = label
-    with pytest.raises(UserError) as error:
-        start(validate(given, where="x"), Path("run"))
-    assert told in str(error.value)
-    assert not Path("run").exists()
+    check_refused(tables(label=label), told)
 
 
 def test_a_tag_that_training_does_not_have_is_told_with_its_line():
     Path("more.conll").write_text("Ann\tB-person\n\nBob\tB-person\nCo\tB-firm\n", encoding="utf-8")
-    given = tables()
-    given["data"]["valid"] = given["data"]["train"] | {"paths": "more.conll"}
-    told = (
-        r"more\.conll:4: expected a tag of the training data \(O, B-person, I-person, B-place\), got B-firm; correct it"
-    )
-    with pytest.raises(UserError, match=told):
-        start(validate(given, where="x"), Path("run"))
-
-
-def test_without_the_scorer_of_spans_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "nervaluate", None)
-    with pytest.raises(UserError, match=r"nervaluate, got none; pip install 'clearhead\[eval\]'"):
-        start(validate(tables(), where="x"), Path("run"))
+    message = "more.conll:4: expected a tag of the training data (O, B-person, I-person, B-place), got B-firm; correct"
+    check_refused(tables(valid={"kind": "tagged", "paths": "more.conll"}), message)
 
 
 def test_spans_are_counted_as_the_library_does():
     from nervaluate import Evaluator
 
-    from clearhead.tasks.tagging.scores import span_scores
-
     gold = [["O", "B-a", "I-a", "B-b"], ["B-a", "O", "B-b", "I-b"], ["O", "O", "B-a", "I-a"], ["O", "O", "O", "O"]]
     mine = [["O", "B-a", "I-a", "B-a"], ["B-a", "O", "O", "B-b"], ["B-b", "I-b", "B-a", "I-a"], ["O", "B-a", "O", "O"]]
-    from clearhead.tasks.tagging.data import spans_of
-
     found = {one.name: one.value for one in span_scores([*map(spans_of, gold)], [*map(spans_of, mine)])}
     theirs = Evaluator(gold, mine, tags=["a", "b"], loader="list").evaluate()["overall"]["strict"]
     assert (found["precision"], found["recall"], found["span_f1"]) == pytest.approx(

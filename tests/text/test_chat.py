@@ -3,7 +3,6 @@
 import itertools
 import json
 import resource
-import sys
 from typing import Any, cast
 
 import pytest
@@ -364,12 +363,3 @@ def test_errors_say_where_and_what(template: str, expected: str) -> None:
 def test_messages_that_are_none(messages: list[dict[str, JsonValue]]) -> None:
     with pytest.raises(UserError, match=r"^messages: expected"):
         render(TEMPLATES["turns"], messages, special=SPECIAL)
-
-
-def test_an_absent_or_old_jinja_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    import jinja2
-
-    monkeypatch.setattr(jinja2, "__version__", "3.1.4")
-    assert "expected jinja2 3.1.6 or newer" in line_of(TEMPLATES["turns"])
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert "pip install 'jinja2>=3.1.6'" in line_of(TEMPLATES["turns"])

@@ -318,6 +318,14 @@ def test_what_works_apart_gives_what_the_library_gives() -> None:
     assert (found.ids, found.tokens, found.offsets) == (expected.ids, expected.tokens, expected.offsets)
     assert tokenizer.decode(found.ids) == library.decode(expected.ids)
     assert tokenizer.offsets(text)
+    pairs = tokenizer.templated("{begin} $A {end}", "{begin} $A {end} $B:1 {end}:1")
+    assert isinstance(pairs.library, bounds.TokenizerApart)
+    for limit in range(3, 12):
+        library = pairs.library.library
+        library.enable_truncation(limit)
+        expected = library.encode(text, "the man")
+        library.no_truncation()
+        assert pairs.encode_pair(text, "the man", limit=limit) == (expected.ids, expected.type_ids)
 
 
 def test_settings_that_are_no_object_are_one_line(tmp_path: Path) -> None:

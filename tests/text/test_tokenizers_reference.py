@@ -1,7 +1,6 @@
 """Ids and offsets of lines in many languages, against the library that each tokenizer came with."""
 
 import base64
-import importlib
 import random
 import shutil
 import unicodedata
@@ -197,26 +196,8 @@ def test_likeliest_sentence_pieces(shared_data: Path, lines: list[str], tmp_path
     assert n_ties < 7, "hundreds of one character: the reference adds up float32"
 
 
-def test_scored_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
-    """llama2.c's list, against SentencePiece on the model that it was written from."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    content = (shared_data / "tokenizers" / "stories260K" / "tok512.bin").read_bytes()
-    proto = importlib.import_module("sentencepiece.sentencepiece_model_pb2").ModelProto()
-    proto.trainer_spec.model_type = 2
-    proto.trainer_spec.byte_fallback = True
-    proto.normalizer_spec.remove_extra_whitespaces = False
-    at = 4
-    while at < len(content):
-        size = int.from_bytes(content[at + 4 : at + 8], "little")
-        text = content[at + 8 : at + 8 + size].decode().replace(" ", "▁") if len(proto.pieces) > 2 else ""
-        text = text or ("<unk>", "<s>", "</s>")[len(proto.pieces)]
-        kind = (2, 3, 3)[len(proto.pieces)] if len(proto.pieces) < 3 else 6 if len(proto.pieces) < 259 else 1
-        proto.pieces.add(piece=text, score=-float(len(proto.pieces)), type=kind)
-        at += 8 + size
-    model = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
-    folder = folder_of(
-        tmp_path,
-        shared_data / "tokenizers" / "stories260K" / "tok512.bin",
-        tokenizer_config='{"split_special_tokens": true}',
-    )
-    assert check_against_pieces(model, Tokenizer.load(folder), lines) == 0
+def test_scored_pieces(shared_data: Path) -> None:
+    """llama2.c's list: the ids of its own program."""
+    ours = Tokenizer.load(shared_data / "tokenizers" / "stories260K")
+    ids = [1, 403, 407, 261, 378, 432, 383, 286, 261, 376, 298, 315, 421, 395, 317, 426, 13]
+    assert ours.encode("Once upon a time, there was a little girl named Lily.\n", special_tokens=True) == ids

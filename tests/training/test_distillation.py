@@ -38,16 +38,6 @@ def test_the_loss_is_the_definition(packed: bool) -> None:
     assert all(p.grad is not None for p in student.parameters())
 
 
-def test_equal_networks_differ_in_nothing() -> None:
-    task = language()
-    network = new_network(task, dropout=0.0)
-    batch = task.collate([0, 1])
-    loss, _ = Distillation(network, new_network(task, dropout=0.0), Teacher(start="x", weight=1.0)).loss(
-        task, batch, smoothing=0.0
-    )
-    assert abs(loss.item()) < 1e-4
-
-
 def taught(**training: Any) -> dict[str, Any]:
     """A new translator that learns from the one in the folder `teacher`."""
     teacher = {"teacher": {"start": str(Path.cwd() / "teacher")}, **training}

@@ -20,11 +20,8 @@ from clearhead.training.sharding import (
     is_part,
     is_sharded,
     norm_of,
-    part,
-    parts,
     replicated,
     scale,
-    whole,
 )
 from tests.model import small
 from tests.training.tiny import new_network, translation
@@ -79,10 +76,3 @@ def test_clip_is_pytorch_s(limit: float):
     scale(ours, clipping(norm, limit))
     assert norm == nn.utils.clip_grad_norm_(theirs, limit).item()
     torch.testing.assert_close([p.grad for p in ours], [p.grad for p in theirs], rtol=0, atol=0)
-
-
-def test_what_is_whole_stays_itself():
-    tensor = torch.ones(3)
-    assert whole(tensor) is tensor
-    assert part(tensor, like=nn.Parameter(torch.zeros(3))) is tensor
-    assert parts({"a": tensor, "b": tensor}, like={"a": torch.zeros(3)}) == {"a": tensor, "b": tensor}

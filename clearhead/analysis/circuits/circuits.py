@@ -17,7 +17,7 @@ from clearhead.analysis.circuits.graph import Edges, Nodes
 from clearhead.analysis.circuits.parts import Group, Parts
 from clearhead.analysis.features import Features
 from clearhead.analysis.metrics import Metric
-from clearhead.analysis.passes import Inputs, by_stack, layouts, real, text_mean, traced
+from clearhead.analysis.passes import Inputs, by_stack, inference, layouts, real, text_mean, traced
 from clearhead.brief import brief
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
@@ -241,7 +241,7 @@ class Circuits:
         """
         found = self.gradients(steps=steps).readers
         scores, exists = self.empty()
-        with Evaluating(self.network), torch.no_grad():
+        with inference(self.network):
             for group, change in self.changes():
                 w, r = self.place(group, len(change))
                 gradient = found[self.parts.groups.index(group)]
@@ -257,7 +257,7 @@ class Circuits:
                 if str(one) != reader:
                     continue
                 gradient = self.gradients(steps=steps).readers[number][i]
-                with Evaluating(self.network), torch.no_grad():
+                with inference(self.network):
                     change = next(change for one, change in self.changes() if one == group)
                 at = names.index(writer) - self.place(group, len(change))[0].start if writer in names else -1
                 if not 0 <= at < len(change):

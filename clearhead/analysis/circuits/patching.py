@@ -14,10 +14,9 @@ from clearhead.analysis.circuits.branches import Branch
 from clearhead.analysis.circuits.circuits import Circuits
 from clearhead.analysis.circuits.graph import Edges, Nodes
 from clearhead.analysis.circuits.parts import Copies, Group
-from clearhead.analysis.passes import n_positions
+from clearhead.analysis.passes import inference, n_positions
 from clearhead.errors import UserError
 from clearhead.model.attention import Attention
-from clearhead.model.mode import Evaluating
 from clearhead.progress import pieces
 from clearhead.trace import Edit, nearest, trace
 
@@ -52,7 +51,7 @@ def patched_edges(
     wanted = None if which is None else set(which)
     found: dict[tuple[str, str], float] = {}
     names = [str(writer) for writer in circuits.writers]
-    with Evaluating(circuits.network), torch.no_grad():
+    with inference(circuits.network):
         for group, change in circuits.changes():
             rows, _ = circuits.place(group, len(change))
             pairs = [(w, r) for w in range(len(change)) for r in range(len(group.readers))]
@@ -112,7 +111,7 @@ def _losses(circuits: Circuits, each: Sequence[Patched], budget: int) -> list[fl
     for some in pieces(each[i : i + several] for i in range(0, len(each), several)):
         copies = Copies(circuits.parts, circuits.tokens, len(some))
         edit: dict[str, Edit] = {path: _patch(some, path) for path in dict.fromkeys(path for path, _, _ in some)}
-        with Evaluating(circuits.network), torch.no_grad(), trace(circuits.network, edit, without=("heads",)):
+        with inference(circuits.network), trace(circuits.network, edit, without=("heads",)):
             result = circuits.network(*copies.tokens.values())
         found += [circuits.ends[0] - float(value) for value in metric_of(circuits, copies, result)]
     return found
@@ -169,7 +168,7 @@ def refined_edges(circuits: Circuits, *, budget: int = 512) -> Edges:
     """
     gradient = circuits.gradients(readers=False).writers
     scores, exists = circuits.empty()
-    with Evaluating(circuits.network), torch.no_grad():
+    with inference(circuits.network):
         for group, change in circuits.changes():
             w, r = circuits.place(group, len(change))
             streams = (circuits.seen[group.stream] - change).split(at_once(circuits, budget))
@@ -232,7 +231,7 @@ def patched_but(circuits: Circuits, keep: Tensor) -> float:
     Each reader has a stream of its own: of the kept writers what they write in this run, of the others the corrupt
     value. Readers with the same writers share one.
     """
-    with Evaluating(circuits.network), torch.no_grad():
+    with inference(circuits.network):
         run = _Run(circuits, keep)
         for name, some in circuits.parts.branches.items():
             run.start(name)

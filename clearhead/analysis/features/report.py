@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.analysis.features.dictionary import Features
 from clearhead.analysis.features.training import Inputs
-from clearhead.analysis.passes import rows_at, sizes_of
+from clearhead.analysis.passes import inference, rows_at, sizes_of
 from clearhead.brief import brief
 from clearhead.config import NoHead, VectorHead
 from clearhead.errors import UserError
@@ -17,7 +17,6 @@ from clearhead.model import Tokens, Transformer
 from clearhead.model.heads import ClassificationHead, LanguageHead, TaggingHead
 from clearhead.model.linear import effective_weight
 from clearhead.model.loss import IGNORED
-from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, edited
 
 
@@ -123,7 +122,7 @@ class _Losses:
     def of(self, edit: dict[str, Edit]) -> float:
         """The loss with these edits."""
         total, count = 0.0, 0
-        with Evaluating(self.network), torch.no_grad(), edited(self.network, edit):
+        with inference(self.network), edited(self.network, edit):
             for i, batch in enumerate(self.inputs):
                 if self.labels is not None:
                     total += float(self.network(*batch, labels=self.labels[i]))
@@ -140,7 +139,7 @@ class _Losses:
 
     def answers(self, batch: Sequence[Tokens]) -> Tensor:
         """Log probabilities, or the last states, of the real positions where each position has an answer."""
-        with Evaluating(self.network), torch.no_grad():
+        with inference(self.network):
             found = self.network(*batch)
         if found.ndim == 3:
             found = batch[-1].padded().real(found)

@@ -26,20 +26,64 @@ from clearhead.recipe import explain
 from clearhead.recipe.generation import Exponent, GenerationConfig, Several, SpeechTokens
 from clearhead.recipe.names import schema_of
 
-# --- tokens that name language and task ----------------------------------------------------------------------------
-
 NAME = re.compile(r"<\|(.+)\|>")
 KEPT = ("alignment_heads", "max_initial_timestamp_index", "prev_sot_token_id", "is_multilingual")
 """Fields that change no text without times."""
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
+_log = logging.getLogger("clearhead")
 
-class SpeechFields(BaseModel):
+FILE, LEGACY = "generation_config.json", "config.json"
+TOP_K = 50
+"""Default top_k of the reference library's sampling."""
+SPECIAL = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+
+_TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("generation.toml").read_text(encoding="utf-8"))
+IGNORED: tuple[str, ...] = tuple(_TABLE["ignored"])
+"""Fields that change no token."""
+UNFOLLOWED: dict[str, JsonValue] = {**dict.fromkeys(_TABLE["absent"]), **_TABLE["without_effect"]}
+"""Unsupported fields that change tokens -> the value at which each has no effect."""
+SAME: dict[str, str] = _TABLE["same"]
+"""Their fields -> ours, where values are the same."""
+
+Id = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+"""The id of a token. A negative value means none."""
+
+
+class GenerationFields(BaseModel):
     """The supported fields under their original names. Null counts as absent."""
 
-    model_config = ConfigDict(frozen=True, strict=True)
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
+    max_new_tokens: PositiveInt | None = None
+    min_new_tokens: NonNegativeInt | None = None
+    max_length: PositiveInt | None = None
+    min_length: NonNegativeInt | None = None
+    num_return_sequences: Several | None = None
+    num_beams: Several | None = None
+    length_penalty: Exponent | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    do_sample: bool | None = None
+    temperature: NonNegativeFloat | None = None
+    top_k: NonNegativeInt | None = None
+    top_p: Share | None = None
+    min_p: Probability | None = None
+    seed: NonNegativeInt | None = None
+    """Only written by this library."""
+    repetition_penalty: PositiveFloat | None = None
+    no_repeat_ngram_size: NonNegativeInt | None = None
+    decoder_start_token_id: Id | None = None
+    bos_token_id: Id | None = None
+    eos_token_id: Id | list[Id] | None = None
+    pad_token_id: Id | None = None
+    forced_bos_token_id: Id | None = None
+    force_bos_token_to_be_generated: bool | None = None
+    """The older way to say that bos_token_id is forced."""
+    forced_eos_token_id: Id | list[Id] | None = None
+    bad_words_ids: list[list[Id]] | None = None
+    suppress_tokens: list[Id] | None = None
+    begin_suppress_tokens: list[Id] | None = None
     lang_to_id: dict[str, TokenId] | None = None
     task_to_id: dict[str, TokenId] | None = None
     no_timestamps_token_id: TokenId | None = None
@@ -53,8 +97,18 @@ class SpeechFields(BaseModel):
     max_initial_timestamp_index: JsonValue = None
     prev_sot_token_id: JsonValue = None
 
+    @property
+    def samples(self) -> bool:
+        """Whether tokens are sampled. Beam search never samples."""
+        return bool(self.do_sample) and self.temperature != 0 and self.num_beams in (None, 1)
 
-def read_speech(said: SpeechFields) -> SpeechTokens | None:
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The end tokens."""
+        return _ids(self.eos_token_id)
+
+
+def read_speech(said: GenerationFields) -> SpeechTokens | None:
     """The tokens; None if no field names one."""
     if said.lang_to_id is None and said.task_to_id is None and said.no_timestamps_token_id is None:
         return None
@@ -99,70 +153,6 @@ def write_speech(speech: SpeechTokens | None) -> dict[str, JsonValue]:
         "return_timestamps": speech.times or None,
         **speech.kept,
     }
-
-
-_log = logging.getLogger("clearhead")
-
-FILE, LEGACY = "generation_config.json", "config.json"
-TOP_K = 50
-"""Default top_k of the reference library's sampling."""
-SPECIAL = ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-
-_TABLE = tomllib.loads(files("clearhead.checkpoints.families").joinpath("generation.toml").read_text(encoding="utf-8"))
-IGNORED: tuple[str, ...] = tuple(_TABLE["ignored"])
-"""Fields that change no token."""
-UNFOLLOWED: dict[str, JsonValue] = {**dict.fromkeys(_TABLE["absent"]), **_TABLE["without_effect"]}
-"""Unsupported fields that change tokens -> the value at which each has no effect."""
-SAME: dict[str, str] = _TABLE["same"]
-"""Their fields -> ours, where values are the same."""
-
-Id = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-"""The id of a token. A negative value means none."""
-
-
-class GenerationFields(SpeechFields):
-    """The supported fields under their original names. Null counts as absent."""
-
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
-
-    max_new_tokens: PositiveInt | None = None
-    min_new_tokens: NonNegativeInt | None = None
-    max_length: PositiveInt | None = None
-    min_length: NonNegativeInt | None = None
-    num_return_sequences: Several | None = None
-    num_beams: Several | None = None
-    length_penalty: Exponent | None = None
-    early_stopping: bool | Literal["never"] | None = None
-    do_sample: bool | None = None
-    temperature: NonNegativeFloat | None = None
-    top_k: NonNegativeInt | None = None
-    top_p: Share | None = None
-    min_p: Probability | None = None
-    seed: NonNegativeInt | None = None
-    """Only written by this library."""
-    repetition_penalty: PositiveFloat | None = None
-    no_repeat_ngram_size: NonNegativeInt | None = None
-    decoder_start_token_id: Id | None = None
-    bos_token_id: Id | None = None
-    eos_token_id: Id | list[Id] | None = None
-    pad_token_id: Id | None = None
-    forced_bos_token_id: Id | None = None
-    force_bos_token_to_be_generated: bool | None = None
-    """The older way to say that bos_token_id is forced."""
-    forced_eos_token_id: Id | list[Id] | None = None
-    bad_words_ids: list[list[Id]] | None = None
-    suppress_tokens: list[Id] | None = None
-    begin_suppress_tokens: list[Id] | None = None
-
-    @property
-    def samples(self) -> bool:
-        """Whether tokens are sampled. Beam search never samples."""
-        return bool(self.do_sample) and self.temperature != 0 and self.num_beams in (None, 1)
-
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """The end tokens."""
-        return _ids(self.eos_token_id)
 
 
 def read_generation(

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from clearhead.cli.options import Device, Files, OneObject, cut
+from clearhead.cli.options import Device, Files, OneObject, between, cut
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ def _row(first: "Score", second: "Score") -> "dict[str, JsonValue]":
 def line(name: str, row: Mapping[str, Any]) -> str:
     """The comparison of one score, in a line."""
     values = [f"{which} {row[which]:.4f}{_bounds(row.get(f'{which}_interval'))}" for which in ("first", "second")]
-    gap = f"difference {row['difference']:+.4f}{_bounds(row.get('interval'), '+')}"
+    gap = f"difference {row['difference']:+.4f}{_bounds(row.get('interval'), '+.4f')}"
     return "  ".join([f"{name:<12}", *values, gap, *([f"p = {row['p']:.3f}"] if "p" in row else [])])
 
 
-def _bounds(bounds: Sequence[float] | None, sign: str = "") -> str:
-    return "" if bounds is None else f" ({bounds[0]:{sign}.4f} to {bounds[1]:{sign}.4f})"
+def _bounds(bounds: Sequence[float] | None, form: str = ".4f") -> str:
+    return "" if bounds is None else f" ({between(bounds, form)})"
 
 
 def most_different(one: "Sequence[Example]", other: "Sequence[Example]") -> "dict[str, list[tuple[Example, Example]]]":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from clearhead.cli.options import between
 from clearhead.errors import UserError, pasted
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def write_page(path: Path, *, model: str, data: str, found: "Evaluation") -> Non
 
 
 def _score(score: "Score") -> str:
-    bounds = "" if score.interval is None else f"{score.interval[0]:.4f} to {score.interval[1]:.4f}"
+    bounds = "" if score.interval is None else between(score.interval)
     return f"<td>{escape(score.name)}<td class=number>{score.value:.4f}<td>{bounds} <small>{escape(score.unit)}</small>"
 
 

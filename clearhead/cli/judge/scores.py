@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from clearhead.api import load
 from clearhead.cli.judge.page import write_page
-from clearhead.cli.options import tell
+from clearhead.cli.options import between, given, tell
 from clearhead.cli.train.recipes import source_given
 from clearhead.errors import UserError
 from clearhead.explorer.answering.checkpoints import checkpoint_named
@@ -42,13 +42,13 @@ def measured(
     if (wrong := task.files.missing(table)) or (not table and recipe is None):
         raise UserError(f"{name}: {wrong or task.files.wrong(())}")
     source = _source_of(table, where=name) if table else None
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given.keys() - set(task.measures):
+    chosen = given(**options)
+    for option in chosen.keys() - set(task.measures):
         raise UserError(f"--{option.replace('_', '-')}: expected a model of another task, got {name}; leave it out")
     tell(f"{name}: measuring ...")
     where = " and ".join(map(str, source.files)) if source else own_data(recipe)
     with watching(EvaluationBar()):
-        return task, task.measure(model, recipe, source, given), where
+        return task, task.measure(model, recipe, source, chosen), where
 
 
 def _source_of(table: Mapping[str, Any], *, where: str) -> Source:
@@ -69,8 +69,8 @@ def show(
 ) -> None:
     """Prints the scores, the findings and the samples; writes the page of the worst mistakes if `page` is given."""
     for score in found.scores:
-        between = "" if score.interval is None else f", 95% interval {score.interval[0]:.4f} to {score.interval[1]:.4f}"
-        about = f"{score.signature or score.unit}{between}"
+        interval = "" if score.interval is None else f", 95% interval {between(score.interval)}"
+        about = f"{score.signature or score.unit}{interval}"
         print(f"{score.name:<18} {score.value:10.4f}  {about}".rstrip(), file=stream)
     for finding in found.findings:
         print(*finding.lines, sep="\n", file=stream)

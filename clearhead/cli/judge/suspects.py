@@ -22,7 +22,7 @@ from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.model.target_scaling import settled
 from clearhead.runs import begin
-from clearhead.tasks.classification.data import LabelledText, names_of
+from clearhead.tasks.classification.data import LabelledText, names_of, read_labelled
 from clearhead.tasks.classification.task import Classification, ClassificationRecipe, head_of, logits_of
 from clearhead.tasks.registry import validate
 from clearhead.training.consumers import ProgressBar
@@ -93,7 +93,7 @@ def parts_of(recipe: ClassificationRecipe, n: int) -> tuple[list[LabelledText], 
     """
     if n < 2:
         raise UserError(f"--folds: expected at least 2, got {n}")
-    examples = [e for e in recipe.data.labelling.read(recipe.data.sources["train"]) if not e.is_blank]
+    examples = [e for e in read_labelled(recipe.data.sources["train"], recipe.data) if not e.is_blank]
     if recipe.data.problem_type == "regression":
         if len({e.normalized for e in examples}) < n:
             raise UserError(f"expected at least {n} texts, got {len(examples)}; try fewer --folds")

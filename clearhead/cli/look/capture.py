@@ -1,7 +1,6 @@
 """`clearhead capture`, `effects` and `examples`: what happens inside a model over a data set."""
 
 import json as json_lines
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -9,16 +8,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from clearhead.cli.options import Device, Files, Flag, Length, Named, Repeated, Text, check_positive, open_model, tell
+from clearhead.cli.options import (
+    Device,
+    Files,
+    Flag,
+    Length,
+    Named,
+    Repeated,
+    Text,
+    between,
+    check_positive,
+    open_model,
+    progress_bar,
+    tell,
+)
 from clearhead.errors import UserError, sizes
 from clearhead.progress import watching
 
 if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.capture import Texts
-
-PATIENCE = 3
-"""Seconds after which progress is shown."""
 
 
 def capture(
@@ -153,7 +162,7 @@ def effects(
     width, unit_name = max(len(one.site) for one in shown), unit(opened.network).replace("nats", "KL in nats")
     print(f"{'':{width}}  {unit_name}  95% interval")
     for one in shown:
-        print(f"{one.site:{width}}  {one.mean:10.4f}  {one.interval[0]:.4f} to {one.interval[1]:.4f}")
+        print(f"{one.site:{width}}  {one.mean:10.4f}  {between(one.interval)}")
 
 
 def examples(
@@ -182,8 +191,6 @@ def examples(
         top: Texts to list.
         json: Print a JSON object a text, with the strength of each token.
     """
-    from tqdm import tqdm
-
     from clearhead.capture import Captured, Examples
     from clearhead.capture.reading import ABOUT
 
@@ -193,8 +200,7 @@ def examples(
     is_captured = len(data) == 1 and (folder / ABOUT).is_file()
     texts = Captured(folder) if is_captured else texts_of(opened, data, text, text_pair)
     search = Examples(opened, texts, at, top=top, length=length)
-    bar = tqdm(unit=" texts", disable=not sys.stderr.isatty(), delay=PATIENCE, leave=False, file=sys.stderr)
-    with bar:
+    with progress_bar(unit=" texts") as bar:
         for n in search.reading():
             bar.update(n - bar.n)
     tell(f"{at}: {search.measures}, the strongest of {search.n_read:,} texts")
@@ -218,9 +224,7 @@ def texts_of(model: "Model", data: Sequence[str], text: str | None, text_pair: s
 @contextmanager
 def progress() -> Iterator[None]:
     """Shows on a terminal how far a long loop is."""
-    from tqdm import tqdm
-
-    with tqdm(disable=not sys.stderr.isatty(), delay=PATIENCE, leave=False, file=sys.stderr) as bar:
+    with progress_bar() as bar:
 
         def watch(what: str, done: int, n: int) -> None:
             bar.set_description(what, refresh=False)

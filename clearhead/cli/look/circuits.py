@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clearhead.cli.look.capture import progress
-from clearhead.cli.options import Device, Flag, Named, Repeated, Text, tell
+from clearhead.cli.options import Device, Flag, Named, Repeated, Text, given, tell
 from clearhead.cli.use.inputs import texts_in
 from clearhead.errors import UserError
 from clearhead.progress import counted
@@ -92,10 +92,9 @@ def circuits(
         raise UserError(f"--top: expected a share above 0 and at most 1, got {top}; try 0.05")
     opened = load(model, device=device)
     inputs = _inputs(opened, clean, corrupt, target)
-    ids = {"answer": answer, "minus": minus}
-    given = {name: answer_id(opened, text, name=name) for name, text in ids.items() if text is not None}
+    ids = {name: answer_id(opened, text, name=name) for name, text in given(answer=answer, minus=minus).items()}
     known = [features_named(folder, opened.network) for folder in features]
-    graph, explained = circuits_of(opened, *inputs, position=position, features=known, **given)
+    graph, explained = circuits_of(opened, *inputs, position=position, features=known, **ids)
     begin, end = graph.ends
     metric = named(opened, explained)
     tell(f"{metric}: {begin:.3f} on the clean text, {end:.3f} on the corrupt one")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clearhead.cli.judge.page import HEAD, STYLE, table_of
 from clearhead.cli.look.capture import progress, texts_of
-from clearhead.cli.options import Device, Files, Length, aligned, check_positive, cut, open_model, tell
+from clearhead.cli.options import Device, Files, Length, aligned, between, check_positive, cut, open_model, tell
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
@@ -160,33 +160,29 @@ def _tensor(one: "TensorChange") -> tuple[str, ...]:
 
 
 def _part(one: "PartChange") -> tuple[str, ...]:
-    cells = (one.site, f"{one.own:.2e}", _bounds(one.interval, ".2e"))
+    cells = (one.site, f"{one.own:.2e}", between(one.interval, ".2e"))
     cells += tuple(f"{x:.2e}" for x in (one.moved, one.total, one.before))
     if one.effect is None:
         return cells
-    return (*cells, f"{one.effect.first:.4f}", f"{one.effect.second:.4f}", _bounds(one.effect.interval, "+.4f"))
+    return (*cells, f"{one.effect.first:.4f}", f"{one.effect.second:.4f}", between(one.effect.interval, "+.4f"))
 
 
 def _answers(found: "Answers") -> Iterator[tuple[str, ...]]:
     changed, kl = found.changed, found.kl
-    yield "answers that changed", "", "", f"{changed.value:.1%}", _bounds(changed.interval, ".1%")
-    yield "KL(A || B), nats", "", "", f"{kl.value:.4f}", _bounds(kl.interval, ".4f")
+    yield "answers that changed", "", "", f"{changed.value:.1%}", between(changed.interval, ".1%")
+    yield "KL(A || B), nats", "", "", f"{kl.value:.4f}", between(kl.interval, ".4f")
     for name, one in found.scores.items():
         yield _score(f"{name} of the next token", asdict(one))
 
 
 def _score(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     cells = (name, f"{row['first']:.4f}", f"{row['second']:.4f}", f"{row['difference']:+.4f}")
-    return (*cells, _bounds(row["interval"], "+.4f"), f"{row['p']:.3f}") if "p" in row else cells
+    return (*cells, between(row["interval"], "+.4f"), f"{row['p']:.3f}") if "p" in row else cells
 
 
 def _text(one: "ChangedAnswer") -> tuple[str, ...]:
     words = " ".join((one.text if isinstance(one.text, str) else " | ".join(one.text)).split())
     return f"{one.kl:.4f}", one.first, one.second, "" if one.position is None else str(one.position), words
-
-
-def _bounds(bounds: Sequence[float], form: str) -> str:
-    return " to ".join(format(x, form) for x in bounds)
 
 
 def _lines(table: Table) -> Iterator[str]:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from clearhead.cli.options import Device, Files, Named, Repeated, Revision, Text, tell
-from clearhead.cli.use.inputs import check_file
+from clearhead.cli.use.inputs import check_file, picture
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
-    from clearhead.capture.texts import Texts
     from clearhead.explorer.export.page import Format
     from clearhead.explorer.session import Session
 
@@ -72,8 +71,7 @@ def explore(
     given = texts_in(*data, text=column) if data else None
 
     def make() -> "Session":
-        begins: dict[str, Any] = {"target": target, "data": given, "live": live, "compare": compare}
-        session = opened(model, text, revision=revision, device=device, **begins)
+        session = opened(model, revision, device, live, compare, text=text, target=target, data=given)
         attach(session.model.network, *(features_named(folder, session.model.network) for folder in features))
         return session
 
@@ -110,17 +108,9 @@ def serve(make: "Callable[[], Session]", *, port: int, browser: bool, fragment: 
 
 
 def opened(
-    name: str,
-    text: str | None,
-    *,
-    target: str | None,
-    revision: str | None,
-    device: str,
-    data: "Texts | None" = None,
-    live: "Format | None" = None,
-    compare: str | None = None,
+    name: str, revision: str | None, device: str, live: "Format | None", compare: str | None, **begins: Any
 ) -> "Session":
-    """A session with the model of a folder or a name, its first input, and the texts of its examples.
+    """A session with the model of a folder or a name, which `begins` with these inputs.
 
     `compare` names another model, of which the page shows how it differs. With `live` the model is rounded, for a
     file that shall hold it.
@@ -131,20 +121,17 @@ def opened(
     from clearhead.explorer.export.page import rounded_model
     from clearhead.explorer.session import Session
 
-    model = load(name, revision=revision, device=device)
+    model, text = load(name, revision=revision, device=device), begins["text"]
     folder = Path(name) if Path(name).is_dir() else None
-    image = Path(text) if text is not None and model.reader.reads_images else None
-    if image is not None and not image.is_file():
-        raise UserError(f"{image}: expected an image file, as this model reads images, found none; try another path")
+    begins["image"] = picture(text) if text is not None and model.reader.reads_images else None
     # As it was typed, so that the page's Python finds it too; a dot says nothing.
     called = str(folder.resolve()) if folder and folder.name in ("", "..", UNNAMED) else name
-    given: dict[str, Any] = {"text": text, "target": target, "image": image, "data": data, "revision": revision}
     if compare is not None:
-        given |= {"compared": load(checkpoint_named(compare), device=device), "compared_name": compare}
+        begins |= {"compared": load(checkpoint_named(compare), device=device), "compared_name": compare}
     if live is not None:
-        model, given["matrices"] = rounded_model(model, live)
+        model, begins["matrices"] = rounded_model(model, live)
         folder = None
-    return Session(model, name=called, folder=folder, **given)
+    return Session(model, name=called, folder=folder, revision=revision, **begins)
 
 
 def show(url: str) -> None:

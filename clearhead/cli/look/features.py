@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from cyclopts import App
 
-from clearhead.cli.options import Device, Flag, Text, open_model, tell
+from clearhead.cli.options import Device, Flag, Text, given, open_model, tell
 from clearhead.errors import UserError, pasted
 
 features = App(name="features", help="Train sparse features of a model's values, and see them.")
@@ -56,15 +56,14 @@ def train(
     """
     from clearhead.analysis.features import Settings, Site, report
     from clearhead.api.features import save_features
-    from clearhead.cli.look.sparse import batches, figures, number, trained
+    from clearhead.cli.look.sparse import batches, figures, number, split, trained
     from clearhead.cli.share.formats import check_free
     from clearhead.json_text import JsonObject
 
     check_free(out)
     opened = open_model(model, dtype="float32", device=device).merge()
     site = Site.of(opened.network, at, kind)
-    texts = batches(opened, model, data)
-    learnt, held = texts.split()
+    learnt, held = split(batches(opened, model, data))
     settings = Settings(
         n=number(width, opened, site),
         k=active,
@@ -76,8 +75,9 @@ def train(
     )
     tell(f"{settings.n:,} features read {site.reads} and write to {site.writes}, {active} active at a position")
     sparse = trained(opened, learnt, site, settings)
-    measured = report(opened.network, held.inputs, sparse, held.labels)
-    about = {name: value for name, value in asdict(settings).items() if value is not None}
+    labels = [labels for _, labels in held if labels is not None]
+    measured = report(opened.network, [inputs for inputs, _ in held], sparse, labels or None)
+    about = given(**asdict(settings))
     save_features(sparse, out, trained=cast("JsonObject", about), report=figures(measured))
     print(f"{out}: {measured}", flush=True)
     tell(f"see them: clearhead features show {pasted(model)} {pasted(out)} TEXT")

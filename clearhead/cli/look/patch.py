@@ -3,11 +3,10 @@
 import json as json_lines
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from clearhead.cli.options import Device, Named, OneObject, Text, tell
-from clearhead.errors import UserError
+from clearhead.cli.use.inputs import picture
 
 if TYPE_CHECKING:
     from clearhead.analysis.sweep import Part, PatchingSweep, Row
@@ -82,9 +81,7 @@ def _read(model: "Model", text: str, target: str | None) -> "ReadInput":
     from clearhead.explorer.recording.tokens import read
 
     if model.reader.reads_images:
-        if not Path(text).is_file():
-            raise UserError(f"{text}: expected an image file, as this model reads images, found none; try another path")
-        return read(model, Path(text))
+        return read(model, picture(text))
     writes = model.is_encoder_decoder and target is None
     return read(model, text, "" if writes else target, written=[] if writes else None)
 

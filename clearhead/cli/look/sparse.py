@@ -1,8 +1,9 @@
 """Training of sparse features: the texts, the progress on the console, and what the report says."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -40,30 +41,21 @@ SHOWN_EVERY = 5.0
 """Seconds between two lines about the training."""
 
 
-@dataclass(frozen=True)
-class TextBatches:
-    """Batches of texts, and for a model with a loss the labels of each."""
-
-    inputs: list[Sequence[Tokens]]
-    labels: list[Tensor] | None
-
-    def split(self) -> "tuple[TextBatches, TextBatches]":
-        """What to train on, and what to measure on. Raises UserError if there is too little for both."""
-        if len(self.inputs) < 2:
-            raise UserError("--data: expected at least two batches of texts, got fewer; give more text")
-        held = range(0, len(self.inputs), HELD_OUT)[:MEASURED]
-        rest = [i for i in range(len(self.inputs)) if i % HELD_OUT]
-        return self._some(rest), self._some(held)
-
-    def _some(self, which: Sequence[int]) -> "TextBatches":
-        labels = None if self.labels is None else [self.labels[i] for i in which]
-        return TextBatches([self.inputs[i] for i in which], labels)
+LabelledBatch: TypeAlias = tuple[Sequence[Tokens], Tensor | None]
+"""What a network reads, and for a model with a loss the labels."""
 
 
-def trained(model: Model, texts: TextBatches, site: Site, settings: Settings) -> Features:
+def split(texts: Sequence[LabelledBatch]) -> tuple[list[LabelledBatch], list[LabelledBatch]]:
+    """What to train on, and what to measure on. Raises UserError if there is too little for both."""
+    if len(texts) < 2:
+        raise UserError("--data: expected at least two batches of texts, got fewer; give more text")
+    return [one for i, one in enumerate(texts) if i % HELD_OUT], [*texts[::HELD_OUT]][:MEASURED]
+
+
+def trained(model: Model, texts: Sequence[LabelledBatch], site: Site, settings: Settings) -> Features:
     """The features after the training, which prints how far it is."""
     shown = 0.0
-    for event in train(model.network, texts.inputs, site, settings):
+    for event in train(model.network, [inputs for inputs, _ in texts], site, settings):
         match event:
             case Stepped() if event.seconds >= shown:
                 shown = event.seconds + SHOWN_EVERY
@@ -106,7 +98,7 @@ def words(model: Model, features: Features, feature: int) -> str:
 # --- the texts ----------------------------------------------------------------------------------------------------
 
 
-def batches(model: Model, name: str, data: Path | None) -> TextBatches:
+def batches(model: Model, name: str, data: Path | None) -> list[LabelledBatch]:
     """Batches of a file, or of the data of the run that the model comes from.
 
     A language model reads windows of the file's running text, any other model a line as a text; an encoder-decoder a
@@ -117,30 +109,28 @@ def batches(model: Model, name: str, data: Path | None) -> TextBatches:
     if isinstance(model.config.head, LanguageHead) and model.config.encoder is None:
         return _windows(model, read_text(data))
     texts = texts_in(data, pairs=len(model.config.stacks) == 2)
-    return TextBatches(list(batches_of(model, texts)), None)
+    return [(inputs, None) for inputs in batches_of(model, texts)]
 
 
-def _of_run(model: Model, name: str) -> TextBatches:
+def _of_run(model: Model, name: str) -> list[LabelledBatch]:
     _, recipe = task_of(name, model)
     if recipe is None:
         raise UserError(f"{name}: expected --data FILE with a model that is no run, got none")
     task = prepare_task(recipe, model.tokenizer if model.has_tokenizer else None).task
-    found = [task.collate(rows).to(model.device) for rows in task.plan(seed=0, epoch=0)]
-    return TextBatches([batch.inputs for batch in found], [batch.labels for batch in found])
+    found = (task.collate(rows).to(model.device) for rows in task.plan(seed=0, epoch=0))
+    return [(batch.inputs, batch.labels) for batch in found]
 
 
-def _windows(model: Model, text: str) -> TextBatches:
+def _windows(model: Model, text: str) -> list[LabelledBatch]:
     """Windows of running text, each after the marks with which the tokenizer begins a text."""
     before = model.reader.special_tokens().before
     ids = model.reader.known(model.tokenizer.encode(text))
     limit = min(LENGTH, model.config.output.max_length or LENGTH)
     size = min(limit - len(before), max(1, len(ids) // 8))
-    inputs: list[Sequence[Tokens]] = []
-    labels: list[Tensor] = []
+    found: list[LabelledBatch] = []
     windows = [ids[i : i + size + 1] for i in range(0, len(ids) - size, size)]
     rows = max(1, AT_ONCE // limit)
     for at in range(0, len(windows), rows):
         some = torch.tensor([[*before, *window] for window in windows[at : at + rows]])
-        inputs.append([model.here(Tokens(some[:, :-1]))])
-        labels.append(some[:, 1:].flatten().to(model.device))
-    return TextBatches(inputs, labels)
+        found.append(([model.here(Tokens(some[:, :-1]))], some[:, 1:].flatten().to(model.device)))
+    return found

@@ -3,7 +3,7 @@
 import json
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -48,7 +48,7 @@ def curve(runs: Annotated[tuple[Path, ...], Parameter(negative="")], /, *, out: 
         runs: Folders of runs, such as runs/translation-1, which share a picture.
         out: The picture; its name says the format: .svg, .png, .pdf.
     """
-    from clearhead.training.metrics_log import read_metrics
+    from clearhead.live.log import RunLog
     from clearhead.training.run_folder import require_run
 
     try:
@@ -60,13 +60,15 @@ def curve(runs: Annotated[tuple[Path, ...], Parameter(negative="")], /, *, out: 
     names: dict[str, None] = {}
     for run in runs:
         require_run(run)
-        events = read_metrics(run)
-        steps = [event for event in events if event.get("kind") == "stepped"]
-        loss.plot([e["step"] for e in steps], [e["loss"] for e in steps], linewidth=0.8, label=str(run))
-        evaluations = [(e["step"], e["scores"]) for e in events if isinstance(e.get("scores"), dict) and e["scores"]]
-        firsts = [(step, *next(iter(scores.items()))) for step, scores in evaluations if isinstance(scores, dict)]
+        history: Any = RunLog(run).read()
+        if history.problem:
+            raise UserError(history.problem)
+        loss.plot(history.columns["step"], history.columns["loss"], linewidth=0.8, label=str(run))
+        firsts = [
+            (event["step"], *next(iter(event["scores"].items()))) for event in history.evaluations if event["scores"]
+        ]
         names |= dict.fromkeys(name for _, name, _ in firsts)
-        values = [value["value"] if isinstance(value, dict) else None for _, _, value in firsts]
+        values = [value["value"] for _, _, value in firsts]
         score.plot([step for step, _, _ in firsts], values, marker="o", markersize=3, label=str(run))
     loss.set(xlabel="step", ylabel="training loss")
     score.set(xlabel="step", ylabel=", ".join(names) or "score")

@@ -49,14 +49,14 @@ class Output:
     as_json: bool = False
 
 
-def train_run(recipe_for: Callable[[bool], Recipe], name: str, out: Path | None, output: Output = Output()) -> None:
+def train_run(recipe_for: Callable[..., Recipe], name: str, out: Path | None, output: Output) -> None:
     """Trains a recipe in a new folder: `out`, or the next named `name`. Under torchrun, as one of its processes.
 
-    `recipe_for` returns the recipe, and says what it guesses if its argument is true.
+    `recipe_for` returns the recipe, and says what it guesses if `is_told`.
     """
     with joined() as ranks, ExitStack() as pages:
         ranks.together(lambda: check_restarts(out))
-        recipe = ranks.together(lambda: recipe_for(ranks.is_first))
+        recipe = ranks.together(lambda: recipe_for(is_told=ranks.is_first))
         is_ours = out is None or not out.exists()
         runs = Path("runs")
         folder = out or ranks.first(ranks.together(lambda: next_folder(runs, name) if ranks.is_first else runs))
@@ -70,7 +70,7 @@ def train_run(recipe_for: Callable[[bool], Recipe], name: str, out: Path | None,
             drive(run, prepared, folder, output)
 
 
-def resume_run(folder: Path, changes: Callable[[], Mapping[str, object]], output: Output = Output()) -> None:
+def resume_run(folder: Path, changes: Callable[[], Mapping[str, object]], output: Output) -> None:
     """Resumes the run in a folder, with changes to its recipe's training."""
     with joined() as ranks, ExitStack() as pages:
         given = ranks.together(changes)

@@ -3,16 +3,21 @@
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
 from clearhead.checkpoints.weights.documents import read_json
 from clearhead.cli.options import aligned, tell
+from clearhead.cli.train.session import Output, figures_at, next_folder, train_run
 from clearhead.errors import NumericError, UserError
+from clearhead.recipe import Recipe
 from clearhead.recipe.places import BEST
-from clearhead.training.metrics_log import read_metrics
+from clearhead.tasks.registry import find
 
 Values = tuple[tuple[str, str], ...]
 """The fields of one run with their values."""
@@ -20,32 +25,36 @@ Values = tuple[tuple[str, str], ...]
 
 def sweep_runs(
     fields: Sequence[str],
-    *,
-    check: Callable[[Sequence[str]], bool],
-    train: Callable[[Sequence[str], Path], None],
-    folder: Callable[[], Path],
-    as_json: bool,
+    recipe_for: Callable[..., Recipe],
+    changes: Sequence[str],
+    name: str,
+    out: Path | None,
+    output: Output,
 ) -> None:
     """Train once for every combination of the values, and print the scores of all runs, best first.
 
-    `check` takes the changes of a run and says whether higher scores are better; it raises UserError for a wrong one.
-    `train` makes the run in a folder. No run begins before all are checked.
+    `recipe_for` returns the recipe with some changes; it raises UserError for a wrong one. No run begins before all are
+    checked.
     """
+    if output.page:
+        raise UserError("--page: expected one run, got --sweep; write the page with clearhead evaluate RUN --page FILE")
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError("--sweep: expected one process, got torchrun's; start each run by itself")
     runs = combinations(fields)
-    higher_is_better = {check(words(run)) for run in runs} == {True}
-    top = folder()
+    recipes = [partial(recipe_for, [*changes, *(f"--{field}={value}" for field, value in run)]) for run in runs]
+    higher_is_better = {find(recipe().task, where=name).higher_is_better for recipe in recipes} == {True}
+    top = out or next_folder(Path("runs"), f"{name}-sweep")
     rows: list[dict[str, JsonValue]] = []
-    for number, run in enumerate(runs, start=1):
-        tell(f"run {number} of {len(runs)}: " + ", ".join(f"{name}={value}" for name, value in run))
+    for number, (run, recipe) in enumerate(zip(runs, recipes, strict=True), start=1):
+        tell(f"run {number} of {len(runs)}: " + ", ".join(f"{field}={value}" for field, value in run))
+        folder = top / str(number)
         try:
-            train(words(run), top / str(number))
+            train_run(recipe, name, folder, replace(output, as_json=False))
         except NumericError as error:
             tell(f"run {number} ended: {error}")
-        rows.append(dict(run) | scores_of(top / str(number)) | {"run": str(top / str(number))})
+        rows.append(dict(run) | scores_of(folder) | {"run": str(folder)})
     rows.sort(key=lambda row: merit(row.get("score"), higher_is_better=higher_is_better), reverse=True)
-    print(json.dumps(rows) if as_json else "\n".join(table(rows)))
+    print(json.dumps(rows) if output.as_json else "\n".join(table(rows)))
 
 
 def combinations(fields: Sequence[str]) -> list[Values]:
@@ -59,22 +68,12 @@ def combinations(fields: Sequence[str]) -> list[Values]:
     return list(itertools.product(*choices))
 
 
-def words(run: Values) -> list[str]:
-    """The values as options of the command line."""
-    return [f"--{name}={value}" for name, value in run]
-
-
 def scores_of(run: Path) -> dict[str, JsonValue]:
     """The score by which a run's best checkpoint was chosen, and all its scores; nothing for a run without one."""
     if not (run / BEST).is_file():
         return {}
-    best = read_json(run / BEST)
-    found: dict[str, JsonValue] = {"score": best["score"]}
-    for event in read_metrics(run):
-        scores = event.get("scores")
-        if event["step"] == best["step"] and isinstance(scores, dict):
-            found |= {name: one.get("value") for name, one in scores.items() if isinstance(one, dict)}
-    return found | {"step": best["step"]}
+    best: dict[str, Any] = read_json(run / BEST)
+    return {"score": best["score"], **figures_at(best["step"], run), "step": best["step"]}
 
 
 def merit(score: JsonValue, *, higher_is_better: bool) -> float:
@@ -84,11 +83,11 @@ def merit(score: JsonValue, *, higher_is_better: bool) -> float:
     return score if higher_is_better else -score
 
 
-def table(rows: Sequence[dict[str, JsonValue]]) -> list[str]:
+def table(rows: Sequence[dict[str, JsonValue]]) -> Iterator[str]:
     """The rows under the names of their columns, without the score that another column shows too."""
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "score"]
-    cells = [[name.rpartition(".")[2] for name in names], *([shown(row.get(name)) for name in names] for row in rows)]
-    return [*aligned(cells)]
+    cells = [[shown(row.get(name)) for name in names] for row in rows]
+    return aligned([[name.rpartition(".")[2] for name in names], *cells])
 
 
 def shown(value: JsonValue) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from clearhead.cli.options import Flag, Text, tell
+from clearhead.cli.options import Flag, Text, given, tell
 from clearhead.errors import UserError, pasted
 
 tokenizer = App(name="tokenizer", help="Train a tokenizer, or show how one cuts a text.")
@@ -44,8 +44,7 @@ def train(
     from clearhead.text.tokenizers import Tokenizer
 
     tokenizers: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
-    given = {"kind": kind, "vocab_size": vocab_size, "lowercase": lowercase}
-    settings = {name: value for name, value in given.items() if value is not None}
+    settings = given(kind=kind, vocab_size=vocab_size, lowercase=lowercase)
     if out.exists():
         raise UserError(f"{out}: expected a new folder for the tokenizer, got one that is there; try another --out")
     try:

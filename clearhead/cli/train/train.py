@@ -1,7 +1,5 @@
 """`clearhead train` and `resume`."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,7 +7,6 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from clearhead.cli.options import DeviceName, Files, Flag, Repeated
-from clearhead.errors import UserError
 
 
 def train(
@@ -90,9 +87,8 @@ def train(
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
     from clearhead.cli.train.recipes import recipe_of
-    from clearhead.cli.train.session import Output, next_folder, train_run
+    from clearhead.cli.train.session import Output, train_run
     from clearhead.cli.train.sweep import sweep_runs
-    from clearhead.tasks.registry import find
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
     files = {
@@ -103,23 +99,11 @@ def train(
     short = limits | {"seed": seed, "device": device, "precision": precision}
     columns = {"label": label, "text_pair": text_pair}
     recipe_for = partial(recipe_of, recipe, short=short, files=files, columns=columns)
-    name, output = Path(recipe).stem, Output(explain, page, live, tensorboard)
-    if not sweep:
-        train_run(lambda is_told: recipe_for(changes, is_told=is_told), name, out, replace(output, as_json=json))
-        return
-    if page:
-        raise UserError("--page: expected one run, got --sweep; write the page with clearhead evaluate RUN --page FILE")
-
-    def check(more: Sequence[str]) -> bool:
-        return find(recipe_for([*changes, *more]).task, where=recipe).higher_is_better
-
-    def train_one(more: Sequence[str], folder: Path) -> None:
-        train_run(lambda is_told: recipe_for([*changes, *more], is_told=is_told), name, folder, output)
-
-    def top() -> Path:
-        return out or next_folder(Path("runs"), f"{name}-sweep")
-
-    sweep_runs(sweep, check=check, train=train_one, folder=top, as_json=json)
+    name, output = Path(recipe).stem, Output(explain, page, live, tensorboard, as_json=json)
+    if sweep:
+        sweep_runs(sweep, recipe_for, changes, name, out, output)
+    else:
+        train_run(partial(recipe_for, changes), name, out, output)
 
 
 def resume(

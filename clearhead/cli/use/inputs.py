@@ -71,6 +71,13 @@ def check_file(file: Path | None, texts: object = None) -> None:
         pass
 
 
+def picture(path: str) -> Path:
+    """The image file at this path. Raises UserError if there is none."""
+    if not Path(path).is_file():
+        raise UserError(f"{path}: expected an image file, as this model reads images, found none; try another path")
+    return Path(path)
+
+
 def texts_in(file: Path, *, pairs: bool, expected: str = "a source and a target") -> "list[str | tuple[str, str]]":
     """The lines of a file that are not blank; with `pairs`, each as two texts with a tab between them."""
     from clearhead.data.files import read_lines

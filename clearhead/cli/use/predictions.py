@@ -7,12 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tqdm import tqdm
-
 from clearhead.api import Model
 from clearhead.api.predicting import Row, ZeroShot, entailments, numbered, reads_pairs, task_of
-from clearhead.api.towers import TwoTowerModel, holds_towers, load_towers
-from clearhead.cli.options import open_model, tell
+from clearhead.api.towers import holds_towers, load_towers
+from clearhead.cli.options import open_model, progress_bar, tell
 from clearhead.cli.use.inputs import Options, arriving, check_file, some_at_once, stream_to
 from clearhead.data.guessing import InputColumns, read_inputs
 from clearhead.errors import UserError
@@ -21,8 +19,6 @@ from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
 
 Say: TypeAlias = Callable[..., Iterator[Prediction]]
 """(rows, *, first) -> what is said of some inputs, the first of which has this number."""
-QUIET_SECONDS = 3
-"""Seconds after which a file's progress is shown."""
 
 
 def predict_inputs(
@@ -76,24 +72,23 @@ def of_towers(name: str, verb: str | None, given: Options, asked: ZeroShot | Non
     if asked is not None:
         asked.check_labels()
         towers.judges_alone(asked)
-    return lambda rows, **_: by_towers(towers, rows, asked)
 
+    def say(rows: Sequence[Row], **_: object) -> Iterator[Prediction]:
+        inputs = [row for row in rows if isinstance(row, str)]
+        if len(inputs) < len(rows):
+            raise UserError("input: expected one picture or text, got two; leave out --text-pair")
+        if asked is not None:
+            yield from towers.predictions(inputs, asked)
+            return
+        for one in inputs:
+            if not one.strip():
+                yield NOTHING
+                continue
+            is_picture = Path(one).suffix.lower() in SUFFIXES and Path(one).is_file()
+            vector: list[float] = towers.embed([Path(one) if is_picture else one])[0].tolist()
+            yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})
 
-def by_towers(towers: TwoTowerModel, rows: Sequence[Row], asked: ZeroShot | None) -> Iterator[Prediction]:
-    """The labels of each picture, or without labels the unit vector of each text or picture."""
-    inputs = [row for row in rows if isinstance(row, str)]
-    if len(inputs) < len(rows):
-        raise UserError("input: expected one picture or text, got two; leave out --text-pair")
-    if asked is not None:
-        yield from towers.predictions(inputs, asked)
-        return
-    for one in inputs:
-        if not one.strip():
-            yield NOTHING
-            continue
-        is_picture = Path(one).suffix.lower() in SUFFIXES and Path(one).is_file()
-        vector: list[float] = towers.embed([Path(one) if is_picture else one])[0].tolist()
-        yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})
+    return say
 
 
 # --- from inputs to results ---------------------------------------------------------------------------------------
@@ -120,7 +115,8 @@ def run(say: Say, inputs: Iterable[Sequence[Row]], given: Options, *, what: str 
     """Writes what is said of the inputs, in their order."""
     as_json = given.json or (given.out is not None and given.out.suffix in (".jsonl", ".ndjson"))
     n = 0
-    with stream_to(given.out) as stream, progress(given) as bar:
+    shows = given.file is not None and (given.out is not None or not sys.stdout.isatty())
+    with stream_to(given.out) as stream, progress_bar(shows=shows, unit=" inputs") as bar:
         for rows in inputs:
             for row, said in zip(rows, say(rows, first=n + 1), strict=True):
                 line = json.dumps({"input": row, **said.values}, ensure_ascii=False) if as_json else said.line
@@ -129,9 +125,3 @@ def run(say: Say, inputs: Iterable[Sequence[Row]], given: Options, *, what: str 
             n += len(rows)
     if given.out is not None:
         tell(f"{given.out}: {n:,} {what}")
-
-
-def progress(given: Options) -> "tqdm[Any]":
-    """Shows on a terminal how many inputs of a file are done, if that takes long."""
-    shows = given.file is not None and sys.stderr.isatty() and (given.out is not None or not sys.stdout.isatty())
-    return tqdm(unit=" inputs", disable=not shows, delay=QUIET_SECONDS, leave=False, file=sys.stderr)

@@ -12,9 +12,16 @@ from clearhead.errors import UserError
 if TYPE_CHECKING:
     from clearhead.serve.batches import Predictor, Translator
     from clearhead.serve.engine import Engine
-    from clearhead.serve.service import Service
+    from clearhead.serve.service import Does, Service
 
 KEY = "CLEARHEAD_API_KEY"
+EXAMPLES: "dict[Does, dict[str, object]]" = {
+    "complete": {"prompt": "Once upon a time", "max_tokens": 32},
+    "translate": {"text": "A man is riding a bike."},
+    "embed": {"input": ["A text."]},
+    "predict": {"inputs": ["A text."]},
+}
+"""What a client may ask of each kind of model."""
 LAST_TURN = 0.2
 """Seconds that the network has at the end to finish its work."""
 
@@ -158,17 +165,11 @@ def example(service: "Service", url: str, *, keyed: bool) -> str:
     from clearhead.api.predicting import reads_pairs
     from clearhead.serve.service import ROUTES
 
-    asked: dict[str, object]
-    match service.does:
-        case "translate":
-            asked = {"text": "A man is riding a bike."}
-        case "complete":
-            asked = {"model": service.name, "prompt": "Once upon a time", "max_tokens": 32}
-        case "embed":
-            asked = {"input": ["A text."]}
-        case "predict":
-            pair = service.task.pair if service.task and reads_pairs(service.model, service.task) else None
-            asked = {"inputs": [dict(zip(pair, ("Who?", "A text."), strict=True)) if pair else "A text."]}
+    asked = EXAMPLES[service.does]
+    if service.does == "complete":
+        asked = {"model": service.name, **asked}
+    if service.task and service.task.pair and reads_pairs(service.model, service.task):
+        asked = {"inputs": [dict(zip(service.task.pair, ("Who?", "A text."), strict=True))]}
     path = ROUTES[service.does][1]
     bearer = f' -H "Authorization: Bearer ${KEY}"' if keyed else ""
     return f"curl {url}{path}{bearer} -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(asked))}"

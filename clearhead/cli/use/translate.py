@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from clearhead.cli.options import Device, Flag, Int4, Int8, Named, Repeated, Text, tell
+from clearhead.cli.options import Device, Flag, Int4, Int8, Named, Repeated, Text, given, open_model, tell
 from clearhead.cli.use.inputs import lines_of
 from clearhead.errors import UserError
 
@@ -48,17 +48,15 @@ def translate(
     """
     from dataclasses import replace
 
-    from clearhead.api import load, predicting
+    from clearhead.api import predicting
     from clearhead.generation.settings import searching
-    from clearhead.machine.device import keep_freed_memory
     from clearhead.runs import task_of
     from clearhead.text.languages import known_tags, language, languages, reading, tag_for
 
-    given = lines_of(texts, file)
+    inputs = lines_of(texts, file)
     if page is not None:
         check_page(page, rounds="int8" if int8 else "int4" if int4 else "")
-    keep_freed_memory()
-    translator = load(model, int8=int8, int4=int4, device=device)
+    translator = open_model(model, int8=int8, int4=int4, device=device)
     if not translator.is_encoder_decoder:
         predicting.task_of(translator, verb="translate", name=model)
     search = {"beams": beams, "length_penalty": length_penalty, "n_best": n_best}
@@ -74,7 +72,7 @@ def translate(
         tag = tag_for(to, known_tags(translator.tokenizer, task_of(model, translator)[1]))
     written: list[tuple[str, tuple[int, ...]]] = []
     number = 0
-    for lines in given:
+    for lines in inputs:
         tagged = [tag + line if line.strip() else line for line in lines]
         written += translate_lines(translator, tagged, config, after=number)
         number += len(lines)
@@ -187,10 +185,9 @@ def generate(
             same text, written faster.
         compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
     """
-    from clearhead.api import load, predicting
+    from clearhead.api import predicting
     from clearhead.cli.look.steering import steered
     from clearhead.data.files import read_text
-    from clearhead.machine.device import keep_freed_memory
 
     if file is not None and prompt is not None:
         raise UserError(f"--file {file}: expected it alone, got a prompt on the line too; leave out one of the two")
@@ -200,21 +197,19 @@ def generate(
         other = "--compile" if compile else "--edit"
         raise UserError(f"--draft: expected it without {other}, got both; leave out one of the two")
     text = (prompt or "\n") if file is None else read_text(file).removesuffix("\n")
-    sampling = {
-        "max_new_tokens": max_new_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "seed": seed,
-    }
-    given: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
-    keep_freed_memory()
-    writer = load(model, int8=int8, int4=int4, compile=compile, device=device)
+    sampling = given(
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+    )
+    writer = open_model(model, int8=int8, int4=int4, compile=compile, device=device)
     if writer.config.encoder is not None:
         predicting.task_of(writer, verb="generate", name=model)
-    pieces = writer.stream(text, stop=stop, draft=load_draft(draft, device=device), **given)
+    pieces = writer.stream(text, stop=stop, draft=load_draft(draft, device=device), **sampling)
     if unknown := writer.tokenizer.unknown(text):
         tell(f"note: the model has never seen {', '.join(unknown)}")
     if compile:

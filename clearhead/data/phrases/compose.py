@@ -102,15 +102,15 @@ def _stock(source: LocaleText, target: LocaleText) -> Stock:
     """The ids that both languages have names for. An English name that two ids share goes to the first only."""
     ids: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
-    for role in ("country", "language", "currency", "month", "weekday"):
-        both = [i for i in source.names[role] if i in target.names[role]]
-        if role == "currency":
-            both = [i for i in both if {f"currency:{i}"} <= source.quantities.keys() & target.quantities.keys()]
-        ids[role] = tuple(i for i in both if source.names[role][i].casefold() not in taken)
-        taken |= {source.names[role][i].casefold() for i in ids[role]}
     counted = [key for key in source.quantities if key in target.quantities]
-    ids["duration"] = tuple(key[9:] for key in counted if key.startswith("duration:"))
-    ids["unit"] = tuple(key[5:] for key in counted if key.startswith("unit:"))
+    for role in ("country", "language", "currency", "month", "weekday"):
+        names = {i: name.casefold() for i, name in source.names[role].items() if i in target.names[role]}
+        if role == "currency":
+            names = {i: name for i, name in names.items() if f"currency:{i}" in counted}
+        ids[role] = tuple(i for i, name in names.items() if name not in taken)
+        taken |= {names[i] for i in ids[role]}
+    for role in ("duration", "unit"):
+        ids[role] = tuple(key.removeprefix(f"{role}:") for key in counted if key.startswith(f"{role}:"))
     ids["relative"] = tuple(key for key in counted if key.startswith(("in:", "ago:")))
     ids["symbol"] = tuple(code for code in source.signs if code in target.signs)
     first_days = target.tag.split("_")[0] not in _ORDINAL_FIRST

@@ -97,13 +97,13 @@ def _text(run: _Run) -> str:
 
 
 def _offsets(run: _Run) -> dict[int, list[tuple[int, int]]]:
-    found: dict[int, list[tuple[int, int]]] = {}
+    offsets: dict[int, list[tuple[int, int]]] = {}
     at = 0
     for text, slot in run:
         if text:
-            found.setdefault(slot, []).append((at, at + len(text)))
+            offsets.setdefault(slot, []).append((at, at + len(text)))
         at += len(text)
-    return found
+    return offsets
 
 
 def _fill(side: LocaleText, pattern: str, runs: Sequence[_Run]) -> _Run:

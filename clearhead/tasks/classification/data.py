@@ -1,20 +1,37 @@
 """Texts with labels: reads them from tables, checks every row, encodes and reports on them. No torch."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Annotated, Any, Self
+
+from pydantic import Field, PositiveInt
 
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.config.heads import ClassificationHead, ProblemType
 from clearhead.data.sources import cells_of
-from clearhead.data.splits import Repeats, ReportedSplit, complete_splits, repeats, shares_line
+from clearhead.data.splits import complete_splits
 from clearhead.data.tables import MISSING, number_of, text_of, written
 from clearhead.errors import UserError
-from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table
+from clearhead.recipe.data import SPLITS, Column, HubDataset, Source, Table, TestedData
+from clearhead.tasks.reports import check_known
 from clearhead.text.special_tokens import template_tokens
 from clearhead.text.tokenizers import Tokenizer
+
+
+class ClassificationData(TestedData):
+    """Texts with labels, in the columns of a table or dataset. Its sources name the column of the text."""
+
+    text_pair: Column | None = None
+    """Column of the second text, if a label belongs to a pair of texts."""
+    label: Column = "label"
+    """Column of the labels."""
+    problem_type: ProblemType = "single_label_classification"
+    """Whether a text has one label, any number of labels, or a number to predict."""
+    separator: Annotated[str, Field(min_length=1)] = "|"
+    """Separates the labels of a text that may have several."""
+    max_length: PositiveInt = 256
+    """Most tokens of an example, special ones included; longer ones are cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,56 +55,51 @@ class LabelledText:
         return self.where.rpartition("/")[2]
 
     @property
+    def placed(self) -> Iterator[tuple[str, str]]:
+        """Each label and its place."""
+        return ((name, self.where) for name in self.labels)
+
+    @property
     def is_blank(self) -> bool:
         """Whether one of its texts is blank."""
         return not all(text.strip() for text in self.texts)
 
 
-@dataclass(frozen=True)
-class Labelling:
-    """Where the texts and labels of a source are, and what the labels mean."""
+def read_labelled(source: Source, data: ClassificationData) -> list[LabelledText]:
+    """Every example of a source, in order.
 
-    text_pair: Column | None = None
-    label: Column = "label"
-    problem_type: ProblemType = "single_label_classification"
-    separator: str = "|"
+    Raises UserError, which names the row, for a label that is missing or no number where one is expected.
+    """
+    if not isinstance(source, Table | HubDataset) or source.text is None:
+        raise UserError(f'{source.kind}: expected a table with a column of texts, got none; try text = "NAME"')
+    columns = [source.text, *([] if data.text_pair is None else [data.text_pair]), data.label]
+    examples: list[LabelledText] = []
+    for where, (*cells, label) in cells_of(source, columns):
+        texts = tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=False))
+        examples.append(LabelledText(texts, _labels(label, data, where), where))
+    return examples
 
-    def read(self, source: Source) -> list[LabelledText]:
-        """Every example of a source, in order.
 
-        Raises UserError, which names the row, for a label that is missing or no number where one is expected.
-        """
-        if not isinstance(source, Table | HubDataset) or source.text is None:
-            raise UserError(f'{source.kind}: expected a table with a column of texts, got none; try text = "NAME"')
-        columns = [source.text, *([] if self.text_pair is None else [self.text_pair]), self.label]
-        examples: list[LabelledText] = []
-        for where, (*texts, label) in cells_of(source, columns):
-            found = tuple(text_of(text, where=f"{where}:{name}") for name, text in zip(columns, texts, strict=False))
-            examples.append(LabelledText(found, self._labels(label, where), where))
-        return examples
-
-    def _labels(self, cell: object, where: str) -> tuple[str, ...]:
-        is_several = self.problem_type == "multi_label_classification"
-        if is_several:
-            parts = cell if isinstance(cell, list) else written(cell).split(self.separator)
-            return tuple(dict.fromkeys(name for part in parts if (name := written(part)).lower() not in MISSING))
-        if not isinstance(cell, str | int | float | None):
-            raise UserError(
-                f"{where}: expected one label in column {self.label!r}, got {cell!r};"
-                ' try data.problem_type = "multi_label_classification"'
-            )
-        name = written(cell)
-        if name.lower() in MISSING:
-            raise UserError(
-                f"{where}: expected a label in column {self.label!r}, got {name or 'none'};"
-                " fill it in or delete the row"
-            )
-        if self.problem_type == "regression" and number_of(name) is None:
-            raise UserError(
-                f"{where}: expected a number in column {self.label!r}, got {name!r}; mend it,"
-                ' or try data.problem_type = "single_label_classification"'
-            )
-        return (name,)
+def _labels(cell: object, data: ClassificationData, where: str) -> tuple[str, ...]:
+    if data.problem_type == "multi_label_classification":
+        parts = cell if isinstance(cell, list) else written(cell).split(data.separator)
+        return tuple(dict.fromkeys(name for part in parts if (name := written(part)).lower() not in MISSING))
+    if not isinstance(cell, str | int | float | None):
+        raise UserError(
+            f"{where}: expected one label in column {data.label!r}, got {cell!r};"
+            ' try data.problem_type = "multi_label_classification"'
+        )
+    name = written(cell)
+    if name.lower() in MISSING:
+        raise UserError(
+            f"{where}: expected a label in column {data.label!r}, got {name or 'none'}; fill it in or delete the row"
+        )
+    if data.problem_type == "regression" and number_of(name) is None:
+        raise UserError(
+            f"{where}: expected a number in column {data.label!r}, got {name!r}; mend it,"
+            ' or try data.problem_type = "single_label_classification"'
+        )
+    return (name,)
 
 
 def names_of(examples: Iterable[LabelledText]) -> tuple[str, ...]:
@@ -97,33 +109,19 @@ def names_of(examples: Iterable[LabelledText]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (numbers[name] is None, numbers[name] or 0.0, name)))
 
 
-def check_known(examples: Iterable[LabelledText], names: Sequence[str], *, remedy: str) -> None:
-    """Raises UserError for the first example with a label that is not one of `names`."""
-    known = set(names)
-    for example in examples:
-        for name in example.labels:
-            if name not in known:
-                some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-                raise UserError(
-                    f"{example.where}: expected a label of the training data ({some}), got {name}; {remedy}"
-                )
-
-
 # --- splits ---------------------------------------------------------------------------------------------------------
 
 
-def split_labelled(
-    splits: dict[str, list[LabelledText]], labelling: Labelling, held_out: HeldOut
-) -> dict[str, list[LabelledText]]:
+def split_labelled(splits: dict[str, list[LabelledText]], data: ClassificationData) -> dict[str, list[LabelledText]]:
     """The splits, each with the examples whose texts are blank; those without a source are held out of training.
 
     Raises UserError if there are too few examples, and for labels that cannot be learnt.
     """
-    is_number = labelling.problem_type == "regression"
+    is_number = data.problem_type == "regression"
     if not is_number:
-        _check_labels(splits["train"], labelling)
+        _check_labels(splits["train"], data.label)
     what = "texts to hold some of each label out"
-    splits = complete_splits(splits, held_out, by_label=not is_number, expected=what)
+    splits = complete_splits(splits, data.held_out, by_label=not is_number, expected=what)
     if not is_number:
         check_splits(splits, what="texts")
     return splits
@@ -133,12 +131,11 @@ def check_splits(splits: Mapping[str, Sequence[LabelledText]], *, what: str) -> 
     """Raises UserError for an example with a label that training does not have."""
     names = names_of(splits["train"])
     for split, examples in splits.items():
-        remedy = f"correct it, or move {what} of it from {SPLITS[split]} to training"
-        check_known(examples, names, remedy=remedy)
+        check_known(examples, names, remedy=f"correct it, or move {what} of it from {SPLITS[split]} to training")
 
 
-def _check_labels(train: Sequence[LabelledText], labelling: Labelling) -> None:
-    names, place = names_of(train), f"{train[0].where.rpartition(':')[0]}: column {labelling.label!r}"
+def _check_labels(train: Sequence[LabelledText], label: Column) -> None:
+    names, place = names_of(train), f"{train[0].where.rpartition(':')[0]}: column {label!r}"
     if len(names) < 2:
         raise UserError(f"{place}: expected at least 2 labels, got {', '.join(names) or 'none'}; try another column")
     if len(names) > max(20, len(train) // 2):
@@ -146,11 +143,10 @@ def _check_labels(train: Sequence[LabelledText], labelling: Labelling) -> None:
             f"{place}: expected labels that several texts share, got {len(names)} labels for {len(train)} texts;"
             ' try another column, or data.problem_type = "regression" for numbers'
         )
-    filled = set(names_of(example for example in train if not example.is_blank))
+    filled = {*names_of(example for example in train if not example.is_blank)}
     for example in train:
-        for name in example.labels:
-            if name not in filled:
-                raise UserError(f"{example.where}: expected a text of the label {name}, got only empty ones; add some")
+        for name in {*example.labels} - filled:
+            raise UserError(f"{example.where}: expected a text of the label {name}, got only empty ones; add some")
 
 
 NO_LIMIT = 1 << 30
@@ -203,6 +199,11 @@ class Inputs:
         ids = [marks.around(ids[: max(limit - len(marks), 0)]) or nothing for ids in bare]
         return cls(ids, None, [len(ids) + len(marks) for ids in bare])
 
+    @property
+    def read(self) -> dict[str, Any]:
+        """What the network reads, as `batch_of` takes it."""
+        return {"ids": self.ids, "types": self.types, "start": self.start}
+
     def take(self, rows: Sequence[int]) -> Self:
         """The inputs with these numbers."""
         types = None if self.types is None else [self.types[i] for i in rows]
@@ -216,59 +217,3 @@ class Inputs:
 
 MOST_NAMES = 12
 """Labels that are listed by name."""
-
-
-class LabelledSplit(Repeats, ReportedSplit):
-    """One split."""
-
-    name: str
-    n_read: int
-    n_blank: int
-    """Left out because a text is empty."""
-    mean_length: float
-    """Mean tokens an example, special ones included, before cutting."""
-    max_length: int
-    n_cut: int
-    """Examples of more tokens than the limit, of which only the beginning is read."""
-    longest: str
-    """The place of the longest of them."""
-    labels: dict[str, int]
-    """How many examples have each label; empty for a regression."""
-
-    def lines(self, limit: int) -> list[str]:
-        """The findings as text."""
-        left_out = f" ({self.n_blank:,} empty, left out)" if self.n_blank else ""
-        cut = f"; {self.n_cut:,} cut to {limit:,}, the longest of them {self.longest}" if self.n_cut else ""
-        size = f"{self.n_read - self.n_blank:,} of {self.n_read:,} examples{left_out}"
-        lines = [f"{self.name}: {size}, {self.mean_length:.1f} tokens each, at most {self.max_length:,}{cut}"]
-        if self.labels:
-            lines.append(f"  labels: {shares_line(self.labels, MOST_NAMES)}")
-            if none := [name for name, count in self.labels.items() if not count]:
-                lines.append(f"  no example of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
-        return lines + self.repeated(self.n_read, another="with another label")
-
-
-def labelled_split(
-    name: str,
-    examples: Sequence[LabelledText],
-    lengths: Sequence[int],
-    *,
-    names: Sequence[str],
-    limit: int,
-    train: Sequence[LabelledText],
-) -> LabelledSplit:
-    """The report on a split whose examples that are not blank have these lengths."""
-    kept = [example for example in examples if not example.is_blank]
-    others: Sequence[LabelledText] = () if name == "train" else train
-    counts = Counter(label for example in kept for label in example.labels)
-    return LabelledSplit(
-        name=name,
-        n_read=len(examples),
-        n_blank=len(examples) - len(kept),
-        mean_length=sum(lengths) / max(len(lengths), 1),
-        max_length=max(lengths, default=0),
-        n_cut=sum(length > limit for length in lengths),
-        longest=max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])[1].where if kept else "",
-        labels={label: counts[label] for label in names},
-        **repeats(kept, others, labels=lambda one: frozenset(one.labels), place=lambda one: one.where),
-    )

@@ -1,6 +1,6 @@
 """Scores and tables of predicted labels: accuracy, F1, rank correlation, confusions, calibration."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from pydantic import JsonValue
@@ -9,7 +9,6 @@ from torch import Tensor
 from clearhead.config.heads import ProblemType
 from clearhead.json_text import JsonObject
 from clearhead.tasks.evaluation import Finding
-from clearhead.tasks.scores import Score, ScoredRows
 
 
 def accuracy(references: np.ndarray, outputs: np.ndarray) -> float:
@@ -40,14 +39,6 @@ def spearman(references: np.ndarray, outputs: np.ndarray) -> float:
 def _ranks(values: np.ndarray) -> np.ndarray:
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (counts.cumsum() - (counts - 1) / 2)[which]
-
-
-def scored(
-    name: str, score: Callable[[np.ndarray, np.ndarray], float], references: np.ndarray, outputs: np.ndarray, unit: str
-) -> Score:
-    """A score of these rows with its 95% bootstrap interval."""
-    rows = ScoredRows(score, (references, outputs))
-    return Score(name, score(references, outputs), unit=unit, is_bounded=True, rows=rows)
 
 
 MOST_LABELS = 10

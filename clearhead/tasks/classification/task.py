@@ -1,13 +1,13 @@
 """Sequence classification: labels for a text, or for two texts together, by an encoder, a decoder or both."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from clearhead.config import ModelConfig
@@ -15,25 +15,23 @@ from clearhead.config.heads import ClassificationHead, ProblemType
 from clearhead.config.inputs import TokenInput
 from clearhead.data.batches import token_budget_batches
 from clearhead.data.sequences import largest_of
-from clearhead.data.splits import SplitsReport
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject, tabbed
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Transformer
 from clearhead.model.heads import scores
 from clearhead.model.target_scaling import UNSCALED, TargetScale
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Source, TestedData
+from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.classification.data import (
+    MOST_NAMES,
     NO_LIMIT,
+    ClassificationData,
     Inputs,
-    LabelledSplit,
     LabelledText,
-    Labelling,
-    check_known,
-    labelled_split,
     names_of,
+    read_labelled,
     split_labelled,
     until_padding,
 )
@@ -41,15 +39,19 @@ from clearhead.tasks.classification.scores import accuracy, label_findings, macr
 from clearhead.tasks.evaluation import Evaluation, Example, worst_samples
 from clearhead.tasks.networks import (
     BATCH_TOKENS,
+    batch_of,
     check_fits,
     check_vocabulary,
     distinct,
+    extent_of,
     most_tokens,
     outputs_of,
     with_head,
 )
+from clearhead.tasks.parts import EncodedExamples
+from clearhead.tasks.reports import SplitReport, check_known, repeats, shares_line
 from clearhead.tasks.scores import Score, ScoredRows, mean, scored
-from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, Prediction, Trained, texts_of
+from clearhead.tasks.task import Batch, ExampleTask, Files, Prediction, Trained, texts_of
 from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 
@@ -58,26 +60,6 @@ MAIN_SCORES: dict[ProblemType, str] = {
     "multi_label_classification": "micro_f1",
     "regression": "spearman",
 }
-
-
-class ClassificationData(TestedData):
-    """Texts with labels, in the columns of a table or dataset. Its sources name the column of the text."""
-
-    text_pair: Column | None = None
-    """Column of the second text, if a label belongs to a pair of texts."""
-    label: Column = "label"
-    """Column of the labels."""
-    problem_type: ProblemType = "single_label_classification"
-    """Whether a text has one label, any number of labels, or a number to predict."""
-    separator: Annotated[str, Field(min_length=1)] = "|"
-    """Separates the labels of a text that may have several."""
-    max_length: PositiveInt = 256
-    """Most tokens of an example, special ones included; longer ones are cut."""
-
-    @property
-    def labelling(self) -> Labelling:
-        """The columns of its texts and labels."""
-        return Labelling(self.text_pair, self.label, self.problem_type, self.separator)
 
 
 class ClassificationRecipe(Recipe):
@@ -94,6 +76,7 @@ class ClassificationRecipe(Recipe):
 Labelled: TypeAlias = EncodedExamples[LabelledText, Inputs]
 
 
+@dataclass(eq=False)
 class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     """p(label | text), or numbers for a text."""
 
@@ -106,36 +89,31 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     higher_is_better = True
     unit = "texts"
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        *,
-        labels: Sequence[str],
-        problem_type: ProblemType,
-        limit: int = NO_LIMIT,
-        max_tokens: int = BATCH_TOKENS,
-        packed: bool = True,
-        again: GenerationConfig | None = None,
-        target_scale: TargetScale = UNSCALED,
-    ) -> None:
-        """`limit` is the most tokens of a text. With `again`, a decoder reads each text again after an encoder.
+    tokenizer: Tokenizer
+    _: KW_ONLY
+    labels: Sequence[str]
+    problem_type: ProblemType
+    limit: int = NO_LIMIT
+    """The most tokens of a text."""
+    max_tokens: int = BATCH_TOKENS
+    packed: bool = True
+    again: GenerationConfig | None = None
+    """With it, a decoder reads each text again after an encoder."""
+    target_scale: TargetScale = UNSCALED
+    """Its unit is that of the squared error of a regression."""
 
-        The loss of a regression is the squared error in the unit of `target_scale`.
-        """
-        self.tokenizer, self.labels, self.problem_type = tokenizer, tuple(labels), problem_type
-        self.limit, self.max_tokens, self.packed, self.again = limit, max_tokens, packed, again
-        self.target_scale = target_scale
-        self.main_score = MAIN_SCORES[problem_type]
+    def __post_init__(self) -> None:
+        self.main_score = MAIN_SCORES[self.problem_type]
 
     # --- data
 
     @classmethod
     def read(cls, source: Source, data: ClassificationData) -> list[LabelledText]:
-        return data.labelling.read(source)
+        return read_labelled(source, data)
 
     @classmethod
     def split(cls, splits: dict[str, list[LabelledText]], data: ClassificationData) -> dict[str, list[LabelledText]]:
-        return split_labelled(splits, data.labelling, data.held_out)
+        return split_labelled(splits, data)
 
     @classmethod
     def from_recipe(
@@ -191,16 +169,39 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     def content(cls, example: LabelledText) -> Sequence[str]:
         return *example.texts, *example.labels
 
-    def report(
-        self, splits: Mapping[str, Sequence[LabelledText]], encoded: Mapping[str, Labelled]
-    ) -> SplitsReport[LabelledSplit]:
-        names, train = () if self.problem_type == "regression" else self.labels, splits["train"]
-        counts = tuple(
-            labelled_split(name, split, encoded[name].inputs.lengths, names=names, limit=self.limit, train=train)
-            for name, split in splits.items()
+    def describe(
+        self, name: str, examples: Sequence[LabelledText], data: Labelled, train: Sequence[LabelledText]
+    ) -> SplitReport:
+        kept, lengths, limit = data.examples, data.inputs.lengths, self.limit
+        found = Counter(label for example in kept for label in example.labels)
+        labels = {label: found[label] for label in (() if self.problem_type == "regression" else self.labels)}
+        n_blank, n_cut = len(examples) - len(kept), sum(length > limit for length in lengths)
+        mean, most = sum(lengths) / max(len(lengths), 1), max(lengths, default=0)
+        left_out = f" ({n_blank:,} empty, left out)" if n_blank else ""
+        longest = max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])[1].where if kept else ""
+        cut = f"; {n_cut:,} cut to {limit:,}, the longest of them {longest}" if n_cut else ""
+        size = f"{len(kept):,} of {len(examples):,} examples{left_out}"
+        lines = [f"{name}: {size}, {mean:.1f} tokens each, at most {most:,}{cut}"]
+        if labels:
+            lines.append(f"  labels: {shares_line(labels, MOST_NAMES)}")
+        if none := [label for label, count in labels.items() if not count]:
+            lines.append(f"  no example of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
+        return SplitReport.of(
+            lines,
+            repeats(
+                kept,
+                train,
+                labels=lambda one: frozenset(one.labels),
+                place=lambda one: one.where,
+                another="with another label",
+            ),
+            name=name,
+            n_read=len(examples),
+            n_blank=n_blank,
+            n_cut=n_cut,
+            max_length=most,
+            labels=labels,
         )
-        size = self.tokenizer.vocab_size
-        return SplitsReport[LabelledSplit](vocab_size=size, max_length=self.limit, splits=counts)
 
     # --- training
 
@@ -210,8 +211,9 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         return token_budget_batches(lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
-        inputs = batch_of(self.train.inputs, examples, self.tokenizer, packed=self.packed)
-        return Batch(inputs, self.targets([self.train.examples[i] for i in examples]))
+        rows = self.train.take(examples)
+        inputs = batch_of(self.tokenizer, **rows.inputs.read, packed=self.packed)
+        return Batch(inputs, self.targets(rows.examples))
 
     def targets(self, examples: Sequence[LabelledText]) -> Tensor:
         """n: the class of each example; or n v: which labels it has, or its number."""
@@ -234,10 +236,9 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         A decoder is asked at the last token. After an encoder, a dense layer comes before the labels (Lewis et al.).
         """
         self.check_kind(config, where="model", remedy="try preset classifier")
-        both = (self.train.inputs.ids, self.valid.inputs.ids)
-        sizes = max(max(map(len, ids)) for ids in both), max(map(largest_of, both))
+        sizes = extent_of(self.train.inputs.ids, self.valid.inputs.ids)
         check_fits(config, *[sizes] * len(config.stacks), remedy="try a lower data.max_length")
-        own = {"n_labels": len(self.labels), "labels": self.labels, "problem_type": self.problem_type}
+        own = {"n_labels": len(self.labels), "labels": tuple(self.labels), "problem_type": self.problem_type}
         if isinstance(config.head, ClassificationHead):
             return with_head(config, config.head.model_copy(update=own))
         layers: dict[str, Any] = {} if config.decoder is None else {"pool": "last"}
@@ -255,18 +256,8 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         """The scores on these data, and the mistakes with the largest loss."""
         logits, targets = logits_of(network, data.inputs, self.tokenizer), self.targets(data.examples)
         each = label_losses(logits, targets, self.problem_type) / self.target_scale.unit**2
-        outputs = tuple(prediction.line for prediction in predictions_of(network.config, logits))
-        wrong = mistaken(logits, targets, self.problem_type).tolist()
-        rows = zip(data.examples, outputs, each.tolist(), wrong, strict=True)
-        examples = tuple(
-            Example(" / ".join(e.texts), output, " ".join(e.labels), loss, is_wrong, e.place)
-            for e, output, loss, is_wrong in rows
-        )
-        loss = each.mean().item()
-        own = Score("loss", loss, rows=ScoredRows(mean, (each.double().numpy(),)))
-        found = *label_scores(logits, targets, self.problem_type), own
-        tables = label_findings(self.labels, logits, targets, self.problem_type)
-        return Evaluation(found, worst_samples(examples), outputs, loss, examples, tables)
+        about = [(" / ".join(e.texts), " ".join(e.labels), e.place) for e in data.examples]
+        return label_evaluation(network.config, logits, targets, each, about, self.labels, self.problem_type)
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
@@ -277,26 +268,10 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
 # --- logits of texts --------------------------------------------------------------------------------------------------
 
 
-def batch_of(inputs: Inputs, examples: Sequence[int], tokenizer: Tokenizer, *, packed: bool) -> tuple[Tokens, ...]:
-    """These inputs as one batch.
-
-    The decoder of an encoder-decoder reads each input again, after the start token and without its last token.
-    """
-    rows, fill = [inputs.ids[i] for i in examples], tokenizer.pad_id or 0
-    tokens = Tokens.pad(rows, fill=fill, packed=packed)
-    if inputs.types is not None:
-        types = Tokens.pad([inputs.types[i] for i in examples]).ids
-        tokens = Tokens(tokens.ids, tokens.valid, tokens.rows, types=types)
-    if inputs.start is None:
-        return (tokens,)
-    return tokens, Tokens.pad([[inputs.start, *ids[:-1]] for ids in rows], fill=fill, packed=packed)
-
-
 def logits_of(network: Transformer, inputs: Inputs, tokenizer: Tokenizer) -> Tensor:
     """n v: the logits of every input, on the CPU."""
-    lengths = [*map(len, inputs.ids)]
-    logits = torch.empty(len(lengths), head_of(network.config).n_labels)
-    for rows, _, output in outputs_of(network, lengths, lambda rows: batch_of(inputs, rows, tokenizer, packed=True)):
+    logits = torch.empty(len(inputs.ids), head_of(network.config).n_labels)
+    for rows, _, output in outputs_of(network, tokenizer, **inputs.read):
         logits[rows] = output.float().cpu()
     return logits
 
@@ -332,28 +307,45 @@ def label_losses(logits: Tensor, targets: Tensor, problem_type: ProblemType, *, 
             return F.mse_loss(logits, targets.to(logits.dtype), reduction="none").mean(-1)
 
 
-def mistaken(logits: Tensor, targets: Tensor, problem_type: ProblemType) -> Tensor:
-    """n, bool: whether the most likely answer differs from the label. True of numbers, which are never exact."""
-    match problem_type:
-        case "single_label_classification":
-            return logits.argmax(-1) != targets
-        case "multi_label_classification":
-            return ((logits > 0) != targets.bool()).any(-1)
-        case "regression":
-            return torch.ones(len(logits), dtype=torch.bool)
+def label_evaluation(
+    config: ModelConfig,
+    logits: Tensor,
+    targets: Tensor,
+    losses: Tensor,
+    about: Sequence[tuple[str, str, str]],
+    labels: Sequence[str],
+    problem_type: ProblemType,
+) -> Evaluation:
+    """The scores of logits n v, from the loss of each row, n, and the mistakes with the largest loss.
+
+    `about` has each example's source, reference and place.
+    """
+    outputs = tuple(prediction.line for prediction in predictions_of(config, logits))
+    main, wrong = label_scores(logits, targets, problem_type)
+    rows = zip(about, outputs, losses.tolist(), wrong.tolist(), strict=True)
+    examples = tuple(
+        Example(source, output, reference, loss, is_wrong, place)
+        for (source, reference, place), output, loss, is_wrong in rows
+    )
+    loss = losses.mean().item()
+    own = Score("loss", loss, rows=ScoredRows(mean, (losses.double().numpy(),)))
+    tables = label_findings(labels, logits, targets, problem_type)
+    return Evaluation((*main, own), worst_samples(examples), outputs, loss, examples, tables)
 
 
-def label_scores(logits: Tensor, targets: Tensor, problem_type: ProblemType) -> tuple[Score, ...]:
-    """Scores these answers. The main score comes first."""
+def label_scores(logits: Tensor, targets: Tensor, problem_type: ProblemType) -> tuple[tuple[Score, ...], np.ndarray]:
+    """The scores of these answers, the main one first, and which are wrong: all numbers, which are never exact."""
     match problem_type:
         case "single_label_classification":
             both = targets.numpy(), logits.argmax(-1).numpy()
-            return scored("accuracy", accuracy, *both, "0 to 1"), scored("macro_f1", macro_f1, *both, "0 to 1")
+            found = scored("accuracy", accuracy, *both), scored("macro_f1", macro_f1, *both)
         case "multi_label_classification":
             both = targets.bool().numpy(), (logits > 0).numpy()
-            return scored("micro_f1", micro_f1, *both, "0 to 1"), scored("accuracy", accuracy, *both, "0 to 1")
+            found = scored("micro_f1", micro_f1, *both), scored("accuracy", accuracy, *both)
         case "regression":
-            return (scored("spearman", spearman, targets[:, 0].numpy(), logits[:, 0].numpy(), "-1 to 1"),)
+            both = targets[:, 0].numpy(), logits[:, 0].numpy()
+            return (scored("spearman", spearman, *both, unit="-1 to 1"),), np.ones(len(logits), dtype=bool)
+    return found, (both[0] != both[1]).reshape(len(logits), -1).any(1)
 
 
 def head_of(config: ModelConfig) -> ClassificationHead:

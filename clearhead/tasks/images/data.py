@@ -1,42 +1,37 @@
 """Pictures with labels: reads them from folders, idx files, arrays and tables; their splits. Imports no torch."""
 
 import zipfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import NonNegativeInt
 
 from clearhead.brief import brief
+from clearhead.config import Config
 from clearhead.data.files import Unpacked, nearest, opened
-from clearhead.data.images import about
+from clearhead.data.images import ImageProcessor, about
 from clearhead.data.sources import cells_of
+from clearhead.data.splits import complete_splits, fingerprint
 from clearhead.data.tables import MISSING, written
 from clearhead.errors import UserError, reason
-from clearhead.recipe.data import ArrayFile, Column, HubDataset, IdxFiles, ImageFolder, Source, Table
+from clearhead.recipe.data import ArrayFile, Column, HeldOut, HubDataset, IdxFiles, ImageFolder, Source, Table
+from clearhead.tasks.classification.data import LabelledText, check_splits, names_of
 
 if TYPE_CHECKING:
     from clearhead.data.images import Picture
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from hashlib import sha256
-from typing import Self
-
-from pydantic import NonNegativeInt
-
-from clearhead.config import Config
-from clearhead.data.images import ImageProcessor
-from clearhead.data.splits import complete_splits, fingerprint
-from clearhead.recipe.data import HeldOut
-from clearhead.tasks.classification.data import LabelledText, check_splits, names_of
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 """The names of folders that hold one split each."""
 IDX_BYTES = 0x08
 """The code of unsigned bytes in the magic number of an idx file."""
+Bytes = NDArray[np.uint8]
 MAX_ARRAY = 1 << 36
 """Most bytes of an array of pictures."""
 
@@ -78,12 +73,9 @@ def read_pictures(source: Source, label: Column) -> list[LabelledPicture]:
         case _:
             raise UserError(f'{source.kind}: expected pictures and their labels, got texts; try kind = "image_folder"')
     if not found:
-        raise UserError(f"{_name(source)}: expected pictures, got none; give another file")
+        name = ", ".join(map(str, source.files)) or source.kind
+        raise UserError(f"{name}: expected pictures, got none; give another file")
     return found
-
-
-def _name(source: Source) -> str:
-    return ", ".join(map(str, source.files)) or source.kind
 
 
 # --- folders and tables -----------------------------------------------------------------------------------------------
@@ -160,23 +152,19 @@ def _paired(pixels: NDArray[np.generic], labels: NDArray[np.generic], at: Path, 
     ]
 
 
-def idx(path: Path, n_axes: int) -> NDArray[np.uint8]:
+def idx(path: Path, n_axes: int) -> Bytes:
     """The bytes of an idx file with so many axes: 00 00 08 n, n sizes of 4 bytes, the values   (LeCun et al. 1998).
 
     Raises UserError for any other file, and for one with too few or too many bytes.
     """
     with opened(path) as file:
-        return _idx(file, path, n_axes)
-
-
-def _idx(file: BinaryIO | Unpacked, path: Path, n_axes: int) -> NDArray[np.uint8]:
-    head = file.read(4 + 4 * n_axes)
-    if head[:4] != bytes((0, 0, IDX_BYTES, n_axes)) or len(head) < 4 + 4 * n_axes:
-        what = "pictures" if n_axes > 1 else "labels"
-        raise UserError(f"{path}: expected {what} in an idx file (00 00 08 0{n_axes}), got {head[:4].hex(' ')}")
-    shape = tuple(int(size) for size in np.frombuffer(head[4:], ">u4"))
-    size = int(np.prod(shape, dtype=object))
-    content = file.read(min(size, MAX_ARRAY) + 1)
+        head = file.read(4 + 4 * n_axes)
+        if head[:4] != bytes((0, 0, IDX_BYTES, n_axes)) or len(head) < 4 + 4 * n_axes:
+            what = "pictures" if n_axes > 1 else "labels"
+            raise UserError(f"{path}: expected {what} in an idx file (00 00 08 0{n_axes}), got {head[:4].hex(' ')}")
+        shape = tuple(int(size) for size in np.frombuffer(head[4:], ">u4"))
+        size = int(np.prod(shape, dtype=object))
+        content = file.read(min(size, MAX_ARRAY) + 1)
     if len(content) != size:
         got = f"{len(content):,}" if len(content) < size else "more"
         raise UserError(f"{path}: expected {size:,} bytes after its sizes, got {got}; try fetching it again")
@@ -239,7 +227,6 @@ def _shape_of(one: LabelledPicture) -> tuple[int, int, bool]:
     return height, width, array.ndim == 2 or array.shape[0 if is_first else -1] == 1
 
 
-Bytes = NDArray[np.uint8]
 IN_MEMORY_UP_TO = 1 << 30
 """Bytes of pixels that are kept in memory; more are read from their files again for each batch."""
 BLOCK = 1024
@@ -257,9 +244,18 @@ class Pictures:
     read: Callable[[Sequence[int]], Bytes]
     """Reads the pictures with these numbers, b c y x."""
     is_in_memory: bool
+    patch_size: int | None = None
+    """The side of a patch in pixels; None for that of `patch_for`."""
 
     @classmethod
-    def of(cls, pictures: Sequence[LabelledPicture], processor: ImageProcessor, *, in_memory: bool | None) -> Self:
+    def of(
+        cls,
+        pictures: Sequence[LabelledPicture],
+        processor: ImageProcessor,
+        *,
+        in_memory: bool | None = None,
+        patch_size: int | None = None,
+    ) -> Self:
         """Reads every picture once. Keeps the pixels in memory unless `in_memory` is false; by default if they are few.
 
         Raises UserError, which names it, for a file that is no picture.
@@ -275,27 +271,38 @@ class Pictures:
                 kept.append(pixels)
         if kept:
             together = np.stack(kept)
-            return cls(examples, lambda rows: together[rows], is_in_memory=True)
-        return cls(examples, lambda rows: processor.sized([pictures[i].picture for i in rows]), is_in_memory=False)
+            return cls(examples, lambda rows: together[rows], True, patch_size)
+        return cls(examples, lambda rows: processor.sized([pictures[i].picture for i in rows]), False, patch_size)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The channels, height and width of each picture."""
+        return self.read([0]).shape[1:]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The patches of each picture."""
+        _, height, width = self.shape
+        return [height * width // (self.patch_size or patch_for(height)) ** 2] * len(self.examples)
 
     @property
     def fingerprint(self) -> str:
         """A hash of the pixels and labels in order."""
         return fingerprint(*([(*one.texts, *one.labels)] for one in self.examples))
 
-    def subset(self, examples: Sequence[LabelledText]) -> "Pictures":
+    def subset(self, examples: Sequence[LabelledText]) -> Self:
         """These of the pictures."""
         numbers = {one.where: i for i, one in enumerate(self.examples)}
         return self.take([numbers[one.where] for one in examples])
 
-    def take(self, rows: Sequence[int]) -> "Pictures":
+    def take(self, rows: Sequence[int]) -> Self:
         """The pictures with these numbers."""
         examples = [self.examples[i] for i in rows]
-        return Pictures(examples, lambda wanted: self.read([rows[i] for i in wanted]), self.is_in_memory)
+        return replace(self, examples=examples, read=lambda wanted: self.read([rows[i] for i in wanted]))
 
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The mean and the standard deviation of each channel, with pixels from 0 to 1, to four digits."""
-        n_channels = self.read([0]).shape[1]
+        n_channels = self.shape[0]
         counts = np.zeros((n_channels, 256))
         for start in range(0, len(self.examples), BLOCK):
             block = self.read(range(len(self.examples))[start : start + BLOCK])
@@ -304,6 +311,21 @@ class Pictures:
         means = shares @ values
         deviations = np.sqrt((shares * (values - means[:, None]) ** 2).sum(1))
         return tuple(np.round(means, 4).tolist()), tuple(np.maximum(np.round(deviations, 4), 1e-4).tolist())
+
+
+MOST_PATCHES = 8
+"""Patches on a side, unless a recipe says how large a patch is."""
+
+
+def patch_for(side: int) -> int:
+    """The fewest pixels that cut a side into at most MOST_PATCHES equal parts.
+
+    Raises UserError if only one part is possible.
+    """
+    found = next(size for size in range(-(-side // MOST_PATCHES), side + 1) if side % size == 0)
+    if found == side and side > 1:
+        raise UserError(f"patch_size: expected patches that divide {side} pixels, found none; try --size {side + 1}")
+    return found
 
 
 # --- splits -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,14 +11,13 @@ import torch
 from pydantic import PositiveInt, model_validator
 from torch import Tensor
 
-from clearhead.config import Config, ModelConfig
+from clearhead.config import ModelConfig
 from clearhead.config.heads import ClassificationHead
 from clearhead.config.inputs import PatchInput
 from clearhead.config.positions import Learned
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
-from clearhead.data.splits import Repeats, repeats, shares_line
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.model.mode import Evaluating
@@ -25,85 +25,42 @@ from clearhead.progress import counted
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
-from clearhead.tasks.classification.data import MOST_NAMES, LabelledText, check_known, names_of
-from clearhead.tasks.classification.scores import label_findings
-from clearhead.tasks.classification.task import (
-    head_of,
-    label_losses,
-    label_scores,
-    mistaken,
-    names_in,
-    predictions_of,
-)
-from clearhead.tasks.evaluation import Evaluation, Example, Sample, worst
+from clearhead.tasks.classification.data import MOST_NAMES, LabelledText, names_of
+from clearhead.tasks.classification.task import head_of, label_evaluation, label_losses, names_in, predictions_of
+from clearhead.tasks.evaluation import Evaluation
 from clearhead.tasks.images.data import (
     PREPROCESSOR,
     Augmentation,
     Pictures,
     channels_of,
     draws_of,
+    patch_for,
     read_pictures,
     size_of,
     with_held_out,
 )
-from clearhead.tasks.scores import Score
-from clearhead.tasks.task import Batch, Files, Prediction, Prepared, RecipeTask, Trained
+from clearhead.tasks.reports import SplitReport, SplitsReport, check_known, repeats, shares_line
+from clearhead.tasks.task import Batch, Files, Prediction, Prepared, RecipeTask, Trained, defaults
 from clearhead.text.tokenizers import Tokenizer
 
 
-class PictureSplit(Repeats):
-    """One split. Pictures with the same pixels are equal."""
-
-    name: str
-    n: int
-    labels: dict[str, int]
-
-    @classmethod
-    def of(
-        cls, name: str, pictures: Sequence[LabelledText], labels: Sequence[str], train: Sequence[LabelledText]
-    ) -> Self:
-        """The counts of a split."""
-        others: Sequence[LabelledText] = () if name == "train" else train
-        counts = Counter(label for one in pictures for label in one.labels)
-        return cls(
-            name=name,
-            n=len(pictures),
-            labels={label: counts[label] for label in labels},
-            **repeats(pictures, others, labels=lambda one: one.labels, place=lambda one: one.where),
-        )
-
-    def lines(self) -> list[str]:
-        """The findings as text."""
-        classes = f"  classes: {shares_line(self.labels, MOST_NAMES)}"
-        return [f"{self.name}: {self.n:,} pictures", classes, *self.repeated(self.n, another="of another class")]
-
-
-class PictureReport(Config):
-    """All counts."""
-
-    channels: int
-    height: int
-    width: int
-    splits: tuple[PictureSplit, ...]
-
-    @classmethod
-    def of(cls, shape: Sequence[int], splits: Mapping[str, Sequence[LabelledText]], labels: Sequence[str]) -> Self:
-        """The report on these splits, whose pictures have so many channels, rows and columns."""
-        found = tuple(PictureSplit.of(name, split, labels, splits["train"]) for name, split in splits.items())
-        channels, height, width = shape
-        return cls(channels=channels, height=height, width=width, splits=found)
-
-    def lines(self) -> list[str]:
-        """The report as plain text, one finding a line."""
-        kind = "grey" if self.channels == 1 else "in colour"
-        found = [line for split in self.splits for line in split.lines()]
-        return [f"pictures: {self.height} x {self.width} pixels, {kind}", *found]
+def picture_split(
+    name: str, pictures: Sequence[LabelledText], labels: Sequence[str], train: Sequence[LabelledText]
+) -> SplitReport:
+    """The report on a split. Pictures with the same pixels are equal."""
+    found = Counter(label for one in pictures for label in one.labels)
+    counts = {label: found[label] for label in labels}
+    lines = f"{name}: {len(pictures):,} pictures", f"  classes: {shares_line(counts, MOST_NAMES)}"
+    others: Sequence[LabelledText] = () if name == "train" else train
+    again = repeats(
+        pictures, others, labels=lambda one: one.labels, place=lambda one: one.where, another="of another class"
+    )
+    return SplitReport.of(lines, again, name=name, n=len(pictures), labels=counts)
 
 
 EVALUATED_AT_ONCE = 256
 """Pictures of one batch outside of training."""
-MOST_PATCHES = 8
-"""Patches on a side, unless a recipe says how large a patch is."""
+UNCHANGED = Augmentation()
 PROBLEM = "single_label_classification"
 
 
@@ -126,7 +83,7 @@ class ImageRecipe(Recipe):
     """Side of a patch in pixels. None: the smallest that makes at most 8 patches on a side."""
     batch_size: PositiveInt = 128
     """Pictures of one batch; `training.max_tokens` has no effect."""
-    augment: Augmentation = Augmentation()
+    augment: Augmentation = UNCHANGED
     pixels: ImageConfig | None = None
     """How pixels become numbers. None: as in `model.start`, else by mean and deviation of the training data."""
 
@@ -141,6 +98,7 @@ class ImageRecipe(Recipe):
         return self
 
 
+@dataclass(eq=False)
 class ImageClassification(RecipeTask[ImageRecipe]):
     """p(class | picture)."""
 
@@ -154,23 +112,17 @@ class ImageClassification(RecipeTask[ImageRecipe]):
     higher_is_better = True
     unit = "pictures"
 
-    def __init__(
-        self,
-        processor: ImageProcessor,
-        train: Pictures,
-        valid: Pictures,
-        *,
-        labels: Sequence[str],
-        patch_size: int | None = None,
-        is_new: bool = True,
-        batch_size: int = 128,
-        augment: Augmentation | None = None,
-        seed: int = 0,
-    ) -> None:
-        """With `is_new`, the input takes its size from the pictures. A checkpoint's input must fit them already."""
-        self.processor, self.train, self.valid = processor, train, valid
-        self.labels, self.patch_size, self.is_new = tuple(labels), patch_size, is_new
-        self.batch_size, self.augment, self.seed = batch_size, augment or Augmentation(), seed
+    processor: ImageProcessor
+    train: Pictures
+    valid: Pictures
+    _: KW_ONLY
+    labels: Sequence[str]
+    patch_size: int | None = None
+    is_new: bool = True
+    """Whether the input takes its size from the pictures. A checkpoint's input must fit them already."""
+    batch_size: int = 128
+    augment: Augmentation = UNCHANGED
+    seed: int = 0
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
         """Example n * epoch + i is picture i in this epoch. Every epoch draws new random changes."""
@@ -182,15 +134,15 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         n = len(self.train.examples)
         epoch, rows = examples[0] // n, [number % n for number in examples]
         pixels = self.train.read(rows)
-        if self.augment != Augmentation():
+        if self.augment != UNCHANGED:
             pixels = self.augment.of(pixels, draws_of(key(self.seed, "augment", epoch), n)[rows])
         inputs = Tokens(torch.from_numpy(self.processor.values(pixels)))
-        return Batch((inputs,), self.targets(self.train, rows))
+        return Batch((inputs,), self.targets([self.train.examples[i] for i in rows]))
 
-    def targets(self, pictures: Pictures, rows: Sequence[int]) -> Tensor:
+    def targets(self, pictures: Sequence[LabelledText]) -> Tensor:
         """n: the class of each picture."""
         index = {name: i for i, name in enumerate(self.labels)}
-        return torch.tensor([index[pictures.examples[i].labels[0]] for i in rows])
+        return torch.tensor([index[one.labels[0]] for one in pictures])
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
@@ -203,7 +155,7 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         stack = config.encoder
         assert stack is not None
         assert isinstance(stack.input, PatchInput)
-        channels, height, width = self.train.read([0]).shape[1:]
+        channels, height, width = self.train.shape
         if self.is_new:
             self._check_square(height, width)
             side = {"image_size": height, "patch_size": self.patch_size or patch_for(height)}
@@ -214,7 +166,7 @@ class ImageClassification(RecipeTask[ImageRecipe]):
             wanted = f"{stack.input.n_channels} x {stack.input.image_size} x {stack.input.image_size}"
             got = f"{channels} x {height} x {width}"
             raise UserError(f"pixels: expected pictures of {wanted} for model.start, got {got}; set pixels.size")
-        own = {"n_labels": len(self.labels), "labels": self.labels, "problem_type": PROBLEM}
+        own = {"n_labels": len(self.labels), "labels": tuple(self.labels), "problem_type": PROBLEM}
         known = config.head if isinstance(config.head, ClassificationHead) else ClassificationHead(n_labels=2)
         return ModelConfig.model_validate({**dict(config), "encoder": stack, "head": known.model_copy(update=own)})
 
@@ -231,13 +183,6 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         """The cross-entropy of the class, in nats."""
         return label_losses(network(*batch.inputs), batch.labels, PROBLEM, smoothing=smoothing).sum(), batch.count
 
-    def evaluate(self, network: Transformer) -> Evaluation:
-        return self.score(network, self.valid if self.few is None else self.valid.take(self.few.rows))
-
-    def sizes(self) -> Sequence[int]:
-        height, width = self.valid.read([0]).shape[2:]
-        return [height * width // (self.patch_size or patch_for(height)) ** 2] * len(self.valid.examples)
-
     def score(self, network: Transformer, data: Pictures) -> Evaluation:
         """The scores on these pictures, and the mistakes with the largest loss."""
         numbers = range(len(data.examples))
@@ -247,19 +192,10 @@ class ImageClassification(RecipeTask[ImageRecipe]):
                 for i in counted(numbers[::EVALUATED_AT_ONCE], "reading")
             ]
         )
-        targets = self.targets(data, numbers)
+        targets = self.targets(data.examples)
         each = label_losses(logits, targets, PROBLEM)
-        outputs = tuple(prediction.line for prediction in predictions_of(network.config, logits))
-        wrong = mistaken(logits, targets, PROBLEM).tolist()
-        examples = tuple(
-            Example(one.where, output, one.labels[0], own, is_wrong, one.where)
-            for one, output, own, is_wrong in zip(data.examples, outputs, each.tolist(), wrong, strict=True)
-        )
-        samples = tuple(Sample(one.source, one.output, one.reference) for one in worst(examples))
-        loss = each.mean().item()
-        found = *label_scores(logits, targets, PROBLEM), Score("loss", loss)
-        tables = label_findings(self.labels, logits, targets, PROBLEM)
-        return Evaluation(found, samples, outputs, loss, examples, tables)
+        about = [(one.where, one.labels[0], one.where) for one in data.examples]
+        return label_evaluation(network.config, logits, targets, each, about, self.labels, PROBLEM)
 
     @classmethod
     def prepare(cls, recipe: ImageRecipe, tokenizer: Tokenizer | None) -> Prepared:
@@ -268,22 +204,21 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         every = [one for pictures in read.values() for one in pictures]
         config = recipe.pixels
         if config is None:
-            side = recipe.size
-            height, width = (side, side) if side is not None else size_of(every)
-            n = channels_of(every)
-            size = PixelSize(height=height, width=width)
+            height, width = size_of(every) if recipe.size is None else (recipe.size, recipe.size)
+            n, size = channels_of(every), PixelSize(height=height, width=width)
             config = ImageConfig(size=size, image_mean=(0.0,) * n, image_std=(1.0,) * n)
         sizing = ImageProcessor(config)
         in_memory = {"auto": None, "memory": True, "disk": False}[data.storage]
-        found = {name: Pictures.of(pictures, sizing, in_memory=in_memory) for name, pictures in read.items()}
+        own = {"in_memory": in_memory, "patch_size": recipe.patch_size}
+        found = {name: Pictures.of(pictures, sizing, **own) for name, pictures in read.items()}
         splits = with_held_out(found, data.held_out)
         if recipe.pixels is None:
             mean, std = splits["train"].statistics()
             config = config.model_copy(update={"image_mean": mean, "image_std": std})
-        labels = names_of(splits["train"].examples)
+        labels, train = names_of(splits["train"].examples), splits["train"]
         task = cls(
             ImageProcessor(config),
-            splits["train"],
+            train,
             splits["valid"],
             labels=labels,
             patch_size=recipe.patch_size,
@@ -292,29 +227,28 @@ class ImageClassification(RecipeTask[ImageRecipe]):
             augment=recipe.augment,
             seed=recipe.training.seed,
         )
-        examples = {name: split.examples for name, split in splits.items()}
-        report = PictureReport.of(splits["train"].read([0]).shape[1:], examples, labels)
-        where = "in memory" if task.train.is_in_memory else "read from their files for each batch"
+        channels, height, width = train.shape
+        line = f"pictures: {height} x {width} pixels, {'grey' if channels == 1 else 'in colour'}"
+        counts = (picture_split(name, split.examples, labels, train.examples) for name, split in splits.items())
+        report = SplitsReport(about=(line,), splits=tuple(counts))
+        where = "in memory" if train.is_in_memory else "read from their files for each batch"
         hashes = {name: split.fingerprint for name, split in splits.items()}
         about = {"storage": f"data: pictures {where} (data.storage)", "documents": {PREPROCESSOR: config.to_document()}}
-        return Prepared(task, Encoded(None, task.train, task.valid, report, hashes, **about))
+        return Prepared(task, Encoded(None, train, task.valid, report, hashes, **about))
 
     @classmethod
     def measure(
         cls, model: Trained, recipe: ImageRecipe | None, source: Source | None, options: Mapping[str, Any]
     ) -> Evaluation:
         names = names_in(head_of(model.network.config))
-        data = None if recipe is None else recipe.data
-        if source is not None:
-            found = Pictures.of(read_pictures(source, data.label if data else "label"), model.images, in_memory=None)
-        else:
-            assert data is not None
-            read = {name: read_pictures(one, data.label) for name, one in data.sources.items()}
-            splits = {name: Pictures.of(pictures, model.images, in_memory=None) for name, pictures in read.items()}
-            splits = with_held_out(splits, data.held_out)
-            found = splits.get("test", splits["valid"])
+        data = defaults(cls.recipe, model) if recipe is None else recipe.data
+        sources = data.sources if source is None else {"test": source}
+        read = {name: read_pictures(one, data.label) for name, one in sources.items()}
+        splits = {name: Pictures.of(pictures, model.images) for name, pictures in read.items()}
+        splits = splits if source is not None else with_held_out(splits, data.held_out)
+        found = splits.get("test") or splits["valid"]
         check_known(found.examples, names, remedy="correct it, or train with pictures of it")
-        return cls(model.images, found, found, labels=names).evaluate(model.network)
+        return cls(model.images, found, found, labels=names).score(model.network, found)
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
@@ -329,14 +263,3 @@ def logits_of(network: Transformer, pixels: np.ndarray) -> Tensor:
     weights = next(network.parameters())
     with Evaluating(network), torch.inference_mode():
         return network(Tokens(torch.from_numpy(pixels).to(weights.device, weights.dtype))).float().cpu()
-
-
-def patch_for(side: int) -> int:
-    """The fewest pixels that cut a side into at most MOST_PATCHES equal parts.
-
-    Raises UserError if only one part is possible.
-    """
-    found = next(size for size in range(-(-side // MOST_PATCHES), side + 1) if side % size == 0)
-    if found == side and side > 1:
-        raise UserError(f"patch_size: expected patches that divide {side} pixels, found none; try --size {side + 1}")
-    return found

@@ -1,21 +1,32 @@
-"""Questions about contexts that hold their answers: reads SQuAD's JSON and tables, cuts windows. No torch."""
+"""Questions about contexts that hold their answers: reads SQuAD's JSON and tables, cuts windows, scores answers by
+SQuAD's rule, and reports on the data. Imports no torch.
+"""
 
+import re
+import string
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
-from clearhead.brief import brief
-from clearhead.data.files import nearest, read_text
+import numpy as np
+from pydantic import Field, NonNegativeInt
+
+from clearhead.data.files import read_text
 from clearhead.data.guessing import is_table
 from clearhead.data.sources import cells_of
-from clearhead.data.splits import complete_splits
 from clearhead.data.tables import column_names, text_of
 from clearhead.errors import UserError
 from clearhead.json_text import parse
-from clearhead.recipe.data import Column, HeldOut, HubDataset, Source, SquadFiles, Table
+from clearhead.recipe.data import Column, HubDataset, Source, SquadFiles, Table, TestedData
 from clearhead.recipe.places import Place
+from clearhead.tasks.parts import Part, Parts
+from clearhead.tasks.scores import Score, mean, scored
 from clearhead.text.special_tokens import PROBE
 from clearhead.text.tokenizers import Tokenizer
+
+USUAL_LENGTH, USUAL_OVERLAP = 384, 128
+"""Tokens of a window, and those that two have in common, in the scripts of Devlin et al. 2018."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,51 +70,52 @@ class Question:
         return f"{' '.join(self.question.casefold().split())}\t{self.normalized}"
 
 
-@dataclass(frozen=True)
-class AnswerColumns:
-    """The columns of a table of questions."""
+class QuestionData(TestedData):
+    """Questions about contexts that hold their answers."""
 
     question: Column = "question"
     context: Column = "context"
     answer: Column = "answer"
-    """An answer as text, empty if there is none; a list of them; or SQuAD's object of `text` and `answer_start`."""
+    """The columns of a table or dataset; SQuAD's files have fields of their own. An answer is text, empty if there is
+    none; a list of texts; or SQuAD's object of `text` and `answer_start`."""
+    max_length: Annotated[int, Field(ge=16)] = USUAL_LENGTH
+    """Most tokens of a question with its context; longer contexts are read in windows."""
+    overlap: NonNegativeInt = USUAL_OVERLAP
+    """Tokens of the context that two windows have in common."""
 
-    def read(self, source: Source) -> list[Question]:
-        """Every question of a source, in order.
 
-        Raises UserError, which names the place, for an empty question or context, and for an answer that is not in its
-        context.
-        """
-        match source:
-            case SquadFiles():
-                return [one for path in source.paths for one in self._read(path)]
-            case Table() | HubDataset():
-                return [*self._rows(source)]
-            case _:
-                raise UserError(
-                    f'{source.kind}: expected questions with contexts, got a source of other data; try kind = "squad"'
-                )
+def read_questions(source: Source, data: QuestionData) -> list[Question]:
+    """Every question of a source, in order.
 
-    def _read(self, path: Place) -> Iterator[Question]:
-        if not is_table(path.name):
-            yield from _squad(path)
-            return
-        table = Table(path=path, text=0, header=True)
-        known = column_names(table)
-        names = [*map(str, known)]
-        answer = self.answer
-        if answer == "answer" and "answer" not in names and "answers" in names:
-            answer = "answers"
-        for column in (self.question, self.context, answer):
-            if str(column) not in names:
-                raise UserError(f"{path}:1: expected a column {column!r}, got none{nearest(str(column), names)}")
-        yield from type(self)(self.question, self.context, answer)._rows(table)
+    Raises UserError, which names the place, for an empty question or context, and for an answer that is not in its
+    context.
+    """
+    columns = data.question, data.context, data.answer
+    match source:
+        case SquadFiles():
+            return [one for path in source.paths for one in _read(path, columns)]
+        case Table() | HubDataset():
+            return [*_rows(source, columns)]
+        case _:
+            raise UserError(
+                f'{source.kind}: expected questions with contexts, got a source of other data; try kind = "squad"'
+            )
 
-    def _rows(self, source: Table | HubDataset) -> Iterator[Question]:
-        columns = (self.question, self.context, self.answer)
-        for where, (question, context, answer) in cells_of(source, columns):
-            asked = text_of(question, where=f"{where}:{self.question}")
-            yield _question(asked, text_of(context, where=f"{where}:{self.context}"), _answers(answer, where), where)
+
+def _read(path: Place, columns: Sequence[Column]) -> Iterator[Question]:
+    if not is_table(path.name):
+        return _squad(path)
+    table = Table(path=path, text=0, header=True)
+    names, (*others, answer) = column_names(table), columns
+    if answer == "answer" and answer not in names and "answers" in names:
+        answer = "answers"
+    return _rows(table, [*others, answer])
+
+
+def _rows(source: Table | HubDataset, columns: Sequence[Column]) -> Iterator[Question]:
+    for where, (*texts, answer) in cells_of(source, columns):
+        question, context = (text_of(cell, where=f"{where}:{name}") for cell, name in zip(texts, columns, strict=False))
+        yield _question(question, context, _answers(answer, where), where)
 
 
 def _answers(cell: Any, where: str) -> list[tuple[str, int | None]]:
@@ -129,25 +141,16 @@ def _question(question: str, context: str, answers: Sequence[tuple[str, int | No
     is_moved = False
     for written, start in answers:
         text = written.strip()
-        places = _occurrences(text, context)
-        if not places:
+        begin = 0 if start is None else start + len(written) - len(written.lstrip())
+        around = context.rfind(text, 0, max(begin, 0) + len(text)), context.find(text, max(begin, 0))
+        places = [at for at in around if at >= 0]
+        if not text or not places:
             raise UserError(
                 f"{where}: expected an answer that is in its context, got {written!r}; correct or delete it"
             )
-        begin = None if start is None else start + len(written) - len(written.lstrip())
-        at = places[0] if begin is None else min(places, key=lambda place: abs(place - begin))
-        is_moved = is_moved or (begin is not None and at != begin)
-        found.append(Answer(text, at))
+        found.append(Answer(text, min(places, key=lambda place: abs(place - begin))))
+        is_moved = is_moved or (start is not None and found[-1].start != begin)
     return Question(question, context, tuple(found), where, is_moved)
-
-
-def _occurrences(text: str, context: str) -> list[int]:
-    places: list[int] = []
-    at = context.find(text) if text else -1
-    while at >= 0:
-        places.append(at)
-        at = context.find(text, at + 1)
-    return places
 
 
 # --- SQuAD's JSON ---------------------------------------------------------------------------------------------------
@@ -199,41 +202,21 @@ def _answer(node: _Node) -> tuple[str, int | None]:
     return node["text"].text, start.value
 
 
-# --- splits ---------------------------------------------------------------------------------------------------------
-
-
-def split_questions(splits: dict[str, list[Question]], held_out: HeldOut) -> dict[str, list[Question]]:
-    """The splits; those without a source are the questions about some contexts, held out of training.
-
-    Raises UserError for too few contexts, and if no question has an answer.
-    """
-    train = splits["train"]
-    if not any(one.answers for one in train):
-        raise UserError(f"{train[0].where}: expected questions with answers to train on, got none; try another column")
-    return complete_splits(splits, held_out, expected="contexts, to hold some out")
-
-
 # --- windows ----------------------------------------------------------------------------------------------------------
 
+Typed = list[tuple[int, int]]
+"""Tokens and which text each belongs to."""
 NO_ANSWER = 0
 """The cell that stands for no answer: the first one, as in Devlin et al. 2018, 4.3."""
 
 
 @dataclass(frozen=True)
-class Marked:
-    """Special tokens and which text they belong to."""
-
-    ids: list[int]
-    types: list[int]
-
-
-@dataclass(frozen=True)
 class PairMarks:
-    """What a tokenizer's template for two texts puts before, between and after them."""
+    """What a tokenizer's template for two texts puts before, between and after them: tokens with their types."""
 
-    before: Marked
-    between: Marked
-    after: Marked
+    before: Typed
+    between: Typed
+    after: Typed
     types: tuple[int, int]
     """The type of the ids of each text."""
 
@@ -246,20 +229,17 @@ class PairMarks:
         if len(places) < 2:
             raise UserError("tokenizer: expected a template around two texts, got another; try its own tokenizer.json")
         first, second = places[0], places[-1]
-        parts = [Marked(ids[a:b], types[a:b]) for a, b in ((0, first), (first + n, second), (second + n, len(ids)))]
-        return cls(*parts, types=(types[first], types[second]))
+        both = [*zip(ids, types, strict=True)]
+        return cls(both[:first], both[first + n : second], both[second + n :], (types[first], types[second]))
 
     def __len__(self) -> int:
-        return sum(len(part.ids) for part in (self.before, self.between, self.after))
+        return len(self.before) + len(self.between) + len(self.after)
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(Part):
     """A question with a part of its context."""
 
-    question: int
-    """The number of the question."""
-    ids: list[int]
     types: list[int]
     start: int
     """The cell of the context's first token in it."""
@@ -274,14 +254,9 @@ class Window:
         return self.start + inside[0], self.start + inside[-1]
 
 
-@dataclass(frozen=True)
-class Windows:
+@dataclass(frozen=True, repr=False)
+class Windows(Parts[Window]):
     """Questions as windows, at least one each."""
-
-    __repr__ = brief
-
-    windows: list[Window]
-    n_questions: int
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, *, limit: int, overlap: int) -> Self:
@@ -293,42 +268,58 @@ class Windows:
         windows = [one for i, pair in enumerate(pairs) for one in _windows(i, pair, tokenizer, marks, limit, overlap)]
         return cls(windows, len(pairs))
 
-    def take(self, rows: Sequence[int]) -> Self:
-        """The windows of the questions with these numbers."""
-        new = {row: i for i, row in enumerate(rows)}
-        found = [replace(window, question=new[window.question]) for window in self.windows if window.question in new]
-        return type(self)(found, len(rows))
-
     @property
-    def lengths(self) -> list[int]:
-        """The ids of each window."""
-        return [len(window.ids) for window in self.windows]
-
-    @property
-    def sizes(self) -> list[int]:
-        """The ids of each question."""
-        sizes = [0] * self.n_questions
-        for window in self.windows:
-            sizes[window.question] += len(window.ids)
-        return sizes
+    def read(self) -> dict[str, Any]:
+        """What the network reads, as `batch_of` takes it."""
+        return {"ids": self.ids, "types": [one.types for one in self.parts]}
 
 
 def _windows(
     i: int, pair: tuple[str, str], tokenizer: Tokenizer, marks: PairMarks, limit: int, overlap: int
 ) -> Iterator[Window]:
     question = tokenizer.encode(pair[0])[: max(1, (limit - len(marks)) // 2)]
-    ids, places = tokenizer.encode(pair[1]), tokenizer.offsets(pair[1])
+    context, places = tokenizer.encode(pair[1]), tokenizer.offsets(pair[1])
     room = max(1, limit - len(marks) - len(question))
     step = max(1, room - min(overlap, room // 2))
-    head = [*marks.before.ids, *question, *marks.between.ids]
     of_question, of_context = marks.types
-    types = [*marks.before.types, *[of_question] * len(question), *marks.between.types]
-    for at in range(0, max(1, len(ids) - room + step), step):
-        part = ids[at : at + room]
-        yield Window(
-            i,
-            [*head, *part, *marks.after.ids],
-            [*types, *[of_context] * len(part), *marks.after.types],
-            len(head),
-            places[at : at + room],
-        )
+    head = [*marks.before, *((token, of_question) for token in question), *marks.between]
+    for at in range(0, max(1, len(context) - room + step), step):
+        part = [(token, of_context) for token in context[at : at + room]]
+        ids, types = (list(side) for side in zip(*head, *part, *marks.after, strict=True))
+        yield Window(i, ids, types, len(head), places[at : at + room])
+
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalized(text: str) -> str:
+    """The text in lower case, without punctuation, articles and extra white space."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def exact(output: str, references: Sequence[str]) -> float:
+    """Whether the output is one of the references; no answer is right where there is no reference."""
+    return float(normalized(output) in {*map(normalized, references or [""])})
+
+
+def f1(output: str, references: Sequence[str]) -> float:
+    """The best F1 of the output's words with one of the references; no answer is right where there is no reference."""
+    return max(_f1(normalized(output).split(), normalized(text).split()) for text in references or [""])
+
+
+def _f1(output: Sequence[str], reference: Sequence[str]) -> float:
+    if not output or not reference:
+        return float(output == reference)
+    n_shared = (Counter(output) & Counter(reference)).total()
+    return 2 * n_shared / (len(output) + len(reference))
+
+
+def answer_scores(references: Sequence[Sequence[str]], outputs: Sequence[str]) -> tuple[Score, ...]:
+    """F1 and exact match, with bootstrap intervals over questions, and both for questions without an answer."""
+    best, equal = (np.array([score(a, b) for a, b in zip(outputs, references, strict=True)]) for score in (f1, exact))
+    found = {"f1": best, "exact_match": equal}
+    none = np.array([not some for some in references])
+    if none.any() and not none.all():
+        found |= {"f1_answered": best[~none], "no_answer": best[none]}
+    return tuple(scored(name, mean, values) for name, values in found.items())

@@ -1,61 +1,53 @@
 """Extractive question answering: the span of a context that answers a question, or none (Devlin et al. 2018, 4.2)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypeAlias
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeInt
 from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.config.heads import SpanHead
 from clearhead.data.batches import token_budget_batches
-from clearhead.data.sequences import largest_of
+from clearhead.data.splits import complete_splits
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject, tabbed
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe import ModelChoice, Recipe
-from clearhead.recipe.data import Column, Source, TestedData
+from clearhead.recipe.data import Source
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.evaluation import Evaluation, Example, worst_samples
-from clearhead.tasks.networks import BATCH_TOKENS, check_fits, layers_of, most_tokens, outputs_of, with_head
+from clearhead.tasks.networks import (
+    BATCH_TOKENS,
+    batch_of,
+    check_fits,
+    extent_of,
+    layers_of,
+    most_tokens,
+    outputs_of,
+    with_head,
+)
+from clearhead.tasks.parts import EncodedExamples
 from clearhead.tasks.question_answering.data import (
     NO_ANSWER,
-    AnswerColumns,
+    USUAL_LENGTH,
     Question,
+    QuestionData,
     Window,
     Windows,
-    split_questions,
+    answer_scores,
+    exact,
+    read_questions,
 )
-from clearhead.tasks.question_answering.scores import QuestionReport, answer_scores, exact, question_split
+from clearhead.tasks.reports import SplitReport
 from clearhead.tasks.scores import Score
-from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, Pair, Prediction, Trained
+from clearhead.tasks.task import Batch, ExampleTask, Files, Pair, Prediction, Trained
 from clearhead.text.tokenizers import Tokenizer
 
-USUAL_LENGTH, USUAL_OVERLAP = 384, 128
-"""Tokens of a window, and those that two have in common, in the scripts of Devlin et al. 2018."""
 MOST_TOKENS = 30
 """Tokens of an answer at most, as in the scripts of Devlin et al. 2018."""
-
-
-class QuestionData(TestedData):
-    """Questions about contexts that hold their answers."""
-
-    question: Column = "question"
-    context: Column = "context"
-    answer: Column = "answer"
-    """The columns of a table or dataset; SQuAD's files have fields of their own."""
-    max_length: Annotated[int, Field(ge=16)] = USUAL_LENGTH
-    """Most tokens of a question with its context; longer contexts are read in windows."""
-    overlap: NonNegativeInt = USUAL_OVERLAP
-    """Tokens of the context that two windows have in common."""
-
-    @property
-    def columns(self) -> AnswerColumns:
-        """The columns of its questions."""
-        return AnswerColumns(self.question, self.context, self.answer)
 
 
 class QuestionRecipe(Recipe):
@@ -72,11 +64,12 @@ Asked: TypeAlias = EncodedExamples[Question, Windows]
 
 def label_of(window: Window, data: Asked) -> tuple[int, int]:
     """The cells where the first answer begins and ends, or twice the cell of no answer if the window lacks it."""
-    answers = data.examples[window.question].answers
+    answers = data.examples[window.example].answers
     cells = window.cells(answers[0]) if answers else None
     return cells or (NO_ANSWER, NO_ANSWER)
 
 
+@dataclass(eq=False)
 class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
     """p(start | question, context) and p(end | question, context)."""
 
@@ -90,22 +83,29 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
     higher_is_better = True
     unit = "windows"
 
-    def __init__(
-        self, tokenizer: Tokenizer, *, limit: int, overlap: int, max_tokens: int = BATCH_TOKENS, packed: bool = True
-    ) -> None:
-        """`limit` is the most tokens of a window, and `overlap` those of the context that two windows share."""
-        self.tokenizer, self.limit, self.overlap = tokenizer, limit, overlap
-        self.max_tokens, self.packed = max_tokens, packed
+    tokenizer: Tokenizer
+    _: KW_ONLY
+    limit: int
+    """The most tokens of a window."""
+    overlap: int
+    """Tokens of the context that two windows share."""
+    max_tokens: int = BATCH_TOKENS
+    packed: bool = True
 
     # --- data
 
     @classmethod
     def read(cls, source: Source, data: QuestionData) -> list[Question]:
-        return data.columns.read(source)
+        return read_questions(source, data)
 
     @classmethod
     def split(cls, splits: dict[str, list[Question]], data: QuestionData) -> dict[str, list[Question]]:
-        return split_questions(splits, data.held_out)
+        """Those without a source are the questions about some contexts."""
+        train = splits["train"]
+        if not any(one.answers for one in train):
+            where = train[0].where
+            raise UserError(f"{where}: expected questions with answers to train on, got none; try another column")
+        return complete_splits(splits, data.held_out, expected="contexts, to hold some out")
 
     @classmethod
     def from_recipe(
@@ -144,10 +144,45 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
     def content(cls, example: Question) -> Sequence[str]:
         return example.question, example.context, *(f"{answer.start} {answer.text}" for answer in example.answers)
 
-    def report(self, splits: Mapping[str, Sequence[Question]], encoded: Mapping[str, Asked]) -> QuestionReport:
-        train = splits["train"]
-        counts = (question_split(name, one.examples, one.inputs, train=train) for name, one in encoded.items())
-        return QuestionReport(vocab_size=self.tokenizer.vocab_size, splits=tuple(counts))
+    def describe(self, name: str, examples: Sequence[Question], data: Asked, train: Sequence[Question]) -> SplitReport:
+        """The report on a split. Raises UserError for training windows of which none holds an answer."""
+        windows = data.inputs
+        counts, held = [0] * len(examples), [0] * len(examples)
+        for window in windows.parts:
+            counts[window.example] += 1
+            answers = examples[window.example].answers
+            held[window.example] += bool(answers and window.cells(answers[0]))
+        answered = [one for one in examples if one.answers]
+        lost = [one for one, n in zip(examples, held, strict=True) if one.answers and not n]
+        if name == "train" and not any(held):
+            raise UserError(
+                f"{lost[0].where}: expected a window that holds an answer, got none; try a larger data.overlap"
+            )
+        moved = [one for one in examples if one.is_moved]
+        known = {one.normalized for one in train}
+        shared = [one for one in examples if one.normalized in known]
+        n, n_contexts = len(examples), len({one.normalized for one in examples})
+        each = f"{sum(len(one.answers[0].text) for one in answered) / max(len(answered), 1):.1f} characters each"
+        length = f"{sum(windows.lengths) / len(windows.lengths):.1f} tokens each, at most {max(windows.lengths):,}"
+        lines = [
+            f"{name}: {n:,} questions about {n_contexts:,} contexts; {length}",
+            f"  answers: {len(answered):,} questions, {each}; {n - len(answered):,} without one",
+            f"  labels: {sum(held):,} of {len(windows.parts):,} windows hold the answer",
+        ]
+        n_duplicates = n - len({one.asked for one in examples})
+
+        def such(some: Sequence[Question]) -> str:
+            return f"such as {some[0].where}" if some else ""
+
+        findings = {
+            "n_windowed": (sum(n > 1 for n in counts), "contexts are read in several windows"),
+            "n_lost": (len(lost), f"answers are in no window, {such(lost)}; try a larger data.overlap"),
+            "n_moved": (len(moved), f"answers are not at their answer_start, {such(moved)}; the nearest is taken"),
+            "n_duplicates": (n_duplicates, "duplicates, kept"),
+            "n_shared": (len(shared), f"({len(shared) / n:.1%}) have a context that is also in train, {such(shared)}"),
+        }
+        sizes = {"n_questions": n, "n_contexts": n_contexts, "n_windows": len(windows.parts), "n_labels": sum(held)}
+        return SplitReport.of(lines, findings, name=name, **sizes)
 
     # --- training
 
@@ -155,9 +190,10 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
         return token_budget_batches(self.train.inputs.lengths, max_tokens=self.max_tokens, seed=seed, epoch=epoch)
 
     def collate(self, examples: Sequence[int]) -> Batch:
-        windows = [self.train.inputs.windows[i] for i in examples]
+        windows = [self.train.inputs.parts[i] for i in examples]
         labels = torch.tensor([label_of(window, self.train) for window in windows])
-        return Batch((batch_of(windows, self.tokenizer, packed=self.packed),), labels)
+        inputs = batch_of(self.tokenizer, **Windows(windows, 0).read, packed=self.packed)
+        return Batch(inputs, labels)
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
@@ -167,10 +203,8 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Keeps a span head. Replaces any other by a new one."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        both = self.train.inputs, self.valid.inputs
-        largest = max(largest_of([window.ids for window in data.windows]) for data in both)
-        longest = max(max(data.lengths) for data in both)
-        check_fits(config, (longest, largest), remedy="try a lower data.max_length")
+        size = extent_of(self.train.inputs.ids, self.valid.inputs.ids)
+        check_fits(config, size, remedy="try a lower data.max_length")
         head = config.head if isinstance(config.head, SpanHead) else SpanHead(**layers_of(config.head))
         return with_head(config, head)
 
@@ -189,9 +223,9 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
         outputs = [span.text(question.context) for span, question in spans]
         references = [[answer.text for answer in one.answers] for one in data.examples]
         losses = np.zeros(len(outputs))
-        for window, rows in zip(data.inputs.windows, logits, strict=True):
+        for window, rows in zip(data.inputs.parts, logits, strict=True):
             loss = span_loss(torch.from_numpy(rows)[None], torch.tensor([label_of(window, data)]))
-            losses[window.question] = max(losses[window.question], float(loss))
+            losses[window.example] = max(losses[window.example], float(loss))
         examples = tuple(
             Example(
                 question.question,
@@ -264,13 +298,6 @@ class Span:
         return context[self.start : self.end]
 
 
-def batch_of(windows: Sequence[Window], tokenizer: Tokenizer, *, packed: bool) -> Tokens:
-    """These windows as one batch, with the type of each text."""
-    tokens = Tokens.pad([one.ids for one in windows], fill=tokenizer.pad_id or 0, packed=packed)
-    types = Tokens.pad([one.types for one in windows]).ids
-    return Tokens(tokens.ids, tokens.valid, tokens.rows, types=types)
-
-
 def on_grid(logits: Tensor, tokens: Tokens) -> Tensor:
     """n 2 or b t 2 -> b t 2, with -inf in the padding."""
     if tokens.valid is None:
@@ -284,14 +311,10 @@ def on_grid(logits: Tensor, tokens: Tokens) -> Tensor:
 
 def logits_of(network: Transformer, data: Windows, tokenizer: Tokenizer) -> list[np.ndarray]:
     """The logits of each window's cells, t 2, on the CPU."""
-
-    def collate(rows: Sequence[int]) -> tuple[Tokens, ...]:
-        return (batch_of([data.windows[i] for i in rows], tokenizer, packed=True),)
-
-    logits: list[np.ndarray] = [np.empty((0, 2))] * len(data.windows)
-    for rows, (tokens,), output in outputs_of(network, data.lengths, collate):
+    logits: list[np.ndarray] = [np.empty((0, 2))] * len(data.parts)
+    for rows, tokens, output in outputs_of(network, tokenizer, **data.read):
         for i, cells in zip(rows, on_grid(output, tokens).double().cpu().numpy(), strict=True):
-            logits[i] = cells[: len(data.windows[i].ids)]
+            logits[i] = cells[: len(data.parts[i].ids)]
     return logits
 
 
@@ -300,37 +323,20 @@ def best_of(data: Windows, logits: Sequence[np.ndarray]) -> list[Span]:
 
     It is none if, in every window, the cell of no answer has a larger score than that span (Devlin et al. 2018, 4.3).
     """
-    spans: list[Span | None] = [None] * data.n_questions
-    none = [Span(0, 0, np.inf, 0.0)] * data.n_questions
-    for window, rows in zip(data.windows, logits, strict=True):
-        q = window.question
-        found, nothing, best = _best(window, rows), _none(rows), spans[q]
-        if found is not None and (best is None or found.score > best.score):
-            spans[q] = found
-        none[q] = min(none[q], nothing, key=lambda one: one.score)
-    return [
-        nothing if span is None or nothing.score > span.score else span
-        for span, nothing in zip(spans, none, strict=True)
-    ]
-
-
-def _none(rows: np.ndarray) -> Span:
-    return Span(0, 0, float(rows[NO_ANSWER].sum()), _share(rows, NO_ANSWER, NO_ANSWER))
-
-
-def _best(window: Window, rows: np.ndarray) -> Span | None:
-    if not (n := len(window.places)):
-        return None
-    cells = rows[window.start : window.start + n]
-    sums = cells[:, :1] + cells[None, :, 1]
-    sums[np.tril_indices(n, -1)] = -np.inf
-    sums[np.triu_indices(n, MOST_TOKENS)] = -np.inf
-    first, last = np.unravel_index(int(sums.argmax()), sums.shape)
-    share = _share(rows, window.start + int(first), window.start + int(last))
-    return Span(window.places[first][0], window.places[last][1], float(sums[first, last]), share)
-
-
-def _share(rows: np.ndarray, first: int, last: int) -> float:
-    shares = np.exp(rows - rows.max(0))
-    shares /= shares.sum(0)
-    return float(shares[first, 0] * shares[last, 1])
+    nothing = [Span(0, 0, np.inf, 0.0)] * data.n_examples
+    best = [Span(0, 0, -np.inf, 0.0)] * data.n_examples
+    for window, rows in zip(data.parts, logits, strict=True):
+        q, shares = window.example, np.exp(rows - rows.max(0))
+        shares /= shares.sum(0)
+        if n := len(window.places):
+            cells = rows[window.start : window.start + n]
+            sums = cells[:, :1] + cells[None, :, 1]
+            sums[np.tril_indices(n, -1)] = -np.inf
+            sums[np.triu_indices(n, MOST_TOKENS)] = -np.inf
+            first, last = np.unravel_index(int(sums.argmax()), sums.shape)
+            share = float(shares[window.start + first, 0] * shares[window.start + last, 1])
+            span = Span(window.places[first][0], window.places[last][1], float(sums[first, last]), share)
+            best[q] = max(best[q], span, key=lambda one: one.score)
+        none = Span(0, 0, float(rows[NO_ANSWER].sum()), float(shares[NO_ANSWER].prod()))
+        nothing[q] = min(nothing[q], none, key=lambda one: one.score)
+    return [none if none.score > span.score else span for span, none in zip(best, nothing, strict=True)]

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import ne
-from typing import Literal
 
-from clearhead.config import Config
 from clearhead.data.files import nearest, read_lines
 from clearhead.data.guessing import is_table
 from clearhead.data.sources import cells_of
@@ -16,103 +14,8 @@ from clearhead.data.tables import column_names, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table, TaggedFiles
 from clearhead.recipe.places import Place
-
-SchemeName = Literal["none", "bio", "iobes", "bilou"]
-OUTSIDE = "O"
-MARKED = re.compile(r"([BIESLU])-(.+)")
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """The prefixes of a scheme. Without prefixes, tags mark single words."""
-
-    name: SchemeName
-    inside: str = "I"
-    last: str = "I"
-    """The last of several words."""
-    single: str = "B"
-    """A span of one word."""
-
-    def __bool__(self) -> bool:
-        return self.name != "none"
-
-    @property
-    def prefixes(self) -> set[str]:
-        """Every prefix."""
-        return {"B", self.inside, self.last, self.single} if self else set()
-
-    def has(self, tag: str) -> bool:
-        """Whether this is a tag of the scheme; any text is one of no scheme."""
-        found = MARKED.fullmatch(tag)
-        return not self or tag == OUTSIDE or (found is not None and found[1] in self.prefixes)
-
-    def follows(self, before: str, tag: str) -> bool:
-        """Whether a sequence may have these two tags together. O stands for its beginning and its end."""
-        if not self:
-            return True
-        ends = before == OUTSIDE or (self.name == "bio" or before[0] in (self.last, self.single))
-        if tag == OUTSIDE or tag[0] in ("B", self.single):
-            return ends
-        return before != OUTSIDE and before[0] in ("B", self.inside) and before[2:] == tag[2:]
-
-
-SCHEMES: dict[SchemeName, Scheme] = {
-    "none": Scheme("none"),
-    "bio": Scheme("bio"),
-    "iobes": Scheme("iobes", last="E", single="S"),
-    "bilou": Scheme("bilou", last="L", single="U"),
-}
-
-
-class Span(Config):
-    """Words [start, end) that have a label together."""
-
-    label: str
-    start: int
-    end: int
-
-
-def scheme_of(tags: Iterable[str]) -> Scheme:
-    """The scheme that these tags have: none unless there is O and one with a prefix such as B-."""
-    known = {*tags}
-    used = {found[1] for tag in known if (found := MARKED.fullmatch(tag))}
-    if OUTSIDE not in known or not used:
-        return SCHEMES["none"]
-    if used & {"E", "S"}:
-        return SCHEMES["iobes"]
-    return SCHEMES["bilou" if used & {"L", "U"} else "bio"]
-
-
-def with_begins(tags: Sequence[str]) -> list[str]:
-    """BIO tags, with B- in place of an I- that begins a span, as in IOB1 (Tjong Kim Sang and Veenstra 1999)."""
-    found: list[str] = []
-    for before, tag in zip(("", *tags), tags, strict=False):
-        begins = tag.startswith("I-") and before[2:] != tag[2:]
-        found.append(f"B-{tag[2:]}" if begins else tag)
-    return found
-
-
-def spans_of(tags: Sequence[str]) -> list[Span]:
-    """The spans of valid tags of any scheme, in order; of other tags as `conlleval` reads them."""
-    spans: list[Span] = []
-    tags, start = [tag or OUTSIDE for tag in tags], 0
-    for i, (tag, after) in enumerate(zip(tags, (*tags[1:], OUTSIDE), strict=True)):
-        if tag == OUTSIDE or not MARKED.fullmatch(tag):
-            continue
-        if not i or tag[0] in "BSU" or tags[i - 1] == OUTSIDE or tags[i - 1][0] in "ESLU" or tags[i - 1][2:] != tag[2:]:
-            start = i
-        if tag[0] in "ESLU" or after == OUTSIDE or after[0] in "BSU" or after[2:] != tag[2:]:
-            spans.append(Span(label=tag[2:], start=start, end=i + 1))
-    return spans
-
-
-def wrong_places(tags: Sequence[str], scheme: Scheme) -> Iterator[int]:
-    """The words whose tags cannot follow the tags before them; the number of words for a span without an end."""
-    around = [OUTSIDE, *tags, OUTSIDE]
-    for i, (before, tag) in enumerate(pairwise(around)):
-        if not scheme.follows(before, tag):
-            yield i
-
+from clearhead.tasks.reports import check_known
+from clearhead.tasks.tagging.tags import OUTSIDE, Scheme, scheme_of, with_begins
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U (universaldependencies.org/format.html)."""
@@ -134,10 +37,8 @@ def is_conll(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(NAMES)
 
 
-def read_conll(
-    path: Place, words: Column | None, tags: Column | None
-) -> Iterator[tuple[list[str], list[str], list[int]]]:
-    """Yields the words, tags and line numbers of each sentence.
+def read_conll(path: Place, words: Column | None, tags: Column | None) -> "Iterator[TaggedSentence]":
+    """Every sentence of a file, in order.
 
     By default words are the first column and tags the last one; of CoNLL-U they are FORM and UPOS. A missing tag of
     CoNLL-U, `_`, is an empty one. Raises UserError, which names the line, for a row of another width than the first,
@@ -149,13 +50,13 @@ def read_conll(
         if columns is None:
             columns, is_universal = _columns(path, rows[0], words, tags), _is_universal(rows[0])
         at, of = columns
-        kept = [row for row in rows if row.fields[0].isdigit()] if is_universal else rows
-        if kept:
-            found = [row.fields[of] for row in kept]
-            yield (
-                [row.fields[at] for row in kept],
-                ["" if is_universal and tag == "_" else tag for tag in found],
-                [row.line for row in kept],
+        if kept := [row for row in rows if not is_universal or row.fields[0].isdigit()]:
+            found = (row.fields[of] for row in kept)
+            yield TaggedSentence(
+                tuple(row.fields[at] for row in kept),
+                tuple("" if is_universal and tag == "_" else tag for tag in found),
+                str(path),
+                tuple(row.line for row in kept),
             )
 
 
@@ -244,6 +145,11 @@ class TaggedSentence:
         return tuple(filter(None, self.tags))
 
     @property
+    def placed(self) -> Iterator[tuple[str, str]]:
+        """Each known tag and the place of its word."""
+        return ((tag, self.place(i)) for i, tag in enumerate(self.tags) if tag)
+
+    @property
     def text(self) -> str:
         """The words with spaces between them."""
         return " ".join(self.words)
@@ -282,23 +188,19 @@ def read_tagged(source: Source, words: Column | None, tags: Column | None) -> li
 
 def _read(path: Place, words: Column | None, tags: Column | None) -> Iterator[TaggedSentence]:
     if not is_table(path.name):
-        for forms, found, lines in read_conll(path, words, tags):
-            yield TaggedSentence(tuple(forms), tuple(found), str(path), tuple(lines))
+        yield from read_conll(path, words, tags)
         return
     table = Table(path=path, text=0, header=True)
-    known = column_names(table)
-    yield from _rows(table, _named(path, known, words, WORDS, "data.words"), _named(path, known, tags, TAGS, "--label"))
-
-
-def _named(path: Place, known: Sequence[Column], given: Column | None, usual: Sequence[str], option: str) -> Column:
-    """The given column, or the first with a usual name."""
-    names = [*map(str, known)]
-    wanted = usual if given is None else [str(given)]
-    found = next((name for name in wanted if name in names), None)
-    if found is None:
-        remedy = f"; there are {', '.join(names)}; try {option} NAME" if given is None else nearest(str(given), names)
-        raise UserError(f"{path}:1: expected a column {' or '.join(wanted)}, got none{remedy}")
-    return found
+    names = [*map(str, column_names(table))]
+    both = [(words, WORDS, "data.words"), (tags, TAGS, "--label")]
+    for given, usual, option in both:
+        if given is None and not {*usual} & {*names}:
+            raise UserError(
+                f"{path}:1: expected a column {' or '.join(usual)}, got none; there are {', '.join(names)};"
+                f" try {option} NAME"
+            )
+    columns = (next(name for name in usual if name in names) if given is None else given for given, usual, _ in both)
+    yield from _rows(table, *columns)
 
 
 def _rows(source: Table | HubDataset, words: Column, tags: Column) -> Iterator[TaggedSentence]:
@@ -339,7 +241,9 @@ def split_tagged(splits: dict[str, list[TaggedSentence]], held_out: HeldOut) -> 
     normal = complete_splits(normal, held_out, expected="sentences, to hold some out")
     known = tags_in(normal["train"])
     for split, sentences in normal.items():
-        check_tags(sentences, known, remedy=f"correct it, or move sentences of it from {SPLITS[split]} to training")
+        check_known(
+            sentences, known, what="tag", remedy=f"correct it, or move sentences of it from {SPLITS[split]} to training"
+        )
     return normal
 
 
@@ -348,18 +252,6 @@ def tags_in(sentences: Iterable[TaggedSentence]) -> tuple[str, ...]:
     found = {tag for sentence in sentences for tag in sentence.labels}
     marks = bool(scheme_of(found))
     return tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag[2:], tag[0]) if marks else (False, tag, "")))
-
-
-def check_tags(sentences: Iterable[TaggedSentence], known: Sequence[str], *, remedy: str) -> None:
-    """Raises UserError for the first word with a tag that is not `known`."""
-    names = {*known, ""}
-    for sentence in sentences:
-        if not names.issuperset(sentence.tags):
-            i = next(i for i, tag in enumerate(sentence.tags) if tag not in names)
-            some = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
-            raise UserError(
-                f"{sentence.place(i)}: expected a tag of the training data ({some}), got {sentence.tags[i]}; {remedy}"
-            )
 
 
 def normalize(sentences: Sequence[TaggedSentence], scheme: Scheme) -> list[TaggedSentence]:
@@ -379,7 +271,7 @@ def _normal(sentence: TaggedSentence, scheme: Scheme) -> TaggedSentence:
         raise UserError(f"{sentence.place(i)}: expected {known}, got {tags[i]}; mend the tag")
     if scheme.name == "bio":
         tags = tuple(with_begins(tags))
-    elif wrong := [*wrong_places(tags, scheme)]:
+    elif wrong := [i for i, two in enumerate(pairwise([OUTSIDE, *tags, OUTSIDE])) if not scheme.follows(*two)]:
         i = wrong[0]
         got = tags[i] if i < len(tags) else f"the end after {tags[-1]}"
         before = tags[i - 1] if i else "the beginning"
@@ -390,12 +282,3 @@ def _normal(sentence: TaggedSentence, scheme: Scheme) -> TaggedSentence:
     known = tuple(tag if given else "" for tag, given in zip(tags, sentence.tags, strict=True))
     n_changed = sum(map(ne, known, sentence.tags))
     return replace(sentence, tags=known, n_changed=sentence.n_changed + n_changed)
-
-
-def changes_in(splits: Iterable[Sequence[TaggedSentence]]) -> tuple[str, ...]:
-    """What `normalize` changed in the sentences of these splits, for people."""
-    changed = [sentence for split in splits for sentence in split if sentence.n_changed]
-    if not changed:
-        return ()
-    n, first = sum(sentence.n_changed for sentence in changed), min(changed, key=lambda one: (one.lines, one.where))
-    return (f"{n:,} tags I- that begin a span are read as B-, such as in the sentence at {first.place()}",)

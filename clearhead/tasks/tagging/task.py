@@ -1,9 +1,10 @@
 """Tagging: a tag for each word of a sentence, such as its part of speech or the span it is in (BIO, IOBES)."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -13,39 +14,46 @@ from pydantic import PositiveInt
 from clearhead.config import ModelConfig
 from clearhead.config.heads import TaggingHead
 from clearhead.data.batches import token_budget_batches
-from clearhead.data.sequences import largest_of
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject, tabbed
-from clearhead.model import Tokens, Transformer
+from clearhead.model import Transformer
 from clearhead.model.loss import IGNORED
 from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.evaluation import N_MISTAKES, Evaluation, Example, Sample
-from clearhead.tasks.networks import BATCH_TOKENS, check_fits, distinct, layers_of, most_tokens, outputs_of, with_head
-from clearhead.tasks.scores import Score, scored
-from clearhead.tasks.tagging.data import (
-    OUTSIDE,
-    SCHEMES,
-    Scheme,
-    Span,
-    TaggedSentence,
-    changes_in,
-    check_tags,
-    normalize,
-    read_tagged,
-    scheme_of,
-    spans_of,
-    split_tagged,
-    tags_in,
+from clearhead.tasks.networks import (
+    BATCH_TOKENS,
+    batch_of,
+    check_fits,
+    distinct,
+    extent_of,
+    layers_of,
+    most_tokens,
+    outputs_of,
+    with_head,
 )
-from clearhead.tasks.tagging.ids import WordIds, Words
-from clearhead.tasks.tagging.scores import TagReport, check_span_scores, share, span_scores, tag_split
-from clearhead.tasks.task import Batch, EncodedExamples, ExampleTask, Files, HeadLoss, Prediction, Trained
+from clearhead.tasks.parts import EncodedExamples, Part, Parts
+from clearhead.tasks.reports import SplitReport, check_known, repeats, shares_line
+from clearhead.tasks.scores import Score, ratio, scored
+from clearhead.tasks.tagging.data import TaggedSentence, normalize, read_tagged, split_tagged, tags_in
+from clearhead.tasks.tagging.tags import (
+    OUTSIDE,
+    Decoder,
+    Span,
+    decoding_scheme,
+    scheme_of,
+    span_scores,
+    spans_of,
+)
+from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
+from clearhead.text.special_tokens import SpecialTokens, template_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 USUAL_LENGTH = 512
 """Tokens that a model without a limit reads at once."""
+MOST_NAMES = 20
+"""Tags that are listed by name."""
 WORD = re.compile(
     r"https?://[^\s)>\]]+|(?:\w\.){2,}|(?<!\S)['’]\w{1,2}(?!\S)|[@#]?\w+(?:[-.'’@/&_]+\w+|[.,:]\d+)*|([^\w\s])\1*"
 )
@@ -72,9 +80,102 @@ class TaggingRecipe(Recipe):
     model: ModelChoice = ModelChoice(preset="classifier")
 
 
+# --- words as ids -----------------------------------------------------------------------------------------------------
+
+Words = Sequence[str]
+
+
+@dataclass(frozen=True)
+class SentencePart(Part):
+    """Consecutive words of a sentence, which the network reads together."""
+
+    start: int
+    """Its first word there."""
+    cells: list[int]
+    """Where in `ids` the first piece of each word is."""
+
+
+@dataclass(frozen=True, repr=False)
+class WordIds(Parts[SentencePart]):
+    """Sentences as ids: one part each, or several if they are longer than the limit."""
+
+    n_cut: int
+    """Words with more pieces than fit, of which only the first ones are read."""
+
+    @classmethod
+    def of(cls, sentences: Sequence[Words], tokenizer: Tokenizer, limit: int) -> Self:
+        """Encodes sentences, whose words are joined by spaces, with the marks of the tokenizer's template.
+
+        Each part has at most `limit` ids. A sentence of more is split between words.
+        """
+        marks, parts, n_cut = template_tokens(tokenizer), list[SentencePart](), 0
+        room = max(1, limit - len(marks))
+        for i, words in enumerate(sentences):
+            pieces = pieces_of(words, tokenizer)
+            n_cut += sum(len(piece.ids) > room for piece in pieces)
+            parts += _parts(i, [piece.cut(room) for piece in pieces], marks, room)
+        return cls(parts, len(sentences), n_cut)
+
+    @property
+    def n_split(self) -> int:
+        """Sentences in several parts."""
+        return len({part.example for part in self.parts if part.start})
+
+
+def _parts(sentence: int, pieces: Sequence["Pieces"], marks: SpecialTokens, room: int) -> Iterator[SentencePart]:
+    start, ids, cells = 0, list[int](), list[int]()
+    for i, piece in enumerate(pieces):
+        if len(ids) + len(piece.ids) > room:
+            yield SentencePart(sentence, marks.around(ids), start, cells)
+            start, ids, cells = i, list[int](), list[int]()
+        cells.append(len(marks.before) + len(ids) + piece.n_spaces)
+        ids += piece.ids
+    if ids:
+        yield SentencePart(sentence, marks.around(ids), start, cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The ids of a word, with those of the space before it if it has any of its own."""
+
+    ids: list[int]
+    n_spaces: int = 0
+
+    def cut(self, room: int) -> "Pieces":
+        """The pieces, or if they exceed `room` its first ids without the space."""
+        return self if len(self.ids) <= room else Pieces(self.ids[self.n_spaces :][:room])
+
+
+def pieces_of(words: Words, tokenizer: Tokenizer) -> list[Pieces]:
+    """The pieces of each word, at least one: the unknown token for a word that the tokenizer removes.
+
+    They are those of the words with spaces between them. A piece of several words belongs to the first of them.
+    """
+    text = " ".join(words)
+    ends: list[int] = []
+    for word in words:
+        ends.append(len(word) + (ends[-1] + 1 if ends else 0))
+    found: list[list[int]] = [[] for _ in words]
+    spaces, n_spaces, at = list[int](), [0] * len(words), 0
+    for token, (start, end) in zip(tokenizer.encode(text), tokenizer.offsets(text), strict=True):
+        if not text[start:end].strip():
+            spaces.append(token)
+            continue
+        while at < len(ends) - 1 and ends[at] <= start:
+            at += 1
+        if not found[at]:
+            n_spaces[at], found[at] = len(spaces), spaces
+        found[at].append(token)
+        spaces = list[int]()
+    return [Pieces(ids, n) if ids else Pieces([tokenizer.unk_id or 0]) for ids, n in zip(found, n_spaces, strict=True)]
+
+
+# --- the task ---------------------------------------------------------------------------------------------------------
+
 Tagged: TypeAlias = EncodedExamples[TaggedSentence, WordIds]
 
 
+@dataclass(eq=False)
 class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     """p(tag | sentence) for each word, which its first piece stands for."""
 
@@ -87,21 +188,16 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     higher_is_better = True
     unit = "words"
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        *,
-        tags: Sequence[str],
-        limit: int = USUAL_LENGTH,
-        max_tokens: int = BATCH_TOKENS,
-        packed: bool = True,
-    ) -> None:
-        """`limit` is the most tokens of a part. Raises UserError if tags mark spans and nervaluate is not installed."""
-        self.tokenizer, self.tags, self.limit = tokenizer, tuple(tags), limit
-        self.max_tokens, self.packed = max_tokens, packed
-        self.scheme = decoding_scheme(tags)
-        if self.scheme:
-            check_span_scores()
+    tokenizer: Tokenizer
+    _: KW_ONLY
+    tags: Sequence[str]
+    limit: int = USUAL_LENGTH
+    """The most tokens of a part."""
+    max_tokens: int = BATCH_TOKENS
+    packed: bool = True
+
+    def __post_init__(self) -> None:
+        self.scheme = decoding_scheme(self.tags)
         self.main_score = "span_f1" if self.scheme else "accuracy"
         self.index = {"": IGNORED} | {tag: i for i, tag in enumerate(self.tags)}
 
@@ -118,7 +214,7 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     @classmethod
     def from_recipe(
         cls, recipe: TaggingRecipe, splits: Mapping[str, Sequence[TaggedSentence]], tokenizer: Tokenizer | None
-    ) -> "Tagging":
+    ) -> Self:
         train = splits["train"]
         return cls(
             tokenizer or Tokenizer.train((sentence.text for sentence in train), recipe.tokenizer),
@@ -129,13 +225,13 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
         )
 
     @classmethod
-    def from_model(cls, model: Trained, recipe: TaggingRecipe | None) -> "Tagging":
+    def from_model(cls, model: Trained, recipe: TaggingRecipe | None) -> Self:
         tags = tag_names(tagging_head(model.network.config))
         return cls(model.tokenizer, tags=tags, limit=most_tokens(model, USUAL_LENGTH))
 
     def known(self, examples: list[TaggedSentence]) -> list[TaggedSentence]:
         sentences = normalize(examples, self.scheme)
-        check_tags(sentences, self.tags, remedy="correct it, or train with sentences of it")
+        check_known(sentences, self.tags, what="tag", remedy="correct it, or train with sentences of it")
         return sentences
 
     def encode(self, examples: Sequence[TaggedSentence]) -> Tagged:
@@ -149,18 +245,51 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     def content(cls, example: TaggedSentence) -> Sequence[str]:
         return *example.words, *example.tags
 
-    def report(self, splits: Mapping[str, Sequence[TaggedSentence]], encoded: Mapping[str, Tagged]) -> TagReport:
-        train, scheme = splits["train"], scheme_of(self.tags)
-        return TagReport(
-            vocab_size=self.tokenizer.vocab_size,
-            max_length=self.limit,
-            scheme=scheme.name,
-            notes=changes_in(splits.values()),
-            splits=tuple(
-                tag_split(name, split.examples, split.inputs, tags=self.tags, scheme=scheme, train=train)
-                for name, split in encoded.items()
-            ),
+    def describe(
+        self, name: str, examples: Sequence[TaggedSentence], data: Tagged, train: Sequence[TaggedSentence]
+    ) -> SplitReport:
+        """The report on a split. Raises UserError for sentences of which no tag is known."""
+        sentences, ids, limit, scheme = data.examples, data.inputs, self.limit, scheme_of(self.tags)
+        unlabelled = [one for one in sentences if not one.labels]
+        if len(unlabelled) == len(sentences):
+            raise UserError(f"{sentences[0].place()}: expected known tags to {name} on, got none; try another --label")
+        counts = Counter(tag for one in sentences for tag in one.labels)
+        n, n_words, n_labels = len(sentences), sum(len(one.words) for one in sentences), counts.total()
+        longest = max(len(one.words) for one in sentences)
+        kinds, what = {tag: counts[tag] for tag in self.tags}, "tags"
+        if scheme and (labels := dict.fromkeys(tag[2:] for tag in self.tags if tag[2:])):
+            marked = Counter(span.label for one in sentences for span in spans_of(one.tags))
+            kinds, what = {label: marked[label] for label in labels}, "spans"
+        some = {kind: count for kind, count in sorted(kinds.items(), key=lambda item: -item[1]) if count}
+        size = f"{n:,} sentences, {n_words:,} words; {n_words / n:.1f} words each, at most {longest:,}"
+        lines = [
+            f"{name}: {size}; at most {max(ids.lengths):,} tokens",
+            f"  labels: {n_labels:,}, {n_labels / n:.1f} a sentence",
+            f"  {max(sum(kinds.values()), 1):,} {what}: {shares_line(some, MOST_NAMES)}",
+        ]
+        if none := [kind for kind, count in kinds.items() if not count]:
+            lines.append(f"  none of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
+        if name == "train":
+            how = f"spans, tagged in {scheme.name.upper()}" if scheme else "tags of single words"
+            lines = [f"tags: {how}", *lines]
+        changed = [one for one in sentences if one.n_changed]
+        first, begun = (some[0].place() if some else "" for some in (unlabelled, changed))
+        n_changed = sum(one.n_changed for one in changed)
+        findings = {
+            "n_changed": (n_changed, f"tags I- that begin a span are read as B-, such as in the sentence at {begun}"),
+            "n_unlabelled": (len(unlabelled), f"sentences without a known tag, such as {first}"),
+            "n_split": (ids.n_split, f"sentences of more than {limit:,} tokens, read in parts"),
+            "n_cut": (ids.n_cut, f"words of more than {limit:,} tokens, cut"),
+        }
+        again = repeats(
+            sentences,
+            train,
+            labels=lambda one: one.tags,
+            place=TaggedSentence.place,
+            another="with other tags",
         )
+        sizes = {"n_sentences": n, "n_words": n_words, "n_labels": n_labels, what: kinds}
+        return SplitReport.of(lines, {**findings, **again}, name=name, **sizes)
 
     # --- training
 
@@ -170,14 +299,14 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     def collate(self, examples: Sequence[int]) -> Batch:
         """Labels the cell of each word's first piece with the word's tag. All other cells are ignored."""
         parts = [self.train.inputs.parts[i] for i in examples]
-        tokens = Tokens.pad([part.ids for part in parts], fill=self.tokenizer.pad_id or 0, packed=self.packed)
+        inputs = batch_of(self.tokenizer, [part.ids for part in parts], packed=self.packed)
         labels = np.full(sum(len(part.ids) for part in parts), IGNORED)
         at = 0
         for part in parts:
-            tags = self.train.examples[part.sentence].tags[part.start : part.start + len(part.cells)]
+            tags = self.train.examples[part.example].tags[part.start : part.start + len(part.cells)]
             labels[at + np.array(part.cells)] = [self.index[tag] for tag in tags]
             at += len(part.ids)
-        return Batch((tokens,), torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
+        return Batch(inputs, torch.from_numpy(labels), n_ignored=int((labels == IGNORED).sum()))
 
     @classmethod
     def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
@@ -187,11 +316,10 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
     def fit(self, config: ModelConfig) -> ModelConfig:
         """Keeps a head of several tags, but gives it the tags of the data. Replaces any other head by a new one."""
         self.check_kind(config, where="model", remedy="try preset classifier")
-        both = self.train.inputs, self.valid.inputs
-        largest = max(largest_of([part.ids for part in ids.parts]) for ids in both)
-        longest = max(max(ids.lengths) for ids in both)
-        check_fits(config, (longest, largest), remedy="try a lower data.max_length")
-        own = {"n_labels": len(self.tags), "labels": self.tags}
+        check_fits(
+            config, extent_of(self.train.inputs.ids, self.valid.inputs.ids), remedy="try a lower data.max_length"
+        )
+        own = {"n_labels": len(self.tags), "labels": tuple(self.tags)}
         if isinstance(config.head, TaggingHead) and config.head.n_labels > 1:
             return with_head(config, config.head.model_copy(update=own))
         return with_head(config, TaggingHead(**own, **layers_of(config.head)))
@@ -200,28 +328,31 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
 
     def score(self, network: Transformer, data: Tagged) -> Evaluation:
         """The scores on these data, and the sentences with the largest loss."""
-        decode, sentences = Decoder(self.tags), data.examples
-        rows = log_shares(network, data.inputs, self.tokenizer)
-        outputs = [[self.tags[i] for i in decode(shares)] for shares in rows]
-        losses, hits, n_known = list[float](), list[int](), list[int]()
-        for sentence, tags, shares in zip(sentences, outputs, rows, strict=True):
-            known = [i for i, tag in enumerate(sentence.tags) if tag]
-            losses.append(-sum(float(shares[i, self.index[sentence.tags[i]]]) for i in known))
-            hits.append(sum(sentence.tags[i] == tags[i] for i in known))
-            n_known.append(len(known))
-        accuracy = scored("accuracy", share, np.array(hits), np.array(n_known), "0 to 1")
-        loss = sum(losses) / max(sum(n_known), 1)
+        decode, outputs, examples, counts = (
+            Decoder(self.tags),
+            list[list[str]](),
+            list[Example](),
+            list[tuple[int, int]](),
+        )
+        for one, shares in zip(data.examples, log_shares(network, data.inputs, self.tokenizer), strict=True):
+            tags = [self.tags[i] for i in decode(shares)]
+            known = [i for i, tag in enumerate(one.tags) if tag]
+            loss = -sum(float(shares[i, self.index[one.tags[i]]]) for i in known)
+            n_right = sum(one.tags[i] == tags[i] for i in known)
+            is_wrong = n_right < len(known)
+            examples.append(Example(one.text, one.written(tags), one.written(one.tags), loss, is_wrong, one.place()))
+            counts.append((n_right, len(known)))
+            outputs.append(tags)
+        hits, n_known = np.array(counts).T
+        accuracy, loss = scored("accuracy", ratio, hits, n_known), sum(one.error for one in examples)
+        loss /= max(int(n_known.sum()), 1)
         spans = ()
         if self.scheme:
-            spans = span_scores([spans_of(sentence.tags) for sentence in sentences], [*map(spans_of, outputs)])
-        examples = tuple(
-            Example(one.text, one.written(tags), one.written(one.tags), own, hit < n, one.place())
-            for one, tags, own, hit, n in zip(sentences, outputs, losses, hits, n_known, strict=True)
-        )
-        order = sorted(range(len(losses)), key=lambda i: -losses[i])
+            spans = span_scores([spans_of(one.tags) for one in data.examples], [*map(spans_of, outputs)])
+        order = sorted(range(len(examples)), key=lambda i: -examples[i].error)
         wrong = [i for i in order if examples[i].is_wrong][:N_MISTAKES]
-        samples = tuple(mistake(sentences[i], outputs[i]) for i in wrong)
-        return Evaluation((*spans, accuracy, Score("loss", loss)), samples, loss=loss, examples=examples)
+        samples = tuple(mistake(data.examples[i], outputs[i]) for i in wrong)
+        return Evaluation((*spans, accuracy, Score("loss", loss)), samples, loss=loss, examples=tuple(examples))
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
@@ -259,12 +390,9 @@ def tag_names(head: TaggingHead) -> tuple[str, ...]:
 def log_shares(network: Transformer, words: WordIds, tokenizer: Tokenizer) -> list[np.ndarray]:
     """The log-probabilities of the tags of each word, n v for each sentence, on the CPU."""
     parts, n_tags = words.parts, len(tag_names(tagging_head(network.config)))
-
-    def collate(rows: Sequence[int]) -> tuple[Tokens, ...]:
-        return (Tokens.pad([parts[i].ids for i in rows], fill=tokenizer.pad_id or 0, packed=True),)
-
-    of_parts = [np.empty((0, n_tags))] * len(parts)
-    for rows, (tokens,), logits in outputs_of(network, words.lengths, collate):
+    nothing = np.empty((0, n_tags))
+    of_parts = [nothing] * len(parts)
+    for rows, tokens, logits in outputs_of(network, tokenizer, words.ids):
         cells = tokens.real(logits) if logits.ndim == 3 else logits
         # The number of a lone label is its log-odds: that of 0 and itself are a softmax of two.
         cells = F.pad(cells, (n_tags - cells.shape[-1], 0))
@@ -272,43 +400,10 @@ def log_shares(network: Transformer, words: WordIds, tokenizer: Tokenizer) -> li
         starts = np.cumsum([0, *(len(parts[i].ids) for i in rows)])
         for i, start in zip(rows, starts[:-1], strict=True):
             of_parts[i] = shares[start + np.array(parts[i].cells)]
-    sentences: list[list[np.ndarray]] = [[] for _ in range(words.n_sentences)]
+    sentences: list[list[np.ndarray]] = [[nothing] for _ in range(words.n_examples)]
     for part, shares in zip(parts, of_parts, strict=True):
-        sentences[part.sentence].append(shares)
-    return [np.concatenate(rows) if rows else np.empty((0, n_tags)) for rows in sentences]
-
-
-class Decoder:
-    """The tags with the largest sum of log-probabilities among the sequences that their scheme allows."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.scheme = names, decoding_scheme(names)
-        around = [*names, OUTSIDE]
-        allowed = np.array([[self.scheme.follows(a, b) for b in around] for a in around])
-        self.blocked = np.where(allowed, 0.0, -np.inf)
-        """v+1 v+1: from a tag to the next one; the last row is the beginning, the last column the end."""
-
-    def __call__(self, shares: np.ndarray) -> np.ndarray:
-        """n v -> n: the number of each word's tag (Viterbi 1967)."""
-        if not self.scheme or not len(shares):
-            return shares.argmax(-1)
-        inner, best = self.blocked[:-1, :-1], shares[0] + self.blocked[-1, :-1]
-        back = np.zeros(shares.shape, dtype=np.int64)
-        for i, row in enumerate(shares[1:], start=1):
-            paths = best[:, None] + inner
-            back[i] = paths.argmax(0)
-            best = paths.max(0) + row
-        chosen = [int((best + self.blocked[:-1, -1]).argmax())]
-        for i in range(len(shares) - 1, 0, -1):
-            chosen.append(int(back[i][chosen[-1]]))
-        return np.array(chosen[::-1])
-
-
-def decoding_scheme(names: Sequence[str]) -> Scheme:
-    """The scheme of these tags, or none if some spans could not begin."""
-    scheme = scheme_of(names)
-    begun = {name[2:] for name in names if name[0] in ("B", scheme.single)}
-    return scheme if {name[2:] for name in names if name != OUTSIDE} <= begun else SCHEMES["none"]
+        sentences[part.example].append(shares)
+    return [*map(np.concatenate, sentences)]
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from clearhead.text.formats.special import (
     name_customary,
     settings_of,
 )
-from clearhead.text.formats.splitting import LETTERS, WORD_END
+from clearhead.text.formats.splitting import LETTERS
 from clearhead.text.formats.wire import parse, parse_scores
 
 MODEL_FILE = "tokenizer.json"
@@ -249,9 +249,7 @@ def _implied_class(
     elif name == IDS:
         ids = vocabulary(files[IDS], place)
         words = [left + right for left, right in read_merges(files[MERGES_FILE], ids, f"{where}/{MERGES_FILE}")]
-        if "<|startoftext|>" in ids and any(word.endswith(WORD_END) for word in words):
-            kind = usual_class("ended_words")
-        elif {"<s>", "</s>", "<mask>"} <= ids.keys() and "add_bos_token" not in settings:
+        if {"<s>", "</s>", "<mask>"} <= ids.keys() and "add_bos_token" not in settings:
             kind = usual_class("masked")
         else:
             is_older = pattern_of(words, where, among=(WORDS_2019, SINGLE_DIGITS)) == WORDS_2019

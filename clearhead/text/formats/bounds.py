@@ -136,7 +136,7 @@ def is_linear(pattern: str) -> bool:
     if pattern in patterns():
         return True
     ways = _alternatives(pattern)
-    return ways is not None and all(_is_searched_once(one, ways[i + 1 :]) for i, one in enumerate(ways))
+    return ways is not None and all(_is_searched_once(way, ways[i + 1 :]) for i, way in enumerate(ways))
 
 
 def _alternatives(pattern: str) -> list[list[tuple[str, str]]] | None:
@@ -183,6 +183,7 @@ class Encoding(NamedTuple):
     offsets: list[tuple[int, int]]
     type_ids: list[int]
     word_ids: list[int | None]
+    sequence_ids: list[int | None]
 
 
 def bounded(library: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -225,10 +226,10 @@ class TokenizerApart:
 
     def encode_batch(self, texts: Sequence[Any], **options: bool) -> list[Encoding]:
         """See `tokenizers.Tokenizer`."""
-        found = self.worker.ask("encode", list(texts), self.library.encode_special_tokens, options)
+        answers = self.worker.ask("encode", list(texts), self.library.encode_special_tokens, options)
         return [
-            Encoding(ids, tokens, [(start, end) for start, end in offsets], types, words)
-            for ids, tokens, offsets, types, words in found
+            Encoding(ids, tokens, [(start, end) for start, end in offsets], *more)
+            for ids, tokens, offsets, *more in answers
         ]
 
     encode_batch_fast = encode_batch

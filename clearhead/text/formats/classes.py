@@ -104,9 +104,9 @@ def class_of(
     """
     declared = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or "").removesuffix("Fast")
     name = _name(settings, config, holds_bytes) or (declared if is_older else "")
-    for one in table().classes:
-        if name in one.names:
-            return one
+    for kind in table().classes:
+        if name in kind.names:
+            return kind
     if name in table().elsewhere.names:
         raise UserError(
             f"{where}:tokenizer_class: expected a class whose rules are known here, got {name!r}; try saving the"
@@ -172,10 +172,10 @@ class Vocabulary:
 def from_json(parts: Mapping[str, Any], library: tokenizers.Tokenizer, kind: TokenizerClass, where: str) -> Vocabulary:
     """The vocabulary in tokenizer.json. `parts` is its parsed content."""
     model = parts["model"]
-    found = model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else kind.algorithm)
-    if found != kind.algorithm:
+    algorithm = model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else kind.algorithm)
+    if algorithm != kind.algorithm:
         raise UserError(
-            f"{where}: expected a {kind.algorithm} model, as {kind.names[0]} has, got {found}; try saving the"
+            f"{where}: expected a {kind.algorithm} model, as {kind.names[0]} has, got {algorithm}; try saving the"
             " tokenizer as PreTrainedTokenizerFast"
         )
     steps = parts.get("normalizer") or {}
@@ -295,18 +295,18 @@ def filled(name: str, names: Mapping[str, str | None], where: str) -> str:
     role = name.strip("{}")
     if role == name:
         return name
-    found = names[role]
-    if found is None:
+    token = names[role]
+    if token is None:
         raise UserError(f"{where}/{CONFIG_FILE}:{role}: expected a token, got none; try naming it there")
-    return found
+    return token
 
 
 def _merges(ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Every pair of pieces that spells a third piece, ordered by the third's id."""
-    found = [
+    splits = [
         (number, cut, piece[:cut], piece[cut:])
         for piece, number in ids.items()
         for cut in range(1, len(piece))
         if piece[:cut] in ids and piece[cut:] in ids
     ]
-    return [(left, right) for *_, left, right in sorted(found)]
+    return [(left, right) for *_, left, right in sorted(splits)]

@@ -132,7 +132,7 @@ def _named(metadata: Mapping[str, Any], library: tokenizers.Tokenizer, where: st
 def _list(metadata: Mapping[str, Any], key: str, kind: type, where: str, *, n: int | None = None) -> list[Any]:
     """A list of the metadata. Raises UserError unless it has `n` values of this kind."""
     values = metadata.get(f"{PREFIX}{key}")
-    if not isinstance(values, list) or not values or not all(type(one) is kind for one in values):
+    if not isinstance(values, list) or not values or not all(type(value) is kind for value in values):
         got = "none" if values is None else "another kind of value"
         raise UserError(f"{where}:{PREFIX}{key}: expected a list of {kind.__name__}, got {got}; {AGAIN}")
     if n is not None and len(values) != n:
@@ -219,11 +219,11 @@ def _pair(line: str, ids: Mapping[str, int], where: str) -> tuple[str, str]:
 def _split(metadata: Mapping[str, Any], merges: list[tuple[str, str]], where: str) -> Split:
     """The way to split that the metadata name, otherwise the one that leaves the merged pieces whole."""
     name = metadata.get(f"{PREFIX}pre", DEFAULT)
-    for one in table().splits:
-        if name in one.names:
-            return one
+    for split in table().splits:
+        if name in split.names:
+            return split
     if name != DEFAULT:
-        known = ", ".join(one.names[0] for one in table().splits)
+        known = ", ".join(split.names[0] for split in table().splits)
         raise UserError(
             f"{where}:{PREFIX}pre: expected a way to split texts that is known here ({known}), got {str(name)[:40]!r};"
             " try the model in safetensors, with its tokenizer.json"
@@ -290,7 +290,7 @@ def _tables(library: tokenizers.Tokenizer, n_rows: int) -> dict[str, Any] | None
     kinds = [int(_kind(i, token, i in by_id, added, model)) for i, token in enumerate(tokens)]
     tables = {f"{PREFIX}tokens": tokens, f"{PREFIX}token_type": kinds}
     pairs = [tuple(pair.split(" ", 1)) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
-    split = next((one for one in table().splits if _splits_so(parts, one)), None)
+    split = next((known for known in table().splits if _splits_so(parts, known)), None)
     if split is not None:
         merges = [" ".join(pair) for pair in pairs]
         own = {"model": _model("merges"), "pre": split.names[0], "merges": merges}
@@ -324,8 +324,8 @@ def _kind(number: int, token: str, there: bool, added: Mapping[int, AddedToken],
 
 def _splits_so(parts: Mapping[str, Any], split: Split) -> bool:
     """True if a tokenizer.json splits texts in this way."""
-    made = json_object(build({}, [], split).to_str().encode(), "tokenizer.json")
-    ours, theirs = (_steps(one) for one in (parts, made))
+    built = json_object(build({}, [], split).to_str().encode(), "tokenizer.json")
+    ours, theirs = (_steps(one) for one in (parts, built))
     return ours == theirs
 
 

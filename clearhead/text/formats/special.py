@@ -79,8 +79,8 @@ def name_customary(library: tokenizers.Tokenizer, settings: dict[str, object]) -
         return
     special = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
     for role, names in CUSTOMARY.items():
-        if (found := next((name for name in names if name in special), None)) is not None:
-            settings[role] = found
+        if (token := next((name for name in names if name in special), None)) is not None:
+            settings[role] = token
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ def honour(
         special = dict.fromkeys(token.content for token in [*named.values(), *extras])
         library.add_tokens([AddedToken(name, special=True) for name in special])
     for number, token in added.items():
-        if (found := library.token_to_id(token.content)) != number:
+        if (got := library.token_to_id(token.content)) != number:
             file = CONFIG_FILE if LISTED in settings else ADDED_FILE if ADDED_FILE in files else "tokenizer.json"
             raise UserError(
-                f"{where}/{file}: expected id {number} for the added {token.content!r}, got {found}; try its own"
+                f"{where}/{file}: expected id {number} for the added {token.content!r}, got {got}; try its own"
                 " vocabulary"
             )
     for role, token in named.items():
@@ -144,8 +144,8 @@ def _added(files: Mapping[str, bytes], settings: Mapping[str, object], where: st
         listed = settings[LISTED]
         for number, value in listed.items() if isinstance(listed, dict) else [("", listed)]:
             if not str(number).isdecimal() or len(str(number)) > 9 or content_of(value) is None:
-                found = f"{str(number)[:40]!r}: {str(value)[:40]}"
-                raise UserError(f"{where}/{CONFIG_FILE}:{LISTED}: expected tokens by id, got {found}; {AGAIN}")
+                got = f"{str(number)[:40]!r}: {str(value)[:40]}"
+                raise UserError(f"{where}/{CONFIG_FILE}:{LISTED}: expected tokens by id, got {got}; {AGAIN}")
             yield int(number), _token(value, special=False)
         return
     special = {str(content_of(settings.get(role))) for role in NAMED}

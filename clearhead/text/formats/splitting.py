@@ -70,7 +70,7 @@ def letters(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
     """One token for each letter, and one between words. With do_lower_case the vocabulary has capital letters."""
     between = content_of(settings.get("word_delimiter_token", "|")) or "|"
     space = str(settings.get("replace_word_delimiter_char", " "))
-    capitals = [one for one in vocabulary.ids if len(one) == 1 and one.lower() != one]
+    capitals = [letter for letter in vocabulary.ids if len(letter) == 1 and letter.lower() != letter]
     capitals = capitals if flag(settings, "do_lower_case", False) else []
     reads = [normalizers.Replace(capital.lower(), capital) for capital in capitals]
     writes = [decoders.Replace(capital, capital.lower()) for capital in capitals]
@@ -83,7 +83,7 @@ def letters(vocabulary: Vocabulary, settings: Settings) -> Pipeline:
 
 def longer_tokens(vocabulary: Iterable[str]) -> list[AddedToken]:
     """The tokens of several letters, which are found in a text first and take the spaces around them."""
-    return [AddedToken(one, lstrip=True, rstrip=True, normalized=False) for one in vocabulary if len(one) > 1]
+    return [AddedToken(token, lstrip=True, rstrip=True, normalized=False) for token in vocabulary if len(token) > 1]
 
 
 # --- bytes ---

@@ -11,9 +11,8 @@ from clearhead.trace import trace
 from tests.later import later
 from tests.parity.cases import base, of
 from tests.parity.harness import reference
-from tests.tasks.reference import UPDATES, require_equal_updates
+from tests.tasks.reference import UPDATES, mask_of, require_equal_updates
 from tests.tasks.test_classification import task_of
-from tests.tasks.updates import mask_of
 
 BASE = base("deberta-v2")
 

@@ -10,8 +10,8 @@ from tokenizers import models, pre_tokenizers
 
 from clearhead.api import load
 from clearhead.config.heads import ClassificationHead, LanguageHead
-from clearhead.tasks.tagging.ids import WordIds
-from clearhead.tasks.tagging.task import Decoder, Sentence, log_shares, prediction_of, tag_names, tagging_head
+from clearhead.tasks.tagging.tags import Decoder
+from clearhead.tasks.tagging.task import Sentence, WordIds, log_shares, prediction_of, tag_names, tagging_head
 from clearhead.text.tokenizers import Tokenizer
 from tests.parity.cases import base
 from tests.parity.harness import Case, both

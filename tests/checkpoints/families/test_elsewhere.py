@@ -143,18 +143,22 @@ def test_qwen_is_qwen2_with_one_matrix_for_all_sides(tmp_path: Path, grows: bool
             load(tmp_path / "theirs").network(ids)
 
 
-@pytest.mark.parametrize("prefix", ["new.", ""])
-def test_gte_as_it_was_published_stretches_its_angles_by_factor_and_width(tmp_path: Path, prefix: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [("Model", "new."), ("Model", ""), ("ForSequenceClassification", "")], ids=str
+)
+def test_gte_as_it_was_published_stretches_its_angles(tmp_path: Path, kind: str, prefix: str) -> None:
+    """By the factor and the width of a head."""
     factor, width = 8.0, 8
     angles = {"rope_type": "linear", "rope_theta": 100.0 * factor, "factor": factor ** (2 / width)}
-    theirs = reference(Case("gte", "base", "GteModel", {**SIZES, "rope_parameters": angles, "pad_token_id": 0}))
+    theirs = reference(Case("gte", "base", f"Gte{kind}", {**SIZES, "rope_parameters": angles, "pad_token_id": 0}))
     theirs.save_pretrained(tmp_path / "theirs")
-    tensors = {prefix + name: tensor for name, tensor in load_file(tmp_path / "theirs" / "model.safetensors").items()}
+    written = load_file(tmp_path / "theirs" / "model.safetensors")
+    tensors = {prefix + name.replace("gte.", "new."): tensor for name, tensor in written.items()}
     if prefix:
         tensors["classifier.weight"] = torch.zeros(1, 32)
     config = {
         "model_type": "new",
-        "architectures": ["NewModel", "NewForTokenClassification"],
+        "architectures": ["NewModel", "NewForTokenClassification"] if kind == "Model" else [f"New{kind}"],
         "rope_theta": 100.0,
         "rope_scaling": {"type": "ntk", "factor": factor},
         "type_vocab_size": 1,

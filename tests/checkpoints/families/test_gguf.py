@@ -1,6 +1,7 @@
 """Each architecture of GGUF: out and back bit-equal, and opened by the reference library with equal logits."""
 
 import logging
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,58 +17,16 @@ from clearhead.cli.share.gguf import described_model, put, write
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from tests.later import later
+from tests.parity.cases import with_none
 
 transformers: Any = later("transformers")
 later("gguf")
 
-COMMON: dict[str, Any] = {
-    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-LLAMA3 = {
-    "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}  # fmt: skip
-YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 64}
-LONG = {
-    "rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": [1.0, 1.5, 2.0, 2.5],
-    "long_factor": [2.0, 3.0, 4.0, 5.0],
-}  # fmt: skip
-WIDE = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 4}
+TABLES = with_none(tomllib.loads(Path(__file__).with_name("gguf.toml").read_text(encoding="utf-8")))
+COMMON: dict[str, Any] = TABLES["common"]
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "plain": ("Llama", COMMON),
-    "biases": (
-        "Llama",
-        COMMON | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "head_dim": 16},
-    ),
-    "wavelengths": ("Llama", COMMON | {"rope_parameters": LLAMA3}),
-    "linear": ("Llama", COMMON | {"rope_parameters": {"rope_type": "linear", "rope_theta": 5e4, "factor": 4.0}}),
-    "yarn": ("Llama", COMMON | {"rope_parameters": YARN}),
-    "mistral": ("Mistral", COMMON | {"sliding_window": None}),
-    "qwen2": ("Qwen2", COMMON),
-    "qwen3": ("Qwen3", COMMON | {"head_dim": 16}),
-    "arcee": ("Arcee", COMMON),
-    "smollm3": ("SmolLM3", COMMON | {"num_hidden_layers": 5}),
-    "granite": (
-        "Granite",
-        COMMON
-        | {
-            "embedding_multiplier": 12.0,
-            "logits_scaling": 8.0,
-            "residual_multiplier": 0.22,
-            "attention_multiplier": 0.1,
-        },
-    ),
-    "gemma": ("Gemma", COMMON | {"head_dim": 16}),
-    "gemma2": ("Gemma2", COMMON | WIDE),
-    "gemma3": ("Gemma3Text", COMMON | WIDE | {"num_hidden_layers": 7}),
-    "phi3": ("Phi3", COMMON),
-    "longrope": (
-        "Phi3",
-        COMMON | {"original_max_position_embeddings": 64, "rope_parameters": LONG, "sliding_window": 16},
-    ),
-    "starcoder2": ("Starcoder2", COMMON | {"sliding_window": None}),
-    "gpt2": ("GPT2", {"vocab_size": 96, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4}),
+    name: (one["kind"], one["fields"] if one["kind"] == "GPT2" else COMMON | one["fields"])
+    for name, one in TABLES["cases"].items()
 }
 FEW = ("biases", "wavelengths", "gpt2")
 JUDGED = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "starcoder2", "gpt2")

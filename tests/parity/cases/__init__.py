@@ -12,16 +12,18 @@ from tests.parity.harness import Case
 FILES = ("decoders", "encoder_decoders", "encoders", "mixtures", "pictures_and_sounds")
 
 
-def _with_none(value: Any) -> Any:
+def with_none(value: Any) -> Any:
     """The value with None for "null", which TOML does not have."""
     if isinstance(value, dict):
-        return {name: _with_none(item) for name, item in value.items()}
+        return {name: with_none(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [with_none(item) for item in value]
     return None if value == "null" else value
 
 
 def _read(file: str) -> Iterator[tuple[str, list[Case]]]:
     """The cases of each family of a file."""
-    tables = _with_none(tomllib.loads(Path(__file__).with_name(f"{file}.toml").read_text(encoding="utf-8")))
+    tables = with_none(tomllib.loads(Path(__file__).with_name(f"{file}.toml").read_text(encoding="utf-8")))
     shared = tables.pop("changes")
     for name, about in tables.items():
         family, pads, cases = about.get("family", name), about.get("pads", {}), list[Case]()

@@ -1,22 +1,39 @@
-"""Conversations as ids, with the tokens of the assistant's answers marked. Imports no torch.
+"""Chat: the answers of an assistant in conversations, by a decoder alone (Ouyang et al. 2022, 3.5).
 
 A conversation is written by the tokenizer's chat template, as in use. What the template adds to the text from one
 message to the next says where an answer begins and ends.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Literal, Self
 
 import numpy as np
+from pydantic import PositiveInt
 from tokenizers import AddedToken
 
 from clearhead.brief import brief
+from clearhead.config import ModelConfig
+from clearhead.data.batches import Batches, DocumentSlice
 from clearhead.data.sources import cells_of
-from clearhead.data.splits import ReportedSplit
+from clearhead.data.splits import complete_splits
 from clearhead.errors import UserError
-from clearhead.randomness import key
-from clearhead.recipe.data import SPLITS, HeldOut, HubDataset, Source, Table, share_of
+from clearhead.generation.settings import changed
+from clearhead.json_text import tabbed
+from clearhead.model import Transformer
+from clearhead.model.loss import IGNORED
+from clearhead.recipe import ModelChoice, Recipe
+from clearhead.recipe.data import Data, HeldOut, HubDataset, Source, Table
+from clearhead.recipe.generation import GenerationConfig
+from clearhead.recipe.tokenizers import ByteBPE, TokenizerConfig
+from clearhead.tasks.evaluation import Evaluation, Sample
+from clearhead.tasks.networks import BATCH_TOKENS, check_decoder, check_fits, total_loss
+from clearhead.tasks.reading import PackedRows, complete_text
+from clearhead.tasks.reports import SplitReport
+from clearhead.tasks.scores import Score, perplexity
+from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
 from clearhead.text.chat import Message, render
 from clearhead.text.special_tokens import with_special
 from clearhead.text.tokenizers import Tokenizer
@@ -50,7 +67,12 @@ class Conversation:
         return found[-1:] if self.is_for_last else found
 
     @property
-    def text(self) -> str:
+    def labels(self) -> tuple[str, ...]:
+        """None: any conversation may be held out."""
+        return ()
+
+    @property
+    def normalized(self) -> str:
         """Equal for equal conversations alone."""
         return json.dumps(self.messages, sort_keys=True, ensure_ascii=False)
 
@@ -74,26 +96,6 @@ def _messages(cell: object, where: str) -> tuple[Message, ...]:
                 got = json.dumps(message.get(name))[:60]
                 raise UserError(f"{where}: message {number}: expected text in {name!r}, got {got}; write {EXAMPLE}")
     return tuple(cell)
-
-
-def split_conversations(splits: dict[str, list[Conversation]], held_out: HeldOut) -> dict[str, list[Conversation]]:
-    """The splits. Without a source for validation, a share of the training conversations is for it.
-
-    Equal conversations are in one split. The choice depends on the conversations alone, not on their order.
-    """
-    if "valid" not in splits:
-        train = splits["train"]
-        texts = sorted({one.text for one in train}, key=lambda text: key("held out", text))
-        if len(texts) < 10:
-            raise UserError(
-                f"data.train: expected at least 10 conversations to hold some out, got {len(texts)}; give data.valid"
-            )
-        out = {*texts[: max(1, round(share_of(held_out, len(texts), "conversations") * len(texts)))]}
-        splits = splits | {
-            "train": [one for one in train if one.text not in out],
-            "valid": [one for one in train if one.text in out],
-        }
-    return {split: splits[split] for split in SPLITS if split in splits}
 
 
 # --- as ids -------------------------------------------------------------------------------------------------------
@@ -237,58 +239,173 @@ MOST_NAMED = 5
 """Conversations that are named."""
 
 
-class ChatSplit(ReportedSplit):
-    """One split."""
-
-    name: str
-    n_read: int
-    n_tokens: int
-    n_trained: int
-    """Tokens of answers, which the network learns to write."""
-    max_length: int
-    n_cut: int
-    """Conversations of more tokens than the limit, of which only the beginning is read."""
-    untrained: tuple[str, ...]
-    """The places of those that are left out, because no token of an answer is left."""
-    n_duplicates: int
-    n_shared: int
-    """Conversations that are also in training."""
-
-    def lines(self, limit: int) -> list[str]:
-        """The findings as text."""
-        n = self.n_read - len(self.untrained)
-        each = f"{self.n_tokens / n:.1f} tokens each, {self.n_trained / n:.1f} of them trained"
-        cut = f"; {self.n_cut:,} cut to {limit:,}" if self.n_cut else ""
-        lines = [f"{self.name}: {n:,} of {self.n_read:,} conversations, {each}, at most {self.max_length:,}{cut}"]
-        if self.untrained:
-            lines.append(f"  {len(self.untrained):,} without a token to train on, left out: {named(self.untrained)}")
-        if self.n_duplicates:
-            lines.append(f"  {self.n_duplicates:,} duplicates, kept")
-        if self.n_shared:
-            lines.append(f"  {self.n_shared:,} ({self.n_shared / self.n_read:.1%}) are also in train")
-        return lines
-
-
 def named(places: Sequence[str]) -> str:
     """The first of these places, and how many more there are."""
     rest = len(places) - MOST_NAMED
     return ", ".join(places[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def chat_split(
-    name: str, read: Sequence[Conversation], found: Answers, *, limit: int, train: Sequence[Conversation]
-) -> ChatSplit:
-    """The report on a split. Raises UserError if no conversation has a token to train on."""
-    found.require(name, limit)
-    texts, known = [one.text for one in read], {one.text for one in train}
-    return ChatSplit(
-        name=name,
-        n_read=len(read),
-        n_tokens=sum(found.sizes),
-        n_trained=sum(one.n_trained for one in found.turns),
-        max_length=max(found.lengths),
-        n_cut=sum(length > limit for length in found.lengths),
-        untrained=found.untrained,
-        n_duplicates=len(texts) - len({*texts}),
-        n_shared=0 if name == "train" else sum(text in known for text in texts),
-    )
+N_SAMPLES = 2
+USUAL_LENGTH = 512
+"""Tokens of a row of a model without a limit."""
+
+
+class ChatData(Data):
+    """Conversations, in a column of a table or dataset: lists of messages with `role` and `content`."""
+
+    test: Source | None = None
+    held_out: HeldOut = 0.1
+    """Share of the training conversations, or their number, that is held out for validation if `valid` is None."""
+    length: PositiveInt = 512
+    """Tokens of a row, which holds several short conversations. Longer ones are cut."""
+
+
+class ChatRecipe(Recipe):
+    """How to train a model that answers."""
+
+    task: Literal["chat"]
+    data: ChatData
+    tokenizer: TokenizerConfig = ByteBPE()
+    model: ModelChoice = ModelChoice(preset="nano")
+    generation: GenerationConfig = GenerationConfig(max_new_tokens=256)
+
+
+class Conversations(PackedRows):
+    """Rows of conversations, in which each cell is labelled with the next token of an answer."""
+
+    def __init__(self, data: Answers, length: int) -> None:
+        largest = max(int(one.ids.max()) for one in data.turns)
+        super().__init__([size - 1 for size in data.sizes], length, largest=largest)
+        self.turns = data.turns
+
+    def row(self, epoch: int, pieces: Sequence[DocumentSlice], number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        turns = [self.turns[piece.document] for piece in pieces]
+        return [(one.ids[:-1], np.where(one.is_answer, one.ids, IGNORED)[1:]) for one in turns]
+
+
+@dataclass(eq=False)
+class Chat(HeadLoss, ExampleTask[ChatRecipe, Conversation, Answers]):
+    """p(token of an answer | the conversation before it)."""
+
+    recipe = ChatRecipe
+    files = Files("a table of conversations", {"kind": "table", "path": "--data"})
+    use = 'predict {} "A question?"'
+    main_score = "loss"
+    higher_is_better = False
+    unit = "trained tokens"
+
+    tokenizer: Tokenizer
+    _: KW_ONLY
+    length: int
+    generation: GenerationConfig
+    max_tokens: int = BATCH_TOKENS
+
+    def __post_init__(self) -> None:
+        self.generation = changed(self.generation, {"temperature": 0})
+        self.batch_size = max(1, self.max_tokens // self.length)
+
+    # --- data
+
+    @classmethod
+    def read(cls, source: Source, data: ChatData) -> list[Conversation]:
+        return read_conversations(source)
+
+    @classmethod
+    def split(cls, splits: dict[str, list[Conversation]], data: ChatData) -> dict[str, list[Conversation]]:
+        expected = "conversations to hold some out"
+        return complete_splits(splits, data.held_out, expected=expected, by_label=False, tested=False)
+
+    @classmethod
+    def from_recipe(
+        cls, recipe: ChatRecipe, splits: Mapping[str, Sequence[Conversation]], tokenizer: Tokenizer | None
+    ) -> Self:
+        if tokenizer is None:
+            contents = (str(message["content"]) for one in splits["train"] for message in one.messages)
+            tokenizer = with_roles(Tokenizer.train(contents, recipe.tokenizer))
+        size, generation = recipe.training.max_tokens, recipe.generation
+        return cls(with_template(tokenizer), length=recipe.data.length, max_tokens=size, generation=generation)
+
+    @classmethod
+    def from_model(cls, model: Trained, recipe: ChatRecipe | None) -> Self:
+        length = recipe.data.length if recipe else model.network.config.output.max_length or USUAL_LENGTH
+        return cls(with_template(model.tokenizer), length=length, generation=model.generation)
+
+    def known(self, examples: list[Conversation]) -> list[Conversation]:
+        return cut_where_rewritten(examples, self.tokenizer)
+
+    def encode(self, examples: Sequence[Conversation]) -> Answers:
+        return Answers.of(examples, self.tokenizer, self.length)
+
+    @classmethod
+    def content(cls, example: Conversation) -> Sequence[str]:
+        return (example.normalized,)
+
+    def describe(
+        self, name: str, examples: Sequence[Conversation], data: Answers, train: Sequence[Conversation]
+    ) -> SplitReport:
+        """The report on a split. Raises UserError if no conversation has a token to train on."""
+        data.require(name, self.length)
+        texts, known = [one.normalized for one in examples], {one.normalized for one in train}
+        n, n_tokens, n_trained = len(data.turns), sum(data.sizes), sum(one.n_trained for one in data.turns)
+        n_cut, n_shared = sum(length > self.length for length in data.lengths), sum(text in known for text in texts)
+        cut = f"; {n_cut:,} cut to {self.length:,}" if n_cut else ""
+        each = f"{n_tokens / n:.1f} tokens each, {n_trained / n:.1f} of them trained, at most {max(data.lengths):,}"
+        findings = {
+            "n_untrained": (len(data.untrained), f"without a token to train on, left out: {named(data.untrained)}"),
+            "n_duplicates": (len(texts) - len({*texts}), "duplicates, kept"),
+            "n_shared": (n_shared, f"({n_shared / len(examples):.1%}) are also in train"),
+        }
+        sizes = {"n_read": len(examples), "n_tokens": n_tokens, "n_trained": n_trained, "n_cut": n_cut}
+        return SplitReport.of(
+            [f"{name}: {n:,} of {len(examples):,} conversations, {each}{cut}"], findings, name=name, **sizes
+        )
+
+    # --- training
+
+    @cached_property
+    def rows(self) -> "Conversations":
+        """The rows of the training data."""
+        return Conversations(self.train, self.length)
+
+    def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
+        return Batches.of_size(self.rows.examples(seed=seed, epoch=epoch), self.batch_size)
+
+    def collate(self, examples: Sequence[int]) -> Batch:
+        return self.rows.batch(examples)
+
+    @classmethod
+    def check_kind(cls, config: ModelConfig, *, where: str, remedy: str) -> None:
+        check_decoder(config, "to answer", where=where, remedy=remedy)
+
+    def fit(self, config: ModelConfig) -> ModelConfig:
+        self.check_kind(config, where="model", remedy="try preset nano")
+        turns = [*self.train.turns, *self.valid.turns]
+        largest = max(int(one.ids.max()) for one in turns)
+        check_fits(config, (max(map(len, turns)), largest), remedy="try a lower data.length")
+        return config
+
+    # --- use
+
+    def score(self, network: Transformer, data: Answers) -> Evaluation:
+        """Measures the mean loss over the tokens of the answers, and writes some answers as samples."""
+        data.require("data", self.length)
+        rows = Conversations(data, self.length)
+        nats, n = total_loss(network, rows.everything(self.batch_size), -(-len(rows) // self.batch_size))
+        scores = Score("loss", nats / n, unit="nats a token of an answer"), perplexity(nats, n)
+        samples = [self.sample(network, one) for one in data.conversations[:N_SAMPLES]]
+        return Evaluation(scores, tuple(samples), loss=nats / n)
+
+    def sample(self, network: Transformer, conversation: Conversation) -> Sample:
+        """A sample: the first answer of a conversation beside the one that the network writes."""
+        text, (first, *_) = write(conversation, self.tokenizer)
+        before, answer = text[: first[0]], text[slice(*first)]
+        prompt = self.tokenizer.encode(before)[-(network.config.output.max_length or 1 << 30) + 1 :]
+        output = complete_text(network, self.tokenizer, prompt, self.generation)
+        return Sample(str(conversation.messages[0]["content"]), output, answer)
+
+    @classmethod
+    def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
+        """Answers each text, which is the first message of a user."""
+        for text in texts:
+            answer = "".join(model.chat([{"role": "user", "content": text}]))
+            yield Prediction(tabbed(answer), {"messages": [{"role": ANSWERS, "content": answer}]})

@@ -1,0 +1,96 @@
+"""What is found in examples before training: counts of each split, duplicates, and labels that training lacks."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeVar
+
+from clearhead.config import Config
+from clearhead.data.splits import Example
+from clearhead.errors import UserError
+
+E = TypeVar("E", bound=Example)
+
+
+Findings = Mapping[str, tuple[int, str]]
+"""By name a count, and what is said of it."""
+
+
+class SplitReport(Config):
+    """The counts of a split by name, and the lines that say them."""
+
+    counts: dict[str, Any]
+    text: tuple[str, ...]
+
+    @classmethod
+    def of(cls, lines: Iterable[str], findings: Findings, **counts: Any) -> Self:
+        """The report in these lines and one for each finding whose count is not 0."""
+        counts |= {name: n for name, (n, _) in findings.items()}
+        return cls(counts=counts, text=(*lines, *(f"  {n:,} {what}" for n, what in findings.values() if n)))
+
+
+class SplitsReport(Config):
+    """The report on all splits. `lines()` is for people, `model_dump()` for programs."""
+
+    about: tuple[str, ...]
+    """The lines about all splits."""
+    splits: tuple[SplitReport, ...]
+
+    def lines(self) -> list[str]:
+        """The report as plain text, one finding a line."""
+        return [*self.about, *(line for split in self.splits for line in split.text)]
+
+
+def repeats(
+    examples: Sequence[E],
+    train: Sequence[E],
+    *,
+    labels: Callable[[E], Hashable],
+    place: Callable[[E], str],
+    another: str,
+) -> Findings:
+    """The duplicates. Examples that are `normalized` alike are equal.
+
+    `train` is empty for the training data themselves; `another` says what a duplicate contradicts, such as "with
+    another label".
+    """
+    first: dict[str, E] = {}
+    duplicates = [one for one in examples if first.setdefault(one.normalized, one) is not one]
+    contradicting = [one for one in duplicates if labels(one) != labels(first[one.normalized])]
+    known = {one.normalized: place(one) for one in reversed(train)}
+    shared = [(place(one), known[one.normalized]) for one in examples if one.normalized in known]
+    such = f"of them {another}, such as {place(contradicting[0])}" if contradicting else ""
+    also = (
+        "({:.1%}) are also in train, such as {}, which is {}".format(len(shared) / len(examples), *shared[0])
+        if shared
+        else ""
+    )
+    return {
+        "n_duplicates": (len(duplicates), "duplicates, kept"),
+        "n_contradicting": (len(contradicting), such),
+        "n_shared": (len(shared), also),
+    }
+
+
+def shares_line(counts: Mapping[str, int], most: int) -> str:
+    """The share of each name, such as `good 60.0%, bad 40.0%`: the first `most` names, and the number of others."""
+    n = max(sum(counts.values()), 1)
+    some = ", ".join(f"{name} {count / n:.1%}" for name, count in list(counts.items())[:most])
+    return some + (f" and {len(counts) - most} more" if len(counts) > most else "")
+
+
+class Labelled(Protocol):
+    """An example with labels, each of which has a place."""
+
+    @property
+    def placed(self) -> Iterator[tuple[str, str]]:
+        """Each known label and its place, such as `reviews.csv:17`."""
+        ...
+
+
+def check_known(examples: Iterable[Labelled], names: Sequence[str], *, what: str = "label", remedy: str) -> None:
+    """Raises UserError for the first label that is not one of `names`."""
+    known = {*names}
+    for example in examples:
+        for name, where in example.placed:
+            if name not in known:
+                some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+                raise UserError(f"{where}: expected a {what} of the training data ({some}), got {name}; {remedy}")
