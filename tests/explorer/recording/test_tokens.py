@@ -3,7 +3,7 @@
 import pytest
 
 from clearhead.api import Model
-from clearhead.explorer.recording.tokens import matched, read
+from clearhead.explorer.recording.tokens import read
 from clearhead.recipe.tokenizers import ByteBPE
 from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, inputs, model_of
@@ -45,9 +45,3 @@ def test_what_a_model_wrote_has_places_though_it_is_cut_otherwise() -> None:
     assert [token.id for token in tokens][1:] == unknown
     assert [text[slice(*token.span)] if token.span else None for token in tokens][1:] == ["eins", None, "eins"]
     assert tokenizer.encode("eins") != ids[:1]
-
-
-def test_pieces_are_matched_one_after_the_other() -> None:
-    assert matched("one two one", ["▁one", "▁t", "wo", "▁one"]) == [(0, 3), (4, 5), (5, 7), (8, 11)]
-    assert matched("one two", ["<eos>", "▁two", "▁one"]) == [None, None, (0, 3)]  # nothing but spaces between
-    assert matched("", ["▁"]) == [None]
