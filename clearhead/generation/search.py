@@ -254,13 +254,11 @@ class BeamSearch(Search):
             reason = self.reason(text)
             ended[row][column] = reason is not None
             if reason is not None and column < self.k:
-                self._keep(self.finished[self.rows[row]], self.hypothesis(text, score, reason))
+                best = self.finished[self.rows[row]]
+                best.append(self.hypothesis(text, score, reason))
+                best.sort(key=lambda h: -h.score)
+                del best[self.k :]
         return torch.tensor(ended, device=tokens.device)
-
-    def _keep(self, found: list[Hypothesis], new: Hypothesis) -> None:
-        found.append(new)
-        found.sort(key=lambda h: -h.score)
-        del found[self.k :]
 
     def _goes_on(self, row: int, best_running: float) -> bool:
         """Whether an input's running hypotheses may still beat its finished ones."""

@@ -64,7 +64,8 @@ def choose(network: Transformer, batch: Batch, config: Training, task: Task, ran
     Processes that share a network make the same passes, and the times of the first process decide. A process alone
     remembers its choice for the same weights, batch and settings.
     """
-    if ranks.size > 1 or tuning_cache.file() is None:
+    is_open = "auto" in (config.precision, config.matmul_precision)
+    if ranks.size > 1 or not is_open or tuning_cache.file() is None:
         return _probe(network, batch, config, task, ranks)
     of, device = _question(network, batch, config, task), str(batch.labels.device)
     if (kept := tuning_cache.recall(Precision, of, device=device)) is not None:

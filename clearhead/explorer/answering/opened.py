@@ -12,10 +12,10 @@ from clearhead.capture.difference import check_comparable
 from clearhead.capture.texts import Text
 from clearhead.config.heads import LanguageHead, NoHead, VectorHead
 from clearhead.config.inputs import TokenInput
-from clearhead.errors import UserError
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
+from clearhead.explorer.recording.tokens import refuse_sounds
 from clearhead.model.fast.rounding import RoundedMatrix
 from clearhead.text.tokenizers import Tokenizer
 
@@ -44,10 +44,7 @@ def starts(
     if model.reader.reads_images:
         start = RunRequest(text="", image="example:0")
         return start, [start], [_stripes() if image is None else image]
-    if model.reader.reads_sounds:
-        raise UserError(
-            "explore: expected a model of texts or images, got one of sounds; try model.trace('FILE.wav', 'its text')"
-        )
+    refuse_sounds(model)
     examples = _of_run(model, folder) or _similar(model)
     if text is not None or target is not None:
         start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.analysis.passes import by_stack, layouts
 from clearhead.errors import UserError
 from clearhead.explorer.lru_cache import LRUCache
-from clearhead.explorer.recording.facts import TensorFact, has_closed_cells
+from clearhead.explorer.recording.facts import TensorFact, check_finite
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
@@ -248,9 +248,8 @@ class Blockwise(Mapping[str, Tensor]):
         """Adds the value at the address to the facts."""
         length = {_axis(path, axes): windows[-1].stop} if len(windows) > 1 else {}
         shape = [length.get(name, n) for name, n in zip(axes.split(), value.shape, strict=True)]
-        closed = has_closed_cells(path, value) or (path in self.facts and self.facts[path].closed)
-        by_hand = path in self._edited
-        self.facts[path] = TensorFact(shape=tuple(shape), axes=axes, by_hand=by_hand, closed=closed)
+        check_finite(path, value)
+        self.facts[path] = TensorFact(shape=tuple(shape), axes=axes, by_hand=path in self._edited)
 
 
 class _Given(KeyValues):

@@ -29,8 +29,6 @@ class TensorFact(Config):
     axes: str
     by_hand: bool = False
     """Whether an edit made it, instead of its op."""
-    closed: bool = False
-    """Some cells are -inf."""
 
 
 class RecomputeCheck(Config):
@@ -43,11 +41,8 @@ class RecomputeCheck(Config):
     """The largest difference of a sum of attention weights from 1."""
 
 
-def has_closed_cells(address: str, value: Tensor) -> bool:
-    """Whether some cells are -inf, as an edit makes them. Raises UserError for any other number that is not finite."""
+def check_finite(address: str, value: Tensor) -> None:
+    """Raises UserError for a number that is not finite, except for -inf, with which an edit closes a cell."""
     # A finite sum proves that all of them are finite.
-    if bool(value.sum().isfinite()) or bool(value.isfinite().all()):
-        return False
-    if not bool((value.isfinite() | value.isneginf()).all()):
+    if not bool(value.sum().isfinite()) and not bool((value.isfinite() | value.isneginf()).all()):
         raise UserError(f"{address}: expected finite numbers, got NaN or infinity; try another edit")
-    return True

@@ -13,7 +13,7 @@ from clearhead.brief import brief
 from clearhead.config import Continuous, LanguageHead, ModelConfig, StackName
 from clearhead.errors import UserError
 from clearhead.explorer.recording.blockwise import Blockwise
-from clearhead.explorer.recording.facts import RecomputeCheck, TensorFact, Token, has_closed_cells
+from clearhead.explorer.recording.facts import RecomputeCheck, TensorFact, Token, check_finite
 from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer
@@ -239,10 +239,9 @@ def observe(
     if isinstance(reads := config.first.input, Continuous):
         at = f"encoder.embed.{reads.values}"
         values[at], axes[at] = reading.inputs[0].ids[0].float().cpu(), reads.axes
-    facts = {
-        a: TensorFact(shape=tuple(value.shape), axes=axes[a], by_hand=a in by_hand, closed=has_closed_cells(a, value))
-        for a, value in values.items()
-    }
+    for address, value in values.items():
+        check_finite(address, value)
+    facts = {a: TensorFact(shape=tuple(x.shape), axes=axes[a], by_hand=a in by_hand) for a, x in values.items()}
     is_language = isinstance(config.head, LanguageHead)
     output = Output.of(values["head.logits"], likeliest or LIKELIEST) if is_language else None
     return Recording(config, reading.tokens, _described(model, facts), values, model.network, output)

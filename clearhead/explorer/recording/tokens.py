@@ -1,4 +1,4 @@
-"""What the stacks read: tokens with their places in the text, patches of an image, or moments of a sound."""
+"""What the stacks read: tokens with their places in the text, or patches of an image."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +9,7 @@ import torch
 
 from clearhead.api import Model
 from clearhead.api.reader import Input
-from clearhead.config import FrameInput, PatchInput, StackName, WaveInput
-from clearhead.data.sounds import SoundProcessor
+from clearhead.config import PatchInput, StackName
 from clearhead.errors import UserError
 from clearhead.explorer.recording.facts import Token
 from clearhead.model import Tokens
@@ -41,15 +40,14 @@ def read(
     written: Sequence[int] | None = None,
     check: LengthCheck | None = None,
 ) -> ReadInput:
-    """What `model.trace` reads of a text, a text and its target, two texts, an image, or a sound and its text.
+    """What `model.trace` reads of a text, a text and its target, two texts, or an image.
 
     `written` are the ids that the decoder reads after its start token, in place of those of `other`. Without a
     tokenizer texts are ids, such as `5 17 3`. Raises UserError if the model cannot read the input.
     """
     if model.reader.reads_images:
         return _image(model, text)
-    if model.reader.reads_sounds:
-        return _sound(model, text, other, written)
+    refuse_sounds(model)
     if not model.has_tokenizer:
         return _numbers(model, text, other, written)
     inputs = model.reader.inputs(text, other, model.generation)
@@ -65,6 +63,14 @@ def read(
         for i, (name, given) in enumerate(zip(names, inputs, strict=True))
     }
     return ReadInput([model.here(given) for given in inputs], tokens)
+
+
+def refuse_sounds(model: Model) -> None:
+    """Raises UserError for a model of sounds."""
+    if model.reader.reads_sounds:
+        raise UserError(
+            "explore: expected a model of texts or images, got one of sounds; try model.trace('FILE.wav', 'its text')"
+        )
 
 
 def texts_of(model: Model, ids: Sequence[int]) -> dict[str, str]:
@@ -83,29 +89,6 @@ def _image(model: Model, picture: Input) -> ReadInput:
     tokens = tuple(Token(id=i, text=name) for i, name in enumerate([*first, *names]))
     batch = model.reader.batch([picture], pad_id=None)
     return ReadInput([model.here(batch)], {"encoder": tokens}, (rows, rows))
-
-
-def _sound(model: Model, sound: Input, other: str | None, written: Sequence[int] | None) -> ReadInput:
-    """A sound as moments, named by their seconds, and the text that begins with the model's own first tokens."""
-    reads = model.config.first.input
-    assert isinstance(reads, FrameInput | WaveInput)
-    inputs = model.reader.inputs(sound, "" if written is not None else other, model.generation)
-    if written is not None:
-        inputs[-1] = Tokens(torch.tensor([[*inputs[-1].ids[0].tolist(), *written]]))
-    hearing, length = model.reader.hearing, reads.length
-    if isinstance(reads, WaveInput):
-        step, length = (
-            reads.step / hearing.config.sampling_rate,
-            model.network.last_stack.embed.layout(inputs[0]).grid[1],
-        )
-    else:
-        assert isinstance(hearing, SoundProcessor)
-        step = hearing.config.chunk_length / length
-    moments = tuple(Token(id=i, text=f"{i * step:.2f}") for i in range(length))
-    tokens: dict[StackName, tuple[Token, ...]] = {"encoder": moments}
-    if model.config.decoder is not None:
-        tokens["decoder"] = _tokens(model.tokenizer, inputs[-1], [other or ""], target=True)
-    return ReadInput([model.here(given) for given in inputs], tokens)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from clearhead.explorer.answering.values import vector_ops, vector_weights, word
 from clearhead.explorer.session import Session
 from clearhead.model.ops import KINDS, Call
 from clearhead.model.sentences import Dense, Mode, Pooling, Step, Unit, VectorLayerNorm
-from tests.explorer.asking import ask, session_of, start
+from tests.explorer.asking import ask
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 
 TEXT = "one two three four"
@@ -71,15 +71,6 @@ def test_effects_are_the_shift_of_the_models_own_vector() -> None:
     assert found > 1e-4
     with pytest.raises(UserError, match="logit: expected none"):
         ask(session, "effects", run=run, at=[SITE], logit=0)
-
-
-def test_effects_on_a_label() -> None:
-    session = session_of("encoder_classifier")
-    run = start(session)
-    found = ask(session, "effects", run=run, at=[SITE], logit=2)[0]["effects"][SITE]
-    edited = {**run, "edits": [{"at": SITE, "do": "zero"}]}
-    logits = [ask(session, "run", run=one)[1]["output.logits"] for one in (run, edited)]
-    assert found == pytest.approx(float(logits[0][2] - logits[1][2]), abs=1e-5)
 
 
 def test_words_for_pictures_and_vectors() -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from clearhead.live.server import serving
 from tests.explorer.browser.checks import fits, violations
 from tests.explorer.conftest import ChromiumPage
 from tests.live.runs import FINISHED, begun, events, feed
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_a_run_that_goes_on(chromium_page: ChromiumPage, tmp_path: Path) -> None:

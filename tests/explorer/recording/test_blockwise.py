@@ -1,23 +1,18 @@
 """A pass that keeps only the inputs of blocks has the values of one that keeps all, bit for bit, in any windows."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from clearhead import config as c
 from clearhead.errors import UserError
-from clearhead.explorer.answering import passes
 from clearhead.explorer.recording import blockwise
 from clearhead.explorer.recording import recording as recorded
 from clearhead.explorer.recording.blockwise import Blockwise
 from clearhead.explorer.recording.recording import Recording, observe, observe_by_block, recompute
 from clearhead.explorer.recording.tokens import read
-from clearhead.explorer.session import Session
 from clearhead.machine.precision import Arithmetic
 from clearhead.trace import Edit, zero
-from tests.explorer.asking import ask, start
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
 TEXTS = [name for name, config in CONFIGS.items() if not isinstance(config.first.input, c.PatchInput)]
@@ -38,7 +33,7 @@ def check_equal(whole: Recording, lazy: Recording, *, exactly: bool) -> None:
     assert (lazy.output is None) == (whole.output is None)
     if lazy.output is not None and whole.output is not None:
         torch.testing.assert_close(lazy.output.values, whole.output.values, rtol=off, atol=off)
-    pixels = recorded.pixels_of({a: v for a, v in whole.tensors.items() if not whole.facts[a].closed})
+    pixels = recorded.pixels_of(whole.tensors)
     assert lazy.pixels is not None
     assert pixels.keys() <= lazy.pixels.keys() or not exactly
 
@@ -106,7 +101,6 @@ def test_edits(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
         "encoder.blocks.1.resid_post[t=2]": 0.5,
     }
     whole, lazy = both("encoder_decoder_relative", edit)
-    assert any(fact.closed for fact in lazy.facts.values())
     check_equal(whole, lazy, exactly=cells > 50)
     if cells > 50:
         assert recompute(lazy).recompute_max_abs < 1e-4
@@ -121,22 +115,3 @@ def test_little_is_kept_and_edits_of_long_texts_are_refused(monkeypatch: pytest.
     assert lazy.nbytes - sum(one.nbytes for one in (lazy.pixels or {}).values()) < whole.nbytes / 10
     with pytest.raises(UserError, match=r"attn\.z: expected at most 81 tokens for an edit here, got 201; cut the text"):
         both("decoder_rotary_grouped", {"decoder.blocks.0.attn.z": zero}, text)
-
-
-def test_a_session_answers_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the page asks of a large model is answered by block; replies are equal."""
-    replies: list[list[tuple[dict[str, Any], dict[str, Tensor]]]] = []
-    monkeypatch.setattr(passes, "LARGE", 1)
-    for large in (False, True):
-        if large:
-            monkeypatch.setattr(passes, "KEPT_BYTES", 0)
-        session = Session(model_of(CONFIGS["decoder_rotary_grouped"]), name="any", text="one two three four")
-        run = start(session)
-        at = ["decoder.blocks.1.attn.weights[h=2]", "decoder.blocks.0.attn.heads[h=1,t=2]", "head.logits[t=3]"]
-        asked = [("run", {}), ("values", {"at": at}), ("lens", {}), ("statistics", {"at": [at[0][:-5]]})]
-        replies.append([ask(session, what, run=run, **more) for what, more in asked])
-        kept = next(iter(session.passes._passes._kept.values())).recording.tensors
-        assert isinstance(kept, Blockwise) == large
-    for (json, tensors), (json_before, tensors_before) in zip(*replies, strict=True):
-        assert json == json_before
-        torch.testing.assert_close(tensors, tensors_before, rtol=1e-5, atol=1e-5)

@@ -258,7 +258,7 @@ export interface Token {
 
 /** A value: its lengths and the letters of its axes (docs/glossary.md). */
 export interface Fact {
-  shape: number[]; axes: string; by_hand?: boolean; closed?: boolean;
+  shape: number[]; axes: string; by_hand?: boolean;
 }
 
 /** Asks for recorded numbers, whole or in part. */

@@ -64,6 +64,13 @@ export function topOfChoices(pixels: Uint8Array, max: Float32Array | undefined, 
   return top || undefined;
 }
 
+/** The cell under the pointer, of an element that a grid fills. */
+export function cellUnder(event: MouseEvent, { row = 0, col = 0, rows, cols }: Partial<Region> & { rows: number; cols: number }): { row: number; col: number } {
+  const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
+  const part = (share: number, count: number): number => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
+  return { row: row + part((event.clientY - box.top) / box.height, rows), col: col + part((event.clientX - box.left) / box.width, cols) };
+}
+
 /** Where a window of `size` begins so that `at` is in its middle, as far as the ends allow. */
 export function around(at: number, size: number, total: number): number {
   return Math.max(0, Math.min(total - size, Math.round(at - size / 2)));

@@ -78,10 +78,10 @@ function found(table: Axes[], path: string, rank: number): string | null {
 /** The facts of stored values. Masked scores follow from a mask, so they are stored only if they are edited. */
 export function factsOf(values: ReadonlyMap<string, Floats>, edited: ReadonlySet<string>): Record<string, Fact> {
   const facts: [string, Fact][] = [];
-  for (const [path, { shape, data }] of values) {
+  for (const [path, { shape }] of values) {
     const axes = axesOf(path, shape.length), byHand = edited.has(path);
     if (axes === null || (path.endsWith(".masked") && !byHand)) continue;
-    facts.push([path, { shape, axes, by_hand: byHand, closed: data.includes(-Infinity) }]);
+    facts.push([path, { shape, axes, by_hand: byHand }]);
   }
   return Object.fromEntries(facts);
 }

@@ -2,6 +2,7 @@
 
 import type { Answered, Ask, Asked, Host } from "../core/host";
 import { readReply } from "./reply";
+import { Waiting } from "./waiting";
 
 type Listener = (content: AnswerMessage, buffers: DataView[]) => void;
 
@@ -14,53 +15,28 @@ export interface WidgetModel {
 
 type Message = { id: number; question: object } | { id: number; cancel: true };
 interface AnswerMessage { id: number; error?: string }
-interface Waiting { resolve(bytes: ArrayBuffer): void; reject(error: unknown): void }
 
 export class WidgetHost implements Host {
   /** A widget may be shown several times, and every page receives all answers: each counts from a random number. */
-  #last = Math.floor(Math.random() * 2 ** 52);
-  #waiting = new Map<number, Waiting>();
+  #waiting = new Waiting<ArrayBuffer>(Math.floor(Math.random() * 2 ** 52), (id) => this.model.send({ id, cancel: true }));
 
   constructor(private readonly model: WidgetModel) {
     model.on("msg:custom", this.#answered);
   }
 
   async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {
-    signal?.throwIfAborted();
-    const id = ++this.#last;
-    const abort = (): void => this.#cancel(id, signal?.reason);
-    signal?.addEventListener("abort", abort);
-    try {
-      const bytes = await new Promise<ArrayBuffer>((resolve, reject) => {
-        this.#waiting.set(id, { resolve, reject });
-        this.model.send({ id, question: { ask, ...asked } });
-      });
-      return readReply(bytes);
-    } finally {
-      signal?.removeEventListener("abort", abort);
-    }
+    return readReply(await this.#waiting.answer((id) => this.model.send({ id, question: { ask, ...asked } }), signal));
   }
 
   close(): void {
-    for (const id of [...this.#waiting.keys()]) this.#cancel(id, new Error("closed"));
+    this.#waiting.close();
     this.model.off("msg:custom", this.#answered);
   }
 
-  #cancel(id: number, reason: unknown): void {
-    const waiting = this.#waiting.get(id);
-    this.#waiting.delete(id);
-    waiting?.reject(reason);
-    this.model.send({ id, cancel: true });
-  }
-
-  #answered = (content: AnswerMessage, buffers: DataView[]): void => {
-    const waiting = this.#waiting.get(content.id);
-    this.#waiting.delete(content.id);
-    if (!waiting) return;
-    const bytes = buffers[0];
-    if (content.error !== undefined || !bytes) waiting.reject(new Error(content.error ?? "no answer"));
+  #answered = ({ id, error }: AnswerMessage, [bytes]: DataView[]): void => {
+    if (error !== undefined || !bytes) return this.#waiting.settle(id, new Error(error ?? "no answer"));
     // A notebook passes views into a larger message: a copy is aligned.
-    else waiting.resolve(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer);
+    this.#waiting.settle(id, bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer);
   };
 }
 

@@ -3,8 +3,9 @@
 import type { Op } from "../../core/protocol";
 import { axisLength, floats, type Floats } from "../../core/tensor";
 import { setting } from "../functions";
-import { ofInput, ofWeight, readAt, stackOf, weight, type Call, type OpKind } from "../kind";
+import { ofInput, ofWeight, stackOf, weight, type Call, type OpKind } from "../kind";
 import { eachRow } from "./norms";
+import { rotation, turnPairs } from "./positions";
 
 export const GRIDS = {
   /** The vectors of a grid of patches, interpolated for another grid; none for registers. */
@@ -28,13 +29,9 @@ export const GRIDS = {
     compute: rotate,
     needs: ({ op, index }) => pairOf(op, index).map((component) => ofInput(op, 0, [...index.slice(0, -1), component])),
     explain: (cell, [first, second]) => {
-      const { op, index } = cell, [pair] = pairOf(op, index), isFirst = index.at(-1) === pair;
-      const position = readAt(cell, index.at(-2)!), angle = turn(op, position.value, pair!);
-      const [of, partner] = isFirst ? [first!.term(), second!.term()] : [second!.term(), first!.term()];
-      return {
-        form: "rotation", of, partner, sign: isFirst ? -1 : 1, position, frequency: frequencyOf(op, pair!), angle,
-        magnitude: 1, cos: Math.cos(angle), sin: Math.sin(angle),
-      };
+      const { op, index } = cell, [pair] = pairOf(op, index);
+      const turnedBy = (position: number): number => turn(op, position, pair!);
+      return rotation(cell, [first!, second!], pair!, { frequency: frequencyOf(op, pair!), turnedBy, magnitude: 1 });
     },
   },
 } satisfies Record<string, OpKind>;
@@ -95,13 +92,7 @@ function kernel(x: number, a: number): number {
 /** … t k; component i goes with component i + k/2. */
 function rotate(call: Call): Floats {
   const [value, where] = call.x, cells = where!.data, n = axisLength(value!, -1) / 2;
-  return eachRow(call, 2 * n, (x, out, at, i) => {
-    for (let j = 0; j < n; j++) {
-      const angle = turn(call.op, cells[i % cells.length]!, j), cos = Math.cos(angle), sin = Math.sin(angle);
-      out[at + j] = x[j]! * cos - x[j + n]! * sin;
-      out[at + j + n] = x[j + n]! * cos + x[j]! * sin;
-    }
-  });
+  return eachRow(call, 2 * n, (x, out, at, i) => turnPairs(x, out, at, n, (pair) => turn(call.op, cells[i % cells.length]!, pair)));
 }
 
 /** The angle of a pair: the first half of the pairs turns by a patch's row, the other by its column. */

@@ -2,9 +2,9 @@
 
 import type { Op } from "../../core/protocol";
 import { axisLength, floats, row, type Floats } from "../../core/tensor";
-import type { Term } from "../forms";
+import type { Form, Term } from "../forms";
 import { setting } from "../functions";
-import { ofInput, ofWeight, readAt, stackOf, weight, type Call, type Cell, type OpKind } from "../kind";
+import { ofInput, ofWeight, readAt, stackOf, weight, type Call, type Cell, type Given, type OpKind } from "../kind";
 import { eachRow } from "./norms";
 
 export const POSITIONS = {
@@ -23,15 +23,10 @@ export const POSITIONS = {
     compute: rotate,
     needs: ({ op, index }) => pairOf(op, index).map((component) => ofInput(op, 0, [...index.slice(0, -1), component])),
     explain: (cell, [first, second]) => {
+      const { op, index } = cell, [pair] = pairOf(op, index);
       if (!second) return { form: "taken", of: first!.term(), by: null };
-      const { op, index } = cell, [pair] = pairOf(op, index), isFirst = index.at(-1) === pair;
-      const position = readAt(cell, index.at(-2)!);
-      const angle = turn(op, position.value, pair!), magnitude = setting(op, "magnitude");
-      const [of, partner] = isFirst ? [first!.term(), second.term()] : [second.term(), first!.term()];
-      return {
-        form: "rotation", of, partner, sign: isFirst ? -1 : 1, position, frequency: op.numbers![pair!]!, angle, magnitude,
-        cos: Math.cos(angle) * magnitude, sin: Math.sin(angle) * magnitude,
-      };
+      const turnedBy = (position: number): number => turn(op, position, pair!);
+      return rotation(cell, [first!, second], pair!, { frequency: op.numbers![pair!]!, turnedBy, magnitude: setting(op, "magnitude") });
     },
   },
   relative_bias: {
@@ -116,12 +111,30 @@ function rotate(call: Call): Floats {
   return eachRow(call, axisLength(value!, -1), (x, out, at, i) => {
     const position = positions[i % positions.length]!;
     out.set(x.subarray(2 * n), at + 2 * n);
-    for (let j = 0; j < n; j++) {
-      const angle = turn(op, position, j), cos = Math.cos(angle) * by, sin = Math.sin(angle) * by;
-      out[at + j] = x[j]! * cos - x[j + n]! * sin;
-      out[at + j + n] = x[j + n]! * cos + x[j]! * sin;
-    }
+    turnPairs(x, out, at, n, (pair) => turn(op, position, pair), by);
   });
+}
+
+/** Turns the first 2n components of a row, component i together with i + n. */
+export function turnPairs(x: Float32Array, out: Float32Array, at: number, n: number, angleOf: (pair: number) => number, by = 1): void {
+  for (let j = 0; j < n; j++) {
+    const angle = angleOf(j), cos = Math.cos(angle) * by, sin = Math.sin(angle) * by;
+    out[at + j] = x[j]! * cos - x[j + n]! * sin;
+    out[at + j + n] = x[j + n]! * cos + x[j]! * sin;
+  }
+}
+
+/** How a component of a turned pair was made. */
+export function rotation(
+  cell: Cell, [first, second]: [Given, Given], pair: number,
+  { frequency, turnedBy, magnitude }: { frequency: number; turnedBy: (position: number) => number; magnitude: number },
+): Form {
+  const isFirst = cell.index.at(-1) === pair, position = readAt(cell, cell.index.at(-2)!), angle = turnedBy(position.value);
+  const [of, partner] = isFirst ? [first.term(), second.term()] : [second.term(), first.term()];
+  return {
+    form: "rotation", of, partner, sign: isFirst ? -1 : 1, position, frequency, angle, magnitude,
+    cos: Math.cos(angle) * magnitude, sin: Math.sin(angle) * magnitude,
+  };
 }
 
 /** The angle by which a pair of components turns. */

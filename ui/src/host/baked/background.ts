@@ -3,20 +3,18 @@
 import { messageOf } from "../../core/errors";
 import type { Answered, Ask, Asked, Host, Reply, Tensor } from "../../core/host";
 import { setLanguage } from "../../i18n/index.svelte";
+import { Waiting } from "../waiting";
 import type { Find } from "./parts";
 
 type ToWorker = { parts: Record<string, string> } | { id: number; ask: Ask; asked: object } | { id: number; cancel: true };
 type FromWorker = { ready: true } | { id: number; reply: Reply<unknown> } | { id: number; error: string };
 const EXPORTS = /export\s*\{[^{}]*\};?\s*$/;
 
-interface Waiting { resolve(reply: Reply<unknown>): void; reject(error: unknown): void }
-
 /** As much of a worker's global scope as is used here. */
 interface Scope { onmessage: ((event: MessageEvent<ToWorker>) => void) | null; postMessage(message: FromWorker): void }
 
 export class Background implements Host {
-  #last = 0;
-  #waiting = new Map<number, Waiting>();
+  #waiting = new Waiting<Reply<unknown>>(0, (id) => this.worker.postMessage({ id, cancel: true } satisfies ToWorker));
 
   private constructor(private readonly worker: Worker) {}
 
@@ -36,31 +34,13 @@ export class Background implements Host {
   }
 
   async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {
-    signal?.throwIfAborted();
-    const id = ++this.#last;
-    const abort = (): void => {
-      this.worker.postMessage({ id, cancel: true } satisfies ToWorker);
-      this.#waiting.get(id)?.reject(signal?.reason);
-      this.#waiting.delete(id);
-    };
-    signal?.addEventListener("abort", abort);
-    try {
-      const reply = await new Promise<Reply<unknown>>((resolve, reject) => {
-        this.#waiting.set(id, { resolve, reject });
-        // What Svelte watches cannot be sent.
-        this.worker.postMessage({ id, ask, asked: JSON.parse(JSON.stringify(asked)) as object } satisfies ToWorker);
-      });
-      return reply as Answered<A>;
-    } finally {
-      signal?.removeEventListener("abort", abort);
-    }
+    // What Svelte watches cannot be sent.
+    const plain = JSON.parse(JSON.stringify(asked)) as object;
+    return (await this.#waiting.answer((id) => this.worker.postMessage({ id, ask, asked: plain } satisfies ToWorker), signal)) as Answered<A>;
   }
 
   #answered(message: Exclude<FromWorker, { ready: true }>): void {
-    const waiting = this.#waiting.get(message.id);
-    this.#waiting.delete(message.id);
-    if ("error" in message) waiting?.reject(new Error(message.error));
-    else waiting?.resolve(message.reply);
+    this.#waiting.settle(message.id, "error" in message ? new Error(message.error) : message.reply);
   }
 }
 
