@@ -6,6 +6,7 @@ The library returns only the final pieces, so the merges are replayed from the m
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from clearhead.errors import UserError
 
@@ -39,7 +40,7 @@ class BytePairModel:
         unknown = model.get("unk_token")
         return cls(
             vocabulary=vocabulary,
-            merges={_pair(merge): rank for rank, merge in enumerate(merges)},
+            merges={pair_of(merge): rank for rank, merge in enumerate(merges)},
             prefix=str(model.get("continuing_subword_prefix") or ""),
             suffix=str(model.get("end_of_word_suffix") or ""),
             unknown=unknown if isinstance(unknown, str) else None,
@@ -74,6 +75,7 @@ class BytePairModel:
             history.append((merge, pieces))
 
 
-def _pair(merge: object) -> tuple[str, str]:
-    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge  # type: ignore[misc]
+def pair_of(merge: Any) -> tuple[str, str]:
+    """The two pieces of a merge, which tokenizer.json writes as one text or as two."""
+    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
     return str(left), str(right)

@@ -19,6 +19,7 @@ from clearhead.errors import UserError
 from clearhead.text.formats.checked import AGAIN, read_table
 from clearhead.text.formats.special import CONFIG_FILE, content_of
 from clearhead.text.formats.wire import Piece, PieceKind, PieceModel
+from clearhead.text.merges import pair_of
 
 
 class Numbered(Config):
@@ -184,10 +185,8 @@ def from_json(parts: Mapping[str, Any], library: tokenizers.Tokenizer, kind: Tok
     if kind.algorithm == "Unigram":
         scores = [(str(piece), float(score)) for piece, score in model["vocab"]]
         return Vocabulary({}, [], scores, charsmap, True, library.post_processor)
-    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges", [])]
-    return Vocabulary(
-        model["vocab"], [(left, right) for left, right in pairs], [], charsmap, True, library.post_processor
-    )
+    merges = [pair_of(merge) for merge in model.get("merges", [])]
+    return Vocabulary(model["vocab"], merges, [], charsmap, True, library.post_processor)
 
 
 def from_pieces(

@@ -28,6 +28,7 @@ from clearhead.text.formats.checked import AGAIN, guarded, json_object, read_tab
 from clearhead.text.formats.sentence_pieces import open_model
 from clearhead.text.formats.special import CLEANS, content_of, name_customary, set_end_template
 from clearhead.text.formats.wire import PieceKind, from_rows
+from clearhead.text.merges import pair_of
 from clearhead.text.schemes import SPACE
 
 PREFIX = "tokenizer.ggml."
@@ -289,7 +290,7 @@ def _tables(library: tokenizers.Tokenizer, n_rows: int) -> dict[str, Any] | None
     added = library.get_added_tokens_decoder()
     kinds = [int(_kind(i, token, i in by_id, added, model)) for i, token in enumerate(tokens)]
     tables = {f"{PREFIX}tokens": tokens, f"{PREFIX}token_type": kinds}
-    pairs = [tuple(pair.split(" ", 1)) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
+    pairs = [pair_of(merge) for merge in model["merges"]]
     split = next((known for known in table().splits if _splits_so(parts, known)), None)
     if split is not None:
         merges = [" ".join(pair) for pair in pairs]
