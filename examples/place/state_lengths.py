@@ -18,7 +18,7 @@ def state_lengths(opened: Opened, question: OfRun) -> Reply[Lengths]:
     states = {at: recording.value(at) for at in recording.tensors if at.endswith(".resid_post")}
     return Reply(
         {
-            "tokens": {stack: [token.text for token in row] for stack, row in recording.manifest.tokens.items()},
+            "tokens": {stack: [token.text for token in row] for stack, row in recording.tokens.items()},
             "lengths": {at: value.norm(dim=-1).tolist() for at, value in states.items()},
         }
     )
