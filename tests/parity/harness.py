@@ -145,7 +145,7 @@ def inputs(case: Case, theirs: Any, *, left: bool = False, packed: bool = False,
         target, mask = batch(draw(TARGET_LENGTHS, low, config.vocab_size), left=False)
         arguments = {"input_features": sounds, "decoder_input_ids": target.ids, "decoder_attention_mask": mask}
         return Inputs(arguments, (Tokens(sounds.mT.contiguous()), target))
-    if config.is_encoder_decoder:
+    if config.is_encoder_decoder and not case.architecture.endswith("ForTokenClassification"):  # Read by the encoder.
         if case.architecture.endswith("ForSequenceClassification"):
             # Each text ends with the one end token, where the decoder, which reads it shifted, is asked.
             end = config.eos_token_id

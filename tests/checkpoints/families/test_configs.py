@@ -132,6 +132,11 @@ def yarn(**more: float) -> Rotary:
             Rotary(base=1e6, scaling=YarnScaling(factor=4.0, original_length=32768), trained_length=32768),
         ),
         ("pythia", {}, Rotary(fraction=0.25, trained_length=2048)),
+        (  # The library reads the family's own names alone.
+            "pythia",
+            {"rotary_pct": "absent", "partial_rotary_factor": 0.5, "rope_theta": 20.0},
+            Rotary(fraction=0.25, trained_length=2048),
+        ),
         ("modernbert", {"rope_parameters": {FULL: {"rope_theta": 500.0}}}, Rotary(base=500.0)),
         ("roberta", {}, Learned(max_length=512, offset=2)),
         ("roberta", {"pad_token_id": 0}, Learned(max_length=513, offset=1)),

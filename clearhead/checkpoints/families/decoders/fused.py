@@ -40,8 +40,9 @@ def parallel(kind: str, *, default: bool) -> Field:
 
 
 def _gpt_neox_modern(document: dict[str, Any]) -> dict[str, Any]:
+    """Of the fields beside rope_parameters, the library reads those of this family's own names alone."""
     older = {"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"}
-    return modern({older.get(name, name): value for name, value in document.items()})
+    return modern({older.get(name, name): value for name, value in document.items() if name not in older.values()})
 
 
 def gpt_neox_rules(config: ModelConfig) -> Sequence[Rule]:
