@@ -91,7 +91,8 @@ class Classify(Batched):
         if self.labels:
             rows, kind = self.entailed(model, texts_in(batch, self.text)), "multi_label_classification" * self.several
         else:
-            head, rows = model.config.head, model.predict(rows_in(batch, self.text, self.text_pair))
+            head = model.config.head
+            rows: Any = model.predict(rows_in(batch, self.text, self.text_pair))
             kind = head.problem_type if isinstance(head, ClassificationHead) else None
         if kind == "regression":
             return {"value": [row["values"][0] if row else math.nan for row in rows]}

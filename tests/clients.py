@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 @contextmanager
 def served(*words: object, **options: Any) -> Iterator[tuple[Any, str]]:
     """A process of Python that serves, and the address that it prints; gone afterwards."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, "text": True}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, "text": True}
     with processes.started([sys.executable, *map(str, words)], **{**pipes, **options}) as process:
         yield process, process.stdout.readline().strip()
 

@@ -181,10 +181,14 @@ def run_from(
 @contextmanager
 def changing(module: nn.Module, change: Callable[[Tensor], Tensor], *, reads: bool) -> Iterator[None]:
     """Applies `change` to what a module reads, or to its result, while the block runs."""
-    if reads:
-        handle = module.register_forward_pre_hook(lambda _, read: change(read[0]))
-    else:
-        handle = module.register_forward_hook(lambda _, _read, result: change(result))
+
+    def before(_: nn.Module, read: tuple[Tensor, ...]) -> Tensor:
+        return change(read[0])
+
+    def after(_: nn.Module, _read: object, result: Tensor) -> Tensor:
+        return change(result)
+
+    handle = module.register_forward_pre_hook(before) if reads else module.register_forward_hook(after)
     try:
         yield
     finally:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -17,11 +17,12 @@ from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
 from clearhead.tasks.classification.task import Classification, labelled, names_in, read_logits
 from clearhead.tasks.registry import find, suitable
-from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask, texts_of
+from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask, Trained, texts_of
 
 Row: TypeAlias = str | Path | Sequence[str] | Mapping[str, str]
 """A text, or the path of a picture; or two texts, in order or by the names that the task gives them."""
-T, A = TypeVar("T"), TypeVar("A")
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 def task_of(model: ModelBase, *, verb: str | None = None, name: str = "predict") -> type[RecipeTask[Any]]:
@@ -95,7 +96,7 @@ def answered(rows: Sequence[T], ask: Callable[[list[T]], Iterable[A]], blank: A)
 
 def predictions(model: ModelBase, task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
     """Predicts each line, in order. A blank line has an empty prediction."""
-    return answered(lines, lambda known: task.predict(model, known), NOTHING)
+    return answered(lines, lambda known: task.predict(cast("Trained", model), known), NOTHING)
 
 
 def numbered(
@@ -141,7 +142,11 @@ def classified(model: ModelBase, inputs: Sequence[Input]) -> Rows:
     rows: Sequence[Any] = inputs if pictures else lines_of(model, Classification, [_text(x) for x in inputs])
 
     def ask(known: list[Any]) -> Rows:
-        logits = _of_images(model, known) if pictures else read_logits(model, [texts_of(row) for row in known])
+        logits = (
+            _of_images(model, known)
+            if pictures
+            else read_logits(cast("Trained", model), [texts_of(row) for row in known])
+        )
         return [list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()]
 
     return [*answered(rows, ask, [])]
@@ -187,7 +192,7 @@ def entailed(model: ModelBase, texts: Sequence[Input], asked: ZeroShot) -> Rows:
 
     def ask(known: list[str]) -> Rows:
         pairs = [(text, hypothesis) for text in known for hypothesis in asked.sentences(TEMPLATE)]
-        logits = read_logits(model, pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
+        logits = read_logits(cast("Trained", model), pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
         if asked.several or len(asked.labels) == 1:
             shares = logits[..., [contradiction, entailment]].softmax(-1)[..., 1]
         else:

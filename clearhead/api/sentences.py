@@ -108,7 +108,7 @@ def _validated(kind: type[T], document: JsonObject, where: Path | str) -> T:
         is_unknown = first["type"] == "extra_forbidden"
         expected = "expected no such setting" if is_unknown else expectation(first)
         raise UserError(
-            f"{where}:{shown(first['loc'][0])}: {expected}, got {short(first['input'])}; {REMEDY}"
+            f"{where}:{shown(str(first['loc'][0]))}: {expected}, got {short(first['input'])}; {REMEDY}"
         ) from None
 
 
@@ -144,7 +144,7 @@ class DenseSettings(StreamSettings):
     out_features: Any = None
     bias: Any = True
     use_residual: Any = False
-    activation_function: str = "torch.nn.modules.activation.Tanh"
+    activation_function: str = "Tanh"
 
     @field_validator("activation_function")
     @classmethod

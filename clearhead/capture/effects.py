@@ -161,7 +161,8 @@ def node_effects(model: ModelBase, pairs: Sequence[tuple[Text, Text]], *, exact:
         raise UserError("pairs: expected pairs of a clean and a corrupt text, got none")
     found: list[Nodes] = []
     for i, pair in counted(list(enumerate(pairs, 1)), "pairs"):
-        inputs = (model.inputs(*((text, None) if isinstance(text, str) else text)) for text in pair)
+        texts = [(text, None) if isinstance(text, str) else text for text in pair]
+        inputs = (model.inputs(text, target) for text, target in texts)
         try:
             found.append(refined_nodes(circuits_of(model, *inputs)[0], exact=exact))
         except UserError as error:

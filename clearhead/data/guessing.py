@@ -274,7 +274,7 @@ def _ways(path: Place, columns: InputColumns) -> Iterator[tuple[Table, list[list
     the training data's columns.
     """
     plain, is_delimited = Table(path=path, text=0), format_of(path.name) in ("csv", "tsv")
-    same = [] if columns.given else _trained(columns)
+    same: list[Column] = [] if columns.given else _trained(columns)
     has_names = any(isinstance(column, str) for column in same)
     delimiter = columns.trained["train"].get("delimiter") if same and is_delimited else None
     trained = plain.model_copy(update={"header": has_names, "delimiter": delimiter})
@@ -286,8 +286,10 @@ def _ways(path: Place, columns: InputColumns) -> Iterator[tuple[Table, list[list
     is_alone = second is None or (columns.text_pair is None and not columns.needs_all)
     choices: list[list[Column]] = []
     for text in [columns.usual[0], *TEXT_NAMES] if columns.text is None else [columns.text]:
-        choices += [[text, second]] if second is not None else []
-        choices += [[text]] if is_alone else []
+        if second is not None:
+            choices.append([text, second])
+        if is_alone:
+            choices.append([text])
     for separator in (None, *SEPARATORS) if is_delimited else (None,):
         yield plain.model_copy(update={"header": True, "delimiter": separator}), choices
     if same:

@@ -7,6 +7,7 @@ float32, whatever the network computes in.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 import torch
@@ -256,7 +257,7 @@ class BeamSearch(Search):
             if reason is not None and column < self.k:
                 best = self.finished[self.rows[row]]
                 best.append(self.hypothesis(text, score, reason))
-                best.sort(key=lambda h: -h.score)
+                best.sort(key=attrgetter("score"), reverse=True)
                 del best[self.k :]
         return torch.tensor(ended, device=tokens.device)
 

@@ -71,7 +71,13 @@ def _one_line(expected: str) -> WrapValidator:
 Texts = Annotated[list[str], Field(fail_fast=True)]
 """Stops at the first mistake of a list: an error for each of millions of members would take gigabytes."""
 IdLists = Annotated[list[Annotated[list[int], Field(fail_fast=True)]], Field(fail_fast=True)]
-OneOrMore = BeforeValidator(lambda value: [value] if isinstance(value, str | dict) else value)
+
+
+def _in_a_list(value: Any) -> Any:
+    return [value] if isinstance(value, (str, dict)) else value
+
+
+OneOrMore = BeforeValidator(_in_a_list)
 """Makes a list of one value."""
 TextOrTexts = Annotated[Texts, OneOrMore, _one_line("text or a list of texts")]
 

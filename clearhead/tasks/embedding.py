@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
+from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.config.heads import NoHead
 from clearhead.config.inputs import TokenInput
@@ -251,6 +252,7 @@ class Embedding(ExampleTask[EmbeddingRecipe, Group, Groups]):
     _: KW_ONLY
     limit: int = NO_LIMIT
     pairs: Callable[[], tuple[list[Group], np.ndarray]] | None = None
+    __repr__ = brief
     """Texts with the scores whose rank correlation with their cosines is measured."""
     pooling: Mode = "mean"
     temperature: float = 0.05
@@ -393,12 +395,13 @@ class Embedding(ExampleTask[EmbeddingRecipe, Group, Groups]):
 
 def pairs_of(data: EmbeddingData) -> Callable[[], tuple[list[Group], np.ndarray]] | None:
     """What reads the pairs of `data.scored` without empty texts, and their scores."""
-    if (source := data.scored) is None:
+    if data.scored is None:
         return None
+    file = data.scored.under(data.folder)
 
     @cache
     def read() -> tuple[list[Group], np.ndarray]:
-        kept = [one for one in read_scored(source.under(data.folder), data.score) if not one[0].is_blank]
+        kept = [one for one in read_scored(file, data.score) if not one[0].is_blank]
         return [group for group, _ in kept], np.array([score for _, score in kept])
 
     return read

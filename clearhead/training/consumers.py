@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
-from tqdm.std import EMA
+from tqdm.std import EMA  # pyrefly: ignore[missing-module-attribute]
 
 from clearhead.errors import UserError
 from clearhead.storage.disk import written

@@ -232,11 +232,11 @@ def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
         kind = "muon" if muon and role[name] == "hidden" else "adamw16" if rounded and p.ndim >= 2 else "adamw"
         decay = 0.0 if role[name] == "plain" else config.weight_decay
         groups[kind].setdefault(decay, []).append(p)
-    settings = {"lr": muon.adamw_lr if muon else config.lr}
+    settings: dict[str, Any] = {"lr": muon.adamw_lr if muon else config.lr}
     settings |= {"betas": config.betas, "eps": config.eps}
     parts: dict[str, torch.optim.Optimizer] = {}
     for kind, by_decay in groups.items():
-        given = [{"params": some, "weight_decay": decay} for decay, some in by_decay.items()]
+        given: list[dict[str, Any]] = [{"params": some, "weight_decay": decay} for decay, some in by_decay.items()]
         if not given:
             continue
         if muon and kind == "muon":

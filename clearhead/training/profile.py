@@ -36,11 +36,19 @@ Loss = Callable[[Transformer, Batch], tuple[Tensor, int]]
 
 
 Moment = float | torch.Event
+
+
+def _forward_count(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return sdpa_flop_count(q, k, v)
+
+
+def _backward_count(z: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return sdpa_backward_flop_count(z, q, k, v)
+
+
 FUSED: dict[Any, Callable[..., int]] = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-        lambda z, q, k, v, *_, **__: sdpa_backward_flop_count(z, q, k, v)
-    ),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _forward_count,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _backward_count,
 }
 """The fused attention of a CPU, which PyTorch's counter omits."""
 

@@ -1,5 +1,7 @@
 """Features attached to a network: addresses of their own, edits by the change alone; and edits without a trace."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -31,7 +33,7 @@ def features_at(reads: str, writes: str, *, n: int = 24, k: int | None = None, n
 
 
 def read(model: Model, edit: dict[str, Edit] | None = None) -> tuple[Trace, Tensor]:
-    texts = ["one two three", "one"]
+    texts: list[Any] = ["one two three", "one"]
     return model.trace(texts, ["two", "three four five"] if model.is_encoder_decoder else None, edit=edit)
 
 

@@ -199,9 +199,11 @@ def test_a_mistake_is_one_line(
         Path(name).write_text(content, encoding="utf-8")
     write_table(Path("table.csv"), rows())
     Path("empty").mkdir()
-    folders = Folders(folders.parent) | folders if "{recipe}" in line else folders
     if "{recipe}" in line:
-        folders["recipe"] = write_recipe(tmp_path, steps=1)
+        own = Folders(folders.parent)
+        own.update(folders)
+        own["recipe"] = write_recipe(tmp_path, steps=1)
+        folders = own
     before = {*tmp_path.rglob("*")}
     assert says.format_map(folders) in shell.refused(*shlex.split(line.format_map(folders)))
     assert {*tmp_path.rglob("*")} - {tmp_path / "runs"} == before

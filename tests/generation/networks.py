@@ -51,7 +51,8 @@ def completions(net: Transformer, config: GenerationConfig, **settings: Any) -> 
     if net.encoder is not None:
         settings |= {"source": SOURCES, "bos_id": BOS}
     prompts = None if net.encoder is not None else PROMPTS
-    return complete(net, prompts, config=config, **({"eos_id": EOS, "pad_id": PAD} | settings))
+    ends: dict[str, Any] = {"eos_id": EOS, "pad_id": PAD}
+    return complete(net, prompts, config=config, **(ends | settings))
 
 
 def tokens(hypotheses: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:

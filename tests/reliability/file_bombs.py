@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from PIL import Image
@@ -126,7 +127,7 @@ def page(folder: Path) -> Iterator[str]:
         yield url
 
 
-def asked(url: str, path: str, body: bytes, **headers: str) -> int:
+def asked(url: str, path: str, body: bytes, **headers: Any) -> int:
     """The status of an answer of a server; 0 for none."""
     try:
         return post(url, path, body, **headers)[0]

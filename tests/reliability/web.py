@@ -122,7 +122,7 @@ def aborted_streams(folder: Path) -> Counted:
     del folder
     asked = json.dumps({"prompt": "one", "max_tokens": 9000, "stream": True, "temperature": 1.0})
     slowest, broken, n = 0.0, 0, 100
-    with served(endless_model(), slots=2) as (port, worker):
+    with served(endless_model()) as (port, worker):
         for _ in range(n):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
             connection.request("POST", "/v1/completions", asked, {"Content-Type": "application/json"})

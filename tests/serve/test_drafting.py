@@ -161,7 +161,7 @@ def test_a_long_text_is_read_in_pieces(model: Model, monkeypatch: pytest.MonkeyP
 def test_which_requests_have_guesses(model: Model) -> None:
     def drafts(server: Model | str | None, **asked: Any) -> bool:
         service = Service(model, NAME, slots=2, max_length=64, draft=server)
-        return service.completion(CompletionRequest(prompt="a", **asked), [[5]])[0].drafts
+        return service.completion(CompletionRequest(prompt=["a"], **asked), [[5]])[0].drafts
 
     draft = Model(near(model.network), model.tokenizer)
     assert drafts(draft, temperature=0.0, seed=1)

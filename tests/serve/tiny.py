@@ -157,7 +157,8 @@ def texts_of(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int])
 @contextmanager
 def routes_of(model: Model, *, queue: int = 32, prefix_cache: int = 0, **service: Any) -> Iterator[Routes]:
     """The routes of a server whose worker works, and has ended afterwards."""
-    made = Service(model, NAME, **{"slots": 4, "max_length": 64, **service})
+    settings: dict[str, Any] = {"slots": 4, "max_length": 64, **service}
+    made = Service(model, NAME, **settings)
     worker = worker_of(made, queue=queue, prefix_cache=prefix_cache)
     worker.start()
     try:

@@ -32,7 +32,7 @@ def require_equal_updates(
     change: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> None:
     """Their losses in updates with AdamW and clipping are ours; `loss_of` is their mean loss on one of our batches."""
-    settings = {"precision": "fp32", "matmul_precision": "highest", "device": "cpu", "clip": 1.0}
+    settings: dict[str, Any] = {"precision": "fp32", "matmul_precision": "highest", "device": "cpu", "clip": 1.0}
     optimizer = AdamW(lr=LR, betas=BETAS, eps=EPS)
     run = Run(network.double(), task, Training(optimizer=optimizer, schedule=Constant(), **settings), None)
     theirs = theirs.double().train()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import JsonValue
 
 from clearhead.checkpoints.families import preset
 from clearhead.cli import main
@@ -95,7 +94,7 @@ def check_resumed(tables: Mapping[str, Any], steps: int = 6) -> Prepared:
     return prepared
 
 
-def trained(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, JsonValue], str]:
+def trained(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
     """The figures that `clearhead train LINE --json` prints for a small network in the folder `run`, and its lines."""
     first, *words = line.split()
     main(["train", first, *SIZES, *words, "--out", "run", "--precision", "fp32", "--json"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,9 +130,9 @@ def test_updates(name: str, steps: int) -> None:
     [text_to_text.task_of, lambda: denoising.task_of(Spans()), lambda: denoising.task_of(Infilling())],
     ids=["text to text", "spans", "infilling"],
 )
-def test_updates_of_pairs(make: Callable[[], Any], steps: int) -> None:
+def test_updates_of_pairs(make: Callable[[], Any], steps: int, tmp_path: Path) -> None:
     task = make()
-    theirs, network = small_encoder_decoder("model", task.tokenizer.vocab_size)
+    theirs, network = small_encoder_decoder(tmp_path, task.tokenizer.vocab_size)
     require_equal_updates(task, network, theirs, pair_loss, steps=steps)
 
 

@@ -62,8 +62,8 @@ def encoded(tokenizer: Tokenizer, pairs: Pairs) -> EncodedPairs:
 def translation(n: int = 24, *, max_tokens: int = 60, packed: bool = True) -> Translation:
     pairs = number_pairs(n)
     tokenizer = Tokenizer.train([*pairs.source, *pairs.target], Words())
-    data = [encoded(tokenizer, p) for p in (pairs, number_pairs(4, seed=1))]
-    return Translation(tokenizer, *data, max_tokens=max_tokens, packed=packed, generation=GENERATION)
+    train, valid = (encoded(tokenizer, p) for p in (pairs, number_pairs(4, seed=1)))
+    return Translation(tokenizer, train, valid, max_tokens=max_tokens, packed=packed, generation=GENERATION)
 
 
 def language() -> LanguageModel:

@@ -445,4 +445,5 @@ def as_encoder(family: Family, **changes: Any) -> Family:
     def rules(config: ModelConfig) -> Sequence[Rule]:
         return [replace(rule, ours=tuple(map(_moved, rule.ours))) for rule in family.rules(config)]
 
-    return replace(family, **{"constants": constants, "fields": encoding(family.fields), "rules": rules, **changes})
+    changed: dict[str, Any] = {"constants": constants, "fields": encoding(family.fields), "rules": rules, **changes}
+    return replace(family, **changed)

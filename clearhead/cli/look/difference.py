@@ -77,7 +77,7 @@ def difference(
     from clearhead.storage.disk import replace_file
 
     check_positive(texts=texts, top=top)
-    models = tuple(open_model(checkpoint_named(name), device=device) for name in (first, second))
+    models = tuple(open_model(str(checkpoint_named(name)), device=device) for name in (first, second))
     source = texts_of(models[0], data, text, text_pair) if data else ()
     chosen = [one for _, one in drawn(source, texts, seed=seed)] if data else []
     tell(f"first:  {first}\nsecond: {second}")

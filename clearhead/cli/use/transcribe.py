@@ -1,5 +1,6 @@
 """`clearhead transcribe`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -58,7 +59,11 @@ def transcribe(
         task_of(hearer, verb="transcribe", name=model)
     config = with_times(changed(hearer.generation, {} if beams is None else {"beams": beams}), times=times)
     said = map(prediction, transcripts(hearer, files, language=language, task=task, config=config))
-    run(lambda *_, **__: said, [[*map(str, files)]], Options(out=out, json=json), what="transcripts")
+
+    def predict(*_: object, **__: object) -> Iterator["Prediction"]:
+        return said
+
+    run(predict, [[*map(str, files)]], Options(out=out, json=json), what="transcripts")
 
 
 def prediction(said: "Transcript") -> "Prediction":

@@ -89,7 +89,7 @@ class Draft:
             for slot in source
             if slot and len(source[slot]) == 1 and len(target.get(slot, ())) == 1
         )
-        return Phrase(*map(_text, piece), kind, tuple(spans))
+        return Phrase(_text(piece[0]), _text(piece[1]), kind, tuple(spans))
 
 
 def _text(run: _Run) -> str:

@@ -252,8 +252,9 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
     measured = _distinct([*map(_plain, settled), *settled])
     can = made.document["about"]["answers"]
     for i, run in enumerate(pieces(_distinct([*measured, *(_settled(opened, run) for run in others)]))):
-        found, written = opened.passes.get(run), {}
-        replies = {
+        found = opened.passes.get(run)
+        written: Mapping[str, Any] = {}
+        replies: dict[str, Reply[Any]] = {
             "run": pass_at_a_glance(opened, OfRun(run=run)),
             "statistics": statistics(opened, StatisticsQuestion(run=run)),
         }

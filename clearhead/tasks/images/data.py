@@ -297,8 +297,11 @@ class Pictures:
 
     def take(self, rows: Sequence[int]) -> Self:
         """The pictures with these numbers."""
-        examples = [self.examples[i] for i in rows]
-        return replace(self, examples=examples, read=lambda wanted: self.read([rows[i] for i in wanted]))
+
+        def read(wanted: Sequence[int]) -> Bytes:
+            return self.read([rows[i] for i in wanted])
+
+        return replace(self, examples=[self.examples[i] for i in rows], read=read)
 
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The mean and the standard deviation of each channel, with pixels from 0 to 1, to four digits."""

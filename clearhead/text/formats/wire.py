@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 from clearhead.errors import UserError
 from clearhead.text.formats.checked import MAX_ID, MAX_PIECE_BYTES
@@ -247,7 +248,7 @@ def from_rows(
     rows: Iterable[tuple[str, float, int]],
     where: str,
     *,
-    ids: Mapping[str, int],
+    ids: Mapping[str, Any],
     add_dummy_prefix: bool,
     remove_extra_whitespaces: bool,
 ) -> PieceModel:

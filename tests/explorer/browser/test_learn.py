@@ -12,7 +12,6 @@ from clearhead_lab.app import walk
 from clearhead_lab.walks import chains
 from tests.explorer.browser.checks import WIDE, focused, violations
 from tests.explorer.browser.conftest import Open
-from tests.explorer.browser.files import OpenedFile
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, becomes, eventually, fragment, said
 from tests.explorer.browser.seeing import SOURCE, TARGET
@@ -121,7 +120,7 @@ def test_a_chain_of_the_documents_in_a_file(open_file: Open, tmp_path: Path) -> 
     walk("apple", export=path)
     chain = chains()["apple"]
     session = Session(chain.model(), name="apple", text=chain.text, walks=chain.documents())
-    opened: OpenedFile = open_file(session, path)
+    opened: Any = open_file(session, path)
     becomes(partial(heading, opened), "1 Text → tokens")
     for _ in range(3):
         opened.press("n")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
@@ -145,7 +146,7 @@ def test_no_token_no_entry(client: TestClient, fake: Fake, headers: dict[str, st
     assert fake.asked == []
 
 
-def refuses(client: TestClient, status: int, method: str, path: str, headers: object = None) -> None:
+def refuses(client: TestClient, status: int, method: str, path: str, headers: Any = None) -> None:
     response = client.request(method, path, headers=headers, json={"ask": "echo"})
     assert response.status_code == status, (method, path)
     sealed(response.headers)

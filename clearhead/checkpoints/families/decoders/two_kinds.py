@@ -155,9 +155,15 @@ def _later(name: str, cap: float | None) -> tuple[Sequence[FieldRule], HeadMap]:
 
 _GAIN = {"decoder.norm_gain": "one_plus_weight", "decoder.input.scale": True}
 gemma_like = partial(llama_like, tied=True, n_classes=4, leave_out=("hidden_act",), vocab_size=256_000, head_dim=256)
+
+
+def _sandwich_rules(_: ModelConfig) -> Sequence[Rule]:
+    return renamed(SANDWICH)
+
+
 later_gemma_like = partial(
     gemma_like,
-    rules=lambda _: renamed(SANDWICH),
+    rules=_sandwich_rules,
     hidden_size=2304,
     intermediate_size=9216,
     num_hidden_layers=26,
