@@ -146,7 +146,7 @@ class Translate(Batched):
 class Capture(Batched):
     """Adds a column for each address: the values of the forward pass there, as in `Model.trace`.
 
-    A value has positions and other axes, which become one. `positions` takes the mean or the maximum over a text's
+    All axes of a value but that of positions become one. `positions` takes the mean or the maximum over a text's
     tokens, the first or the last token, or all of them, as a list for each text. `clearhead explore` shows the
     addresses of a model, and `clearhead capture` writes the values of whole files to a folder.
     """

@@ -47,7 +47,7 @@ class Place:
 
     @property
     def is_ffn(self) -> bool:
-        """Whether its parts are neurons."""
+        """True if the parts of this place are neurons."""
         return self.path.endswith("ffn")
 
     @property
@@ -162,7 +162,7 @@ def effects(
 
 
 def unit(network: Transformer) -> str:
-    """What effects are measured in, without a metric of one's own."""
+    """The unit in which effects are measured if no metric is given."""
     return "1 - cosine" if isinstance(network.config.head, c.NoHead | c.VectorHead) else "nats"
 
 

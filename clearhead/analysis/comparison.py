@@ -50,7 +50,7 @@ def states(network: Transformer, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
 
 
 def without_padding(found: dict[str, Tensor], network: Transformer, tokens: Sequence[Tokens]) -> dict[str, Tensor]:
-    """The same with zeros where a shorter sound of a batch has no moments; `tokens` has no cell for each moment."""
+    """The values with zeros where a shorter sound of a batch has no moments; `tokens` has no cell for each moment."""
     for stack, given in zip(network.stacks().values(), tokens, strict=True):
         if isinstance(stack.config.input, WaveInput) and given.valid is not None:
             layout = stack.embed.layout(given)
@@ -73,7 +73,7 @@ def modules(network: Transformer) -> dict[str, nn.Module]:
 def reference_states(theirs: Any, arguments: Mapping[str, Any], network: Transformer) -> dict[str, Tensor]:
     """The hidden states of the reference's model under our addresses. The last one is normalised.
 
-    Of several sounds each is computed alone: padding changes what a norm over all moments makes there.
+    Several sounds are computed one by one, because padding changes what a norm over all moments makes there.
     """
     if "attention_mask" in arguments and "input_values" in arguments:
         waves, lengths = arguments["input_values"], arguments["attention_mask"].sum(1).tolist()

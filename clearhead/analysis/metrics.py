@@ -135,7 +135,7 @@ def chosen(logits: Tensor, ids: Ids) -> Tensor:
 
 
 def repeated_to(rows: Tensor, n: int) -> Tensor:
-    """The rows over and over until there are n. Raises UserError if n is no multiple."""
+    """The rows, repeated until there are n. Raises UserError if n is no multiple."""
     if n % len(rows):
         raise UserError(f"metric: expected one number or one for each row of the batch, got {len(rows)}")
     return rows.repeat(n // len(rows), *[1] * (rows.ndim - 1))

@@ -56,7 +56,7 @@ def without_heads(network: Transformer, inputs: Sequence[Tokens | Tensor], n: in
 
 
 def _narrower(name: str, stack: StackConfig, n: int) -> StackConfig:
-    """The stack with n heads fewer, of the same width. Raises UserError if that is impossible."""
+    """The stack with n fewer heads, of the same width. Raises UserError if that is impossible."""
     if not 0 < n < stack.n_heads:
         raise UserError(f"--heads: expected 1 to {stack.n_heads - 1} of the {name}'s heads, got {n}; keep at least one")
     if stack.kv_heads != stack.n_heads:

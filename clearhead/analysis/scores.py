@@ -98,7 +98,7 @@ def ov_attribution(
 
 
 def split_score(shares: Shares, at: str) -> QKAttribution:
-    """As `qk_attribution`, of a pass that was made."""
+    """Does what `qk_attribution` does, for a pass that was made before."""
     path, cell = _cell(shares, at, "scores")
     terms = _Score(shares, cell).terms(path)
     h, t, s = cell
@@ -106,7 +106,7 @@ def split_score(shares: Shares, at: str) -> QKAttribution:
 
 
 def split_value(shares: Shares, at: str, logit: int, *, minus: int | None = None) -> OVAttribution:
-    """As `ov_attribution`, of a pass that was made."""
+    """Does what `ov_attribution` does, for a pass that was made before."""
     path, (h, t, s) = _cell(shares, at, "weights")
     network = shares.network
     head, stack = linear_head(network), list(network.stacks())[-1]
@@ -199,7 +199,7 @@ class _Score:
         return _Terms(q.names, k.names, q.values[h] @ k.values[h].mT)
 
     def _by_distance(self, op: Op) -> _Terms:
-        """Of DeBERTa: the query with the vector of the distance, or that vector with the key."""
+        """The terms of a score of DeBERTa: the query times the vector of the distance, or that vector times the key."""
         _, t, s = self.cell
         away = self._number(op, t) - self._number(op, s)
         row = int(distance_rows(away, int(op.by["buckets"]) or None, int(op.by["distance"])))

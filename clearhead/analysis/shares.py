@@ -133,7 +133,7 @@ class Shares:
         return [op for op in self.ops.values() if op.out in needed]
 
     def _is_given(self, op: Op) -> bool:
-        """Whether the sum ends here, at a value that is a part by itself."""
+        """Returns True if the sum ends at this op, because its result is a part by itself."""
         changed = op.out in self.by_hand or (op.op == "norm" and not self.by_hand.isdisjoint(op.inputs[1:-1]))
         return changed or op.op not in LINEAR or WRITER.fullmatch(op.out) is not None
 

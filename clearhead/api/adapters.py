@@ -111,7 +111,7 @@ class SavedAdapter:
 
     @property
     def base(self) -> str:
-        """The model that it is of. Raises UserError if the folder does not say."""
+        """The model that the adapter is of. Raises UserError if the folder does not say."""
         name = self.document.get("base_model_name_or_path")
         if not isinstance(name, str) or not name:
             place = f"{self.where.parent / ADAPTER}:base_model_name_or_path"
@@ -120,7 +120,7 @@ class SavedAdapter:
 
     @property
     def revision(self) -> str | None:
-        """The revision of that model."""
+        """The revision of the model that the adapter is of; None if the folder does not say."""
         return self.document.get("revision")
 
     @property
@@ -225,7 +225,7 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
 
 
 def _check_base(network: Transformer, saved: SavedAdapter, trained: Collection[str], base: str) -> None:
-    """Warns if the weights below the adapters are others than in training. Types that round otherwise tell nothing."""
+    """Warns if the weights below the adapters differ from those in training, unless they are rounded differently."""
     known, kind = saved.contract, str(next(network.parameters()).dtype).removeprefix("torch.")
     is_alike = kind == known.base_dtype or (known.base_bits is None and "float16" not in (kind, known.base_dtype))
     if known.base_sha256 is not None and is_alike and fingerprint(network, trained) != known.base_sha256:

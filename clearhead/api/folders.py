@@ -129,7 +129,7 @@ def read_config(content: Mapping[str, Any], *, where: str) -> tuple[ModelConfig,
 
 
 def read_adapter(content: Mapping[str, Any], *, where: str) -> tuple[AdapterConfig | None, str | None]:
-    """The adapter of a config.json with the name of the model that it is of; none of a model without adapters."""
+    """The adapter of a config.json, and the name of the model that it is of; None twice without adapters."""
     if content.get("adapter") is None:
         return None, None
     try:
@@ -210,7 +210,8 @@ def sounds_of(folder: Path, config: ModelConfig) -> "SoundProcessor | WaveProces
 def sized(folder: Path, config: ModelConfig) -> ModelConfig:
     """The config for pictures as the folder's image processor makes them, where positions in a grid allow other sizes.
 
-    Their width stays another than their height, or one that patches do not divide, for the network to refuse.
+    If the width differs from the height, or patches do not divide it, the config stays as it is, and the network
+    refuses such pictures.
     """
     stack, path = config.encoder, folder / PREPROCESSOR
     if stack is None or not isinstance(stack.input, PatchInput) or not path.is_file():

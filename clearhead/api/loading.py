@@ -268,7 +268,7 @@ def chosen_tokenizer(given: OwnTokenizer, read: Callable[[], Tokenizer | None]) 
 
 @contextmanager
 def without_tokenizers() -> Iterator[None]:
-    """Models that are loaded inside get no tokenizer of their own."""
+    """While open, models are loaded without a tokenizer of their own."""
     token = _is_left_out.set(True)
     try:
         yield

@@ -211,7 +211,7 @@ class Model(ModelBase):
         return self.around(network)
 
     def tracing(self, edit: Edits = None, *, without: Collection[str] = ()) -> AbstractContextManager[Trace]:
-        """A trace of everything that runs inside, such as a whole translation, as `clearhead.trace.trace` makes it."""
+        """Traces all passes inside a `with` block, such as those of a translation, as `clearhead.trace.trace` does."""
         return trace(self.network, edit, without=without)
 
     def explore(

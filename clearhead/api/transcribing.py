@@ -86,7 +86,7 @@ def transcripts(
 
 
 def with_times(config: GenerationConfig, *, times: bool) -> GenerationConfig:
-    """The settings, which write times too if `times` is true."""
+    """Returns the settings, changed to write times too if `times` is true."""
     if not times:
         return config
     speech = (config.speech or SpeechTokens()).model_copy(update={"times": True})
@@ -177,7 +177,7 @@ def moving(
 ) -> Iterator[tuple[Hypothesis, list[Segment]]]:
     """Yields the hypothesis and the segments of each window. A window begins where the last whole segment ends.
 
-    As the reference library does for long sounds.
+    The reference library does the same for long sounds.
     """
     processor, speech = _framing(model), config.speech
     assert speech is not None

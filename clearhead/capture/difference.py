@@ -76,7 +76,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class BatchAnswers:
-    """What one batch says, a row for each text."""
+    """The answers of one batch, a row for each text."""
 
     __repr__ = brief
 

@@ -49,7 +49,7 @@ def means(values: np.ndarray) -> list[Mean]:
 
 @dataclass(frozen=True)
 class Effect:
-    """How much the answer changes, in nats, or the vector, as 1 - cosine: the mean over the texts of a data set."""
+    """The mean change over the texts of a data set: of the answer, in nats, or of the vector, as 1 - cosine."""
 
     site: str
     mean: float

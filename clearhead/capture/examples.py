@@ -102,7 +102,7 @@ class Examples:
 
     @property
     def measures(self) -> str:
-        """What the strength is."""
+        """A description of what the strength is."""
         if self.points:
             return "largest weight on a token other than the first and the special ones"
         if self._direction is not None:
@@ -139,7 +139,7 @@ class Examples:
 
     @property
     def points(self) -> bool:
-        """Whether the strength of a position is a weight on another one."""
+        """True if the strength of a position is its weight on another position."""
         return "s" in self._site.axes.split() and self._site.letter == "t" and "s" not in self._site.index
 
     def _batch(self, some: Sequence[Encoded], texts: Sequence[Text]) -> None:

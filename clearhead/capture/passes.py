@@ -87,7 +87,7 @@ class Site:
 
     @property
     def group(self) -> str:
-        """Sites of one group have the same rows: `decoder`, `decoder[t=-1]`, `text` for one vector for each text."""
+        """The group, whose sites have the same rows: `decoder`, `decoder[t=-1]`, or `text` if a text has one vector."""
         if self.letter is None:
             return "text"
         chosen = [f"{axis}={i}" for axis, i in (("t", self.position), ("s", self.key)) if i is not None]
@@ -161,7 +161,7 @@ def _site(model: ModelBase, address: Address, seen: Trace) -> Site:
 
 
 def needs_explicit(model: ModelBase, sites: Sequence[Site]) -> bool:
-    """Whether only the explicit forms of ops have these values. Fused kernels hide all that has both t and s."""
+    """Returns True if only the explicit forms of ops have these values. Fused kernels hide values with both t and s."""
     paths = {site.path for site in sites}
     if any({"t", "s"} <= set(site.axes.split()) for site in sites):
         return True
@@ -199,14 +199,14 @@ class Plan:
 
     @cached_property
     def encoder(self) -> Encoder:
-        """Reads the texts for the stacks that the sites need: the decoder of none, if all are the encoder's."""
+        """Turns texts into ids: for the encoder alone if all sites are in it, else for every stack."""
         names = tuple(self.model.config.stacks)
         alone = all(site.path.startswith("encoder.") for site in self.sites)
         return Encoder(self.model, names[:1] if alone else names, self.length)
 
     @cached_property
     def explicit(self) -> bool:
-        """Whether ops take their explicit form."""
+        """True if ops take their explicit form."""
         return needs_explicit(self.model, self.sites)
 
     @cached_property
@@ -219,7 +219,7 @@ class Plan:
         return {group: self._kept(one, site) for group, site in self.groups.items()}
 
     def reduces(self, site: Site) -> bool:
-        """Whether a row is the mean or the maximum over a text."""
+        """Returns True if a row of this site is the mean or the maximum over a text."""
         return site.letter is not None and site.position is None and self.positions in ("mean", "max")
 
     def _kept(self, one: Encoded, site: Site) -> np.ndarray:

@@ -65,7 +65,7 @@ class Captured:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every text is there. The shards of an unfinished capture can be read too."""
+        """True if every text is there. The shards of an unfinished capture can be read too."""
         return INDEX in self._manifest["files"]
 
     @property

@@ -45,12 +45,12 @@ class Texts:
 
 
 def is_blank(text: Text) -> bool:
-    """Whether there is no text, or no first one of two."""
+    """Returns True if the text, or the first of two texts, is blank."""
     return not (text if isinstance(text, str) else text[0]).strip()
 
 
 def texts_in(*files: str | Path, text: str | None = None, text_pair: str | None = None) -> Texts:
-    """The texts of lines, CSV, TSV, JSON lines or parquet, packed or not; * in a name stands for any characters."""
+    """Texts from lines, CSV, TSV, JSON lines or Parquet, compressed or not. * in a name stands for any characters."""
     return Texts(tuple(map(str, files)), text, text_pair)
 
 
@@ -87,7 +87,7 @@ class Encoder:
         return own if self.length is None else [min(self.length, one) for one in own]
 
     def encoded(self, texts: Sequence[Text], first: int) -> list[Encoded]:
-        """The ids of the texts that are not blank. Raises UserError, which names the row, for one of another kind."""
+        """The ids of the texts that are not blank. Raises UserError, which names the row, for a wrong kind of text."""
         known = [(first + i, text) for i, text in enumerate(texts) if not is_blank(text)]
         if len(self.stacks) == 1 and all(isinstance(text, str) for _, text in known):
             return self._alone([(row, str(text)) for row, text in known])

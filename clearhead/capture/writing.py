@@ -178,7 +178,7 @@ def _arrow() -> Any:
 
 
 def _about(plan: Plan, settings: CaptureSettings, name: str, texts: Iterable[Text]) -> dict[str, Any]:
-    """All that decides the bytes of a capture but the texts, whose digest each shard has."""
+    """All that decides the bytes of a capture, except for the texts. Each shard has a digest of these."""
     files = (
         {"files": [*texts.files], "text": texts.text, "text_pair": texts.text_pair} if isinstance(texts, Texts) else {}
     )

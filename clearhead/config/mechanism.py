@@ -28,7 +28,7 @@ class Mechanism(Config):
 
 
 def is_added(kind: object) -> TypeGuard[str]:
-    """Whether this is the name of a kind of another package."""
+    """Returns True if this is the name of a kind that another package adds."""
     return isinstance(kind, str) and "." in kind
 
 

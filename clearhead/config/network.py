@@ -51,7 +51,7 @@ class ModelConfig(Config):
 
     @property
     def is_causal(self) -> bool:
-        """Whether the last stack is a decoder, which attends only to the past."""
+        """True if the last stack is a decoder, which attends only to the past."""
         return self.decoder is not None
 
     @model_validator(mode="after")

@@ -46,7 +46,7 @@ class Encoding(Mechanism):
 
     @property
     def by_head(self) -> bool:
-        """Whether the heads of a layer differ in their positions, so that none can be removed alone."""
+        """True if the heads of a layer differ in their positions, so that no head can be removed alone."""
         return "scores" in self.acts_on
 
 

@@ -176,7 +176,7 @@ class StackConfig(Config):
 
     @property
     def has_norm_bias(self) -> bool:
-        """Whether norms have a bias: only a LayerNorm has one."""
+        """True if norms have a bias; only a LayerNorm has one."""
         return self.norm == "layer" and (self.bias if self.norm_bias is None else self.norm_bias)
 
     @property
@@ -211,16 +211,16 @@ class StackConfig(Config):
         return self.input.length if isinstance(self.input, Continuous) and self.input.is_fixed else None
 
     def is_windowed(self, layer: int) -> bool:
-        """Whether `window` limits the attention of this layer."""
+        """Returns True if `window` limits the attention of this layer."""
         return self.window is not None and (self.window_layers is None or layer in self.window_layers)
 
     def has_experts(self, layer: int) -> bool:
-        """Whether this layer has experts in place of one feed-forward part."""
+        """Returns True if this layer has experts in place of one feed-forward part."""
         experts = self.experts
         return experts is not None and (experts.layers is None or layer in experts.layers)
 
     def is_rotary(self, layer: int) -> bool:
-        """Whether this layer rotates queries and keys, if its positions are rotary."""
+        """Returns True if this layer rotates queries and keys, provided that its positions are rotary."""
         return self.rotary_layers is None or layer in self.rotary_layers
 
     @model_validator(mode="after")

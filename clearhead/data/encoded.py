@@ -158,7 +158,7 @@ def continued(text: str, joins: bool) -> str:
 
 
 def joins_at_spaces(tokenizer: Tokenizer) -> bool:
-    """Whether two words encoded apart give the same ids as with a space between them."""
+    """Returns True if two words give the same ids apart as in one text with a space between them."""
     return tokenizer.encode("a b") == tokenizer.encode("a") + tokenizer.encode("b")
 
 

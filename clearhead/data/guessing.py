@@ -34,7 +34,7 @@ class Guess:
 
 
 def is_table(name: str) -> bool:
-    """Whether a name is that of a table file."""
+    """Returns True if a name is that of a table file."""
     return format_of(name) is not None
 
 
@@ -139,7 +139,7 @@ def _fit(rows: Sequence[Sequence[str]]) -> float:
 
 
 def _is_name(cell: str) -> bool:
-    """Whether a cell may be the name of a column: a few words, no number."""
+    """Returns True if a cell may be the name of a column: a few words, no number."""
     return bool(cell.strip()) and len(cell) <= 40 and len(cell.split()) <= 4 and number_of(cell) is None
 
 
@@ -184,7 +184,7 @@ def _label(path: Place, columns: Columns) -> tuple[Column, str]:
 
 
 def _is_measure(cells: Sequence[object]) -> bool:
-    """Whether the cells are numbers that are not all whole. An index has whole numbers only."""
+    """Returns True if the cells are numbers, not all of them whole. An index has whole numbers only."""
     numbers = [number_of(written(cell)) for cell in cells]
     return None not in numbers and any(number is not None and not number.is_integer() for number in numbers)
 

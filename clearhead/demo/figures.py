@@ -91,5 +91,5 @@ def right_pairs(tokenizer: Tokenizer, phrase: Phrase) -> frozenset[tuple[int, in
 
 
 def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    """Whether two character ranges share a character. An empty range, such as that of a lone space, shares none."""
+    """Returns True if two character ranges overlap. An empty range, such as that of a lone space, overlaps none."""
     return max(a[0], b[0]) < min(a[1], b[1])

@@ -82,7 +82,7 @@ def answer(model: Model, known: Mapping[str, set[str]], text: str) -> Own:
 
 
 def can_ask() -> bool:
-    """Whether standard input is a terminal."""
+    """Returns True if standard input is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 

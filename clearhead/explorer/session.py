@@ -76,7 +76,7 @@ class Session(Opened):
 
     @cached_property
     def handlers(self) -> Mapping[str, Handler]:
-        """Those of this package, and the places of others."""
+        """The handlers of this package, and the places of other packages."""
         return {**places(), **HANDLERS}
 
     def answer(self, question: Mapping[str, JsonValue]) -> bytes:

@@ -42,7 +42,7 @@ class Decoding:
         takes_largest: bool = False,
         paths: Paths | None = None,
     ) -> None:
-        """`slots` is how many there are at first, and `length` the final number of tokens of each.
+        """`slots` is the number of slots at first, and `length` the final number of tokens of each slot.
 
         With `length`, every step reads one token, so that steps can be compiled or recorded. With `takes_largest`, only
         the largest logit of a single text matters, so that logits can be screened. `paths` counts the steps.
@@ -95,7 +95,7 @@ class Decoding:
 
     @property
     def is_fast(self) -> bool:
-        """Whether its matrices are packed."""
+        """True if the matrices of the network are packed."""
         return self.fast is not self.network
 
     @property
@@ -110,7 +110,7 @@ class Decoding:
             self.cache.cut(n)
 
     def start(self, prompts: Tokens, source: Tokens | None, never: Sequence[int] = ()) -> Tensor:
-        """Read source and prompts -> b v: logits of the first new token, as by `feed`."""
+        """Reads source and prompts -> b v: the logits of the first new token, as `feed` gives them."""
         if source is not None:
             with self.evaluating, no_gradients():
                 self.memory = self.reading.encode(source.to(prompts.ids.device))
@@ -125,7 +125,7 @@ class Decoding:
     def feed(self, tokens: Tokens, never: Sequence[int] = ()) -> Tensor:
         """One or more tokens for each slot -> n v: logits of the next token.
 
-        If only the largest counts: -inf for those that are provably not the largest of all without `never`.
+        If only the largest logit counts, those that are provably not the largest of all without `never` are -inf.
         """
         found = self.logits(tokens, 1)[:, -1]
         if self.screened is None or watched():
@@ -137,7 +137,7 @@ class Decoding:
     def logits(self, tokens: Tokens, last: int) -> Tensor:
         """One or more tokens for each slot -> n last v: the logits after each of the last tokens.
 
-        While they are screened: n last d, the states from which the output matrix makes them.
+        While logits are screened, the result is n last d: the states from which the output matrix makes them.
         """
         with self.evaluating, no_gradients(), using(self.threads if self.n_steps else torch.get_num_threads()):
             if self.snapshot is not None and not watched() and not self.snapshot.holds():
@@ -263,7 +263,7 @@ class Decoding:
 
 
 def forget(network: Transformer) -> None:
-    """Free what the next text would find: packed matrices and the screen of the output matrix."""
+    """Frees what is kept for the next text: packed matrices and the screen of the output matrix."""
     packing.forget(network)
     screening.forget(network)
 

@@ -194,7 +194,7 @@ def draw(probabilities: Tensor, chances: Sequence[float]) -> Tensor:
 
 @dataclass(frozen=True)
 class Sampler:
-    """Applies the rules above in order, as the config says: control, then (when sampling) narrow, then draw."""
+    """Applies this module's rules in order, as the config says: control, then (when sampling) narrow, then draw."""
 
     config: GenerationConfig
     limit: int | None = None
@@ -222,7 +222,7 @@ class Sampler:
 
     @property
     def takes_largest(self) -> bool:
-        """Whether the next token is the one with the largest logit, except for banned, early and forced ones."""
+        """True if the next token is the one with the largest logit, except for banned, early and forced tokens."""
         config = self.config
         plain = config.temperature == 0 and config.repetition_penalty == 1.0 and config.no_repeat_ngram is None
         return plain and (config.speech is None or not config.speech.times)

@@ -49,7 +49,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Step:
-    """One more token everywhere: b inputs, k hypotheses each (beams or samples). On the CPU."""
+    """One more token for every hypothesis: b inputs with k hypotheses each (beams or samples). On the CPU."""
 
     __repr__ = brief
 
@@ -94,7 +94,7 @@ class Search(ABC):
         """n v, one row for each live slot (at first all b * k, equal within an input) -> the next move."""
 
     def reason(self, tokens: Sequence[int]) -> Reason | None:
-        """Why these tokens are a complete hypothesis; None if they are not."""
+        """The reason why these tokens are a complete hypothesis; None if they are not."""
         if tokens[-1] in self.config.end_ids:
             return "eos"
         if self.stop is not None and self.stop(list(tokens)):
@@ -148,7 +148,7 @@ class Sampling(Search):
 
     @property
     def takes_largest(self) -> bool:
-        """Whether a single text needs no logit but the largest one of tokens that may come."""
+        """True if a single text is written, and needs only the largest logit of the tokens that may come."""
         return self.b * self.k == 1 and not self.scored and self.sampler.takes_largest
 
     @property
@@ -240,7 +240,7 @@ class BeamSearch(Search):
         return Move(step, tokens, slots)
 
     def _end(self, scores: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
-        """n c, bool: which candidates end; those of the first k become finished hypotheses."""
+        """n c, bool: the candidates that end. Those among the first k become finished hypotheses."""
         is_last = self.history.n_new + 1 >= self.limit
         may_end = torch.full_like(tokens, is_last or self.stop is not None, dtype=torch.bool)
         may_end = may_end | torch.isin(tokens, tokens.new_tensor(self.config.end_ids))
@@ -262,7 +262,7 @@ class BeamSearch(Search):
         return torch.tensor(ended, device=tokens.device)
 
     def _goes_on(self, row: int, best_running: float) -> bool:
-        """Whether an input's running hypotheses may still beat its finished ones."""
+        """Returns True if an input's running hypotheses may still beat its finished ones."""
         found, config = self.finished[row], self.config
         length = self.history.n_new + 1
         if best_running == NEVER or length >= self.limit:

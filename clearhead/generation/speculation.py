@@ -142,7 +142,7 @@ def _kind(shares: Tensor, token: int) -> int:
 
 
 def _n_shared(a: list[int], b: list[int]) -> int:
-    """Tokens at the beginning of both."""
+    """The number of tokens with which both begin."""
     n = min(len(a), len(b))
     return n if a[:n] == b[:n] else next(i for i in range(n) if a[i] != b[i])
 
@@ -180,7 +180,7 @@ class Pace:
         self.restart()
 
     def restart(self) -> None:
-        """Forget how long passes take: the network has changed."""
+        """Forgets how long passes take, because the network has changed."""
         self.single: deque[float] = deque(maxlen=RECENT)
         self.several: deque[tuple[int, float]] = deque(maxlen=RECENT)
         self.n_passes = 0
@@ -196,7 +196,7 @@ class Pace:
         self.tokens += is_right
 
     def rightness(self, kind: int) -> float:
-        """The share of right ones among the latest guesses of this kind."""
+        """The share of right guesses among the latest ones of this kind."""
         return self.right[kind] / self.judged[kind]
 
     def guessed(self, seconds: float) -> None:
@@ -229,7 +229,7 @@ class Pace:
         return max(0.0, median((seconds - self.alone) / (n - 1) for n, seconds in self.several))
 
     def begins(self) -> bool:
-        """Whether the next pass may have guesses."""
+        """Decides whether the next pass may have guesses."""
         if len(self.single) < 2:
             return False
         if self.n_resting:
@@ -247,7 +247,7 @@ class Pace:
         return True
 
     def pays(self, chance: float) -> bool:
-        """Whether to guess once more, if all guesses so far are right with this probability."""
+        """Returns True if one more guess pays, given the probability that all guesses so far are right."""
         if self.n_passes < TRIAL and chance == 1.0:
             return True
         now = min(self.alone, self.seconds / self.tokens) if self.n_passes >= TRIAL else self.alone
@@ -282,7 +282,7 @@ class Reader(Protocol):
 
     @property
     def is_fast(self) -> bool:
-        """Whether its passes are as fast as they will be."""
+        """True if the passes of the network are as fast as they will be."""
         ...
 
     @property
@@ -317,7 +317,7 @@ class Speculation:
     ) -> None:
         """Begins after the prompt. The text has at most `limit` new tokens. `snapshot` is of code that is known.
 
-        With `repeats` the guesses depend on no clock: where a drafted sample is settled depends on where guesses are.
+        With `repeats`, guesses do not depend on a clock, since their places decide where drafted samples are settled.
         """
         self.reader, self.drafter, self.limit = reader, drafter, limit
         self.pace, self.drafts = pace or Pace(), Drafts()
@@ -382,7 +382,7 @@ class Speculation:
         return logits[:1]
 
     def _looked_at(self, read: Tokens) -> Tensor:
-        """A pass that finds out whether the code of the network may run less often than tokens are written."""
+        """The logits of a pass that also finds out whether the code of the network may be skipped later."""
         network = self.reader.network
         with watching(network) as code:
             logits = self.reader.logits(read, read.grid[1])

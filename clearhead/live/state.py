@@ -112,7 +112,7 @@ class Watched:
             return {"version": version, **self._all(history, status)}
 
     def is_told(self) -> bool:
-        """Whether a page that still asks has the newest state. True if none asks."""
+        """Returns True if a page that still asks has the newest state, or if no page asks."""
         if time.monotonic() - self.asked > 2 * MOST_PAUSE:
             return True
         with self.lock:

@@ -72,7 +72,7 @@ class Adapter(LinearMap):
 
 
 def without_bias(linear: nn.Linear | LinearMap) -> nn.Linear | LinearMap:
-    """The map of the same matrix. A plain one shares its parameter."""
+    """The map without its bias. A plain map is copied and shares the parameter; any other loses its bias."""
     if linear.bias is None:
         return linear
     if isinstance(linear, LinearMap):
@@ -90,7 +90,7 @@ def linears(network: Transformer) -> dict[str, nn.Linear]:
 
 
 def chosen(network: Transformer, targets: tuple[str, ...]) -> dict[str, nn.Linear]:
-    """The linear maps that the targets mean. Raises UserError for a target without any."""
+    """The linear maps that the targets name. Raises UserError for a target that names none."""
     there = linears(network)
     found: set[str] = set()
     for target in targets:

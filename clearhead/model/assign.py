@@ -76,7 +76,7 @@ def check(
 
 
 def merged(network: Transformer) -> Transformer:
-    """A copy of `network` with plain linear maps and tables of the same effective weights; itself if all are plain.
+    """A copy of `network` with plain maps and tables of the same effective weights; `network` itself if all are plain.
 
     The copy shares all other tensors. Its config unties a head that no longer multiplies by the token table.
     """

@@ -49,7 +49,7 @@ def _apart(z: Tensor, n: int) -> Tensor:
 class Latents(Part):
     """c = Norm(W_k x), of which all heads make keys and values; k_h = [W_s x; W_h c]   (DeepSeek-AI 2024, 2.1.2)
 
-    The shared part of the keys, W_s x, is the first, which rotary positions turn. Queries are made of Norm(W_q x) where
+    The shared part of the keys, W_s x, comes first, and rotary positions turn it. Queries are made of Norm(W_q x) if
     they have a vector of their own, else of x.
     """
 
@@ -73,14 +73,14 @@ class Latents(Part):
         return self.k_norm(tap(self, "k", self.k(x), "b s k")), self.shared(x)
 
     def query_steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `queries`; returns the address of the result."""
+        """Lists the ops of `queries`; returns the address of the result."""
         if self.q is None or self.q_norm is None:
             return x
         with to.inside(path):
             return self.q_norm.steps(to, f"{path}.q_norm", to.linear(f"{path}.q", x, self.q, f"{path}.q"))
 
     def key_steps(self, to: Steps, path: str, x: str, k: str) -> tuple[str, str]:
-        """List the ops of `keys`; returns the addresses of the results, the second one below `k`, for every head."""
+        """Lists the ops of `keys`; returns the addresses of the results, the second one below `k`, for every head."""
         with to.inside(path):
             made = self.k_norm.steps(to, f"{path}.k_norm", to.linear(f"{path}.k", x, self.k, f"{path}.k"))
             at = f"{k}.shared"
@@ -279,7 +279,7 @@ class Attention(Part):
         return tap(self, "out", out, "b t d")
 
     def steps(self, to: Steps, path: str, x: str, attn_bias: BiasSteps, *, memory: str | None = None) -> str:
-        """List the ops of `forward`; returns the address of the result."""
+        """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             source, shared = (x if memory is None else memory), None
             if self.latent is not None:
@@ -300,7 +300,7 @@ class Attention(Part):
             return to.do(f"{path}.out", "sum_heads", heads, weights=bias)
 
     def fused_steps(self, to: Steps, path: str, qkv: tuple[str, str, str]) -> str:
-        """List the ops of `fused`, for their sizes; returns the address of z."""
+        """Lists the ops of `fused`, for their sizes; returns the address of z."""
         width, widths = max(self.d_head, self.d_value), (self.d_head, self.d_head, self.d_value)
         wide = (
             x if own == width else to.do(f"{x}.wide", "resize", x, by={"width": width})
@@ -313,7 +313,7 @@ class Attention(Part):
         self, to: Steps, at: str, x: str, by: tuple[nn.Module, Norm | None], grid: tuple[int, int],
         attn_bias: BiasSteps | None, *, shared: str | None = None,
     ) -> str:  # fmt: skip
-        """List the ops of `project`, for heads and their width, and of the bias's rotation; returns the address `at`.
+        """Lists the ops of `project`, for heads and their width, and of the bias's rotation; returns the address `at`.
 
         `shared` is the address of the part of keys that all heads share.
         """
@@ -330,7 +330,7 @@ class Attention(Part):
         return to.named(at)
 
     def explicit_steps(self, to: Steps, path: str, qkv: tuple[str, str, str], attn_bias: BiasSteps) -> str:
-        """List the ops of `explicit`; returns the address of z."""
+        """Lists the ops of `explicit`; returns the address of z."""
         q, k, v = qkv
         group = self.n_heads // self.n_kv_heads
         if group > 1:

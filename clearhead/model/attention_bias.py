@@ -42,7 +42,7 @@ class Relation:
 
 
 class PositionEncoding(Part, ABC):
-    """Four ways to encode positions. An encoding returns None for those that it does not use.
+    """Four ways to encode positions. An encoding returns None for the ways that it does not use.
 
     A `_steps` method lists the ops of each way and returns the address of the result, or None. `path` is that of the
     encoding, and `numbers` the address of the position numbers.
@@ -57,7 +57,7 @@ class PositionEncoding(Part, ABC):
 
     @abstractmethod
     def embedding_steps(self, to: Steps, out: str, path: str, numbers: str) -> str | None:
-        """List the ops of `embedding`."""
+        """Lists the ops of `embedding`."""
 
     @abstractmethod
     def rotation(self, positions: Tensor) -> Rotation | None:
@@ -65,7 +65,7 @@ class PositionEncoding(Part, ABC):
 
     @abstractmethod
     def rotation_steps(self, to: Steps, out: str, x: str, numbers: str) -> str | None:
-        """List the ops of `rotation`, applied to queries or keys at `x`."""
+        """Lists the ops of `rotation`, applied to queries or keys at `x`."""
 
     @abstractmethod
     def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
@@ -73,7 +73,7 @@ class PositionEncoding(Part, ABC):
 
     @abstractmethod
     def score_bias_steps(self, to: Steps, out: str, path: str, numbers: str) -> str | None:
-        """List the ops of `score_bias`."""
+        """Lists the ops of `score_bias`."""
 
     @abstractmethod
     def relation(self, query: Tensor, key: Tensor) -> Relation | None:
@@ -81,7 +81,7 @@ class PositionEncoding(Part, ABC):
 
     @abstractmethod
     def relation_steps(self, to: Steps, path: str) -> str | None:
-        """List the ops of the vectors that a relation holds, which run once for all layers."""
+        """Lists the ops of the vectors that a relation holds, which run once for all layers."""
 
 
 class NotAdded(PositionEncoding):
@@ -235,11 +235,11 @@ class BiasSteps:
     """The address of the vectors of the distances, if there are any."""
 
     def rotated(self, to: Steps, out: str, x: str) -> str | None:
-        """List the rotation of queries or keys; returns `out`, or None if there is none."""
+        """Lists the rotation of queries or keys; returns `out`, or None if there is none."""
         return self.positions.rotation_steps(to, out, x, self.numbers) if self.positions else None
 
     def biased(self, to: Steps, at: str, scores: str) -> str:
-        """List the addition of a position bias to the scores; returns the sum's address, or `scores` without bias."""
+        """Lists the addition of a position bias to the scores; returns the sum's address, or `scores` without bias."""
         bias = self.positions.score_bias_steps(to, f"{at}.bias", self.path, self.numbers) if self.positions else None
         return scores if bias is None else to.do(at, "add", scores, bias)
 

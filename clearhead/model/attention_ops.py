@@ -118,7 +118,7 @@ def _sum_heads(call: Call) -> Tensor:
 
 
 def _saved_by_the_kernel(call: Sized) -> tuple[Sizes, ...]:
-    """Its inputs, its result, and the sum of each row's exponentials in float32."""
+    """The kernel's inputs, its result, and the sum of each row's exponentials in float32."""
     return *call.x, call.out, Sizes(call.out.shape[:-1])
 
 

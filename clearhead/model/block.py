@@ -89,7 +89,7 @@ class Block(Part):
         *,
         memory: tuple[str, BiasSteps] | None,
     ) -> str:
-        """List the ops of `forward`; returns the address of the result."""
+        """Lists the ops of `forward`; returns the address of the result."""
 
         def attend(x: str) -> str:
             return _scale_steps(

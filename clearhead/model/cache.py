@@ -27,15 +27,15 @@ class KeyValues(ABC):
 
     @abstractmethod
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add new positions; returns the keys and values of all."""
+        """Adds new positions; returns the keys and values of all."""
 
     def select(self, index: Tensor) -> None:
-        """Keep these rows of the batch, in this order."""
+        """Keeps these rows of the batch, in this order."""
         if self.k is not None and self.v is not None:
             self.k, self.v, self.cells = self.k[index].contiguous(), self.v[index].contiguous(), None
 
     def move(self, rows: Tensor, sources: Tensor) -> None:
-        """Copy row sources[i] to row rows[i]; the other rows stay unchanged."""
+        """Copies row sources[i] to row rows[i]; the other rows stay unchanged."""
         if self.k is None or self.v is None:
             return
         if self.cells is None or tracing():  # A trace may keep these.
@@ -70,7 +70,7 @@ class GrowingKeyValues(KeyValues):
         return self.k, self.v
 
     def cut(self, length: int) -> None:
-        """Keep the first positions. The next one is written over what follows them."""
+        """Keeps the first positions. The next one is written over what follows them."""
         if self.k is not None and self.v is not None:
             self.k, self.v = self.k[:, :, :length], self.v[:, :, :length]
 
@@ -147,7 +147,7 @@ class GrowingCache(Cache):
         return queries, Layout((b, self.length), positions, valid=self.valid, rows=tokens.rows)
 
     def cut(self, length: int) -> None:
-        """Keep the first positions, exactly as they were before the others were read."""
+        """Keeps the first positions, exactly as they were before the others were read."""
         assert length <= self.length
         for block in self.blocks:
             assert isinstance(block.attn, GrowingKeyValues)

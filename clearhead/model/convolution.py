@@ -1,4 +1,4 @@
-"""Convolutions over time: those that make vectors of samples, and that which makes positions of the moments around."""
+"""Convolutions over time. Some make vectors from samples; one makes positions from the moments around each one."""
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ class ConvolutionLayer(Part):
     def __init__(
         self, reads: Convolution, channels: int, *, bias: bool, norm: ChannelNorm | LayerNorm | None, activation: str
     ) -> None:
-        """`channels` is the width of what it reads."""
+        """`channels` is the number of channels of the input."""
         super().__init__()
         self.step, self.width, self.activation = reads.step, reads.width, activation
         self.weight = nn.Parameter(nn.init.kaiming_normal_(torch.empty(reads.channels, channels * reads.width)))
@@ -26,7 +26,7 @@ class ConvolutionLayer(Part):
         self.norm = norm
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """b x c -> b x c, fewer and of another width; `lengths` (b) are those of the sounds, before and after."""
+        """b x c -> b x c, fewer vectors of another width; `lengths` (b) are those of the sounds, before and after."""
         x = F.conv1d(x.mT, self.weight.unflatten(1, (-1, self.width)), self.bias, self.step).mT
         if lengths is not None:
             lengths = shorter(lengths, self.width, self.step)
@@ -37,7 +37,7 @@ class ConvolutionLayer(Part):
         return tap(self, "out", activation_function(self.activation)(x), "b x c"), lengths
 
     def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
+        """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             by: dict[str, float] = {"width": self.width, "step": self.step, "before": 0, "after": 0, "groups": 1}
             x = to.do(f"{path}.linear", "convolve", x, weights=parameters(self, path), by=by)
@@ -50,7 +50,7 @@ class Around(Part, Deriving):
     """act(sum_k W_k x_{t + k - width / 2} + b), W_k = size_k direction_k / |direction_k|   (Baevski et al. 2020, 2;
     Salimans and Kingma 2016)
 
-    Each group of components is made of the same group. Beyond the ends are zeros.
+    Each group of components is computed from the same group of x. Beyond the ends, x is 0.
     """
 
     def __init__(self, d_model: int, *, width: int, groups: int, activation: str) -> None:
@@ -75,7 +75,7 @@ class Around(Part, Deriving):
         return activation_function(self.activation)(F.conv1d(padded, kernel, self.bias, groups=self.groups).mT)
 
     def steps(self, to: Steps, out: str, path: str, x: str) -> str:
-        """List the ops of `forward`; returns `out`."""
+        """Lists the ops of `forward`; returns `out`."""
         with to.inside(path):
             by: dict[str, float] = {"width": self.width, "step": 1, "groups": self.groups}
             by |= {"before": self.width // 2, "after": (self.width - 1) // 2}
@@ -84,7 +84,7 @@ class Around(Part, Deriving):
 
 
 def shorter(lengths: Tensor, width: int, step: int) -> Tensor:
-    """The number of vectors that a convolution makes of this number."""
+    """The numbers of vectors that a convolution makes of `lengths` vectors."""
     return ((lengths - width) // step + 1).clamp(min=0)
 
 
@@ -105,7 +105,7 @@ def _convolved(call: Sized) -> tuple[int, ...]:
 
 
 def _read(call: Sized) -> tuple[Sizes, ...]:
-    """Its input, with the zeros beyond the ends."""
+    """The input of the convolution, with the zeros beyond the ends."""
     (n, width), beyond = call.x[0].shape, int(call.op.by["before"] + call.op.by["after"])
     return (Sizes((n + beyond, width)),) if beyond else (call.x[0],)
 

@@ -47,7 +47,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class PartlyShared(Cost):
-    """A cost beside which there is another, one for all sequences of a batch."""
+    """A cost for each sequence, with another that all sequences of a batch share."""
 
     once: Cost = Cost()
 
@@ -192,11 +192,11 @@ class _Walk:
     """Each tensor once, with the module of the last op that needs it."""
 
     def flops_of(self, shared: bool) -> Counter[str]:
-        """FLOPs by module: of the work that all sequences share, or of one sequence."""
+        """FLOPs by module: of the work that all sequences share if `shared` is true, else of one sequence."""
         return self.shared_flops if shared else self.flops
 
     def n_bytes(self, shared: bool) -> Counter[str]:
-        """Bytes of saved tensors by module: of those that all sequences share, or of those of one sequence."""
+        """Bytes of saved tensors by module: those that all sequences share if `shared` is true, else the others."""
         found = Counter[str]()
         for one, owner in self.saved.items():
             if one.shared == shared:
@@ -232,7 +232,7 @@ def _by_component(counts: Counter[str], found: list[Component], network: Transfo
 
 
 def _represented(stack: Stack) -> Counter[int]:
-    """Counts the layers that each listed one stands for: the first itself, others all later ones of their kind."""
+    """Counts the layers that the first layer of each kind after layer 0 stands for. Layer 0 stands for itself alone."""
     found, config = Counter({0: 1}), stack.config
     for i in range(1, config.n_layers):
         found[next(j for j in range(1, i + 1) if config.has_experts(j) == config.has_experts(i))] += 1

@@ -71,7 +71,7 @@ class DistanceScores(Part):
             self.k = nn.Linear(config.d_model, config.kv_heads * self.d_head, bias=config.has_qkv_bias)
 
     def forward(self, q: Tensor, k: Tensor, relation: Relation, maps: tuple[nn.Module, nn.Module]) -> Tensor:
-        """b h t k (already scaled), b h s k -> b h t s. `maps` are the attention's own of queries and keys."""
+        """b h t k (already scaled), b h s k -> b h t s. `maps` are the attention's own maps of queries and keys."""
         assert relation.states is not None
         states = dropout(relation.states, self.dropout, self.training)
         scores: list[Tensor] = []
@@ -86,12 +86,12 @@ class DistanceScores(Part):
         return scores[0] if len(scores) == 1 else scores[0] + scores[1]
 
     def split(self, x: Tensor, heads: int) -> Tensor:
-        """r (h k) -> h r k, each head for all of its group."""
+        """r (h k) -> h r k, with a shared head repeated for every head of its group."""
         x = x.unflatten(-1, (-1, self.d_head)).transpose(0, 1)
         return x if len(x) == heads else x.repeat_interleave(heads // len(x), 0)
 
     def steps(self, to: Steps, path: str, scores: str, qk: tuple[str, str], maps: Maps, attn_bias: BiasSteps) -> str:
-        """List the ops of `forward` and their sum with `scores`; returns its address."""
+        """Lists the ops of `forward` and their sum with `scores`; returns its address."""
         (q, k), states, numbers = qk, attn_bias.states, attn_bias.numbers
         (q_map, q_path), (k_map, k_path) = maps
         with to.inside(path):
@@ -107,7 +107,7 @@ class DistanceScores(Part):
         return scores
 
     def _term(self, to: Steps, at: str, related: tuple[str, str], x: str, by: tuple[nn.Module, str], heads: int) -> str:
-        """List the ops of one term: of queries or keys x with the vectors that the map `by` makes."""
+        """Lists the ops of one term: of queries or keys x with the vectors that the map `by` makes."""
         states, numbers = related
         made = to.linear(f"{at}.linear", states, *by)
         made = to.do(f"{at}.split", "split", made, by={"heads": heads})
@@ -147,7 +147,7 @@ def buckets(query: Tensor, key: Tensor, config: c.RelativeBias, *, causal: bool)
 
 
 def relative_bias_steps(to: Steps, out: str, path: str, numbers: str, config: c.RelativeBias, *, causal: bool) -> str:
-    """List the look-up of the biases in the table at `path`; returns `out`."""
+    """Lists the look-up of the biases in the table at `path`; returns `out`."""
     by: dict[str, float] = {"buckets": config.n_buckets, "distance": config.max_distance}
     how = "past" if causal else "both"
     return to.do(out, "relative_bias", numbers, weights=(f"{path}.table.weight",), by=by, how=how)
@@ -192,7 +192,7 @@ class LayerBias(Part):
         return self.table(relation.rows).permute(0, 3, 1, 2)
 
     def steps(self, to: Steps, path: str, scores: str, qk: tuple[str, str], maps: Maps, attn_bias: BiasSteps) -> str:
-        """List the ops of `forward` and their sum with `scores`; returns its address."""
+        """Lists the ops of `forward` and their sum with `scores`; returns its address."""
         assert isinstance(attn_bias.positions, LayerBiasEncoding)
         causal = attn_bias.positions.causal
         with to.inside(path):

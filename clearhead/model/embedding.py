@@ -41,7 +41,7 @@ class Embedding(Part, ABC):
 
     @abstractmethod
     def vector_steps(self, to: Steps, stack: str, path: str) -> None:
-        """List the ops of `vectors` for the stack of this name."""
+        """Lists the ops of `vectors` for the stack of this name."""
 
     def forward(self, tokens: Tokens, layout: Layout, positions: Tensor | None) -> Tensor:
         """ids, pixels or frames -> b t d (or packed m d); `positions` is b|1 t d."""
@@ -58,7 +58,7 @@ class Embedding(Part, ABC):
         return x if self.project is None else self.project(x)
 
     def steps(self, to: Steps, stack: str, positions: PositionEncoding) -> str:
-        """List the ops of `forward` for the stack of this name; returns the address of the result."""
+        """Lists the ops of `forward` for the stack of this name; returns the address of the result."""
         path, numbers = f"{stack}.embed", f"{stack}.positions"
         with to.inside(path):
             self.vector_steps(to, stack, path)
@@ -129,7 +129,7 @@ class TokenEmbedding(Embedding):
 
 
 def kept(tokens: Tokens, mask_id: int) -> Tensor:
-    """b t 1: 0 for a mask token, for the others of its text UNMASKED over their share in it."""
+    """b t 1: 0 for a mask token, and for the other tokens UNMASKED divided by their share of the text."""
     real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.valid is None else tokens.valid
     others = (tokens.ids != mask_id) & real
     if tokens.documents is None:

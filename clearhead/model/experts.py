@@ -131,12 +131,12 @@ class Router(Part):
         return _in_groups(scores, config.n_groups, config.n_groups_chosen, config.group_best, stable=tracing())
 
     def scaled(self, scores: Tensor) -> Tensor:
-        """Divided by their sum and multiplied by the factor, where the config says so."""
+        """The scores, divided by their sum and multiplied by the factor where the config says so."""
         scores = _normalised(scores, traced=tracing()) if self.config.normalised else scores
         return scores if self.config.scale is None else scores * self.config.scale
 
     def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `all`; returns the address of the shares."""
+        """Lists the ops of `all`; returns the address of the shares."""
         config = self.config
         with to.inside(path):
             logits = to.linear(f"{path}.logits", x, self, path)
@@ -175,7 +175,7 @@ def _in_groups(scores: Tensor, n: int | None, kept: int | None, best: int, *, st
 
 
 def _normalised(shares: Tensor, *, traced: bool) -> Tensor:
-    """Divided by their sum. An edit can make it 0 in a trace, where they stay 0."""
+    """The shares, divided by their sum. An edit of a trace can make the sum 0; the shares then stay 0."""
     total = shares.sum(-1, keepdim=True)
     return shares / (total.masked_fill(total == 0, 1.0) if traced else total)
 
@@ -251,7 +251,7 @@ class Mixture(Part):
         return (shares.to(out.dtype)[:, None] @ out)[:, 0]
 
     def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `explicit`, or for training the sizes of `routed`; returns the address of the result."""
+        """Lists the ops of `explicit`, or for training the sizes of `routed`; returns the address of the result."""
         with to.inside(path):
             out = self.row_steps(to, path, x) if to.training else self.expert_steps(to, path, x)
             if self.shared is not None:
@@ -264,7 +264,7 @@ class Mixture(Part):
             return to.named(f"{path}.out")
 
     def expert_steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `explicit`; returns the address of the result."""
+        """Lists the ops of `explicit`; returns the address of the result."""
         shares, first = self.router.steps(to, f"{path}.router", x), self.parts[0]
         pre = self._each(to, f"{path}.pre", path, x, first.first_name)
         first.activated_steps(to, path, pre, lambda: self._each(to, f"{path}.up", path, x, "up"))
@@ -273,7 +273,7 @@ class Mixture(Part):
         return to.do(f"{path}.sum", "sum_heads", each)
 
     def _each(self, to: Steps, out: str, path: str, x: str, name: str) -> str:
-        """List one map of every expert; returns `out`."""
+        """Lists one map of every expert; returns `out`."""
         names = [
             parameters(part.get_submodule(name), f"{path}.experts.{i}.{name}") for i, part in enumerate(self.parts)
         ]
@@ -281,7 +281,7 @@ class Mixture(Part):
         return to.do(out, "each_linear", x, weights=weights, by={"n": len(names), "each": float(name == "down")})
 
     def row_steps(self, to: Steps, path: str, x: str) -> str:
-        """List the sizes of `routed`; returns the address of the result."""
+        """Lists the sizes of `routed`; returns the address of the result."""
         config = self.router.config
         logits = to.linear(f"{path}.router.logits", x, self.router, f"{path}.router")
         by = {
@@ -323,7 +323,7 @@ def _weigh(call: Call) -> Tensor:
 
 
 def _saved_by_weighing(call: Sized) -> tuple[Sizes, ...]:
-    """Both, or the factors alone if they have no gradient: then they are counted as whole numbers are."""
+    """Both inputs. If the factors have no gradient, which their width of 0 says, the factors alone, in float32."""
     return tuple(call.x) if call.x[1].width else (Sizes(call.x[1].shape),)
 
 
@@ -332,7 +332,7 @@ def _routed_shape(call: Sized) -> tuple[int, ...]:
 
 
 def _saved_by_the_choice(call: Sized) -> tuple[Sizes, ...]:
-    """The scores, and to normalise them those of the chosen experts and their sums, all in float32."""
+    """The scores, and if shares are normalised the chosen scores and their sums, all in float32."""
     t, n = call.x[0].shape
     scores, k = Sizes((t, n)), int(call.op.by["k"])
     return (scores, Sizes((t, k)), Sizes((t, 1))) if call.op.by["normalised"] else (scores,)

@@ -98,7 +98,7 @@ class FeedForward(Part):
         return gate * up.clamp(-limit, limit) + gate
 
     def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
+        """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             pre = to.linear(f"{path}.pre", x, self.first, f"{path}.{self.first_name}")
             self.activated_steps(to, path, pre, lambda: to.linear(f"{path}.up", x, self.up, f"{path}.up"))
@@ -106,7 +106,7 @@ class FeedForward(Part):
             return to.linear(f"{path}.out", post, self.down, f"{path}.down")
 
     def activated_steps(self, to: Steps, path: str, pre: str, up: Callable[[], str]) -> str:
-        """List the ops of `activated`, where `up` lists those of the other map; returns the address of the result."""
+        """Lists the ops of `activated`, where `up` lists those of the other map; returns the address of the result."""
         if self.gate is None:
             return activation_steps(to, f"{path}.act", pre, self.activation)
         if self.clamp is None:
@@ -123,7 +123,7 @@ class FeedForward(Part):
 
 
 def activation_steps(to: Steps, out: str, x: str, name: str) -> str:
-    """List the ops of an activation function; returns `out`."""
+    """Lists the ops of an activation function; returns `out`."""
     if name == "squared_relu":
         act = to.do(f"{out}.relu", "activation", x, how="relu")
         return to.do(out, "multiply", act, act)

@@ -63,7 +63,7 @@ KINDS |= {
 
 
 class VectorHead(Part):
-    """vector = W norm(pool(states)), of these what the config has   (Radford et al. 2021; Zhai et al. 2022)"""
+    """vector = W norm(pool(states)), norm and W where the config has them   (Radford et al. 2021; Zhai et al. 2022)"""
 
     def __init__(self, head: c.VectorHead, stack: c.StackConfig) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class VectorHead(Part):
         return (x + self.ffn(self.ffn_norm(x)))[:, 0]
 
     def steps(self, to: Steps, path: str, x: str) -> None:
-        """List the ops of `forward`."""
+        """Lists the ops of `forward`."""
         x = self.pool_steps(to, path, x)
         x = x if self.norm is None else self.norm.steps(to, f"{path}.norm", x)
         if self.output is None:
@@ -104,7 +104,7 @@ class VectorHead(Part):
             to.linear(f"{path}.vector", x, self.output, f"{path}.output")
 
     def pool_steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `pooled`; returns the address of the result."""
+        """Lists the ops of `pooled`; returns the address of the result."""
         if self.query is None or self.attn is None or self.ffn is None or self.ffn_norm is None:
             return to.do(f"{path}.pool", "pool", x, how=self.how)
         to.masks[f"{path}.attn"] = Mask()
@@ -158,7 +158,7 @@ class OutputHead(Part, ABC):
 
     @abstractmethod
     def steps(self, to: Steps, path: str, x: str) -> None:
-        """List the ops of `forward`."""
+        """Lists the ops of `forward`."""
 
     def reads(self, layout: Layout, labels: Tensor | None) -> Tensor | None:
         """n, bool: the valid cells whose states the loss, or without labels the logits, depend on; None for all."""
@@ -210,7 +210,7 @@ class OutputHead(Part, ABC):
         return x if self.norm is None else self.norm(x)
 
     def transform_steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `transform`; returns the address of the result."""
+        """Lists the ops of `transform`; returns the address of the result."""
         if self.dense is None:
             return x
         with to.inside(f"{path}.dense"):
@@ -319,7 +319,7 @@ class ClassificationHead(OutputHead):
                 to.do(f"{path}.logits", "scale", to.do(f"{path}.both", "add", x, second), by={"factor": 0.5})
 
     def pick_steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `picked`; returns the address of the result."""
+        """Lists the ops of `picked`; returns the address of the result."""
         by = {"skips": float(self.skips)} if self.skips else None
         if self.pool != "first_and_mean":
             return to.do(f"{path}.pool", "pool", x, how=self.pool, by=by)

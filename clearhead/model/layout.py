@@ -139,7 +139,7 @@ class Layout:
         return _Pack.apply(stored, F.pad(rows, (0, self.n_stored - len(rows))), len(rows))
 
     def kept(self, labels: Tensor) -> Tensor:
-        """n -> the labels of the cells that this layout has; itself if they are no labels of all n valid cells."""
+        """n -> the labels of the cells that this layout has. Labels that are not of all n valid cells are unchanged."""
         return labels if self.read is None or labels.shape != self.read.shape else labels[self.read]
 
     @property
@@ -166,11 +166,11 @@ class Layout:
         return len(self.rows) if torch.compiler.is_compiling() else round_up(len(self.rows))
 
     def trim(self, stored: Tensor) -> Tensor:
-        """m ... -> n ... when packed; any other value is itself, since m rows are never fewer than the batch has."""
+        """m ... -> n ... when packed. Any other value, which has a row for each text and so at most m, is unchanged."""
         return stored if self.rows is None or len(stored) != self.n_stored else stored[: len(self.rows)]
 
     def fill(self, labels: Tensor, stored: Tensor, value: int) -> Tensor:
-        """n -> m: one label for each row of a value that is stored packed; itself for any other value."""
+        """n -> m: one label for each row of a value that is stored packed; for any other value, the same labels."""
         if self.rows is None or len(stored) != self.n_stored or labels.shape != self.rows.shape:
             return labels
         return F.pad(labels, (0, len(stored) - len(labels)), value=value)
@@ -183,7 +183,7 @@ class Layout:
         return stored.masked_fill(~self.valid.view(b, *[1] * (stored.ndim - 3), t, 1), 0.0)
 
     def pack(self, grid: Tensor) -> Tensor:
-        """b t ... -> m ... when packed; itself when padded."""
+        """b t ... -> m ... when packed; the grid itself when padded."""
         if self.rows is None:
             return grid
         cells = grid.flatten(0, 1)
@@ -192,7 +192,7 @@ class Layout:
         return _Pack.apply(cells, self.stored, len(self.rows))
 
     def unpack(self, stored: Tensor) -> Tensor:
-        """m ... or n ... -> b t ... with zeros in the padding when packed; itself when padded."""
+        """m ... or n ... -> b t ... with zeros in the padding when packed; the value itself when padded."""
         if self.rows is None:
             return stored
         b, t = self.grid

@@ -28,14 +28,14 @@ class Norm(Part, Deriving):
 
     @abstractmethod
     def centred(self, x: Tensor) -> Tensor:
-        """The vectors, ... d, less what the norm takes off them."""
+        """The vectors, ... d, minus what the norm subtracts from them."""
 
     @abstractmethod
     def statistics(self, to: Steps, path: str, x: str) -> tuple[str, ...]:
-        """List the ops of the mean, if the norm takes it off, and of rstd; returns their addresses."""
+        """Lists the ops of the mean, if the norm takes it off, and of rstd; returns their addresses."""
 
     def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
+        """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             return to.do(f"{path}.out", "norm", x, *self.statistics(to, path, x), weights=_weights(self, path))
 
@@ -113,7 +113,7 @@ class ChannelNorm(Part):
         return tap(self, "out", (x - mean) * rstd * self.weight + self.bias, "b x c")
 
     def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
+        """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             mean = to.do(f"{path}.mean", "mean", x, how=COLUMNS)
             rstd = to.do(f"{path}.rstd", "rstd", x, mean, by={"eps": self.eps}, how=COLUMNS)
@@ -169,7 +169,7 @@ def _one_each(call: Sized) -> tuple[int, ...]:
 
 
 def _counted(call: Sized) -> int:
-    """Float32, unless the vectors are rows of a table, whose statistics are too few to count."""
+    """Bytes of a statistic: 4, or 0 for the rows of a table, whose statistics are too few to count."""
     return 4 if call.x[0].width else 0
 
 

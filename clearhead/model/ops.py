@@ -145,7 +145,7 @@ KINDS: dict[str, Kind] = {}
 
 
 def only_sized(call: Call) -> Tensor:
-    """Stands for the arithmetic of ops that only training lists, for their sizes."""
+    """Takes the place of the arithmetic of ops that are listed for their sizes alone, and are never evaluated."""
     raise AssertionError(f"{call.op.out}: {call.op.op} is not evaluated")
 
 
@@ -198,7 +198,7 @@ class Steps:
         self, out: str, op: str, *inputs: str, weights: tuple[str, ...] = (), how: str = "",
         numbers: tuple[float, ...] = (), by: dict[str, float] | None = None,
     ) -> str:  # fmt: skip
-        """Add one op; returns `out`."""
+        """Adds one op; returns `out`."""
         self.ops.append(Op(out=out, op=op, inputs=inputs, weights=weights, how=how, numbers=numbers, by=by or {}))
         self.owners.append(self._at)
         return out

@@ -260,7 +260,7 @@ class RotaryGridEncoding(NotAdded, NotScored, NotRelated):
 
 
 def angles(cells: Tensor, frequencies: list[float], *, first: int, side: int) -> Tensor:
-    """... -> ... d_head/2: the angles of cells, by their numbers; 0 of those before the patches."""
+    """... -> ... d_head/2: the angles of cells, by their numbers. Cells before the patches have angle 0."""
     patch = (cells - first).clamp(min=0)
     y, x = (2 * (place + 0.5) / side - 1 for place in (patch // side, patch % side))
     w = torch.tensor(frequencies, device=cells.device)
@@ -281,7 +281,7 @@ KINDS |= {
 
 
 def relative_bias(config: c.RelativeBias, stack: c.StackConfig, *, causal: bool) -> PositionEncoding:
-    """The encoding of a bias by distance: of one for all layers, or of one for each."""
+    """The encoding of a bias by distance, which is one for all layers or another in each layer."""
     return (LayerBiasEncoding if config.each_layer else RelativeEncoding)(config, stack, causal=causal)
 
 

@@ -66,7 +66,7 @@ class Residual:
         *,
         reads: str | None = None,
     ) -> str:
-        """List the ops of a call, of the branch `f` at `path`; returns `out`, the address of the result."""
+        """Lists the ops of a call, of the branch `f` at `path`; returns `out`, the address of the result."""
         norm, out_norm = norms
         before, after = (None, norm) if self.config.norm_place == "post" else (norm, None)
         reads = x if reads is None else reads
@@ -94,7 +94,7 @@ class LayerScale(Part):
         return tap(self, "out", x * self.weight, "b t d")
 
     def steps(self, to: Steps, path: str, x: str) -> str:
-        """List the ops of `forward`; returns the address of the result."""
+        """Lists the ops of `forward`; returns the address of the result."""
         with to.inside(path):
             return to.do(f"{path}.out", "gain", x, weights=(f"{path}.weight",))
 

@@ -166,7 +166,7 @@ class Stack(Part):
         return layout.only(reads(layout))
 
     def steps(self, to: Steps, path: str, memory: str | None = None, layers: Collection[int] | None = None) -> str:
-        """List the ops of `forward`, of these layers or all; returns the address of the last states."""
+        """Lists the ops of `forward`, of these layers or all; returns the address of the last states."""
         to.masks |= self.masks(path)
         x = self.embed.steps(to, path, self.positions)
         states = self.positions.relation_steps(to, f"{path}.positions") or ""
@@ -294,7 +294,7 @@ class Transformer(Part, HasAttached):
         self.head.steps(to, "head", states)
 
     def states(self, *inputs: Tokens | Tensor, reads: Reads | None = None) -> Memory:
-        """The last states, or of the last block those that `reads` marks, and their layout."""
+        """The last states and their layout. With `reads`, the last block may compute only those that it marks."""
         tokens = [Tokens(x) if isinstance(x, Tensor) else x for x in inputs]
         for x in tokens:
             if not isinstance(x, Tokens):

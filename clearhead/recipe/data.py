@@ -40,7 +40,7 @@ class FileSource(Config):
 
     @property
     def is_paired(self) -> bool:
-        """Whether its examples are pairs of a source and a target."""
+        """True if its examples are pairs of a source and a target."""
         parts = self.parts.values()
         return any(part.is_paired for part in parts) if parts else dict(self).get("source") is not None
 

@@ -44,7 +44,7 @@ class SpeechTokens(Config):
 
     @property
     def is_multilingual(self) -> bool:
-        """Whether the model writes several languages, and translates."""
+        """True if the model translates and writes several languages."""
         return bool(self.languages) and bool(self.tasks)
 
     @property

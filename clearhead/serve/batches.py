@@ -104,7 +104,7 @@ class Asked:
         return 1 if self.zero_shot is None else len(self.zero_shot.labels)
 
     def goes_with(self, others: Sequence["Asked"], *, at_once: int = AT_ONCE) -> bool:
-        """Whether it is answered in one batch with these, of at most `at_once` texts."""
+        """Returns True if this input can be answered in one batch with these, of at most `at_once` texts."""
         alike = all(self.embeds == one.embeds and self.zero_shot == one.zero_shot for one in others)
         return alike and (not others or self.n_texts + sum(one.n_texts for one in others) <= at_once)
 

@@ -124,7 +124,7 @@ class Engine(Worker[Prompt, Update]):
                     self.slots.clear()
 
     def fits(self, taken: list[Prompt], prompt: Prompt) -> bool:
-        """Whether a prompt can be read together with these and there are slots for its texts."""
+        """Returns True if a prompt can be read together with these, and slots are left for its texts."""
         together = [*taken, prompt]
         n_texts = len(self.rows) + sum(one.n_texts for one in self.reading) + sum(one.n for one in together)
         if n_texts > self.slots.most_rows:

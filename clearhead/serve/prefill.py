@@ -41,7 +41,7 @@ class Prefixes:
     """Keys and values by the tokens that they follow from, up to a number of bytes."""
 
     def __init__(self, most_bytes: int, *, block: int = BLOCK) -> None:
-        """With 0 bytes nothing is kept. `block` is the number of tokens of a block."""
+        """Keeps nothing if `most_bytes` is 0. `block` is the number of tokens of a block."""
         self.most_bytes, self.n_bytes, self.block = most_bytes, 0, block
         self.root = Block((None, ()))
         self.recent: OrderedDict[Block, None] = OrderedDict()
@@ -153,7 +153,7 @@ class Prefill:
 
     @property
     def is_gone(self) -> bool:
-        """Whether all its clients have hung up."""
+        """True if the clients of all its prompts have hung up."""
         return all(ticket.is_gone for ticket in self.tickets)
 
     @property

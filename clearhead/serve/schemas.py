@@ -175,7 +175,7 @@ class Writes(Request):
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether a stream ends with the number of tokens."""
+        """True if a stream ends with the number of tokens."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 

@@ -293,10 +293,10 @@ class Service:
         return tuple(Steering(self.edits[one.name], one.strength) for one in asked.edit or () if one.strength)
 
     def drafts(self, asked: Writes, config: GenerationConfig) -> bool:
-        """Whether the draft may guess tokens of these texts. Raises Wrong for a draft that the server does not have.
+        """Returns True if the draft may guess tokens of these texts. Raises Wrong if it is asked for and there is none.
 
-        With a seed only if asked for: which tokens a draft's network draws depends on where it guesses, and so on who
-        else is in the batch.
+        A draft that is a network guesses for texts sampled with a seed only if the request asks for it: which tokens
+        it draws depends on where it guesses, and so on which other requests are in the batch.
         """
         if asked.draft and self.draft is None:
             raise Wrong("draft: this server has none; start it with --draft MODEL", "draft")

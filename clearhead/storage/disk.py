@@ -52,7 +52,7 @@ def size_of(tensor: Tensor) -> int:
 
 
 def has_space(run_folder: Path, size: int) -> bool:
-    """Whether 1.2 times the `size` of a checkpoint, in bytes, is free."""
+    """Returns True if the disk has 1.2 times `size` bytes free, where `size` is that of a checkpoint."""
     return shutil.disk_usage(run_folder).free >= _with_margin(size)
 
 

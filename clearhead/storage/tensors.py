@@ -69,7 +69,10 @@ def check_finite(tensors: Mapping[str, Tensor], *, where: str, remedy: str = OLD
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite. A sum needs no memory; if it overflows, each part is summed, then examined."""
+    """Returns True if all numbers are finite.
+
+    A sum needs no memory. If the sum of all overflows, each part is summed and, if that overflows, examined.
+    """
     if tensor.sum().isfinite():
         return True
     parts = tensor.reshape(-1).split(_CHUNK)

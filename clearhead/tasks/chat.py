@@ -68,7 +68,7 @@ class Conversation:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """None: any conversation may be held out."""
+        """No labels: any conversation may be held out."""
         return ()
 
     @property

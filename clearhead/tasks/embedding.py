@@ -50,7 +50,7 @@ class Group:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """None: any group may be held out."""
+        """No labels: any group may be held out."""
         return ()
 
     @property
@@ -60,7 +60,7 @@ class Group:
 
     @property
     def is_blank(self) -> bool:
-        """Whether one of its texts is blank."""
+        """True if one of its texts is blank."""
         return not all(text.strip() for text in self.texts)
 
 

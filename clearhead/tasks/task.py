@@ -308,7 +308,7 @@ class RecipeTask(Task, Generic[R]):
 
     @classmethod
     def suits(cls, config: ModelConfig) -> bool:
-        """Whether a network with this head does the task as it is."""
+        """Returns True if a network with this head does the task as it is."""
         try:
             cls.check_kind(config, where="", remedy="")
         except UserError:

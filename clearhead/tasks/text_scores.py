@@ -156,7 +156,7 @@ def _order(metric: BLEU, references: Sequence[Sequence[str]]) -> int:
 
 
 def _is_empty(outputs: Sequence[str], streams: list[list[str]]) -> bool:
-    """Whether both outputs and references are empty, which scores as perfect."""
+    """Returns True if both outputs and references are empty, which scores as perfect."""
     return not any(text.strip() for text in chain(outputs, *streams))
 
 

@@ -99,12 +99,12 @@ class Attached(Protocol):
 
     @property
     def reads(self) -> str:
-        """The address of the value that they are read from. Theirs is `reads.name`, with the last axis f."""
+        """The address of the value that the numbers are read from. Their own is `reads.name`, with the last axis f."""
         ...
 
     @property
     def writes(self) -> str:
-        """The address of the value that they write to: the same, or a later one."""
+        """The address of the value that the numbers write to: the same, or a later one."""
         ...
 
     @property

@@ -251,7 +251,7 @@ def build(network: nn.Module, config: recipe.Optimizer) -> Optimizers:
 
 
 def _divides(parameter: nn.Parameter) -> bool:
-    """Whether PyTorch's fused AdamW divides gradients of this parameter by a number without loss."""
+    """Returns True if PyTorch's fused AdamW divides gradients of this parameter by a number without loss."""
     return parameter.device.type == "cpu" and parameter.dtype == torch.float32 and not is_part(parameter)
 
 

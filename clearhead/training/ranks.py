@@ -49,7 +49,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process prints, logs and evaluates."""
+        """True if this process prints, logs and evaluates."""
         return self.rank == 0
 
     @property
@@ -64,7 +64,7 @@ class Ranks:
 
     @property
     def counts(self) -> bool:
-        """Whether this process counts for its share: one process of each data rank does."""
+        """True if this process counts for its share. One process of each data rank does."""
         return self.rank % self.tensor_size == 0
 
     def device(self, device: torch.device) -> torch.device:
@@ -203,6 +203,6 @@ def _leave() -> None:
 
 
 def _is_lost(error: RuntimeError) -> bool:
-    """Whether an exchange failed because another process is gone."""
+    """Returns True if an exchange failed because another process is gone."""
     signs = ("connection closed by peer", "connection reset", "timed out", "timeout", "broken pipe")
     return isinstance(error, dist.DistError) or any(sign in str(error).lower() for sign in signs)

@@ -44,14 +44,14 @@ def require_new(folder: Path) -> None:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether a run may begin in the folder."""
+    """Returns True if a run may begin in the folder."""
     if not folder.is_dir():
         return not folder.exists()
     return {path.name for path in folder.iterdir()} <= NOTHING
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run has begun in the folder."""
+    """Returns True if a run has begun in the folder."""
     return (folder / RECIPE).is_file() or any(folder.glob("step-*"))
 
 

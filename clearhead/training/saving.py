@@ -38,7 +38,7 @@ class Saver(AbstractContextManager["Saver"]):
 
     @property
     def is_done(self) -> bool:
-        """Whether this process has written its share of a checkpoint that is still to be sealed."""
+        """True if this process has written its share of a checkpoint that is still to be sealed."""
         return self._writing is not None and self._writing.done()
 
     def save(self, step: int, files: Checkpoint, *, best: int | None = None) -> Iterator[Saved]:

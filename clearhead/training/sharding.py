@@ -28,7 +28,7 @@ from clearhead.training.rows import gradients
 
 
 def is_sharded(config: Training, ranks: Ranks) -> bool:
-    """Whether each process holds a part of the tensors."""
+    """Returns True if each process holds a part of the tensors."""
     return ranks.size > 1 and (config.parallel == "fsdp" or ranks.tensor_size > 1)
 
 
@@ -179,7 +179,7 @@ if TYPE_CHECKING:
 
 
 def is_part(tensor: Tensor) -> "TypeGuard[DTensor]":
-    """Whether this process holds only a part of the tensor."""
+    """Returns True if this process holds only a part of the tensor."""
     if type(tensor) in (Tensor, nn.Parameter):
         return False
     from torch.distributed.tensor import DTensor

@@ -132,7 +132,7 @@ def _begin(run: Run, batches: BatchIterator) -> Started:
 
 
 def _is_finite(run: Run, norm: float) -> bool:
-    """Whether the update was made; counts skipped ones. Raises NumericError if a bad gradient ends the run."""
+    """Returns True if the update was made; counts skips in a row. Raises NumericError if a skip ends the run."""
     at = run.progress
     at.skipped = 0 if math.isfinite(norm) else at.skipped + 1
     if at.skipped and (run.config.on_nan == "stop" or at.skipped >= MAX_SKIPPED):

@@ -87,7 +87,7 @@ class TokenGuard:
         return parse_qs(query.decode("latin-1")).get("token", [None])[0] if is_first else None
 
     def is_token(self, given: str | None) -> bool:
-        """Whether it is the token, compared in constant time."""
+        """Returns True if `given` is the token; compares them in constant time."""
         return given is not None and secrets.compare_digest(given.encode(), self.token)
 
 

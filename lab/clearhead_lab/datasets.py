@@ -152,7 +152,7 @@ class Uses:
 
     @classmethod
     def read(cls, word: str, split: str) -> Self:
-        """The sentences with `word` of a split, train or test. Raises UserError for a line of another form."""
+        """Reads the sentences for `word` from a split, train or test. Raises UserError for a malformed line."""
         source = datasets()["coarsewsd20"]
         path, gold = source.path(f"{word}/{split}.data.txt"), source.path(f"{word}/{split}.gold.txt")
         rows = [line.partition("\t") for line in read_lines(path) if line.strip()]

@@ -191,7 +191,7 @@ class Branch:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is a place of the stream: all before it is read by its features, all after it reads these."""
+        """True for a place of the stream. Its features read all that comes before; all that comes after reads these."""
         return self.path == self.before
 
     @property
@@ -214,7 +214,7 @@ class Branch:
         return [Writer(self.heads, head) for head in range(self.module.n_heads)]
 
     def made(self, x: Tensor) -> dict[str, Tensor]:
-        """What it makes of a stream, ... b t d, by address, with its features: for all but an attention."""
+        """What the branch makes of a stream, ... b t d, by address, with its features. It must not be an attention."""
         read = self.normed(x)
         out = self.module(read)
         if self.split is None:

@@ -195,7 +195,7 @@ class Circuits:
         return writer.share(self.seen) - writer.share(self.base)
 
     def lost_by(self, writers: Iterable[Writer]) -> Tensor:
-        """w b t d: the same of several."""
+        """w b t d: clean - corrupt of what several writers write."""
         return torch.stack([self.lost(writer) for writer in writers])
 
     def changes(self) -> Iterator[tuple[Group, Tensor]]:

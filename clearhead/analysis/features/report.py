@@ -47,12 +47,12 @@ class Report:
 
     @property
     def recovered(self) -> float:
-        """(zero - reconstructed) / (zero - plain): 1 loses nothing, 0 is as bad as 0 in its place."""
+        """(zero - reconstructed) / (zero - plain): 1 if nothing is lost, 0 if 0 in place of the value is as good."""
         return _share(self.zero, self.reconstructed, self.plain)
 
     @property
     def recovered_from_mean(self) -> float:
-        """The same against the mean in its place, which is harder."""
+        """The same with the mean in place of the value, which is harder to improve on."""
         return _share(self.mean, self.reconstructed, self.plain)
 
     def __str__(self) -> str:

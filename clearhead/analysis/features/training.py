@@ -197,7 +197,7 @@ class Buffer:
         self.is_whole = self._fill(min(BEGIN, self.most))
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """n d each, without end: what the features read, and what they predict."""
+        """Yields what the features read and what they predict, n d each, without end."""
         while True:
             order = torch.randperm(len(self.x), generator=self.draw)
             for at in order.split(size):

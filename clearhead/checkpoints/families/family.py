@@ -98,7 +98,7 @@ class Family:
     """Networks by name, for a family of another package; those of this one stand in presets.toml."""
 
     def reads(self, document: Document) -> bool:
-        """Whether a config names this family."""
+        """Returns True if a config names this family."""
         own = {"model_type": self.model_type, **self.only_if}
         return all(_said(document, path) == value for path, value in own.items())
 

@@ -99,7 +99,7 @@ class GenerationFields(BaseModel):
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are sampled. Beam search never samples."""
+        """True if tokens are sampled. Beam search never samples."""
         return bool(self.do_sample) and self.temperature != 0 and self.num_beams in (None, 1)
 
     @property
@@ -195,7 +195,7 @@ def _document(fields: Mapping[str, JsonValue], place: str) -> GenerationFields:
 
 
 def _is_unfollowed(name: str, value: JsonValue, document: GenerationFields) -> bool:
-    """Whether a field that may change the output has no counterpart in our settings."""
+    """Returns True if a field that may change the output has no counterpart in our settings."""
     match name:
         case "bad_words_ids":
             return any(len(word) != 1 for word in document.bad_words_ids or ())

@@ -115,7 +115,7 @@ def encoder_sizes(**defaults: JsonValue) -> tuple[FieldRule, ...]:
 
 
 def bias(theirs: str, *parts: str, default: bool = False, stack: str = "decoder") -> Field:
-    """Whether these parts of a stack have biases."""
+    """The field that says whether these parts of a stack have biases."""
     return inherited(theirs, *(f"{stack}.{part}_bias" for part in parts), of="bias", default=default)
 
 

@@ -52,7 +52,7 @@ def _read(path: Path, limit: int, remedy: str) -> JsonValue:
 
 
 def is_there(path: Path) -> bool:
-    """Whether the path exists. Raises UserError if the system cannot tell."""
+    """Returns True if the path exists. Raises UserError if the system cannot tell."""
     try:
         return path.exists()
     except OSError as error:
@@ -100,7 +100,7 @@ def _table(path: Path, remedy: str) -> Callable[[list[tuple[str, JsonValue]]], J
 
 
 def _finite(value: JsonValue) -> bool:
-    """Whether a number, or each number of a list, is finite. Inner tables are checked already."""
+    """Returns True if a number, or each number of a list, is finite. Inner tables are checked already."""
     if isinstance(value, list):
         return all(map(_finite, value))
     return not isinstance(value, int | float) or abs(value) <= sys.float_info.max

@@ -166,7 +166,7 @@ def factor(theirs: str, *ours: str, default: float = 1.0, inverse: bool = False)
 
 
 def only(**values: JsonValue) -> tuple[Only, ...]:
-    """Fields of mechanisms that this library does not have, with the one value of each that is supported."""
+    """The one supported value of each field that sets a mechanism which this library does not have."""
     return tuple(Only(theirs, value) for theirs, value in values.items())
 
 

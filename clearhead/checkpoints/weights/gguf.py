@@ -62,7 +62,7 @@ class Stored:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its numbers are stored as they are."""
+        """True if the numbers are stored as they are."""
         return self.kind in PLAIN
 
 

@@ -56,7 +56,7 @@ def locate(name: str | Path, *, revision: str | None = None) -> Path:
 
 
 def is_path(name: str) -> bool:
-    """Whether a name can only be a folder's, because no model of the hub can have it."""
+    """Returns True if a name can only be that of a folder, because no model of the hub can have it."""
     return (
         name.startswith((".", "/", "~"))
         or "\\" in name

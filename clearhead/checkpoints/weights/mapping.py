@@ -218,7 +218,7 @@ def save(rules: Sequence[Rule], ours: "Mapping[str, Tensor]") -> Tensors:
 
 
 def names_one_of(rules: Sequence[Rule]) -> "Callable[[str], bool]":
-    """Whether a tensor of theirs is named by one of these rules."""
+    """Returns a function that tells whether one of these rules names a tensor of theirs."""
     patterns = [_pattern(name) for rule in rules for name in rule.theirs]
     return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
 
@@ -245,7 +245,7 @@ class Pair:
     rule: Rule
 
     def divided(self, up: "Tensor", down: "Tensor") -> "tuple[Sequence[Tensor], Tensor]":
-        """B and A of a change B A of theirs -> B of each of ours, and the A of all."""
+        """Divides a change B A of their tensor: B for each of our tensors, and the A that these share."""
         if self.rule.columns:
             return [up], self.rule.load([down])[0]
         return self.rule.load([up.mT if self.rule.turned else up]), down
@@ -307,7 +307,7 @@ def _turned(turn: Turn, tensors: "Sequence[Tensor]", name: str, where: str) -> "
 
 
 def _same(a: "Tensor", b: "Tensor") -> bool:
-    """Whether two tensors are the same or equal."""
+    """Returns True if two tensors share their memory or are equal."""
     import torch
 
     alike = (a.dtype, a.shape) == (b.dtype, b.shape)

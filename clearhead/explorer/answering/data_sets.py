@@ -162,7 +162,7 @@ class ChangedAnswers(TypedDict):
 
 
 class DifferenceReply(TypedDict):
-    """The largest changes first."""
+    """The changes from one model to another, the largest first."""
 
     tensors: list[ChangedTensor]
     differing: int
@@ -249,7 +249,7 @@ def _row(one: Example) -> dict[str, Any]:
 
 
 def has_data(opened: Opened) -> bool:
-    """Whether there are texts to look through."""
+    """Returns True if there are texts to look through."""
     model = opened.model
     if model.reader.reads_images or model.reader.reads_sounds or not model.has_tokenizer:
         return False
@@ -317,7 +317,7 @@ class Kept(LRUCache[Difference]):
 
 
 def differs(opened: Opened) -> bool:
-    """Whether there is a second model."""
+    """Returns True if there is a second model to compare with."""
     return opened.compared is not None or len(opened.passes.checkpoints.steps()) > 1
 
 

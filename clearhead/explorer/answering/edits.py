@@ -49,7 +49,7 @@ class ResolvedEdit:
 
     @property
     def waits(self) -> bool:
-        """Whether it can be made while a decoder writes, position by position.
+        """True if the edit can be made while a decoder writes, position by position.
 
         A mean over the decoder's positions needs all of them, and so does a row of numbers, one for each.
         """

@@ -80,7 +80,7 @@ def effects(opened: Opened, question: EffectsQuestion) -> Reply[EffectsReply]:
 
 
 class StatisticsQuestion(OfRun):
-    """Asks what each head does; `at` asks for the value-weighted norms of these weights."""
+    """Asks what each head does. `at` lists attention weights whose value-weighted norms are wanted."""
 
     at: Annotated[list[AddressText], Field(max_length=4096)] = Field(default_factory=list[str])
 

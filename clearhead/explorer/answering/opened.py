@@ -69,7 +69,7 @@ def _similar(model: Model) -> list[RunRequest]:
 
 
 def _knows(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether the tokenizer knows at least half of the tokens of a text."""
+    """Returns True if the tokenizer knows at least half of the tokens of a text."""
     ids = tokenizer.encode(text)
     return bool(ids) and 2 * sum(i == tokenizer.unk_id for i in ids) < len(ids)
 

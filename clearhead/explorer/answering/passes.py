@@ -256,7 +256,10 @@ class Passes:
         return self._quickest
 
     def _can_lack(self, model: Model) -> bool:
-        """Whether a pass may keep only the inputs of blocks: of a large model that reads tokens, without features."""
+        """Returns True if a pass may keep only the inputs of blocks.
+
+        It may do so for a large model that reads tokens and has no features attached.
+        """
         texts = all(isinstance(stack.input, TokenInput) for stack in model.config.stacks.values())
         return self._is_large and texts and not model.network.attached
 
@@ -337,7 +340,7 @@ class Passes:
 def check_size(config: ModelConfig, lengths: Mapping[StackName, int], *, by_block: bool = False) -> None:
     """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES.
 
-    Of one that is computed by block, the map of a head must fit into a reply.
+    If the pass is computed by block, only the attention map of a head must fit, into a reply.
     """
     s = max(lengths.values())
     n_bytes, limit = (4 * s * s, REPLY_BYTES) if by_block else (size_of(config, lengths), MOST_BYTES)
@@ -349,7 +352,7 @@ def check_size(config: ModelConfig, lengths: Mapping[StackName, int], *, by_bloc
 
 
 def size_of(config: ModelConfig, lengths: Mapping[StackName, int]) -> int:
-    """About the bytes of all values of a pass of these lengths."""
+    """The approximate number of bytes of all values of a pass of these lengths."""
     s = max(lengths.values())
     return sum(stack.n_layers * _of_block(stack, lengths[name], s) for name, stack in config.stacks.items())
 

@@ -115,13 +115,13 @@ def _command(name: str) -> str:
 
 
 def _patches(config: ModelConfig) -> bool:
-    """Whether the page's engine can patch: a model of tokens whose head chooses among answers."""
+    """Returns True if the page's engine can patch the model, which must read tokens and choose among answers."""
     reads = all(isinstance(stack.input, TokenInput) for stack in config.stacks.values())
     return reads and isinstance(config.head, ClassificationHead | LanguageHead | TaggingHead)
 
 
 def is_live(opened: Opened) -> bool:
-    """Whether a file holds the model itself: a small one, or one in 8 or 4 bits."""
+    """Returns True if a file holds the model itself, which is small or has 8 or 4 bits."""
     return bool(opened.matrices) or sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
 
 
@@ -226,7 +226,7 @@ def _plans(config: ModelConfig, sentences: Sentences) -> list[dict[str, Any]]:
 
 
 def _writing(model: Model) -> dict[str, Any] | None:
-    """The settings that the model writes with; None if it writes no text, or by rules that the page does not have."""
+    """The settings with which the model writes. None if it writes no text, or if the page lacks its rules."""
     settings = model.settings()
     if model.config.decoder is None or not isinstance(model.config.head, LanguageHead) or settings.speech is not None:
         return None

@@ -76,7 +76,7 @@ def answered(found: Pass, replies: Mapping[str, Reply[Any]], *, is_plain: bool, 
 
 
 def splits_likeliest(network: Transformer) -> bool:
-    """Whether the logits of a network are sums over its parts, at each position of a text."""
+    """Returns True if the logits of a network are sums over its parts, at each position of a text."""
     head = network.config.head
     return isinstance(head, c.LanguageHead) and not head.transform and head.soft_cap is None
 

@@ -61,7 +61,7 @@ def _check(model: Model, text: object, target: object, image: object) -> None:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook: IPython's (Jupyter, VS Code, Colab) or marimo's.
+    """Returns True if this process is the kernel of a notebook: IPython's (Jupyter, VS Code, Colab) or marimo's.
 
     A kernel has imported its own package, so this function imports nothing.
     """

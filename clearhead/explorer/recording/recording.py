@@ -118,7 +118,7 @@ class Output:
 
     @classmethod
     def joined(cls, rows: "Sequence[Output]") -> "Output":
-        """Those of all rows, in order."""
+        """Joins the outputs of all rows, in order."""
         ids, values, lse = zip(*((one.ids, one.values, one.lse) for one in rows), strict=True)
         return cls(torch.cat(ids), torch.cat(values), torch.cat(lse))
 
@@ -165,7 +165,7 @@ class Recording:
 
     @property
     def is_long(self) -> bool:
-        """Whether the attention weights of all heads are too many to be computed at once."""
+        """True if the attention weights of all heads are too many to be computed at once."""
         return self.pixels is not None and not self.pixels
 
     def value(self, address: str) -> Tensor:

@@ -42,9 +42,9 @@ class Recorded:
     """The decoder's steps after a prefilled cache, one token a row, while the rows stay the same."""
 
     def __init__(self, network: Transformer, tokens: Tokens, memory: Memory | None, past: Cache, *, room: int) -> None:
-        """Reads these tokens, and records how. Raises CannotRecordError if that cannot be repeated.
+        """Reads these tokens and records the operations. Raises CannotRecordError if they cannot be repeated.
 
-        What is computed from weights alone is repeated too, so that whoever writes to a weight changes the next step.
+        What is computed from weights alone is repeated too, so that a write to a weight changes the next step.
         """
         self.network, self.memory = network, memory
         # Not in inference mode, which would hide of which operations a composite one consists.
@@ -83,13 +83,13 @@ class Recorded:
 
 
 def room_for(rows: int, length: int, most: int) -> int:
-    """Cells for rows that have so many tokens and may have `most` in the end."""
+    """The number of cells for rows that have `length` tokens now and may have `most` in the end."""
     step = max(LEAST_ROOM, ROOM // rows)
     return min(most, -(-(length + max(step // 2, length // 8)) // step) * step)
 
 
 def _is_near(found: Tensor, expected: Tensor) -> bool:
-    """Whether two ways to compute the same have the same result up to rounding."""
+    """Returns True if two results of the same computation are equal up to rounding."""
     gap = (found - expected).abs().amax()
     return bool(gap <= torch.finfo(expected.dtype).eps ** 0.5 * expected.abs().amax())
 
@@ -145,7 +145,7 @@ class _Recorder(TorchDispatchMode):
         return found
 
     def restore(self, call: _Call) -> None:
-        """Notes that constants which a call writes changing numbers to need their own numbers again in each step."""
+        """Lists the copies that restore, in each step, the constants into which a call writes changing numbers."""
         if self.changing.isdisjoint(call.reads):
             return
         for argument, x in zip(call.function._schema.arguments, call.args, strict=False):
@@ -154,7 +154,7 @@ class _Recorder(TorchDispatchMode):
                 self.calls.append(_Call(torch.ops.aten.copy_.default, (x, x.clone()), {}, (x,), writes=True))
 
     def note(self, call: _Call) -> bool:
-        """Whether the call reads what changes from step to step. Adds it then, unless it makes a view."""
+        """Returns True if the call reads what changes from step to step. Adds such a call, unless it makes a view."""
         self.kept += call.results
         if self.changing.isdisjoint(reads := call.reads):
             return False
@@ -165,12 +165,12 @@ class _Recorder(TorchDispatchMode):
         return True
 
     def followed(self, network: Transformer) -> Transformer:
-        """A copy whose parts that read numbers are each one call."""
+        """A copy of the network in which each part that reads numbers is one call."""
         instead: dict[nn.Module, nn.Module] = {m: _Whole(m, self) for m in network.modules() if _reads_numbers(m)}
         return cast("Transformer", shared_copy(network, instead)) if instead else network
 
     def runs(self, last: Tensor) -> list[Run]:
-        """What repeats the calls, up to the tensor `last`."""
+        """The functions that repeat the calls, up to the tensor `last`."""
         needed, found, known = {_memory(last)}, list[Run](), dict[object, int]()
         for call in reversed(self.calls):
             if call.writes or needed & {_memory(x) for x in call.results}:
@@ -199,7 +199,7 @@ class _Whole(nn.Module):
 
 
 def _reads_numbers(part: nn.Module) -> bool:
-    """Whether the Python code of a part depends on numbers that it computes."""
+    """Returns True if the Python code of a part depends on numbers that it computes."""
     part = part.fused.module if isinstance(part, FusedQKVPart) else part
     return isinstance(part, RoundedRows | Mixture)
 
@@ -214,7 +214,7 @@ def _listed(value: Any) -> Iterable[Any]:
 
 
 def _memory(x: Tensor) -> int:
-    """What names the memory of a tensor. Packed matrices have no address, and never change."""
+    """An identifier of a tensor's memory. Packed matrices have no address, and never change."""
     return id(x) if x.is_mkldnn else x.untyped_storage()._cdata
 
 
@@ -232,7 +232,7 @@ IN_PLACE = ("add_", "copy_", "index_copy_", "masked_fill_")
 
 
 def _repeated(call: _Call, results: Sequence[Tensor | None], known: dict[object, int]) -> Run:
-    """Repeats a call and writes its results, of which None is not needed, to where they were.
+    """A function that repeats a call and writes its results to where they were. A result of None is not needed.
 
     PyTorch's own functions are called several times faster than the operations behind them, and some compute straight
     into their result. `known` remembers of which kind the function of an operation is.

@@ -100,7 +100,7 @@ class Screen:
         return runs, bounds, size
 
     def _near(self, x: Tensor) -> tuple[Tensor, float, float]:
-        """1 d -> 1 v: logits by eight bits; the norms of x and of what was rounded away of it, at most.
+        """1 d -> 1 v: logits by eight bits, and upper bounds of two norms: of x and of what was rounded away of it.
 
         Two rows take little longer than one, so the second row has what was rounded away of the first.
         """
@@ -160,7 +160,7 @@ _steps: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 def due(network: Transformer) -> bool:
-    """Counts a greedy step without a screen. Whether there were enough of them to make one."""
+    """Counts a greedy step without a screen. Returns True if there were enough of them to make one."""
     output = _output(network)
     _steps[output] = _steps.get(output, 0) + 1
     return _steps[output] >= PATIENCE
@@ -192,7 +192,7 @@ def screened(network: Transformer, fast: Transformer, *, prepare: bool) -> Scree
 
 
 def forget(network: Transformer) -> None:
-    """Free the screen of `network`."""
+    """Frees the screen of `network`."""
     for module in network.modules():
         _kept.pop(module, None)
 

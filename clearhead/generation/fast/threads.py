@@ -56,7 +56,7 @@ def threads_of(network: Transformer, rows: int, *, measure: bool) -> int:
 
 @contextmanager
 def using(n: int) -> Iterator[None]:
-    """PyTorch computes with n threads in this thread.
+    """Makes PyTorch compute with n threads in this thread, while the block is open.
 
     PyTorch gives a new thread the number that was set last. So a thread that starts while another one is in a block
     takes the number before that block for its own.

@@ -23,7 +23,7 @@ _is_on: ContextVar[bool] = ContextVar("selective checkpointing", default=False)
 
 
 def is_checkpointing() -> bool:
-    """True if the backward pass of what is computed now shall compute such values again."""
+    """Returns True if the backward pass is to compute such values of the present forward pass again."""
     return _is_on.get()
 
 
@@ -71,7 +71,7 @@ ACTIVATIONS = {"gelu", "gelu_tanh", "silu"}
 
 
 def keep_activations(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same block, which keeps such values even so, because all that it computes is computed again anyhow."""
+    """Wraps a block that is recomputed as a whole, so that it keeps such values even in `selective_checkpointing`."""
 
     @wraps(block)
     def kept(*args: Any, **kwargs: Any) -> Tensor:

@@ -17,7 +17,7 @@ AT_ONCE = 1 << 20
 
 
 class _Tile(NamedTuple):
-    """Some rows of a batch, and of each some queries, which reach keys before `end` alone."""
+    """Some queries of some rows of a batch. They reach only the keys before `end`."""
 
     rows: slice
     queries: slice

@@ -42,7 +42,7 @@ class FusedQKVPart(LinearMap):
 
 
 def parts(linears: Sequence[nn.Linear], module: LinearMap) -> list[LinearMap]:
-    """The map that stands for each of these, whose rows `module` has one below the other."""
+    """A map in place of each of these. The rows of `module` are those of all maps, one map below the other."""
     if len(linears) == 1:
         return [module]
     fused = FusedQKV(module, [linear.out_features for linear in linears])
@@ -50,7 +50,7 @@ def parts(linears: Sequence[nn.Linear], module: LinearMap) -> list[LinearMap]:
 
 
 def concatenated(linears: Sequence[nn.Linear]) -> nn.Linear:
-    """Several maps of the same states as one; a lone one is itself."""
+    """One map in place of several that read the same states. A single map is returned unchanged."""
     if len(linears) == 1:
         return linears[0]
     n, bias = sum(linear.out_features for linear in linears), concatenated_bias(linears)
@@ -62,7 +62,7 @@ def concatenated(linears: Sequence[nn.Linear]) -> nn.Linear:
 
 
 def concatenated_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
-    """The biases one behind the other, zeros for a missing one; None if all are missing. A lone one is itself."""
+    """The biases joined, with zeros for a missing one; None if all are missing. A single bias is returned unchanged."""
     if len(linears) == 1 or all(linear.bias is None for linear in linears):
         return linears[0].bias
     zeros = [linear.weight.new_zeros(linear.out_features) for linear in linears]

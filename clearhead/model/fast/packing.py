@@ -107,7 +107,7 @@ def copied(fast: nn.Module) -> list[Tensor]:
 
 
 def forget(network: Transformer) -> None:
-    """Free the packed matrices of `network`."""
+    """Frees the packed matrices of `network`."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             _kept.pop(module, None)

@@ -28,7 +28,7 @@ class RoundedMatrix:
 
     @classmethod
     def of(cls, weight: Tensor, bits: Bits) -> "RoundedMatrix":
-        """f d, rounded to 8 bits as `load(…, int8=True)` rounds it, or to 4 in groups around 0."""
+        """Rounds a matrix, f d, to 8 bits as `load(…, int8=True)` does, or to 4 bits in groups around 0."""
         weight = weight.detach().float().cpu()
         integers, scale = linear.rounded(weight) if bits == 8 else grouped.rounded(weight, bits)
         return cls(bits, integers, scale, weight.shape[1])

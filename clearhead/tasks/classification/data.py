@@ -61,7 +61,7 @@ class LabelledText:
 
     @property
     def is_blank(self) -> bool:
-        """Whether one of its texts is blank."""
+        """True if one of its texts is blank."""
         return not all(text.strip() for text in self.texts)
 
 
@@ -211,7 +211,7 @@ class Inputs:
 
     @property
     def sizes(self) -> list[int]:
-        """The tokens of each text or pair."""
+        """The number of tokens of each text or pair."""
         return [*map(len, self.ids)]
 
 

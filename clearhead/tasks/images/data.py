@@ -87,7 +87,7 @@ def classes_of(folder: Path) -> list[Path]:
 
 
 def is_image_folder(path: Path) -> bool:
-    """Whether a path is that of a folder that holds pictures in a folder for each class."""
+    """Returns True if the path is a folder with pictures in a folder for each class."""
     return path.is_dir() and any(_is_picture(file) for one in classes_of(path) for file in one.iterdir())
 
 

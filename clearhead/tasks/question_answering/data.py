@@ -299,7 +299,7 @@ def normalized(text: str) -> str:
 
 
 def exact(output: str, references: Sequence[str]) -> float:
-    """Whether the output is one of the references; no answer is right where there is no reference."""
+    """1 if the output is one of the references, else 0. If there is no reference, the empty answer is right."""
     return float(normalized(output) in {*map(normalized, references or [""])})
 
 

@@ -100,7 +100,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
 
     @classmethod
     def split(cls, splits: dict[str, list[Question]], data: QuestionData) -> dict[str, list[Question]]:
-        """Those without a source are the questions about some contexts."""
+        """Completes the splits. A split without a source gets the questions about some of the contexts."""
         train = splits["train"]
         if not any(one.answers for one in train):
             where = train[0].where

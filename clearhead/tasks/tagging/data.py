@@ -33,7 +33,7 @@ class Row:
 
 
 def is_conll(name: str) -> bool:
-    """Whether a name is that of a CoNLL file."""
+    """Returns True if a name is that of a CoNLL file."""
     return name.lower().removesuffix(".gz").endswith(NAMES)
 
 
@@ -91,7 +91,7 @@ def _sentences(path: Place) -> Iterator[list[Row]]:
 
 
 def _is_universal(row: Row) -> bool:
-    """Whether a row is one of CoNLL-U: ten columns, of which the first counts the words."""
+    """Returns True if a row is one of CoNLL-U: ten columns, of which the first counts the words."""
     return len(row.fields) == len(CONLLU) and re.fullmatch(r"1(-\d+)?|0\.1", row.fields[0]) is not None
 
 

@@ -34,12 +34,12 @@ class Scheme:
         return {"B", self.inside, self.last, self.single} if self else set()
 
     def has(self, tag: str) -> bool:
-        """Whether this is a tag of the scheme; any text is one of no scheme."""
+        """Returns True if this is a tag of the scheme. If there is no scheme, any text is a tag."""
         found = MARKED.fullmatch(tag)
         return not self or tag == OUTSIDE or (found is not None and found[1] in self.prefixes)
 
     def follows(self, before: str, tag: str) -> bool:
-        """Whether a sequence may have these two tags together. O stands for its beginning and its end."""
+        """Returns True if `tag` may follow `before` in a sequence. O stands for its beginning and its end."""
         if not self:
             return True
         ends = before == OUTSIDE or (self.name == "bio" or before[0] in (self.last, self.single))

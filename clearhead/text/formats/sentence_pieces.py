@@ -56,7 +56,7 @@ def build(model: PieceModel, settings: Mapping[str, object]) -> tokenizers.Token
 
 
 def build_segmenter(model: PieceModel) -> tokenizers.Tokenizer:
-    """A tokenizer that only finds pieces. The name of a control piece in a text stays text."""
+    """A tokenizer that only finds pieces. It reads the name of a control piece in a text as ordinary text."""
     hidden = (PieceKind.CONTROL, PieceKind.UNKNOWN)
     pieces = tuple(replace(p, kind=PieceKind.UNUSED) if p.kind in hidden else p for p in model.pieces)
     library = _pipeline(replace(model, pieces=pieces), {})

@@ -142,11 +142,11 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether the run fits. True if the memory is not known."""
+        """True if the run fits, or if the memory is not known."""
         return not self.lacks(self.needed)
 
     def lacks(self, n_bytes: int) -> bool:
-        """Whether `n_bytes` exceed the memory that is left. False if the memory is not known."""
+        """Returns True if `n_bytes` exceed the memory that is left; False if the memory is not known."""
         return self.room is not None and n_bytes > self.room.n_bytes
 
     def require_model(self) -> None:

@@ -110,7 +110,7 @@ class Network:
 
     @property
     def recomputes(self) -> bool:
-        """Whether training computes again what is quick to compute (`model/fast/activation_checkpointing.py`)."""
+        """True if training computes again what is quick to compute (`model/fast/activation_checkpointing.py`)."""
         return self.linear >= WORTH_IT
 
     @cached_property
@@ -173,7 +173,7 @@ def divided(config: ModelConfig, ranks: int) -> ModelConfig:
 
 
 def divides(config: ModelConfig, ranks: int) -> bool:
-    """Whether heads and feed-forward units can be divided among so many ranks."""
+    """Returns True if heads and feed-forward units can be divided among this number of ranks."""
     return all(is_divisible(stack, stack.config, ranks) for stack in unallocated(config).stacks().values())
 
 
@@ -340,7 +340,7 @@ def update_bytes(network: Network, optimizer: Optimizer) -> int:
 
 
 def reads_pictures(config: ModelConfig) -> bool:
-    """Whether batches are counted in pictures, by `batch_size`, and not in tokens."""
+    """Returns True if batches are counted in pictures, by `batch_size`, and not in tokens."""
     return config.decoder is None and isinstance(config.first.input, Continuous)
 
 

@@ -21,7 +21,7 @@ from clearhead_lab.walks import chains
 
 @dataclass(frozen=True)
 class Around:
-    """The exercises, walks and stops of a chapter."""
+    """The stop, the exercises and the walks of a chapter."""
 
     stop: str
     """The stop of the explorer's walk (ui/src/walks/word.json)."""

@@ -18,7 +18,7 @@ def value(code: str, space: dict[str, Any]) -> Any:
 
 
 def like(shown: str, value: Any) -> str:
-    """The value in the form of `shown`: as many decimals, a percentage, thousands with commas. Text as it is."""
+    """Writes a number as `shown` is written: its decimals, as a percentage, with commas. Returns a text as it is."""
     if isinstance(value, str):
         return value
     number = value.item() if hasattr(value, "item") else value

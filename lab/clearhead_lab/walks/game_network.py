@@ -34,7 +34,7 @@ def theirs(record: str) -> Rows:
 
 
 def table() -> Json:
-    """The printed positions as one table: six records, one a dimension."""
+    """The printed positions as one table, made of six records: one for each dimension."""
     dims = [records()[f"s4-07-{dim}"] for dim in range(6)]
     rows = [list(row) for row in zip(*(one.printed for one in dims), strict=True)]
     causes = [f"Dimension {dim}: {one.cause}" for dim, one in enumerate(dims) if one.cause]

@@ -28,7 +28,7 @@ export interface Questions {
   tokenize(asked: TokenizeQuestion): TokenizeReply;
   /** Asks how much the answer changes without each part. */
   effects(asked: EffectsQuestion): EffectsReply;
-  /** Asks what each head does; `at` asks for the value-weighted norms of these weights. */
+  /** Asks what each head does. `at` lists attention weights whose value-weighted norms are wanted. */
   statistics(asked: StatisticsQuestion): StatisticsReply;
   /** Asks what the network would say after each block. */
   lens(asked: LensQuestion): LensReply;
@@ -384,7 +384,7 @@ export interface EffectsReply {
   effects: Record<string, number>;
 }
 
-/** Asks what each head does; `at` asks for the value-weighted norms of these weights. */
+/** Asks what each head does. `at` lists attention weights whose value-weighted norms are wanted. */
 export interface StatisticsQuestion {
   run: RunRequest;
   /** Whether it waits for all other questions. */
@@ -514,7 +514,7 @@ export interface DifferenceQuestion {
   texts: number;
 }
 
-/** The largest changes first. */
+/** The changes from one model to another, the largest first. */
 export interface DifferenceReply {
   tensors: ChangedTensor[]; differing: number; n_tensors: number; units: UnitChange[]; n_texts: number;
   heads: PartChange[]; neurons: PartChange[]; answers: ChangedAnswers | null;

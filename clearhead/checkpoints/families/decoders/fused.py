@@ -40,7 +40,7 @@ def parallel(kind: str, *, default: bool) -> Field:
 
 
 def _gpt_neox_modern(document: dict[str, Any]) -> dict[str, Any]:
-    """Of the fields beside rope_parameters, the library reads those of this family's own names alone."""
+    """Renames older fields. Beside rope_parameters, the library reads only the names that are this family's own."""
     older = {"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"}
     return modern({older.get(name, name): value for name, value in document.items() if name not in older.values()})
 

@@ -87,7 +87,7 @@ ERNIE_4_5 = llama_like(
 
 
 def _rotated(_: Any, values: Values) -> list[int] | None:
-    """With a window somewhere, the layers without one have no positions."""
+    """The layers that have positions, which are those with a window; None if all layers have positions."""
     local = windowed_layers(values, 4)
     return None if values["sliding_window"] is None or len(local) == values["num_hidden_layers"] else local
 

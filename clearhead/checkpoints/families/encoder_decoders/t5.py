@@ -102,8 +102,9 @@ TWO_STACKS: tuple[FieldRule, ...] = (
 
 
 def _scales(values: Values) -> bool:
-    """Whether states are multiplied by d_model^-0.5 before the output matrix, as in the original. Configs of 1.1
-    are not tied or, if saved by later versions, set scale_decoder_outputs to false.
+    """Returns True if states are multiplied by d_model^-0.5 before the output matrix, as in the original.
+
+    Configs of 1.1 are not tied or, if saved by later versions, set scale_decoder_outputs to false.
     """
     said = values["scale_decoder_outputs"]
     return values["tie_word_embeddings"] is not False if said is None else said

@@ -335,7 +335,7 @@ def esm_rules(_: ModelConfig) -> Sequence[Rule]:
 
 
 def rotary_rules(config: ModelConfig) -> Sequence[Rule]:
-    """With the frequencies that other libraries read from the file."""
+    """The rules of `esm_rules`, with the frequencies that other libraries read from the file."""
     positions, width = config.first.positions, config.first.head_width
     assert isinstance(positions, Rotary)
 

@@ -180,7 +180,7 @@ def _dense(layers: Sequence[int] | None, ours: Values) -> list[int]:
 
 
 def normalised(default: bool = False) -> Field:
-    """Whether the weights of the chosen experts sum to 1."""
+    """The field that says whether the weights of the chosen experts sum to 1."""
     return same("norm_topk_prob", "decoder.experts.normalised", default=default)
 
 
