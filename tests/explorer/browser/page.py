@@ -81,12 +81,12 @@ def fragment(text: str, target: str | None = None, **fields: Any) -> str:
 
 
 def eventually(check: Callable[[], T], seconds: float = SECONDS) -> T:
-    """What `check` returns once it raises no AssertionError, and no ValueError: a page on its way has fewer rows."""
+    """What `check` returns once it raises no error of these kinds: a page on its way has fewer rows and figures."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             return check()
-        except (AssertionError, ValueError):
+        except (AssertionError, ValueError, LookupError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.03)
