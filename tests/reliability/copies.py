@@ -1,5 +1,6 @@
 """Copies of a process that has imported everything: a command starts in milliseconds, in any surrounding."""
 
+import atexit
 import ctypes
 import fcntl
 import io
@@ -12,6 +13,7 @@ import sys
 import termios
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -97,8 +99,13 @@ class Copy:
 
 
 def _alone(work: Callable[[], None], terminal: int) -> None:
-    """Do the work in the copy, and end it."""
+    """Do the work in the copy, and end it.
+
+    A server's end runs what is left for the end of the process. In a copy that would remove its parent's folders.
+    """
     code = 1
+    atexit._clear()
+    weakref.finalize._registry.clear()  # pyrefly: ignore
     try:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
