@@ -1,28 +1,23 @@
-"""Guesses how a table is written: its separator, its header, and its columns of texts and labels. Imports no torch."""
+"""Guesses which columns of a table hold the texts and the labels. Imports no torch."""
 
-import csv
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, TypeAlias
 
 from clearhead.config.heads import ProblemType
 from clearhead.data.files import nearest, read_lines
-from clearhead.data.tables import column_names, format_of, number_of, read_cells, read_rows, table_format, written
+from clearhead.data.sniffing import SEPARATORS, sniff
+from clearhead.data.tables import column_names, format_of, number_of, read_rows, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
 from clearhead.recipe.places import Place, absolute
 
-ROWS = 1000
-"""Rows of a table that are looked at."""
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 TEXT_NAMES = ("text", "body", "sentence", "content", "review", "comment", "message", "description", "document")
 LABEL_NAMES = ("label", "labels", "class", "category", "topic", "sentiment", "target", "intent", "score", "rating", "y")
 MOST_LABELS = 100
-"""A column of labels has at most so many among the rows that are looked at."""
+"""A column of labels has at most so many among the rows of the sample."""
 Columns: TypeAlias = Mapping[Column, Sequence[object]]
-"""The first cells of each column, by its name, or by its index if there is no header."""
+"""The cells of each column in the sample, by its name, or by its index if there is no header."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +41,12 @@ def guess(path: Place, *, text: str | None = None, text_pair: str | None = None,
     """
     given = {"text": text, "text_pair": text_pair, "label": label}
     names = {role: name for role, name in given.items() if name is not None}
-    table, reasons = _written(path, [*names.values()])
-    columns = column_names(table)
-    rows = [cells for _, cells in islice(read_cells(table, columns), ROWS)]
-    seen = {column: [cells[i] for cells in rows] for i, column in enumerate(columns)}
+    found = sniff(path, given=names)
+    reasons, columns = (
+        [f"{each.what}: {each.value}; another with {each.option}" for each in found.decisions],
+        found.columns,
+    )
+    seen = {column: [cells[i] for cells in found.rows] for i, column in enumerate(columns)}
     chosen = {role: _need(path, columns, name) for role, name in names.items()}
     for role, choose in (("text", _text), ("label", _label)):
         if role not in chosen:
@@ -58,7 +55,7 @@ def guess(path: Place, *, text: str | None = None, text_pair: str | None = None,
             reasons.append(f"{role}: column {chosen[role]!r} ({why}); another with --{role}")
     problem, why = _problem(seen[chosen["label"]])
     reasons.append(f"task: {problem.replace('_', ' ')} ({why}); another with --data.problem_type")
-    train = _described(table) | {"text": chosen.pop("text")}
+    train = _described(found.splits["train"]) | {"text": chosen.pop("text")}
     return Guess({"train": train, "problem_type": problem, **chosen}, reasons)
 
 
@@ -67,9 +64,10 @@ def table_of(path: Place, columns: Mapping[str, str]) -> dict[str, Any]:
 
     Guesses the separator and the header. Raises UserError if a column is missing.
     """
-    table, _ = _written(path, [*columns.values()])
-    names = column_names(table)
-    return _described(table) | {role: _need(path, names, name) for role, name in columns.items()}
+    found = sniff(path, given=columns)
+    return _described(found.splits["train"]) | {
+        role: _need(path, found.columns, name) for role, name in columns.items()
+    }
 
 
 def _described(table: Table) -> dict[str, Any]:
@@ -92,55 +90,6 @@ def _need(path: Place, columns: Sequence[Column], name: str) -> Column:
     if (column := _find(columns, name)) is None:
         raise UserError(f"{path}:1: expected a column {name!r}, got none{nearest(name, map(str, columns))}")
     return column
-
-
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
-def _written(path: Place, columns: Sequence[str]) -> tuple[Table, list[str]]:
-    """The table as a recipe describes it, and the guesses in that."""
-    table = Table(path=path, text=0)
-    if table_format(table) in ("jsonl", "parquet"):
-        return table, []
-    lines = [line for line in islice(read_lines(path), ROWS) if line.strip()]
-    usual = "\t" if table_format(table) == "tsv" else ","
-    rows = {separator: _rows(lines, separator, usual) for separator in SEPARATORS}
-    fits = {separator: _fit(rows[separator]) for separator in SEPARATORS}
-    separator = max(SEPARATORS, key=lambda separator: (fits[separator], separator == usual))
-    if not fits[separator]:
-        raise UserError(f"{path}:1: expected columns between {', '.join(SEPARATORS.values())}, got one; add its labels")
-    reasons: list[str] = []
-    if separator != usual:
-        reasons.append(f"columns: {SEPARATORS[separator]} between them; another with --data.train.delimiter")
-    first = rows[separator][0]
-    has_header = len(set(first)) == len(first) and all(_is_name(cell) for cell in first)
-    if columns:
-        has_header = {*columns} <= {*first} or (has_header and not all(name.isdecimal() for name in columns))
-    if not has_header:
-        reasons.append("header: none, as the first row holds no names; columns have numbers from 0")
-    changes = {"header": has_header, "delimiter": None if separator == usual else separator}
-    return table.model_copy(update=changes), reasons
-
-
-def _rows(lines: Sequence[str], separator: str, usual: str) -> list[list[str]]:
-    """The rows with this separator; none if it leaves a field that is too long for a table. Only CSV quotes fields."""
-    if usual == "\t":
-        return [line.split(separator) for line in lines]
-    try:
-        return [*csv.reader([line + "\n" for line in lines], delimiter=separator)]
-    except csv.Error:
-        return []
-
-
-def _fit(rows: Sequence[Sequence[str]]) -> float:
-    """The share of rows with the most common number of columns; 0 if that is one, or if there are no rows."""
-    (width, n), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
-    return n / len(rows) if width > 1 else 0.0
-
-
-def _is_name(cell: str) -> bool:
-    """Returns True if a cell may be the name of a column: a few words, no number."""
-    return bool(cell.strip()) and len(cell) <= 40 and len(cell.split()) <= 4 and number_of(cell) is None
 
 
 # --- the columns ------------------------------------------------------------------------------------------------------
