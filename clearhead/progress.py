@@ -1,5 +1,6 @@
 """Reports the progress of long loops to a watcher, and pauses between their turns. Imports no torch."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,6 +11,11 @@ Watch = Callable[[str, int, int], None]
 T = TypeVar("T")
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 _PAUSE: ContextVar[Callable[[], None] | None] = ContextVar("pause", default=None)
+
+
+def tell(text: str) -> None:
+    """Prints a message for people on standard error. Standard output is for results."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

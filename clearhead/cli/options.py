@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from clearhead.errors import UserError
+from clearhead.progress import tell  # noqa: F401 - for the commands
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -33,11 +34,6 @@ Int4 = Annotated[
 OneObject = Annotated[Flag, Parameter(help="Print one JSON object on standard output, and nothing else there.")]
 Length = Annotated[int | None, Parameter(help="Tokens of a text at most.")]
 Tokenize = Literal["auto", "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"]
-
-
-def tell(text: str) -> None:
-    """Prints a message for people on standard error. Standard output is for results."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def check_positive(**options: int | None) -> None:

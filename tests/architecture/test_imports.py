@@ -34,14 +34,15 @@ ALLOWED: dict[str, set[str]] = {
     "capture": FLOOR | {"api"},
     "pretrained_start": ENGINE,
     "runs": ENGINE | {"pretrained_start"},
+    "session": ENGINE | {"pretrained_start", "runs", "explorer"},
     "batch": {"api", "capture", "config", "errors", "trace"},
     "web": {"errors"},
     "explorer": ENGINE | {"web"},
     "live": BASE | {"storage", "web"},
     "serve": FLOOR | {"api", "web"},
     "demo": ENGINE | {"runs", "explorer", "web"},
-    "cli": ENGINE | {"pretrained_start", "runs", "explorer", "live", "serve", "web", "demo"},
-    "lab": ENGINE | {"", "explorer", "cli"},  # clearhead_lab, which no part of clearhead imports
+    "cli": ENGINE | {"pretrained_start", "runs", "session", "explorer", "live", "serve", "web", "demo"},
+    "lab": ENGINE | {"", "explorer", "session", "cli"},  # clearhead_lab, which no part of clearhead imports
     "__main__": {"cli"},
     "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from clearhead.cli.train.recipes import recipe_of
 from clearhead.data.sources import read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table
+from clearhead.session.recipes import recipe_of
 from clearhead.tasks.classification.data import read_labelled
 from clearhead.tasks.classification.task import ClassificationRecipe
 from tests.shell import Folders, Shell

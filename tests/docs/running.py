@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.cli import main
-from clearhead.cli.train.recipes import recipe_of
+from clearhead.session.recipes import recipe_of
 from clearhead_lab.course.commands import SHELLS, lines
 from tests import processes
 from tests.docs import stand_ins

@@ -11,13 +11,13 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from clearhead.api import load
 from clearhead.cli.judge.page import write_page
 from clearhead.cli.options import between, given, tell
-from clearhead.cli.train.recipes import source_given
 from clearhead.errors import UserError
 from clearhead.explorer.answering.checkpoints import checkpoint_named
 from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import Source
 from clearhead.runs import task_of
+from clearhead.session.recipes import source_given
 from clearhead.tasks.task import Evaluation, Given, RecipeTask
 from clearhead.training.consumers import EvaluationBar, sample_lines
 

@@ -15,13 +15,13 @@ from clearhead.api import Model, model_folder
 from clearhead.checkpoints.weights.documents import read_json
 from clearhead.cli.judge.doubts import Doubts, doubts, joined, opinion
 from clearhead.cli.options import tell
-from clearhead.cli.train.recipes import recipe_of, tables_given
 from clearhead.data.splits import hold_out
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.json_text import JsonObject
 from clearhead.model.heads import scores
 from clearhead.model.target_scaling import settled
 from clearhead.runs import begin
+from clearhead.session.recipes import recipe_of, tables_given
 from clearhead.tasks.classification.data import LabelledText, names_of, read_labelled
 from clearhead.tasks.classification.task import Classification, ClassificationRecipe, head_of, logits_of
 from clearhead.tasks.registry import validate

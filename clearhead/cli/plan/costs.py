@@ -12,13 +12,13 @@ from rich.table import Table
 
 from clearhead import recipe as recipes
 from clearhead.api import architecture, named_config
-from clearhead.cli.train.recipes import with_files
 from clearhead.config import Continuous, ModelConfig
 from clearhead.config.adapter import AdapterConfig
 from clearhead.errors import UserError
 from clearhead.model.summary import DEFAULT_LENGTH
 from clearhead.recipe.tokenizers import Characters
 from clearhead.recipe.training import Training
+from clearhead.session.recipes import with_files
 from clearhead.tasks.registry import validate
 from clearhead.training.planning.layouts import Alternative, Plan, command, option_effects
 from clearhead.training.planning.memory import Network

@@ -11,12 +11,12 @@ from torch import Tensor
 from clearhead import recipe as recipes
 from clearhead.cli.options import tell
 from clearhead.cli.plan.costs import Subject, is_recipe, subject_of
-from clearhead.cli.train.recipes import pairs, with_files
 from clearhead.config import ModelConfig, TokenInput
 from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.recipe.training import Training
 from clearhead.runs import begin
+from clearhead.session.recipes import pairs, with_files
 from clearhead.tasks.networks import check_writes
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch, Evaluation, Task, head_loss

@@ -86,9 +86,9 @@ def train(
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
-    from clearhead.cli.train.recipes import recipe_of
     from clearhead.cli.train.session import Output, train_run
     from clearhead.cli.train.sweep import sweep_runs
+    from clearhead.session.recipes import recipe_of
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
     files = {
@@ -137,8 +137,8 @@ def resume(
         tensorboard: Also write TensorBoard logs.
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
-    from clearhead.cli.train.recipes import training_of
     from clearhead.cli.train.session import Output, resume_run
+    from clearhead.session.recipes import training_of
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs}
     short = limits | {"parallel": parallel, "tensor_parallel": tensor_parallel}

@@ -11,8 +11,8 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError
 
 from clearhead.cli.commands import application
-from clearhead.cli.train.recipes import pairs
 from clearhead.errors import UserError
+from clearhead.session.recipes import pairs
 from clearhead.tasks.registry import field_names
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from clearhead import recipe as recipes
-from clearhead.cli.options import tell
 from clearhead.data.guessing import guess, is_table, table_of
 from clearhead.errors import UserError
+from clearhead.progress import tell
 from clearhead.recipe import Recipe
 from clearhead.recipe.places import absolute, place
 from clearhead.tasks.images.data import classes_of, is_image_folder, splits_in
