@@ -1,6 +1,7 @@
-"""brief(): describes the content of an object in a line or two, with shapes in place of numbers."""
+"""Short texts: brief() for the content of an object, with shapes in place of numbers; cut() and between()."""
 
 import reprlib
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -45,3 +46,13 @@ class _Brief(reprlib.Repr):
 
 
 _BRIEF = _Brief()
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning with an ellipsis, in at most this many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def between(bounds: Sequence[float], form: str = ".4f") -> str:
+    """The bounds of an interval."""
+    return " to ".join(format(bound, form) for bound in bounds)

@@ -44,16 +44,6 @@ def check_positive(**options: int | None) -> None:
             raise UserError(f"--{option}: expected 1 or more, got {value}; leave it out for the usual one")
 
 
-def cut(text: str, most: int) -> str:
-    """The text, or its beginning with an ellipsis, in at most this many characters."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def between(bounds: Sequence[float], form: str = ".4f") -> str:
-    """The bounds of an interval."""
-    return " to ".join(format(bound, form) for bound in bounds)
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """The rows of a table as lines, with the columns below each other. A row may end early."""
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]

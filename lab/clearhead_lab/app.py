@@ -77,7 +77,7 @@ def run(
         data: Folder of the real data that some experiments read, as docs/lab.md lays it out (default: the environment
             variable CLEARHEAD_SHARED_DATA).
     """
-    from clearhead.cli.train.session import next_folder
+    from clearhead.session.running import next_folder
     from clearhead_lab.datasets import data_in
     from clearhead_lab.reporting import overview
     from clearhead_lab.running import prepare

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from clearhead.cli.judge.compare import check_same
 from clearhead.errors import UserError
+from clearhead.session.comparing import check_same
 from clearhead.tasks.evaluation import Evaluation, Example
 from clearhead.tasks.scores import Score
 from tests.shell import Shell

@@ -47,7 +47,7 @@ MOMENTS = {
     "network": "clearhead.training.planning.fitting.Fitting.new_network",
     "together": "clearhead.runs.check_ranks",
     "beginning": "clearhead.training.train._begin",
-    "log": "clearhead.cli.train.session.note_data_report",
+    "log": "clearhead.session.running.note_data_report",
     "update": "clearhead.training.train.update",
     "saving": "clearhead.storage.checkpoints.save_file",
     "sealing": "clearhead.storage.checkpoints.close_folder",

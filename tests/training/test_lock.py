@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from clearhead.api import load
-from clearhead.cli.train.session import next_folder
 from clearhead.cli.train.train import resume as resume_command
 from clearhead.errors import UserError
 from clearhead.recipe import read
 from clearhead.runs import Keeper, resume, start
+from clearhead.session.running import next_folder
 from clearhead.storage import checkpoints
 from clearhead.tasks.registry import validate
 from clearhead.training.events import Event, Stepped

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from clearhead.cli.options import between
+from clearhead.brief import between
 from clearhead.errors import UserError, pasted
 
 if TYPE_CHECKING:

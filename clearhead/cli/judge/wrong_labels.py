@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from clearhead.cli.options import DeviceName, Flag, cut, tell
+from clearhead.brief import cut
+from clearhead.cli.options import DeviceName, Flag, tell
 from clearhead.errors import UserError
 
 LIST, TOP = "wrong_labels.jsonl", 20
@@ -59,7 +60,7 @@ def wrong_labels(
     """
     from clearhead.cli.judge.doubts import require_cleanlab
     from clearhead.cli.judge.suspects import classifier_of, judged, parts_of
-    from clearhead.cli.train.session import next_folder
+    from clearhead.session.running import next_folder
     from clearhead.storage.disk import replace_file
     from clearhead.training.run_folder import require_new
 

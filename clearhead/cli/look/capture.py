@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from clearhead.brief import between
 from clearhead.cli.options import (
     Device,
     Files,
@@ -16,7 +17,6 @@ from clearhead.cli.options import (
     Named,
     Repeated,
     Text,
-    between,
     check_positive,
     open_model,
     progress_bar,

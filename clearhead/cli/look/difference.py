@@ -8,9 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clearhead.brief import between, cut
 from clearhead.cli.judge.page import HEAD, STYLE, table_of
 from clearhead.cli.look.capture import progress, texts_of
-from clearhead.cli.options import Device, Files, Length, aligned, between, check_positive, cut, open_model, tell
+from clearhead.cli.options import Device, Files, Length, aligned, check_positive, open_model, tell
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def difference(
 
 def label_scores(names: Sequence[str], model: "Model", data: Sequence[str], *, device: str) -> dict[str, Any]:
     """The scores of both models on labelled data, as `clearhead compare` has them; none if the data have no labels."""
-    from clearhead.cli.judge.compare import compared
     from clearhead.cli.judge.scores import measured
     from clearhead.config import ClassificationHead, SpanHead, TaggingHead
+    from clearhead.session.comparing import compared
 
     if len(data) != 1 or not isinstance(model.config.head, ClassificationHead | TaggingHead | SpanHead):
         return {}

@@ -1,13 +1,11 @@
 """A run of the command line: its folder, its progress on the console, and what stands there in the end."""
 
-import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGINT
 
 from pydantic import JsonValue
 
@@ -17,25 +15,21 @@ from clearhead.cli.train.watch import live_page
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.progress import watching
 from clearhead.recipe import Recipe
-from clearhead.runs import Keeper, Prepared, note_data_report, resume, start, with_absolute_paths
+from clearhead.runs import Prepared, resume, start, with_absolute_paths
+from clearhead.session.running import next_folder, record, written_by
 from clearhead.storage import checkpoints
 from clearhead.training.consumers import EvaluationBar, ProgressBar, TensorBoardLog
 from clearhead.training.events import Ended, Event, Started
-from clearhead.training.metrics_log import MetricsLog, read_metrics
+from clearhead.training.metrics_log import read_metrics
 from clearhead.training.ranks import Ranks, joined
 from clearhead.training.run import Run
 from clearhead.training.run_folder import (
     RECIPE,
-    is_free,
     is_run,
-    lock_folder,
     recipe_begun,
-    require_new,
     require_run,
-    undo,
 )
 from clearhead.training.saving import newest_checkpoint
-from clearhead.training.train import train
 
 
 @dataclass(frozen=True)
@@ -82,25 +76,6 @@ def resume_run(folder: Path, changes: Callable[[], Mapping[str, object]], output
             drive(run, prepared, folder, output)
 
 
-@contextmanager
-def written_by(ranks: Ranks, folder: Path, *, is_ours: bool = False) -> Iterator[None]:
-    """Holds a run's folder. A run that cannot begin leaves the folder empty; Ctrl-C leaves what `resume` needs.
-
-    `is_ours` says that this command has made the folder.
-    """
-    ranks.together(lambda: None if is_run(folder) else require_new(folder))  # Before a lock is written.
-    with lock_folder(folder, ranks):
-        is_new = is_free(folder)
-        try:
-            yield
-        except (Exception, KeyboardInterrupt) as error:
-            if isinstance(error, KeyboardInterrupt) and not is_free(folder):
-                raise Interrupted(f"stopped; go on with: clearhead resume {pasted(folder)}", SIGINT) from None
-            if is_new and ranks.is_first and not isinstance(error, Interrupted):
-                undo(folder, is_ours=is_ours)
-            raise
-
-
 def check_restarts(out: Path | None) -> None:
     """Raises UserError where torchrun may restart this command but could not find its run again."""
     if out is None and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
@@ -132,29 +107,23 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
 def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
     figures: dict[str, JsonValue] = {}
-    place = pasted(folder)  # As a shell reads it.
     with ProgressBar(unit=run.task.unit) as bar, watching(EvaluationBar()):
-        consumers: list[Callable[[Event], None]] = []
+        shows: list[Callable[[Event], None]] = []
         if run.ranks.is_first:
             for line in prepared.data.lines():
                 tell(line)
-            consumers += [
-                bar,
-                MetricsLog(folder),
-                *([TensorBoardLog(folder)] if output.tensorboard else []),
-                Keeper(run),
-            ]
-        for event in train(run):
-            for consume in consumers:
-                consume(event)
+            shows += [bar, *([TensorBoardLog(folder)] if output.tensorboard else [])]
+        for event in record(run, prepared, folder):
+            for show in shows:
+                show(event)
             if isinstance(event, Started) and run.ranks.is_first:
-                note_data_report(folder, prepared)
                 for option in event.performance_options if output.explain else ():
                     tell(f"  {option.name}: {option.value}: {option.why} (training.{option.field})")
             if isinstance(event, Ended):
                 if event.signal is not None:
                     raise Interrupted(
-                        f"stopped after step {event.step:,}; go on with: clearhead resume {place}", event.signal
+                        f"stopped after step {event.step:,}; go on with: clearhead resume {pasted(folder)}",
+                        event.signal,
                     )
                 figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
     if not run.ranks.is_first:
@@ -162,16 +131,6 @@ def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
     figures |= end(run, prepared, folder, page=output.page)
     if output.as_json:
         print(json.dumps(figures_at(run.progress.best_step, folder) | figures))
-
-
-def next_folder(parent: Path, name: str) -> Path:
-    """Creates a folder parent/name-N with the first free N, so that no other command takes it."""
-    parent.mkdir(parents=True, exist_ok=True)
-    for i in itertools.count(1):
-        with suppress(FileExistsError):
-            (folder := parent / f"{name}-{i}").mkdir()
-            return folder
-    raise AssertionError("a number is free")
 
 
 def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dict[str, JsonValue]:

@@ -13,10 +13,11 @@ from pydantic import JsonValue
 
 from clearhead.checkpoints.weights.documents import read_json
 from clearhead.cli.options import aligned, tell
-from clearhead.cli.train.session import Output, figures_at, next_folder, train_run
+from clearhead.cli.train.session import Output, figures_at, train_run
 from clearhead.errors import NumericError, UserError
 from clearhead.recipe import Recipe
 from clearhead.recipe.places import BEST
+from clearhead.session.running import next_folder
 from clearhead.tasks.registry import find
 
 Values = tuple[tuple[str, str], ...]
