@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import JsonValue
@@ -13,6 +14,7 @@ JsonObject = dict[str, JsonValue]
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """A file or folder that a document may name: no path, and not hidden."""
+_BLANK, _BETWEEN, _COLON = re.compile(r"\s*"), re.compile(r"\s*,?\s*"), re.compile(r"\s*:\s*")
 LEVELS = 100
 """How deep tables and lists may be nested."""
 
@@ -44,14 +46,59 @@ def parse(
     Raises NotJson for text that is no JSON, with the line unless `numbered` is false. Raises UserError for text that is
     not UTF-8, for more than LEVELS levels, for a number of thousands of digits and for half a character.
     """
-    advice = remedy and f"; {remedy}"
-    try:
+    with _refusals(where, remedy and f"; {remedy}", numbered=numbered):
         text = content if isinstance(content, str) else content.decode("utf-8")
         value = json.loads(text, object_pairs_hook=table)
-        _check_levels(value)
-        if r"\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
+        _check(value, has_escapes=r"\u" in text)
         return value
+
+
+def records(text: str, where: str, *, part: str | None = None) -> Iterator[tuple[int, JsonValue]]:
+    """Each element of the list that a text spells, or that an object has under the name `part`, with its line.
+
+    Without a list, the values that follow one another. Makes one value at a time. Raises UserError as `parse` does.
+    """
+    decoder, has_escapes = json.JSONDecoder(), r"\u" in text
+    at = line = counted = 0
+
+    def value() -> JsonValue:
+        nonlocal at
+        with _refusals(where, ""):
+            found, at = decoder.raw_decode(text, at)
+            _check(found, has_escapes=has_escapes)
+            return found
+
+    def skip(pattern: re.Pattern[str]) -> str:
+        nonlocal at
+        match = pattern.match(text, at)
+        at = match.end() if match else at
+        return text[at : at + 1]
+
+    name = None
+    first = skip(_BLANK)
+    if part is not None and first == "{":
+        at += 1
+        while skip(_BETWEEN) not in ("}", "") and (name := value()) != part:
+            skip(_COLON)
+            value()
+        first = skip(_COLON)
+    if part is not None and (name != part or first != "["):
+        raise UserError(f"{where}: expected a list {part!r}, got none; give the name of one as data.train.part")
+    is_list = first == "["
+    at += is_list
+    while (first := skip(_BETWEEN)) and not (is_list and first == "]"):
+        line, counted = line + text.count("\n", counted, at), at
+        yield line + 1, value()
+    if is_list and (not first or (part is None and text[at + 1 :].strip())):
+        got = "more after its end" if first else "its beginning alone"
+        raise NotJson(f"{where}: expected a list that ends, got {got}; try fetching the file again")
+
+
+@contextmanager
+def _refusals(where: str, advice: str, *, numbered: bool = True) -> Iterator[None]:
+    """Raises UserError in place of the errors of reading JSON."""
+    try:
+        yield
     except UserError:
         raise
     except UnicodeDecodeError as error:
@@ -67,6 +114,13 @@ def parse(
         raise UserError(f"{where}: expected at most {LEVELS} levels of tables and lists, got more{advice}") from None
     except ValueError:  # Python's own limit, against numbers that take minutes to read
         raise UserError(f"{where}: expected numbers, got one of thousands of digits{advice}") from None
+
+
+def _check(value: JsonValue, *, has_escapes: bool) -> None:
+    """Raises what `_refusals` handles for too many levels and for half a character."""
+    _check_levels(value)
+    if has_escapes:
+        json.dumps(value, ensure_ascii=False).encode()
 
 
 def _check_levels(value: JsonValue, level: int = 0) -> None:

@@ -21,6 +21,7 @@ from filelock import FileLock
 from pydantic import JsonValue, ValidationError
 
 from clearhead.config import Config
+from clearhead.data.archives import archive_of
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
 from clearhead.data.preparation import TRAIN, DataReport, Report, prepare
 from clearhead.data.sequences import Described, Sequences, Shelf, open_sequences, settle
@@ -337,6 +338,7 @@ def _states(source: Source, *, is_kept: bool) -> list[tuple[int, int | str]]:
 def _state(path: Place) -> tuple[int, int]:
     if isinstance(path, Url):
         return path.state()
+    path = archive_of(path) or path
     try:
         about = path.stat()
     except OSError:  # Reading the file reports it.

@@ -1,19 +1,28 @@
 """Reads files as lines of UTF-8. Errors name the line. Imports no torch."""
 
+import bz2
 import codecs
 import difflib
 import gzip
+import io
+import lzma
+import os
+import tarfile
+import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from clearhead.data.archives import archive_of, entries, is_junk
 from clearhead.errors import UserError, reason
 from clearhead.recipe.places import Place, Url
 
-GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+GZIP_MAGIC, ZSTD_MAGIC, BZIP2_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
+"""What the readers of packed files raise."""
 CHUNK = 1 << 16
 """Number of bytes read at once."""
 UNPACKED, EXPANSION = 1 << 25, 200
@@ -22,19 +31,27 @@ LONGEST_LINE = 1 << 27
 """Longest line in characters."""
 
 
-class Unpacked:
+class Unpacked(io.RawIOBase):
     """The contents of a packed file. A read raises UserError if they are far too large for the bytes read so far."""
 
-    def __init__(self, path: Place, packed: BinaryIO, stream: Any) -> None:
-        self._path, self._packed, self._stream, self._n = path, packed, stream, 0
+    def __init__(self, path: Place, stream: Any, *, n_packed: Callable[[], int] | None) -> None:
+        self._path, self._stream, self._n_packed, self._n = path, stream, n_packed, 0
 
-    def read(self, size: int | None = None) -> bytes:
-        """The next bytes, at most `size`."""
-        content: bytes = self._stream.read(size)
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills the buffer as far as there are bytes."""
+        content: bytes = self._stream.read(len(buffer))
+        buffer[: len(content)] = content
         self._n += len(content)
-        if self._packed.seekable():
-            check_expansion(self._path, self._n, self._packed.tell())
-        return content
+        if self._n_packed:
+            check_expansion(self._path, self._n, self._n_packed())
+        return len(content)
+
+    def tell(self) -> int:
+        """Number of bytes that were read."""
+        return self._n
 
 
 def _zstandard(path: Place, packed: BinaryIO) -> Any:
@@ -58,32 +75,86 @@ def check_expansion(path: Place, unpacked: int, packed: int) -> None:
 
 @contextmanager
 def opened(path: Place) -> Iterator[BinaryIO | Unpacked]:
-    """The contents of a file. Unpacks gzip and Zstandard while reading.
+    """The contents of a file, also of one in an archive. Unpacks gzip, bzip2, xz and Zstandard while reading.
 
     Raises UserError with the nearest name if there is no such file.
     """
     try:
+        if archive := archive_of(path):
+            with opened(archive) as stream:
+                for known, n_packed, open_entry in entries(archive, stream):
+                    if archive / known == path:
+                        yield _entry(path, open_entry(), n_packed)
+                        return
+            known = [one.as_posix() for one in files_in(archive)]
+            raise UserError(f"{path}: expected a file in {archive}, got none{nearest(str(path), known)}")
         with path.open("rb") as file:
-            magic = file.peek(4)
-            if magic.startswith(GZIP_MAGIC):
-                yield Unpacked(path, file, gzip.GzipFile(fileobj=file))
-            elif magic.startswith(ZSTD_MAGIC):
-                yield Unpacked(path, file, _zstandard(path, file))
-            else:
-                yield file
+            yield _unpacked(path, file, file.peek(6))
     except FileNotFoundError:
         instead = "; check the address" if isinstance(path, Url) else _instead(path)
         raise UserError(f"{path}: expected a file, got none{instead}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: expected a file, got a folder; try a file in it") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: expected a whole gzip file, got {error}; try fetching it again") from None
+    except DAMAGED as error:
+        raise UserError(f"{path}: expected a whole packed file, got {error}; try fetching it again") from None
     except OSError as error:
         raise UserError(f"{path}: expected a readable file, got {error.strerror or reason(error)}") from None
     except ValueError as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{str(path)!r}: expected the name of a file, got {error}") from None
+
+
+def files_in(path: Path) -> Iterator[Path]:
+    """The files in a folder and its folders in order of their names, or those in an archive, without junk."""
+    if path.is_dir():
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if not is_junk(name))
+            yield from (Path(folder, name) for name in sorted(names) if not is_junk(name))
+        return
+    archive = archive_of(path) or path
+    with opened(archive) as stream:
+        found = [archive / name for name, *_ in entries(archive, stream) if not is_junk(name)]
+    yield from (one for one in found if path in one.parents)
+
+
+def read_files(path: Path) -> Iterator[tuple[Path, bytes]]:
+    """Each of `files_in` with its content. Reads an archive once. Raises UserError as `opened` does."""
+    if path.is_dir():
+        for one in files_in(path):
+            with opened(one) as file:
+                yield one, _content(file)
+        return
+    archive, n = archive_of(path) or path, 0
+    with opened(archive) as stream:
+        for name, n_packed, open_entry in entries(archive, stream):
+            if path in (archive / name).parents and not is_junk(name):
+                content = _content(_entry(archive / name, open_entry(), n_packed))
+                check_expansion(archive, n := n + len(content), archive.stat().st_size)
+                yield archive / name, content
+
+
+def _content(file: Any) -> bytes:
+    """The whole content, read in pieces, so that a bomb is refused before it is in memory."""
+    return b"".join(iter(lambda: file.read(CHUNK), b""))
+
+
+def _entry(path: Place, file: Any, n_packed: int | None) -> Any:
+    """A file of an archive, unpacked."""
+    inside = Unpacked(path, file, n_packed=None if n_packed is None else lambda: n_packed)
+    return _unpacked(path, inside, file.peek(6))
+
+
+def _unpacked(path: Place, file: Any, magic: bytes) -> Any:
+    """The file, or what it holds if its first bytes say that it is packed."""
+    n_packed = file.tell if isinstance(file, Unpacked) or file.seekable() else None
+    if magic.startswith(GZIP_MAGIC):
+        return Unpacked(path, gzip.GzipFile(fileobj=file), n_packed=n_packed)
+    if magic.startswith(BZIP2_MAGIC):
+        return Unpacked(path, bz2.BZ2File(file), n_packed=n_packed)
+    if magic.startswith(XZ_MAGIC):
+        return Unpacked(path, lzma.LZMAFile(file), n_packed=n_packed)
+    return Unpacked(path, _zstandard(path, file), n_packed=n_packed) if magic.startswith(ZSTD_MAGIC) else file
 
 
 def read_chunks(path: Place, *, exact: bool = False) -> Iterator[str]:

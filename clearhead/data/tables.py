@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
+from clearhead.data.archives import plain_name
 from clearhead.data.files import Unpacked, check_expansion, nearest, opened, read_lines
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
@@ -90,7 +91,7 @@ def table_format(table: Table) -> TableFormat:
 
 def format_of(name: str) -> TableFormat | None:
     """The format of a table file by its name, also a packed one's; None for any other file."""
-    name = name.lower().removesuffix(".gz").removesuffix(".zst")
+    name = plain_name(name)
     return next((kind for suffix, kind in SUFFIXES.items() if name.endswith(suffix)), None)
 
 
