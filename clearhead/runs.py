@@ -27,12 +27,13 @@ from clearhead.pretrained_start import (
 )
 from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
-from clearhead.recipe.places import BEST
+from clearhead.recipe.places import BEST, FLOOR
 from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.checkpoints import shortage
 from clearhead.storage.disk import replace_file
 from clearhead.tasks.evaluation import few_of
+from clearhead.tasks.floors import Floors, HasFloors, read_floors
 from clearhead.tasks.registry import find, validate
 from clearhead.tasks.task import Prepared, RecipeTask
 from clearhead.text import formats
@@ -238,6 +239,16 @@ def note_data_report(folder: Path, prepared: Prepared) -> None:
     """Write the data report beside the run's checkpoints."""
     if prepared.data.report is not None:
         replace_file(folder / REPORT, prepared.data.report.model_dump_json(indent=2).encode())
+
+
+def keep_floors(folder: Path, prepared: Prepared) -> Floors:
+    """What simple methods score on the data that are held out. The run's folder keeps it from the first call on."""
+    found = read_floors(folder)
+    if found is None:
+        task = prepared.task
+        found = Floors(floors=tuple(task.floors(prepared.data.held_out)) if isinstance(task, HasFloors) else ())
+        replace_file(folder / FLOOR, found.model_dump_json(indent=2).encode())
+    return found
 
 
 def prepare_task(recipe: Recipe, tokenizer: Tokenizer | None) -> Prepared:

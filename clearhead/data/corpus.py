@@ -212,6 +212,13 @@ class Encoded(Generic[T]):
     """One line that says where the examples are kept."""
     documents: Mapping[str, JsonObject] = field(default_factory=dict)
     """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
+    test: T | None = None
+    """Examples to measure the best model with, besides `valid`."""
+
+    @property
+    def held_out(self) -> dict[str, T]:
+        """The examples of the splits besides training."""
+        return {"valid": self.valid} | ({} if self.test is None else {"test": self.test})
 
     def lines(self) -> list[str]:
         """The report as text, one finding a line."""
@@ -277,7 +284,8 @@ def encoded_pairs(
         return EncodedPairs(text, entry.sequences[f"{name}.0"], entry.sequences[f"{name}.1"])
 
     report = DataReport.model_validate(facts["report"])
-    return Encoded(ids, pairs("train"), pairs("valid"), report, facts["sha256"], corpus.line())
+    test = pairs("test") if "test" in facts["rows"] else None
+    return Encoded(ids, pairs("train"), pairs("valid"), report, facts["sha256"], corpus.line(), test=test)
 
 
 def encoded_text(

@@ -7,7 +7,7 @@ from pathlib import Path
 from signal import SIGINT
 
 from clearhead.errors import Interrupted, pasted
-from clearhead.runs import Keeper, Prepared, note_data_report
+from clearhead.runs import Keeper, Prepared, keep_floors, note_data_report
 from clearhead.training.events import Event, Started
 from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.ranks import Ranks
@@ -24,6 +24,7 @@ def record(run: Run, prepared: Prepared, folder: Path) -> Iterator[Event]:
             consume(event)
         if isinstance(event, Started) and run.ranks.is_first:
             note_data_report(folder, prepared)
+            keep_floors(folder, prepared)
         yield event
 
 

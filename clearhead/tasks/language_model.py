@@ -1,5 +1,6 @@
 """Language modelling: the next token of a text (Radford et al. 2019)."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -17,8 +18,9 @@ from clearhead.recipe.data import Source, TextData
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
+from clearhead.tasks.floors import Floor
 from clearhead.tasks.networks import check_decoder, check_fits, losses
-from clearhead.tasks.reading import Reading, complete_text, measured_text, read_as
+from clearhead.tasks.reading import Reading, complete_text, measured_text, predicted, read_as
 from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.special_tokens import template_tokens
@@ -68,7 +70,7 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
         self.tokenizer, self.length, self.generation = tokenizer, length, generation
         self.train = read_as(train, length, tokenizer, name="train")
         self.valid = read_as(valid, length, tokenizer, name="valid")
-        self.valid_text = valid
+        self.train_text, self.valid_text = train, valid
         self.batch_size = max(1, max_tokens // length)
 
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
@@ -108,6 +110,16 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
         per_byte = bits_per_byte(total, self.valid_text.n_bytes * n / sum(data.sizes))
         rows = ScoredRows(ratio, (nats, counts))
         return Score("loss", total / n, unit="nats a token", rows=rows), perplexity(total, n), per_byte
+
+    def floors(self, held_out: Mapping[str, EncodedText]) -> Iterator[Floor]:
+        """A unigram model: each token's share of the training text, after each is counted once more."""
+        counts, wanted = (
+            predicted(text.ids, self.tokenizer.vocab_size) for text in (self.train_text, held_out["valid"])
+        )
+        nats = np.log((counts + 1).sum()) - np.log(counts + 1)
+        found = perplexity(float(nats @ wanted), int(wanted.sum()))
+        loss = Score("loss", math.log(found.value))
+        yield Floor.of("unigram", "valid", loss, f"perplexity {found.value:.1f}")
 
     @classmethod
     def prepare(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:

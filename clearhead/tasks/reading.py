@@ -247,6 +247,16 @@ def count(text: Sequences, which: np.ndarray) -> int:
     return sum(int(np.isin(text.ids[at : at + BLOCK], which).sum()) for at in range(0, n, BLOCK))
 
 
+def predicted(text: Sequences, n: int) -> np.ndarray:
+    """n: how often each id of a vocabulary of n is in a text, but not as the first of a document."""
+    counts, starts = np.zeros(n, dtype=np.int64), text.offsets[:-1][text.lengths > 0]
+    for at in range(0, int(text.lengths.sum()), BLOCK):
+        block = text.ids[at : at + BLOCK]
+        first = starts[(starts >= at) & (starts < at + BLOCK)] - at
+        counts += np.bincount(block, minlength=n) - np.bincount(block[first], minlength=n)
+    return counts
+
+
 def _digests(text: Sequences) -> np.ndarray:
     """A 64-bit hash of each document. Two of a million collide with a probability below one in ten million."""
     lengths = text.lengths.tolist()

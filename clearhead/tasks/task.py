@@ -398,7 +398,10 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         )
         about = f"vocabulary: {task.tokenizer.vocab_size:,} tokens"
         report, documents = SplitsReport(about=(about,), splits=tuple(reports)), task.documents
-        return Prepared(task, Encoded(task.tokenizer, task.train, task.valid, report, hashes, documents=documents))
+        found = Encoded(
+            task.tokenizer, task.train, task.valid, report, hashes, documents=documents, test=encoded.get("test")
+        )
+        return Prepared(task, found)
 
     @classmethod
     def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:

@@ -21,6 +21,7 @@ from clearhead.recipe import Recipe
 from clearhead.recipe.data import Data, HeldOut, Preparation, Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
+from clearhead.tasks.floors import Floor
 from clearhead.tasks.scores import Score, of_each, perplexity
 from clearhead.tasks.sequence_to_sequence import SequenceToSequence, check_encoder_decoder
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, R, RecipeTask, Trained
@@ -37,7 +38,7 @@ from clearhead.tasks.text_scores import (
     moses_bleu,
     written_scores,
 )
-from clearhead.text.languages import known_tags, prefix_of, tag_for, tags_of, with_prefix
+from clearhead.text.languages import known_tags, prefix_of, tag_for, tags_of, untagged, with_prefix
 from clearhead.text.special_tokens import source_tokens
 from clearhead.text.tokenizers import Tokenizer
 
@@ -102,6 +103,16 @@ class PairTask(HeadLoss, RecipeTask[R]):
         )
         samples = tuple(Sample(one.source, one.output, one.reference) for one in examples[:N_SAMPLES])
         return Evaluation(scores, samples, tuple(outputs), nats / n_tokens, examples)
+
+    def floors(self, held_out: Mapping[str, EncodedPairs]) -> Iterator[Floor]:
+        """What copies of the sources score."""
+        for split, pairs in held_out.items():
+            copies = [self.bare(source) for source in pairs.text.source]
+            yield Floor.of("copy of the source", split, self.scores(copies, pairs.text)[0])
+
+    @abstractmethod
+    def bare(self, source: str) -> str:
+        """A source as its data have it, without what the task puts before it."""
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
@@ -196,6 +207,9 @@ class Translation(PairTask[TranslationRecipe]):
         means = [score.value for score in found if score.name.startswith("bleu.")]
         return Score(self.main_score, sum(means) / len(means), f"mean of {len(means)}"), *found, exact
 
+    def bare(self, source: str) -> str:
+        return untagged(source, [*(self.tags or {}).values()])
+
     @classmethod
     def prepare(cls, recipe: TranslationRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
@@ -282,6 +296,9 @@ class TextToText(PairTask[TextToTextRecipe]):
         found = written_scores(self.metric, outputs, text.target)
         exact = () if self.metric == "exact_match" else (exact_match(outputs, [[target] for target in text.target]),)
         return (*found, *exact)
+
+    def bare(self, source: str) -> str:
+        return source.removeprefix(prefix_of(self.tokenizer))
 
     @classmethod
     def prepare(cls, recipe: TextToTextRecipe, tokenizer: Tokenizer | None) -> Prepared:

@@ -19,7 +19,7 @@ from clearhead.data.corpus import NO_LOCKS
 from clearhead.errors import UserError, pasted, reason
 from clearhead.json_text import JsonObject, parse
 from clearhead.recipe import Recipe, merge
-from clearhead.recipe.places import LOCK, METRICS, OWNER, RECIPE
+from clearhead.recipe.places import FLOOR, LOCK, METRICS, OWNER, RECIPE
 from clearhead.storage.disk import make_folder, replace_file, temporary_file, written
 from clearhead.training.consumers import TENSORBOARD
 from clearhead.training.events import Saved
@@ -29,7 +29,7 @@ from clearhead.training.ranks import ALONE, Ranks
 REPORT = "data_report.json"
 NOTHING = {LOCK, OWNER, temporary_file(Path(RECIPE)).name}
 """Files that a run may leave if it is killed before it writes its recipe."""
-LEFT = {METRICS, REPORT, TENSORBOARD}
+LEFT = {METRICS, REPORT, FLOOR, TENSORBOARD}
 """Files that a run may write before its first checkpoint, besides its recipe."""
 
 

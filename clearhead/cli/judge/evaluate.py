@@ -30,7 +30,7 @@ def evaluate(
 
     A translator: BLEU and chrF (0 to 100, with sacreBLEU's signatures), exact match (0 to 1), perplexity. A language
     model: loss in nats a token, perplexity, bits per byte. A classifier: accuracy and F1 with 95% intervals, and its
-    worst mistakes.
+    worst mistakes. Beside them stand what simple methods score on the same examples (docs/judging.md).
 
     Args:
         source: Text files of sentences, for a translator; with --data, their column.
@@ -48,7 +48,7 @@ def evaluate(
         int4: Round the weights to four bits: smaller, and less accurate.
         json: Print the figures on standard output as one JSON object, and nothing else there.
     """
-    from clearhead.cli.judge.scores import figures, measured, show
+    from clearhead.cli.judge.scores import figures, floors_of, measured, show
     from clearhead.machine.device import keep_freed_memory
 
     files = {"source": source, "target": target, "text": text, "data": data}
@@ -56,6 +56,7 @@ def evaluate(
     keep_freed_memory()
     task, scores, where = measured(model, files=files, options=options, int8=int8, int4=int4, device=device)
     tell(f"{model} on {where}:")
-    show(task, scores, model=model, where=where, page=page, stream=sys.stderr if json else sys.stdout)
+    floors = () if any([*files.values(), to]) else floors_of(Path(model), scores)
+    show(task, scores, floors=floors, model=model, where=where, page=page, stream=sys.stderr if json else sys.stdout)
     if json:
-        print(json_lines.dumps(figures(scores)))
+        print(json_lines.dumps(figures(scores, floors)))

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,6 +16,7 @@ from clearhead.explorer.answering.checkpoints import checkpoint_named
 from clearhead.progress import watching
 from clearhead.runs import task_of
 from clearhead.session.measuring import Measuring, own_data
+from clearhead.tasks.floors import Floor, Floors, comparable, line_of, read_floors
 from clearhead.tasks.task import Evaluation, Given, RecipeTask
 from clearhead.training.consumers import EvaluationBar, sample_lines
 
@@ -41,13 +42,25 @@ def measured(
 
 
 def show(
-    task: type[RecipeTask[Any]], found: Evaluation, *, model: str, where: str, page: Path | None, stream: TextIO
+    task: type[RecipeTask[Any]],
+    found: Evaluation,
+    *,
+    floors: Sequence[Floor],
+    model: str,
+    where: str,
+    page: Path | None,
+    stream: TextIO,
 ) -> None:
-    """Prints the scores, the findings and the samples; writes the page of the worst mistakes if `page` is given."""
+    """Prints the scores with what simple methods score on the same examples, the findings and the samples.
+
+    Writes the page of the worst mistakes if `page` is given.
+    """
     for score in found.scores:
         interval = "" if score.interval is None else f", 95% interval {between(score.interval)}"
         about = f"{score.signature or score.unit}{interval}"
         print(f"{score.name:<18} {score.value:10.4f}  {about}".rstrip(), file=stream)
+    if floors:
+        print(f"floor of {line_of(floors)}; this model {found.value(floors[0].score):.4f}", file=stream)
     for finding in found.findings:
         print(*finding.lines, sep="\n", file=stream)
     if task.samples and found.samples:
@@ -57,21 +70,33 @@ def show(
         tell(f"the worst mistakes: {page}")
 
 
-def judge(folder: Path, *, device: str, page: Path | None = None) -> dict[str, JsonValue]:
-    """Prints the scores of a run's best model on its own data, with samples, to standard error; returns the scores."""
+def judge(folder: Path, *, device: str, page: Path | None = None) -> tuple[Evaluation, Sequence[Floor]]:
+    """Prints the scores of a run's best model on its own data, with samples and floors, to standard error."""
     model = load(folder, device=device)
     task, recipe = task_of(str(folder), model)
     with watching(EvaluationBar()):
         found = task.measure(model, recipe, None, {})
     where = own_data(recipe)
     tell(f"the best model on {where}:")
-    show(task, found, model=str(folder), where=where, page=page, stream=sys.stderr)
-    return figures(found)
+    floors = floors_of(folder, found)
+    show(task, found, floors=floors, model=str(folder), where=where, page=page, stream=sys.stderr)
+    return found, floors
 
 
-def figures(found: Evaluation) -> dict[str, JsonValue]:
-    """The scores by name, and the findings."""
-    return json_of({one.name: one.value for one in found.scores}) | {one.name: one.values for one in found.findings}
+def floors_of(folder: Path, found: Evaluation) -> Sequence[Floor]:
+    """What simple methods score on the own data of the run in this folder, on which a model was evaluated."""
+    return comparable((read_floors(folder) or Floors()).on("test", "valid"), found)
+
+
+def figures(found: Evaluation, floors: Sequence[Floor]) -> dict[str, JsonValue]:
+    """The scores by name, the findings, and the floors."""
+    scores = json_of({one.name: one.value for one in found.scores})
+    return scores | {one.name: one.values for one in found.findings} | floor_figures(floors)
+
+
+def floor_figures(floors: Sequence[Floor]) -> dict[str, JsonValue]:
+    """The floors, if there are some."""
+    return {"floor": [one.model_dump(mode="json") for one in floors]} if floors else {}
 
 
 def json_of(figures: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

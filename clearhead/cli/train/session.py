@@ -9,15 +9,16 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clearhead.cli.judge.scores import json_of, judge
+from clearhead.cli.judge.scores import figures, json_of, judge
 from clearhead.cli.options import tell
 from clearhead.cli.train.watch import live_page
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.progress import watching
 from clearhead.recipe import Recipe
-from clearhead.runs import Prepared, resume, start, with_absolute_paths
+from clearhead.runs import Prepared, keep_floors, resume, start, with_absolute_paths
 from clearhead.session.running import next_folder, record, written_by
 from clearhead.storage import checkpoints
+from clearhead.tasks.floors import line_of
 from clearhead.training.consumers import EvaluationBar, ProgressBar, TensorBoardLog
 from clearhead.training.events import Ended, Event, Started
 from clearhead.training.metrics_log import read_metrics
@@ -117,6 +118,8 @@ def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
             for show in shows:
                 show(event)
             if isinstance(event, Started) and run.ranks.is_first:
+                if floors := keep_floors(folder, prepared).on("test", "valid"):
+                    tell(f"floor on {floors[0].split} data, {line_of(floors)}")
                 for option in event.performance_options if output.explain else ():
                     tell(f"  {option.name}: {option.value}: {option.why} (training.{option.field})")
             if isinstance(event, Ended):
@@ -140,7 +143,7 @@ def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dic
     if task.few is not None:
         tell(f"the best checkpoint was chosen on {task.few}; now it is judged on all that is held out")
     if task.samples or page or task.few is not None:
-        held_out = {"held_out": judge(folder, device=run.device.type, page=page)}
+        held_out = {"held_out": figures(*judge(folder, device=run.device.type, page=page))}
     tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
     tell(f"use it: clearhead {task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
     tell(f"look inside: clearhead explore {place}")

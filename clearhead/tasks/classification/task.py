@@ -35,8 +35,10 @@ from clearhead.tasks.classification.data import (
     split_labelled,
     until_padding,
 )
+from clearhead.tasks.classification.linear import Answers, linear, majority
 from clearhead.tasks.classification.scores import accuracy, label_findings, macro_f1, micro_f1, spearman
 from clearhead.tasks.evaluation import Evaluation, Example, worst_samples
+from clearhead.tasks.floors import Floor
 from clearhead.tasks.networks import (
     BATCH_TOKENS,
     batch_of,
@@ -55,11 +57,12 @@ from clearhead.tasks.task import Batch, ExampleTask, Files, Prediction, Trained,
 from clearhead.text.special_tokens import start_again
 from clearhead.text.tokenizers import Tokenizer
 
-MAIN_SCORES: dict[ProblemType, str] = {
-    "single_label_classification": "accuracy",
-    "multi_label_classification": "micro_f1",
-    "regression": "spearman",
+MAIN: dict[ProblemType, tuple[str, Callable[..., float]]] = {
+    "single_label_classification": ("accuracy", accuracy),
+    "multi_label_classification": ("micro_f1", micro_f1),
+    "regression": ("spearman", spearman),
 }
+"""The score that chooses the best checkpoint."""
 
 
 class ClassificationRecipe(Recipe):
@@ -103,7 +106,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     """Its unit is that of the squared error of a regression."""
 
     def __post_init__(self) -> None:
-        self.main_score = MAIN_SCORES[self.problem_type]
+        self.main_score = MAIN[self.problem_type][0]
 
     # --- data
 
@@ -258,6 +261,28 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         each = label_losses(logits, targets, self.problem_type) / self.target_scale.unit**2
         about = [(" / ".join(e.texts), " ".join(e.labels), e.place) for e in data.examples]
         return label_evaluation(network.config, logits, targets, each, about, self.labels, self.problem_type)
+
+    def floors(self, held_out: Mapping[str, Labelled]) -> Iterator[Floor]:
+        """The most frequent label (or the mean number), and the linear model of TF-IDF that is best on validation."""
+        name, score = MAIN[self.problem_type]
+        unit = "-1 to 1" if self.problem_type == "regression" else "0 to 1"
+        texts = {split: [e.texts for e in data.examples] for split, data in {"train": self.train, **held_out}.items()}
+        targets = {split: self.answers(data.examples) for split, data in {"train": self.train, **held_out}.items()}
+
+        def scores(answers: Answers) -> dict[str, Score]:
+            return {split: scored(name, score, targets[split], x, unit=unit) for split, x in answers.outputs.items()}
+
+        train = texts.pop("train")
+        chosen = [majority(targets["train"], texts, self.problem_type)]
+        fitted = [*linear(train, targets["train"], texts, self.problem_type)]
+        chosen += [max(fitted, key=lambda one: scores(one)["valid"].value)] if fitted else []
+        for one in chosen:
+            yield from (Floor.of(one.name, split, found, one.about) for split, found in scores(one).items())
+
+    def answers(self, examples: Sequence[LabelledText]) -> np.ndarray:
+        """n: the class or the number of each example; or n v of bool: which labels it has."""
+        targets = self.targets(examples).numpy()
+        return targets if targets.ndim == 1 else targets[:, 0] if self.problem_type == "regression" else targets > 0
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:

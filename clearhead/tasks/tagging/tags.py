@@ -1,7 +1,8 @@
 """Tags of words: their schemes such as BIO, the spans that they mark, the best valid sequence, and scores of spans."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -144,3 +145,25 @@ def span_scores(references: Sequence[Sequence[Span]], outputs: Sequence[Sequence
         scored("precision", ratio, hits, here),
         scored("recall", ratio, hits, there),
     )
+
+
+def tag_scores(
+    references: Sequence[Sequence[str]], outputs: Sequence[Sequence[str]], *, has_spans: bool
+) -> tuple[Score, ...]:
+    """The scores of the tags of sentences, the main one first. An empty tag in `references` is unknown."""
+    hits = [sum(a == b for a, b in zip(*both, strict=True) if a) for both in zip(references, outputs, strict=True)]
+    accuracy = scored("accuracy", ratio, np.array(hits), np.array([sum(map(bool, tags)) for tags in references]))
+    return (
+        (*span_scores([*map(spans_of, references)], [*map(spans_of, outputs)]), accuracy) if has_spans else (accuracy,)
+    )
+
+
+def usual_tags(tagged: Iterable[tuple[str, str]]) -> Callable[[str], str]:
+    """The most frequent tag of a word among these, or that of all words for another word."""
+    counts = defaultdict[str, Counter[str]](Counter)
+    for word, tag in tagged:
+        if tag:
+            counts[word][tag] += 1
+    usual = sum(counts.values(), Counter[str]()).most_common(1)[0][0]
+    known = {word: found.most_common(1)[0][0] for word, found in counts.items()}
+    return lambda word: known.get(word, usual)

@@ -22,6 +22,7 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Column, Source, TestedData
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
 from clearhead.tasks.evaluation import N_MISTAKES, Evaluation, Example, Sample
+from clearhead.tasks.floors import Floor
 from clearhead.tasks.networks import (
     BATCH_TOKENS,
     batch_of,
@@ -35,7 +36,7 @@ from clearhead.tasks.networks import (
 )
 from clearhead.tasks.parts import EncodedExamples, Part, Parts
 from clearhead.tasks.reports import SplitReport, check_known, repeats, shares_line
-from clearhead.tasks.scores import Score, ratio, scored
+from clearhead.tasks.scores import Score
 from clearhead.tasks.tagging.data import TaggedSentence, normalize, read_tagged, split_tagged, tags_in
 from clearhead.tasks.tagging.tags import (
     OUTSIDE,
@@ -43,8 +44,9 @@ from clearhead.tasks.tagging.tags import (
     Span,
     decoding_scheme,
     scheme_of,
-    span_scores,
     spans_of,
+    tag_scores,
+    usual_tags,
 )
 from clearhead.tasks.task import Batch, ExampleTask, Files, HeadLoss, Prediction, Trained
 from clearhead.text.special_tokens import SpecialTokens, template_tokens
@@ -328,31 +330,30 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
 
     def score(self, network: Transformer, data: Tagged) -> Evaluation:
         """The scores on these data, and the sentences with the largest loss."""
-        decode, outputs, examples, counts = (
-            Decoder(self.tags),
-            list[list[str]](),
-            list[Example](),
-            list[tuple[int, int]](),
-        )
+        decode, outputs, examples = Decoder(self.tags), list[list[str]](), list[Example]()
         for one, shares in zip(data.examples, log_shares(network, data.inputs, self.tokenizer), strict=True):
             tags = [self.tags[i] for i in decode(shares)]
             known = [i for i, tag in enumerate(one.tags) if tag]
             loss = -sum(float(shares[i, self.index[one.tags[i]]]) for i in known)
-            n_right = sum(one.tags[i] == tags[i] for i in known)
-            is_wrong = n_right < len(known)
+            is_wrong = any(one.tags[i] != tags[i] for i in known)
             examples.append(Example(one.text, one.written(tags), one.written(one.tags), loss, is_wrong, one.place()))
-            counts.append((n_right, len(known)))
             outputs.append(tags)
-        hits, n_known = np.array(counts).T
-        accuracy, loss = scored("accuracy", ratio, hits, n_known), sum(one.error for one in examples)
-        loss /= max(int(n_known.sum()), 1)
-        spans = ()
-        if self.scheme:
-            spans = span_scores([spans_of(one.tags) for one in data.examples], [*map(spans_of, outputs)])
+        scores = tag_scores([one.tags for one in data.examples], outputs, has_spans=bool(self.scheme))
+        loss = sum(one.error for one in examples) / max(sum(len(one.labels) for one in data.examples), 1)
         order = sorted(range(len(examples)), key=lambda i: -examples[i].error)
         wrong = [i for i in order if examples[i].is_wrong][:N_MISTAKES]
         samples = tuple(mistake(data.examples[i], outputs[i]) for i in wrong)
-        return Evaluation((*spans, accuracy, Score("loss", loss)), samples, loss=loss, examples=tuple(examples))
+        return Evaluation((*scores, Score("loss", loss)), samples, loss=loss, examples=tuple(examples))
+
+    def floors(self, held_out: Mapping[str, Tagged]) -> Iterator[Floor]:
+        """The most frequent tag of each word in training, or that of all words for one that is not there."""
+        tag = usual_tags(
+            (word, tag) for one in self.train.examples for word, tag in zip(one.words, one.tags, strict=True)
+        )
+        for split, data in held_out.items():
+            both = [one.tags for one in data.examples], [[*map(tag, one.words)] for one in data.examples]
+            main = tag_scores(*both, has_spans=bool(self.scheme))[0]
+            yield Floor.of("most frequent tag of each word", split, main)
 
     @classmethod
     def predict(cls, model: Trained, texts: Sequence[str]) -> Iterator[Prediction]:
