@@ -10,10 +10,11 @@ from pydantic import JsonValue
 
 from clearhead.api.reader import Input, Reader
 from clearhead.api.sentences import Sentences
-from clearhead.config import ModelConfig
+from clearhead.config import LanguageHead, ModelConfig, TokenInput
 from clearhead.model import Tokens, Transformer
-from clearhead.recipe.contract import Contract
+from clearhead.recipe.contract import LONGEST, Contract
 from clearhead.recipe.generation import GenerationConfig
+from clearhead.text.special_tokens import roles
 from clearhead.text.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -108,12 +109,22 @@ class ModelBase:
         return tokens.to(self.device)
 
     def tokenizer_files(self) -> dict[str, bytes]:
-        """The tokenizer in the form of other libraries, with the contract's length. That of an encoder-decoder adds the
-        end token.
+        """The tokenizer in the form of other libraries, with this model's limit, side of padding and roles of tokens.
+
+        That of an encoder-decoder adds the end token.
         """
-        limits = [self.contract.max_length, self.config.first.max_length]
-        limit = None if limits[0] is None else min(one for one in limits if one is not None)
-        return (self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer).to_files(max_length=limit)
+        tokenizer, reads = self.tokenizer.ending() if self.is_encoder_decoder else self.tokenizer, self.config.first
+        stated, types = tokenizer.settings.get(LONGEST), isinstance(reads.input, TokenInput) and reads.input.n_types > 1
+        limits = [self.contract.max_length or stated, reads.max_length]
+        limit = min((one for one in limits if isinstance(one, int)), default=None)
+        writes = self.config.encoder is None and isinstance(self.config.head, LanguageHead)
+        settings: dict[str, object] = {
+            LONGEST: limit,
+            "padding_side": "left" if writes else "right",
+            "model_input_names": ["input_ids", *["token_type_ids"] * types, "attention_mask"],
+            **({} if self.config.decoder else roles(tokenizer)),
+        }
+        return tokenizer.to_files(**{name: value for name, value in settings.items() if value is not None})
 
     def settings(self, config: GenerationConfig | None = None) -> GenerationConfig:
         """These settings of generation, by default the model's own, with the tokenizer's special tokens."""

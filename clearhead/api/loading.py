@@ -26,7 +26,7 @@ from clearhead.api.folders import (
     training_facts,
 )
 from clearhead.api.model import Model
-from clearhead.api.pretrained import check_load, converted, gguf_tokenizer, read, read_gguf
+from clearhead.api.pretrained import check_load, converted, gguf_contract, gguf_tokenizer, read, read_gguf
 from clearhead.checkpoints.families.pictures_and_sounds.towers import towers_of
 from clearhead.checkpoints.weights.documents import (
     ADAPTER,
@@ -144,7 +144,9 @@ class _Loader:
         if (file := gguf_in(top)) is not None:
             pretrained = read_gguf(file, dtype=self.dtype, head=self.head)
             own = chosen_tokenizer(self.tokenizer, lambda: gguf_tokenizer(file))
-            return Model(pretrained.network, own, pretrained.generation, family=pretrained.family.model_type)
+            under = gguf_contract(file) if self.head is None else None
+            family = pretrained.family.model_type
+            return Model(pretrained.network, own, pretrained.generation, contract=under, family=family)
         folder = network_folder(top)
         refuse_adapter(folder)
         if (folder / CONFIG).is_file():

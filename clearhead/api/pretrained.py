@@ -29,10 +29,12 @@ from clearhead.checkpoints.weights.mapping import Rule
 from clearhead.checkpoints.weights.quantization import Method, method_of
 from clearhead.config import Head
 from clearhead.errors import OutOfMemory, UserError, is_memory
+from clearhead.json_text import parse
 from clearhead.machine.memory import gigabytes, require_weights
 from clearhead.model import Transformer
 from clearhead.model.assign import assemble, new_head
 from clearhead.model.experts import NEVER_NARROWED
+from clearhead.recipe.contract import Contract
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.storage import checkpoints
 from clearhead.storage.manifest import MANIFEST, verify
@@ -207,6 +209,9 @@ def export(
 
 # --- GGUF files ---
 
+CONTRACT = "clearhead.contract"
+"""The metadata that hold what a model was trained under."""
+
 
 def read_gguf(path: Path, *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:
     """The network of a file, with another head if one is given."""
@@ -224,6 +229,13 @@ def gguf_tokenizer(path: Path) -> Tokenizer | None:
     """The tokenizer of a file; None if it has none."""
     opened_tokenizer = open_metadata(GgufFile.open(path).metadata, where=str(path))
     return None if opened_tokenizer is None else Tokenizer(opened_tokenizer.library, opened_tokenizer.settings)
+
+
+def gguf_contract(path: Path) -> Contract:
+    """The contract of a model that was exported to a file; that of no training for other files."""
+    content = GgufFile.open(path).metadata.get(CONTRACT, "{}")
+    where = f"{path}:{CONTRACT}"
+    return Contract.read(parse(str(content).encode(), where), Path(where))
 
 
 def _gguf_dtype(file: GgufFile) -> torch.dtype:

@@ -13,6 +13,7 @@ from clearhead.api.base import ModelBase
 from clearhead.api.folders import PREPROCESSOR, own_files
 from clearhead.checkpoints.weights.documents import ADAPTER
 from clearhead.config import ClassificationHead, Continuous, ModelConfig, StackConfig, VectorHead
+from clearhead.generation.settings import searching
 from clearhead.model.assign import merged
 from clearhead.model.linear import refuse_rounded
 from clearhead.model.summary import summarize
@@ -38,7 +39,10 @@ def adapter_files(model: ModelBase) -> Checkpoint:
 def whole_files(model: ModelBase, folder: Path, *, shard_bytes: int) -> Checkpoint:
     """The weights, with the adapters in them, in the form of other libraries, else in our own."""
     refuse_rounded(model.network, "save")
-    network, settings, has_tokenizer = merged(model.network), model.settings(), model.has_tokenizer
+    network, has_tokenizer = merged(model.network), model.has_tokenizer
+    # What a task predicts by, other libraries take from these settings alone.
+    searches = model.is_encoder_decoder and model.contract.task is not None
+    settings = model.settings(searching(model.generation, {}) if searches else None)
     exported = pretrained.export(network, settings, prefer=model.family, shard_bytes=shard_bytes)
     if exported is None:
         _log.warning("%s: no other library has this architecture; saved in clearhead's own format", folder)
@@ -68,7 +72,9 @@ def card(
     if architecture:
         imports = f"from transformers import {architecture}" + (", AutoTokenizer" if has_tokenizer else "")
         opened = [f'model = {architecture}.from_pretrained("FOLDER")']
-        opened += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")'] if has_tokenizer else []
+        if has_tokenizer:
+            opened += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")']
+            opened += ['inputs = tokenizer("…", truncation=True, return_tensors="pt")  # Cuts as training did.']
         lines += ["", "or", "", *code(imports, "", *opened)]
     return "\n".join(lines) + "\n"
 

@@ -280,9 +280,10 @@ class ImageConfig(Config):
     def to_document(self) -> dict[str, JsonValue]:
         """preprocessor_config.json with every field written out, the inverse of `read_preprocessor`.
 
-        The reference library then chooses the processor's class by the model type in config.json.
+        Older classes named ViT crop nothing, and keep no proportions.
         """
-        return self.model_dump(mode="json", exclude_none=True)
+        kind = "CLIP" if self.do_center_crop or isinstance(self.size, ShortestEdge) else "ViT"
+        return {"image_processor_type": f"{kind}ImageProcessor", **self.model_dump(mode="json", exclude_none=True)}
 
 
 def read_preprocessor(document: Mapping[str, JsonValue], *, where: str) -> ImageConfig:

@@ -42,6 +42,16 @@ def template_tokens(tokenizer: Tokenizer, *, target: bool = False) -> SpecialTok
     return SpecialTokens(tuple(marked[:at]), tuple(marked[at + len(bare) :]))
 
 
+def roles(tokenizer: Tokenizer) -> dict[str, str]:
+    """The names by which users of an encoder know the token before two texts and the one between them."""
+    pair = tokenizer.library.encode(PROBE, PROBE)
+    texts = pair.sequence_ids
+    marks = [at for at, text in enumerate(texts) if text is None]
+    places = {"cls_token": [at for at in marks if at == 0], "sep_token": [at for at in marks if texts[at - 1] == 0]}
+    found = {name: pair.tokens[at[0]] for name, at in places.items() if at}
+    return {name: token for name, token in found.items() if name not in tokenizer.settings}
+
+
 def source_tokens(tokenizer: Tokenizer) -> SpecialTokens:
     """The special tokens around an encoder's input: the template's, or an end token without a template."""
     return template_tokens(tokenizer) if tokenizer.has_template else SpecialTokens(after=(tokenizer.need("eos"),))

@@ -14,7 +14,6 @@ from typing import Literal, Self
 import tokenizers
 
 from clearhead.errors import UserError
-from clearhead.recipe.contract import LONGEST
 from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.text import formats
 from clearhead.text.formats.bounds import bounded
@@ -137,14 +136,13 @@ class Tokenizer:
         beside = {name: content for name, content in files.items() if name in kept}
         return cls(opened.library, opened.settings, sides=opened.sides, beside=beside, is_kept=opened.is_kept)
 
-    def to_files(self, *, max_length: int | None = None) -> dict[str, bytes]:
-        """File names and contents for a checkpoint: tokenizer.json, or both sides' original files, and `LONGEST`."""
+    def to_files(self, **settings: object) -> dict[str, bytes]:
+        """File names and contents for a checkpoint: tokenizer.json and the settings with these, or original files."""
         if self._sides is not None or self._is_kept:
             return dict(self._beside)
-        content = self.settings if max_length is None else {**self.settings, LONGEST: max_length}
-        settings = json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        content = json.dumps({**self.settings, **settings}, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         model = self.library.to_str(pretty=True).encode()
-        return {formats.MODEL_FILE: model, CONFIG_FILE: settings.encode(), **self._beside}
+        return {formats.MODEL_FILE: model, CONFIG_FILE: content.encode(), **self._beside}
 
     def ending(self) -> Self:
         """A tokenizer whose template ends a text with the end token, as an encoder-decoder's source needs."""

@@ -9,6 +9,7 @@ import torch
 from clearhead.api import load
 from clearhead.cli.share.formats import quiet
 from clearhead.model import Tokens
+from clearhead.recipe.contract import Contract
 from clearhead.recipe.tokenizers import ByteBPE
 from tests.later import later
 from tests.shell import Folders, Shell
@@ -19,6 +20,7 @@ later("gguf")
 
 def test_a_model_of_ours(shell: Shell) -> None:
     model = model_of("llama-tiny", ByteBPE(vocab_size=300))
+    model.put_under(Contract(task="lm"))
     model.save(Path("mine"))
     said = shell.done("export", "mine", "--to", "gguf", "--dtype", "f16")
     assert said.out.startswith("mine-gguf: GGUF, F16, 0.")
@@ -28,6 +30,7 @@ def test_a_model_of_ours(shell: Shell) -> None:
     back = load("mine-gguf")
     assert back.tokenizer.encode_batch(TEXTS) == model.tokenizer.encode_batch(TEXTS)
     assert back.settings().end_ids == model.settings().end_ids
+    assert back.contract == model.contract
     halved = {name: p.half() for name, p in model.network.named_parameters() if p.ndim > 1}
     assert all(torch.equal(dict(back.network.named_parameters())[name], p) for name, p in halved.items())
     shell.done("generate", file, "one two", "--max-new-tokens", 4)

@@ -283,7 +283,7 @@ def write_generation(config: GenerationConfig, *, encoder_decoder: bool) -> dict
         "max_new_tokens": None if config.max_length is not None else config.max_new_tokens,
         "max_length": config.max_length,
         "min_length": config.min_length,
-        "do_sample": samples or None,
+        "do_sample": samples,  # Unsaid, some pipelines of the reference library sample.
         "top_k": (config.top_k or 0) if samples else None,
         **{theirs: changed.get(ours) for theirs, ours in SAME.items()},
     }

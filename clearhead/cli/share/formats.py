@@ -75,9 +75,11 @@ def to_hf(source: Path, place: Path, options: ExportOptions, name: str) -> Writt
     tell(f"writing {place}")
     limit = SHARD_BYTES if options.shard_gb is None else int(options.shard_gb * 1e9)
     model.save(place, shard_bytes=limit)
+    n = model.contract.max_length
+    cuts = "" if n is None else f"; truncation=True cuts texts to {n} tokens, as training did"
     return Written(
         f"{architecture} for the Hugging Face libraries, {dtype_of(model)}",
-        f"transformers.{architecture}.from_pretrained({str(place)!r})",
+        f"transformers.{architecture}.from_pretrained({str(place)!r}){cuts}",
     )
 
 

@@ -1,5 +1,6 @@
 """A language model as a GGUF file, which llama.cpp and the programs made of it open."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from clearhead.analysis import comparison
 from clearhead.api import Model
-from clearhead.api.pretrained import read_gguf
+from clearhead.api.pretrained import CONTRACT, read_gguf
 from clearhead.checkpoints.families import families, family_of
 from clearhead.checkpoints.families.family import canonical
 from clearhead.checkpoints.families.gguf import Written, described, known, written
@@ -42,6 +43,7 @@ def write(model: Model, path: Path, kind: str, *, name: str) -> float:
         "general.file_type": FILE_TYPES[kind],
         "general.quantization_version": 2,
     }
+    metadata[CONTRACT] = json.dumps(model.contract.model_dump(mode="json", exclude_none=True))
     metadata |= made.metadata | _tokenizer(model, len(tensors["token_embd.weight"]), name)
     metadata[f"{made.name}.vocab_size"] = len(tensors["token_embd.weight"])
     put(path, made.name, metadata, tensors, kind)

@@ -240,4 +240,5 @@ MODERNBERT = Family(
         _head("span", "QuestionAnswering"),
     ),
     modernize=modernize,
+    fallback={"cls_token_id": None, "sep_token_id": None},
 )
