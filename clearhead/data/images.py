@@ -280,9 +280,9 @@ class ImageConfig(Config):
     def to_document(self) -> dict[str, JsonValue]:
         """preprocessor_config.json with every field written out, the inverse of `read_preprocessor`.
 
-        Older classes named ViT crop nothing, and keep no proportions.
+        It names a class of the reference library that does what these fields say in older versions too.
         """
-        kind = "CLIP" if self.do_center_crop or isinstance(self.size, ShortestEdge) else "ViT"
+        kind = "CLIP" if self.do_center_crop or isinstance(self.size, ShortestEdge) else "Siglip"
         return {"image_processor_type": f"{kind}ImageProcessor", **self.model_dump(mode="json", exclude_none=True)}
 
 
