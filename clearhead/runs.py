@@ -27,7 +27,7 @@ from clearhead.pretrained_start import (
 )
 from clearhead.randomness import key
 from clearhead.recipe import Recipe, merge
-from clearhead.recipe.places import BEST, FLOOR
+from clearhead.recipe.places import BAD_ROWS, BEST, FLOOR
 from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.checkpoints import shortage
@@ -236,7 +236,9 @@ def spaced(steps: Sequence[int], n: int) -> list[int]:
 
 
 def note_data_report(folder: Path, prepared: Prepared) -> None:
-    """Write the data report beside the run's checkpoints."""
+    """Write the data report, and the rows that are left out, beside the run's checkpoints."""
+    if prepared.data.bad_rows:
+        replace_file(folder / BAD_ROWS, "".join(f"{row}\n" for row in prepared.data.bad_rows).encode())
     if prepared.data.report is not None:
         replace_file(folder / REPORT, prepared.data.report.model_dump_json(indent=2).encode())
 

@@ -22,16 +22,17 @@ from pydantic import JsonValue, ValidationError
 
 from clearhead.config import Config
 from clearhead.data.archives import archive_of
+from clearhead.data.bad_rows import SHOWN
 from clearhead.data.encoded import EncodedPairs, EncodedText, continued, encode_text, pieces
 from clearhead.data.preparation import TRAIN, DataReport, Report, prepare
 from clearhead.data.sequences import Described, Sequences, Shelf, open_sequences, settle
-from clearhead.data.sources import Pairs, version_of
+from clearhead.data.sources import Pairs, left_out, version_of
 from clearhead.data.splits import fingerprint, pair_splits, text_splits
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS, Data, HeldOut, HubDataset, Preparation, Source
-from clearhead.recipe.places import Place, Url, cache_folder
+from clearhead.recipe.places import BAD_ROWS, Place, Url, cache_folder
 from clearhead.recipe.tokenizers import TokenizerConfig
 from clearhead.text.languages import untagged, with_tags
 from clearhead.text.schemes import joins_at_spaces
@@ -214,6 +215,8 @@ class Encoded(Generic[T]):
     """JSON files of a model, besides the tokenizer's, that say how it reads its input."""
     test: T | None = None
     """Examples to measure the best model with, besides `valid`."""
+    bad_rows: Sequence[str] = ()
+    """The mistake in each row that is left out as `data.skip_bad` says."""
 
     @property
     def held_out(self) -> dict[str, T]:
@@ -222,7 +225,9 @@ class Encoded(Generic[T]):
 
     def lines(self) -> list[str]:
         """The report as text, one finding a line."""
-        return [*(self.report.lines() if self.report else ()), self.storage]
+        n, some = len(self.bad_rows), [f"  {row}" for row in self.bad_rows[:SHOWN]]
+        bad = [f"bad rows: {n:,} left out (data.skip_bad), all of them in the run's {BAD_ROWS}", *some] if n else []
+        return [*bad, *(self.report.lines() if self.report else ()), self.storage]
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -285,7 +290,8 @@ def encoded_pairs(
 
     report = DataReport.model_validate(facts["report"])
     test = pairs("test") if "test" in facts["rows"] else None
-    return Encoded(ids, pairs("train"), pairs("valid"), report, facts["sha256"], corpus.line(), test=test)
+    line, bad_rows = corpus.line(), left_out(recipe.data)
+    return Encoded(ids, pairs("train"), pairs("valid"), report, facts["sha256"], line, test=test, bad_rows=bad_rows)
 
 
 def encoded_text(
@@ -321,7 +327,8 @@ def encoded_text(
     def text(name: str) -> EncodedText:
         return EncodedText(entry.sequences[name], facts["running"], **facts[name])
 
-    return Encoded(ids, text("train"), text("valid"), None, facts["sha256"], corpus.line())
+    bad_rows = left_out(recipe.data)
+    return Encoded(ids, text("train"), text("valid"), None, facts["sha256"], corpus.line(), bad_rows=bad_rows)
 
 
 def _to_train(documents: Iterable[Iterable[str]], config: TokenizerConfig) -> Iterator[str]:

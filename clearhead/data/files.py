@@ -1,4 +1,4 @@
-"""Reads files as lines of UTF-8. Errors name the line. Imports no torch."""
+"""Reads files as text and as lines. Errors name the line. Imports no torch."""
 
 import bz2
 import codecs
@@ -20,9 +20,18 @@ from clearhead.errors import UserError, reason
 from clearhead.recipe.places import Place, Url
 
 GZIP_MAGIC, ZSTD_MAGIC, BZIP2_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
 """What the readers of packed files raise."""
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""The encoding that each byte order mark says."""
+WIDE = ("utf-16", "utf-32")
+"""Encodings whose errors have no bytes of their own."""
 CHUNK = 1 << 16
 """Number of bytes read at once."""
 UNPACKED, EXPANSION = 1 << 25, 200
@@ -157,23 +166,65 @@ def _unpacked(path: Place, file: Any, magic: bytes) -> Any:
     return Unpacked(path, _zstandard(path, file), n_packed=n_packed) if magic.startswith(ZSTD_MAGIC) else file
 
 
+def encoding_of(beginning: bytes) -> str | None:
+    """The encoding that a byte order mark says; None without one."""
+    return next((name for mark, name in MARKS.items() if beginning.startswith(mark)), None)
+
+
+@contextmanager
+def opened_text(path: Place, encoding: str | None, *, newline: str | None = None) -> Iterator[io.TextIOWrapper]:
+    """The text of a file in an encoding; None is what its byte order mark says, else UTF-8.
+
+    A byte that cannot be decoded becomes a lone surrogate, by which `undecoded` finds it. `newline` is as for `open`;
+    None stands for a carriage return if the file's beginning has no other line end, else for a line feed. Raises
+    UserError for an unknown encoding.
+    """
+    with opened(path) as content:
+        file = io.BufferedReader(content, CHUNK) if isinstance(content, Unpacked) else content
+        beginning = file.peek(CHUNK)  # pyrefly: ignore[missing-attribute]
+        if newline is None:
+            newline = "\r" if b"\r" in beginning and b"\n" not in beginning else "\n"
+        name = encoding or encoding_of(beginning) or "utf-8"
+        try:
+            name = codecs.lookup(name).name
+            name = "utf-8-sig" if name == "utf-8" and beginning.startswith(codecs.BOM_UTF8) else name
+            yield io.TextIOWrapper(file, name, "strict" if name[:6] in WIDE else "surrogateescape", newline)
+        except LookupError:
+            raise UserError(f"{path}: expected an encoding that Python knows, got {encoding!r}; try cp1252") from None
+        except UnicodeError as error:
+            raise UserError(f"{path}: expected text in {name}, got {reason(error)}; try another encoding") from None
+
+
+def undecoded(text: str) -> str | None:
+    """The first byte in a text that could not be decoded, such as 0xE4."""
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"0x{ord(text[error.start]) - 0xDC00:02X}"
+    return None
+
+
 def read_chunks(path: Place, *, exact: bool = False) -> Iterator[str]:
     """Yields the text piece by piece while reading, without a byte order mark and, unless `exact`, with line feeds as
     line ends.
 
-    Raises UserError on reaching a line that is not UTF-8, and at the end if the whole text is blank.
+    The encoding is what the byte order mark says, else UTF-8. Raises UserError on reaching a line that is not in it,
+    and at the end if the whole text is blank.
     """
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    decoder: codecs.IncrementalDecoder | None = None
     n_lines, held, is_blank, more = 0, "", True, True
     with opened(path) as file:
         while more:
             content = file.read(CHUNK)
             more = bool(content)
-            if not n_lines and is_blank and content.startswith(UTF16_MARKS):
-                raise UserError(f"{path}: expected UTF-8, got UTF-16; try saving it as UTF-8")
+            decoder = decoder or codecs.getincrementaldecoder(encoding_of(content) or "utf-8")()
             try:
                 text = held + decoder.decode(content, final=not more)
             except UnicodeDecodeError as error:
+                if error.encoding != "utf-8":
+                    raise UserError(f"{path}: expected text in {error.encoding}, got {error.reason}") from None
                 line = n_lines + error.object.count(b"\n", 0, error.start) + 1
                 raise UserError(
                     f"{path}:{line}: expected UTF-8, got the byte 0x{error.object[error.start]:02X};"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from clearhead.data.bad_rows import RowErrors
 from clearhead.data.files import read_lines
 from clearhead.data.tables import column_names, number_of, read_cells, table_format
 from clearhead.errors import UserError
@@ -61,7 +62,7 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
     if table_format(table) not in ("jsonl", "parquet"):
         table, decisions = _written(table, names, is_given=fields.keys())
     columns = column_names(table)
-    rows, n_rows = draw(cells for _, cells in read_cells(table, columns))
+    rows, n_rows = draw(cells for _, cells in read_cells(table, columns, RowErrors()))
     return Sniffed({"train": table}, columns, rows, n_rows, decisions)
 
 

@@ -4,20 +4,25 @@ Everything is read row by row, so data may be larger than memory. `read_pairs` a
 """
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
+from clearhead.data.bad_rows import BadRows, RowErrors, read_each
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
-from clearhead.data.tables import Cells, fields, read_cells, read_rows, roots_of, text_of
+from clearhead.data.tables import Cells, fields, read_cells, read_rows, roots_of, texts_of
 from clearhead.errors import UserError, reason, refuse
 from clearhead.recipe.data import (
     Column,
+    Data,
     HubDataset,
     Languages,
     ParallelFiles,
+    RowSource,
     Source,
     Table,
     TextFiles,
@@ -88,24 +93,47 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
         case Table():
             return read_rows(source, source.columns)
         case HubDataset():
-            rows = _dataset(source, source.columns)
-            return (tuple(text_of(cell, where=where) for cell in cells) for where, cells in rows)
+            return examples_of(source, source.columns, partial(texts_of, source.columns))
         case Languages(to=parts, tags=tags):
             return (tagged(tags[name], row) for name, part in parts.items() for row in rows_of(part))
         case _:
             raise refuse(source.kind, "texts", *NO_TEXTS[source.kind])
 
 
-def cells_of(source: Source, columns: Sequence[Column]) -> Cells:
-    """Yields the cells in the given columns of a table or dataset.
+def examples_of(source: Source, columns: Sequence[Column], make: Callable[[str, list[object]], T]) -> Iterator[T]:
+    """Yields what `make` makes of the place and the cells of each row of a table or dataset.
 
-    Raises UserError as `rows_of` does, and for a source without columns.
+    Raises BadRows at the end if it raised BadRow or rows cannot be read, unless the source leaves them out. Raises
+    UserError for a source without columns.
+    """
+    skip = isinstance(source, RowSource) and source.skip_bad
+    return read_each(lambda errors: cells_of(source, columns, errors), make, skip=skip)
+
+
+def left_out(data: Data, read: Callable[[Source], Iterable[object]] = rows_of) -> list[str]:
+    """The mistake in each bad row that the sources of the data leave out. `read` reads a source."""
+    errors: list[str] = []
+    for source in data.sources.values():
+        for part in [*source.parts.values(), source]:
+            if isinstance(part, RowSource) and part.skip_bad:
+                strict: Any = part.model_copy(update={"skip_bad": False})
+                try:
+                    deque(read(strict), maxlen=0)
+                except BadRows as error:
+                    errors += map(str, error.rows)
+    return errors
+
+
+def cells_of(source: Source, columns: Sequence[Column], errors: RowErrors) -> Cells:
+    """Yields the cells in the given columns of a table or dataset. Adds rows that cannot be read to `errors`.
+
+    Raises UserError for a source without columns.
     """
     match source:
         case Table():
-            return read_cells(source, columns)
+            return read_cells(source, columns, errors)
         case HubDataset():
-            return _dataset(source, columns)
+            return _dataset(source, columns, errors)
         case _:
             raise UserError(f'{source.kind}: expected a table or dataset with columns, got none; try kind = "table"')
 
@@ -183,7 +211,7 @@ def _documents(path: Place, files: TextFiles) -> Iterator[str]:
                 yield "\n".join(lines)
 
 
-def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Cells:
+def _dataset(wanted: HubDataset, columns: Sequence[Column], errors: RowErrors) -> Cells:
     rows = _load(wanted)
     first = next(iter(rows), None)
     if first is None:
@@ -200,7 +228,7 @@ def _dataset(wanted: HubDataset, columns: Sequence[Column]) -> Cells:
             cells |= {root: [names[i] for i in cells[root]] for root, names in tags.items()}
             yield f"{wanted.name}:row {at}", cells
 
-    return fields(objects(), columns)
+    return fields(objects(), columns, errors)
 
 
 def _tag_names(feature: Any) -> list[str]:

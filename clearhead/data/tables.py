@@ -1,15 +1,16 @@
 """Reads columns of TSV, CSV, JSON lines and parquet, and what a cell says. Imports no torch."""
 
-import csv
 import io
 import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from clearhead.data.archives import plain_name
-from clearhead.data.files import Unpacked, check_expansion, nearest, opened, read_lines
+from clearhead.data.bad_rows import BadRow, RowErrors, read_each
+from clearhead.data.delimited import names_in, read_delimited, records
+from clearhead.data.files import LONGEST_LINE, Unpacked, check_expansion, nearest, opened, opened_text
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, Table, TableFormat
@@ -38,29 +39,31 @@ def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ..
 
     Raises UserError, which names the line, if a row or column does not fit the table's description.
     """
-    for where, cells in read_cells(table, columns):
-        yield tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=True))
+    yield from read_each(partial(read_cells, table, columns), partial(texts_of, columns), skip=table.skip_bad)
 
 
-def read_cells(table: Table, columns: Sequence[Column]) -> Cells:
+def read_cells(table: Table, columns: Sequence[Column], errors: RowErrors | None = None) -> Cells:
     """Yields the cells in the given columns row by row.
 
-    A cell is what the file holds: text in CSV and TSV, anything in JSON lines and parquet. Raises UserError as
-    `read_rows` does.
+    A cell is what the file holds: text in CSV and TSV, anything in JSON lines and parquet. Adds rows that cannot be
+    read to `errors`; without it, raises BadRows at the end if there are some, unless `table.skip_bad`.
     """
+    own = errors or RowErrors(table.skip_bad)
     match table_format(table):
         case "jsonl":
-            rows = fields(_json_objects(table.path), columns)
+            rows = fields(_json_objects(table, own), columns, own)
         case "parquet":
-            rows = _parquet_rows(table.path, columns)
+            rows = _parquet_rows(table.path, columns, own)
         case _:
-            rows = _delimited_rows(table, columns)
-    has_rows = False
-    for row in rows:
-        has_rows = True
-        yield row
-    if not has_rows:
+            rows = read_delimited(table, columns, own)
+    first = next(rows, None)
+    if first is not None:
+        yield first
+        yield from rows
+    if first is None and not own.rows:
         raise UserError(f"{table.path}: expected rows, got only a header; try another file")
+    if own is not errors:
+        own.check(has_good=first is not None)
 
 
 def column_names(table: Table) -> list[Column]:
@@ -70,14 +73,14 @@ def column_names(table: Table) -> list[Column]:
     """
     match table_format(table):
         case "jsonl":
-            _, first = next(_json_objects(table.path))
+            _, first = next(_json_objects(table, RowErrors()), ("", None))
             return [*map(str, first)] if isinstance(first, dict) else []
         case "parquet":
             with _parquet_file(table.path) as (file, _):
                 return [*file.schema_arrow.names]
         case _:
-            _, first_row = next(_records(table))
-            return [*first_row] if table.header else [*range(len(first_row))]
+            _, first_row = next(records(table, RowErrors()), (1, list[str]()))
+            return names_in(first_row) if table.header else [*range(len(first_row))]
 
 
 def table_format(table: Table) -> TableFormat:
@@ -98,11 +101,16 @@ def format_of(name: str) -> TableFormat | None:
 # --- objects with fields ----------------------------------------------------------------------------------------------
 
 
-def fields(objects: Iterable[tuple[str, object]], columns: Sequence[Column]) -> Cells:
-    """The values in these fields of each object."""
+def fields(objects: Iterable[tuple[str, object]], columns: Sequence[Column], errors: RowErrors) -> Cells:
+    """The values in these fields of each object. Adds objects without them to `errors`."""
     names = [*map(str, columns)]
     for where, row in objects:
-        yield where, [cell_at(row, name, where=where) for name in names]
+        try:
+            cells = [cell_at(row, name, where=where) for name in names]
+        except BadRow as error:
+            errors.rows.append(error)
+        else:
+            yield where, cells
 
 
 def roots_of(columns: Iterable[Column], known: Sequence[str], where: object) -> list[str]:
@@ -123,21 +131,27 @@ def cell_at(row: object, name: str, *, where: str) -> object:
     value = row
     for part in [name] if isinstance(row, dict) and name in row else name.split("."):
         if not isinstance(value, dict):
-            raise UserError(f"{where}:{name}: expected an object, got {type(value).__name__}")
+            raise BadRow(f"{where}:{name}: expected an object, got {type(value).__name__}")
         if part not in value:
-            raise UserError(f"{where}: expected a field {part!r}, got none{nearest(part, map(str, value))}")
+            raise BadRow(f"{where}: expected a field {part!r}, got none{nearest(part, map(str, value))}")
         value = value[part]
     return value
 
 
-def _json_objects(path: Place) -> Iterator[tuple[str, object]]:
-    for line, text in enumerate(read_lines(path), start=1):
-        if text.strip():
-            where = f"{path}:{line}"
-            yield where, parse(text, where, remedy="try one JSON object a line", numbered=False)
+def _json_objects(table: Table, errors: RowErrors) -> Iterator[tuple[str, object]]:
+    with opened_text(table.path, table.encoding, newline="\n") as lines:
+        for line, text in enumerate(iter(partial(lines.readline, LONGEST_LINE + 1), ""), start=1):
+            if text.strip():
+                where = f"{table.path}:{line}"
+                try:
+                    value = parse(text, where, remedy="try one JSON object a line", numbered=False)
+                except UserError as error:
+                    errors.rows.append(BadRow(str(error)))
+                else:
+                    yield where, value
 
 
-def _parquet_rows(path: Place, columns: Sequence[Column]) -> Cells:
+def _parquet_rows(path: Place, columns: Sequence[Column], errors: RowErrors) -> Cells:
     with _parquet_file(path) as (file, content):
         header, size = list(file.schema_arrow.names), content.seek(0, io.SEEK_END)
         names = [header[c] if isinstance(c, int) and c < len(header) else c for c in columns]
@@ -156,7 +170,7 @@ def _parquet_rows(path: Place, columns: Sequence[Column]) -> Cells:
                     yield f"{path}:row {at}", row
                     at += 1
 
-        yield from fields(rows(), names)
+        yield from fields(rows(), names, errors)
 
 
 @contextmanager
@@ -178,69 +192,18 @@ def _parquet_file(path: Place) -> Generator[tuple["parquet.ParquetFile", BinaryI
             raise UserError(f"{path}: expected parquet, got {reason(error)}") from None
 
 
-# --- delimited text ---------------------------------------------------------------------------------------------------
-
-
-def _delimited_rows(table: Table, columns: Sequence[Column]) -> Cells:
-    rows = _records(table)
-    first = next(rows, None)
-    if first is None:
-        return
-    at = [_index(table.path, column, first[1] if table.header else None) for column in columns]
-    width = len(first[1])
-    for line, cells in rows if table.header else chain([first], rows):
-        where = f"{table.path}:{line}"
-        if len(cells) > width:
-            is_csv = table_format(table) == "csv"
-            remedy = "quote the text that has the delimiter" if is_csv else "take the delimiter out of the text"
-            raise UserError(f"{where}: expected {width} columns as in the first line, got {len(cells)}; {remedy}")
-        if len(cells) <= max(at):
-            remedy = "try another delimiter" if len(cells) == 1 else "try another column, or mend the line"
-            raise UserError(f"{where}: expected at least {max(at) + 1} columns, got {len(cells)}; {remedy}")
-        yield where, [cells[i] for i in at]
-
-
-def _records(table: Table) -> Iterator[tuple[int, list[str]]]:
-    """Yields each record with the line where it begins. Skips blank lines."""
-    if table_format(table) == "tsv":
-        for line, text in enumerate(read_lines(table.path), start=1):
-            if text:
-                yield line, text.split(table.delimiter or "\t")
-        return
-    # A carriage return ends a line here, but not inside of quotes.
-    lines = chain.from_iterable(io.StringIO(line + "\n", newline="") for line in read_lines(table.path, exact=True))
-    reader = csv.reader(lines, delimiter=table.delimiter or ",", strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            if cells:
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise UserError(
-            f'{table.path}:{line}: expected CSV, got {error}; try format = "tsv" if it has no quoting'
-        ) from None
-
-
-def _index(path: Place, column: Column, header: list[str] | None) -> int:
-    if isinstance(column, int):
-        return column
-    if header is None:
-        if column.isdecimal():
-            return int(column)
-        raise UserError(f"{path}: expected a column by its index from 0, got {column!r}; try header = true")
-    if column not in header:
-        raise UserError(f"{path}:1: expected a column {column!r}, got none{nearest(column, header)}")
-    return header.index(column)
-
-
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
+def texts_of(columns: Sequence[Column], where: str, cells: Sequence[object]) -> tuple[str, ...]:
+    """The cells of the columns, all of which hold text. Raises BadRow if one does not."""
+    return tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=False))
+
+
 def text_of(cell: object, *, where: str) -> str:
-    """A cell that holds text. Raises UserError, which begins with `where`, if it holds anything else."""
+    """A cell that holds text. Raises BadRow, which begins with `where`, if it holds anything else."""
     if not isinstance(cell, str):
-        raise UserError(f"{where}: expected text, got {type(cell).__name__}")
+        raise BadRow(f"{where}: expected text, got {type(cell).__name__}")
     return cell
 
 

@@ -57,17 +57,23 @@ class FileSource(Config):
         found = [value for _, value in self if isinstance(value, dict)]
         return {name: part for table in found for name, part in table.items() if isinstance(part, FileSource)}
 
-    def under(self, folder: Path) -> Self:
-        """The same source with its relative paths under `folder`, and the matching files in place of a pattern."""
+    def under(self, folder: Path, *, skip_bad: bool = False) -> Self:
+        """The same source with its relative paths under `folder`, and the matching files in place of a pattern.
+
+        With `skip_bad`, its bad rows are left out.
+        """
 
         def moved(value: object) -> object:
             if isinstance(value, dict):
-                return {name: part.under(folder) for name, part in self.parts.items()}
+                return {name: part.under(folder, skip_bad=skip_bad) for name, part in self.parts.items()}
             if isinstance(value, tuple):
                 return tuple(path for pattern in value for path in _matching(folder, pattern))
             return folder / value if isinstance(value, Path) else value
 
-        return self.model_copy(update={name: moved(value) for name, value in self})
+        changes = {name: moved(value) for name, value in self}
+        if skip_bad and isinstance(self, RowSource):
+            changes["skip_bad"] = True
+        return self.model_copy(update=changes)
 
 
 def _matching(folder: Path, name: Place) -> Sequence[Place]:
@@ -91,7 +97,14 @@ class ParallelFiles(FileSource):
     target: Side
 
 
-class Columns(FileSource):
+class RowSource(FileSource):
+    """A source of rows, each of which may be bad."""
+
+    skip_bad: bool = False
+    """Leave out rows that cannot be read, and list them. `data.skip_bad` sets it for every source."""
+
+
+class Columns(RowSource):
     """Columns of rows: two for pairs (source, target), one for text."""
 
     source: Column | None = None
@@ -112,11 +125,11 @@ class Columns(FileSource):
         return self
 
 
-TableFormat = Literal["tsv", "csv", "jsonl", "parquet"]
+TableFormat = Literal["tsv", "csv", "jsonl", "parquet", "json", "lines", "folder"]
 
 
 class Table(Columns):
-    """TSV, CSV, JSON lines or parquet."""
+    """A table in a file. `clearhead train FILE` finds out how it is written."""
 
     kind: Literal["table"] = "table"
     path: Place
@@ -125,7 +138,19 @@ class Table(Columns):
     header: bool = False
     """The first line of a TSV or CSV names the columns."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    """None: a tab for TSV, a comma for CSV. Fields are quoted in CSV only."""
+    """None: a tab for TSV, a comma for CSV."""
+    encoding: str | None = None
+    """None: as the byte order mark says, else UTF-8."""
+    quotes: Literal["", '"', "'"] | None = None
+    """What surrounds a cell that holds the delimiter; "" for nothing. None: " in CSV, nothing in TSV."""
+    escape: Literal["\\"] | None = None
+    """What stands before a quote or a delimiter inside a cell. None: quotes inside a quoted cell are doubled."""
+    skip_lines: NonNegativeInt = 0
+    """Lines before the header or the first row, such as comments."""
+    row_names: bool = False
+    """Each row begins with a name for which the header has no cell, as R writes it."""
+    part: str | None = None
+    """The table's file in a zip archive, or its key in a JSON object."""
 
 
 class HubDataset(Columns):
@@ -148,7 +173,7 @@ class TextFiles(FileSource):
     """A document is a file, a line, or a passage between blank lines."""
 
 
-class ImageFolder(FileSource):
+class ImageFolder(RowSource):
     """Pictures in a folder for each class, which is named for it: path/CLASS/*.png, or .jpg or .webp."""
 
     kind: Literal["image_folder"] = "image_folder"
@@ -173,14 +198,14 @@ class ArrayFile(FileSource):
     labels: str = "labels"
 
 
-class TaggedFiles(FileSource):
+class TaggedFiles(RowSource):
     """Words with their tags: CoNLL, CoNLL-U, or tables whose rows hold a list of words and a list of tags."""
 
     kind: Literal["tagged"] = "tagged"
     paths: Paths
 
 
-class SquadFiles(FileSource):
+class SquadFiles(RowSource):
     """Questions about contexts that hold their answers: SQuAD's JSON, or tables with columns for the three."""
 
     kind: Literal["squad"] = "squad"
@@ -257,6 +282,8 @@ class Data(Config):
     train: Source
     valid: Source | None = None
     """None: part of the training data is held out."""
+    skip_bad: bool = False
+    """Leave out rows that cannot be read, such as those with too many columns or without a label, and list them."""
     storage: Literal["auto", "memory", "disk"] = "auto"
     """Where encoded examples are: in memory, or on disk and read when they are needed; auto: by the files' size."""
     cache: Path | None = None
@@ -266,7 +293,11 @@ class Data(Config):
     def sources(self) -> dict[str, Source]:
         """The sources that are given, by their split, with their paths under `folder`."""
         given = {split: dict(self).get(split) for split in SPLITS}
-        return {split: source.under(self.folder) for split, source in given.items() if source is not None}
+        return {
+            split: source.under(self.folder, skip_bad=self.skip_bad)
+            for split, source in given.items()
+            if source is not None
+        }
 
 
 class TestedData(Data):

@@ -93,6 +93,8 @@ def cache_folder() -> Path:
 METRICS = "metrics.jsonl"
 RECIPE = "recipe.json"
 """The file of a run, and of each of its checkpoints, that says how it is trained."""
+BAD_ROWS = "bad_rows.txt"
+"""The file of a run that lists the rows of its data that are left out."""
 BEST = "best.json"
 """The file that names the best checkpoint."""
 FLOOR = "floor.json"

@@ -19,7 +19,7 @@ from clearhead.tasks.tagging.data import is_conll
 from clearhead.tasks.task import Files, Given
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("valid_data", "test_data", "out", "page", "live", "tensorboard", "json")
+OPTIONS += ("valid_data", "test_data", "out", "page", "skip_bad", "live", "tensorboard", "json")
 
 
 def recipe_of(

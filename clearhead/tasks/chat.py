@@ -16,8 +16,9 @@ from tokenizers import AddedToken
 
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
+from clearhead.data.bad_rows import BadRow
 from clearhead.data.batches import Batches, DocumentSlice
-from clearhead.data.sources import cells_of
+from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits
 from clearhead.errors import UserError
 from clearhead.generation.settings import changed
@@ -81,20 +82,24 @@ def read_conversations(source: Source) -> list[Conversation]:
     """Every conversation of a source, in order. Raises UserError, which names the row, for one that is none."""
     if not isinstance(source, Table | HubDataset) or source.text is None:
         raise UserError(f'{source.kind}: expected a table with a column of messages, got none; try text = "messages"')
-    cells = cells_of(source, [source.text])
-    return [Conversation(_messages(cell, f"{where}:{source.text}"), where) for where, (cell,) in cells]
+    text = source.text
+
+    def make(where: str, cells: list[object]) -> Conversation:
+        return Conversation(_messages(cells[0], f"{where}:{text}"), where)
+
+    return [*examples_of(source, [text], make)]
 
 
 def _messages(cell: object, where: str) -> tuple[Message, ...]:
     if not isinstance(cell, list) or not cell:
-        raise UserError(f"{where}: expected a list of messages, got {json.dumps(cell)[:60]}; write {EXAMPLE}")
+        raise BadRow(f"{where}: expected a list of messages, got {json.dumps(cell)[:60]}; write {EXAMPLE}")
     for number, message in enumerate(cell, start=1):
         if not isinstance(message, dict):
-            raise UserError(f"{where}: message {number}: expected an object, got {json.dumps(message)[:60]}")
+            raise BadRow(f"{where}: message {number}: expected an object, got {json.dumps(message)[:60]}")
         for name in ("role", "content"):
             if not isinstance(message.get(name), str):
                 got = json.dumps(message.get(name))[:60]
-                raise UserError(f"{where}: message {number}: expected text in {name!r}, got {got}; write {EXAMPLE}")
+                raise BadRow(f"{where}: message {number}: expected text in {name!r}, got {got}; write {EXAMPLE}")
     return tuple(cell)
 
 

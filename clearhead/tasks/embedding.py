@@ -18,10 +18,11 @@ from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.config.heads import NoHead
 from clearhead.config.inputs import TokenInput
+from clearhead.data.bad_rows import BadRow
 from clearhead.data.batches import Batches
-from clearhead.data.sources import cells_of, rows_of
+from clearhead.data.sources import examples_of, rows_of
 from clearhead.data.splits import complete_splits
-from clearhead.data.tables import number_of, text_of, written
+from clearhead.data.tables import number_of, texts_of, written
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
 from clearhead.model import Tokens, Transformer
@@ -71,18 +72,21 @@ def read_groups(source: Source, negative: Column | None) -> list[Group]:
     if negative is None:
         return [Group(texts, f"{_name(source)}, example {i}") for i, texts in enumerate(rows_of(source), start=1)]
     columns = [*_columns(source), negative]
-    return [Group(_texts(cells, columns, where), where) for where, cells in cells_of(source, columns)]
+    return [*examples_of(source, columns, lambda where, cells: Group(texts_of(columns, where, cells), where))]
 
 
 def read_scored(source: Source, score: Column) -> list[tuple[Group, float]]:
     """Every pair of a source with its score. Raises UserError, which names the row, for a score that is no number."""
     columns = [*_columns(source), score]
-    found: list[tuple[Group, float]] = []
-    for where, (*cells, cell) in cells_of(source, columns):
-        number = number_of(written(cell))
+
+    def make(where: str, cells: list[object]) -> tuple[Group, float]:
+        number = number_of(written(cells[-1]))
         if number is None:
-            raise UserError(f"{where}: expected a number in column {score!r}, got {cell!r}; mend it or delete the row")
-        found.append((Group(_texts(cells, columns, where), where), number))
+            got = f"got {cells[-1]!r}; mend it or delete the row"
+            raise BadRow(f"{where}: expected a number in column {score!r}, {got}")
+        return Group(texts_of(columns, where, cells[:-1]), where), number
+
+    found = [*examples_of(source, columns, make)]
     if len({number for _, number in found}) < 2:
         raise UserError(f"{_name(source)}: expected different scores in column {score!r}, got one; try another column")
     return found
@@ -96,10 +100,6 @@ def _columns(source: Source) -> list[Column]:
     if not isinstance(source, Table | HubDataset) or not source.is_paired:
         raise UserError(f'{source.kind}: expected a table with columns of pairs, got none; try kind = "table"')
     return source.columns
-
-
-def _texts(cells: Sequence[object], columns: Sequence[Column], where: str) -> tuple[str, ...]:
-    return tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=False))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.data.corpus import Encoded
 from clearhead.data.images import ImageProcessor
+from clearhead.data.sources import left_out
 from clearhead.data.splits import fingerprint
 from clearhead.errors import UserError
 from clearhead.json_text import JsonObject
@@ -399,7 +400,14 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
         about = f"vocabulary: {task.tokenizer.vocab_size:,} tokens"
         report, documents = SplitsReport(about=(about,), splits=tuple(reports)), task.documents
         found = Encoded(
-            task.tokenizer, task.train, task.valid, report, hashes, documents=documents, test=encoded.get("test")
+            task.tokenizer,
+            task.train,
+            task.valid,
+            report,
+            hashes,
+            documents=documents,
+            test=encoded.get("test"),
+            bad_rows=left_out(recipe.data, lambda source: cls.read(source, recipe.data)),
         )
         return Prepared(task, found)
 

@@ -7,6 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from clearhead.data import files
+from clearhead.data.bad_rows import RowErrors
 from clearhead.data.sources import cells_of, read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Data, HubDataset, ParallelFiles, Source, Table, TextFiles
@@ -58,7 +59,9 @@ def test_rows_are_the_same_from_anywhere(kind: str, packed, tmp_path: Path):
     address = {"memory": "memory://d/t.csv.gz", "file": f"file://{tmp_path}/t.csv.zst", "path": str(tmp_path / "t.csv")}
     source = table(put(address[kind], content))
     assert [*read_pairs(source)] == PAIRS
-    assert [where for where, _ in cells_of(source, ["en"])] == [f"{address[kind]}:{line}" for line in (2, 3)]
+    assert [where for where, _ in cells_of(source, ["en"], RowErrors())] == [
+        f"{address[kind]}:{line}" for line in (2, 3)
+    ]
 
 
 def test_parquet_text_and_patterns(tmp_path: Path):

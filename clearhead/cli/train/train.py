@@ -34,6 +34,7 @@ def train(
     precision: Literal["auto", "fp32", "bf16"] | None = None,
     explain: Flag = False,
     page: Path | None = None,
+    skip_bad: Flag = False,
     sweep: Repeated = (),
     live: Flag = False,
     tensorboard: Flag = False,
@@ -80,6 +81,7 @@ def train(
         precision: auto takes bf16 where it is faster and the losses agree.
         explain: Print what was chosen to make the run fast, why, and the field that sets it.
         page: HTML file for the worst mistakes on the test data, each with a link into the explorer.
+        skip_bad: Leave out rows of the data that cannot be read, and list them; else all of them are told at once.
         sweep: A field with values, such as training.optimizer.lr=1e-3,3e-3: one run for each value (for several fields,
             for each combination), and at the end one table of their scores.
         live: Also open a page in the browser that shows the run while it trains (`clearhead watch RUN` later).
@@ -99,6 +101,7 @@ def train(
     short = limits | {"seed": seed, "device": device, "precision": precision}
     columns = {"label": label, "text_pair": text_pair}
     recipe_for = partial(recipe_of, recipe, short=short, files=files, columns=columns)
+    changes = ("--data.skip_bad", "true", *changes) if skip_bad else changes
     name, output = Path(recipe).stem, Output(explain, page, live, tensorboard, as_json=json)
     if sweep:
         sweep_runs(sweep, recipe_for, changes, name, out, output)

@@ -9,9 +9,10 @@ from pydantic import Field, PositiveInt
 from clearhead.brief import brief
 from clearhead.config import ModelConfig
 from clearhead.config.heads import ClassificationHead, ProblemType
-from clearhead.data.sources import cells_of
+from clearhead.data.bad_rows import BadRow
+from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits
-from clearhead.data.tables import MISSING, number_of, text_of, written
+from clearhead.data.tables import MISSING, number_of, texts_of, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HubDataset, Source, Table, TestedData
 from clearhead.tasks.reports import check_known
@@ -73,11 +74,11 @@ def read_labelled(source: Source, data: ClassificationData) -> list[LabelledText
     if not isinstance(source, Table | HubDataset) or source.text is None:
         raise UserError(f'{source.kind}: expected a table with a column of texts, got none; try text = "NAME"')
     columns = [source.text, *([] if data.text_pair is None else [data.text_pair]), data.label]
-    examples: list[LabelledText] = []
-    for where, (*cells, label) in cells_of(source, columns):
-        texts = tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=False))
-        examples.append(LabelledText(texts, _labels(label, data, where), where))
-    return examples
+
+    def make(where: str, cells: list[object]) -> LabelledText:
+        return LabelledText(texts_of(columns, where, cells[:-1]), _labels(cells[-1], data, where), where)
+
+    return [*examples_of(source, columns, make)]
 
 
 def _labels(cell: object, data: ClassificationData, where: str) -> tuple[str, ...]:
@@ -91,11 +92,11 @@ def _labels(cell: object, data: ClassificationData, where: str) -> tuple[str, ..
         )
     name = written(cell)
     if name.lower() in MISSING:
-        raise UserError(
+        raise BadRow(
             f"{where}: expected a label in column {data.label!r}, got {name or 'none'}; fill it in or delete the row"
         )
     if data.problem_type == "regression" and number_of(name) is None:
-        raise UserError(
+        raise BadRow(
             f"{where}: expected a number in column {data.label!r}, got {name!r}; mend it,"
             ' or try data.problem_type = "single_label_classification"'
         )

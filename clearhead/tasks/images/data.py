@@ -14,9 +14,10 @@ from pydantic import NonNegativeInt
 
 from clearhead.brief import brief
 from clearhead.config import Config
+from clearhead.data.bad_rows import BadRow
 from clearhead.data.files import Unpacked, nearest, opened
 from clearhead.data.images import ImageProcessor, about
-from clearhead.data.sources import cells_of
+from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits, fingerprint
 from clearhead.data.tables import MISSING, written
 from clearhead.errors import UserError, reason
@@ -123,14 +124,17 @@ def _of_rows(source: Table | HubDataset, column: Column, label: Column) -> Itera
     """The pictures of a table, whose paths begin at the table's folder."""
     table = source.path if isinstance(source, Table) else None
     folder = table.parent if isinstance(table, Path) else Path()
-    for where, (name, cell) in cells_of(source, [column, label]):
-        path, said = written(name), written(cell)
+
+    def make(where: str, cells: list[object]) -> LabelledPicture:
+        path, said = map(written, cells)
         if not path or said.lower() in MISSING:
             what = f"a picture's path in column {column!r}" if not path else f"a label in column {label!r}"
-            raise UserError(f"{where}: expected {what}, got {said if path else 'none'}; fill it in or delete the row")
+            raise BadRow(f"{where}: expected {what}, got {said if path else 'none'}; fill it in or delete the row")
         if not (folder / path).is_file():
-            raise UserError(f"{where}: expected a picture's path from {folder}, got {path}, where no file is")
-        yield LabelledPicture(folder / path, said, f"{where}: {path}")
+            raise BadRow(f"{where}: expected a picture's path from {folder}, got {path}, where no file is")
+        return LabelledPicture(folder / path, said, f"{where}: {path}")
+
+    return examples_of(source, [column, label], make)
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------

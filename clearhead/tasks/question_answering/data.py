@@ -12,10 +12,11 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import Field, NonNegativeInt
 
+from clearhead.data.bad_rows import BadRow
 from clearhead.data.files import read_text
 from clearhead.data.guessing import is_table
-from clearhead.data.sources import cells_of
-from clearhead.data.tables import column_names, text_of
+from clearhead.data.sources import examples_of
+from clearhead.data.tables import column_names, text_of, texts_of
 from clearhead.errors import UserError
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, HubDataset, Source, SquadFiles, Table, TestedData
@@ -113,9 +114,11 @@ def _read(path: Place, columns: Sequence[Column]) -> Iterator[Question]:
 
 
 def _rows(source: Table | HubDataset, columns: Sequence[Column]) -> Iterator[Question]:
-    for where, (*texts, answer) in cells_of(source, columns):
-        question, context = (text_of(cell, where=f"{where}:{name}") for cell, name in zip(texts, columns, strict=False))
-        yield _question(question, context, _answers(answer, where), where)
+    def make(where: str, cells: list[object]) -> Question:
+        question, context = texts_of(columns, where, cells[:-1])
+        return _question(question, context, _answers(cells[-1], where), where)
+
+    return examples_of(source, columns, make)
 
 
 def _answers(cell: Any, where: str) -> list[tuple[str, int | None]]:
@@ -130,13 +133,13 @@ def _answers(cell: Any, where: str) -> list[tuple[str, int | None]]:
         case list(texts):
             return [(str(text), None) for text in texts]
         case _:
-            raise UserError(f"{where}: expected an answer as text, or a list of them, got {cell!r}; mend the row")
+            raise BadRow(f"{where}: expected an answer as text, or a list of them, got {cell!r}; mend the row")
 
 
 def _question(question: str, context: str, answers: Sequence[tuple[str, int | None]], where: str) -> Question:
     for name, text in {"question": question, "context": context}.items():
         if not text.strip():
-            raise UserError(f"{where}: expected a {name}, got an empty text; fill it in or delete it")
+            raise BadRow(f"{where}: expected a {name}, got an empty text; fill it in or delete it")
     found: list[Answer] = []
     is_moved = False
     for written, start in answers:
@@ -145,9 +148,7 @@ def _question(question: str, context: str, answers: Sequence[tuple[str, int | No
         around = context.rfind(text, 0, max(begin, 0) + len(text)), context.find(text, max(begin, 0))
         places = [at for at in around if at >= 0]
         if not text or not places:
-            raise UserError(
-                f"{where}: expected an answer that is in its context, got {written!r}; correct or delete it"
-            )
+            raise BadRow(f"{where}: expected an answer that is in its context, got {written!r}; correct or delete it")
         found.append(Answer(text, min(places, key=lambda place: abs(place - begin))))
         is_moved = is_moved or (start is not None and found[-1].start != begin)
     return Question(question, context, tuple(found), where, is_moved)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import ne
 
+from clearhead.data.bad_rows import BadRow
 from clearhead.data.files import nearest, read_lines
 from clearhead.data.guessing import is_table
-from clearhead.data.sources import cells_of
+from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits
 from clearhead.data.tables import column_names, written
 from clearhead.errors import UserError
@@ -204,14 +205,16 @@ def _read(path: Place, words: Column | None, tags: Column | None) -> Iterator[Ta
 
 
 def _rows(source: Table | HubDataset, words: Column, tags: Column) -> Iterator[TaggedSentence]:
-    for where, (forms, found) in cells_of(source, [words, tags]):
-        both = [_several(cell, where, name) for cell, name in ((forms, words), (found, tags))]
+    def make(where: str, cells: list[object]) -> TaggedSentence:
+        both = [_several(cell, where, name) for cell, name in zip(cells, (words, tags), strict=True)]
         if len(both[0]) != len(both[1]):
-            raise UserError(
+            raise BadRow(
                 f"{where}: expected a tag for each of {len(both[0])} words, got {len(both[1])} in column {tags!r};"
                 " mend the row"
             )
-        yield TaggedSentence(both[0], both[1], where)
+        return TaggedSentence(both[0], both[1], where)
+
+    return examples_of(source, [words, tags], make)
 
 
 def _several(cell: object, where: str, name: Column) -> tuple[str, ...]:
@@ -219,7 +222,7 @@ def _several(cell: object, where: str, name: Column) -> tuple[str, ...]:
     if isinstance(cell, str):
         return tuple(cell.split())
     if not isinstance(cell, list):
-        raise UserError(f"{where}: expected a list in column {name!r}, got {cell!r}; try another column")
+        raise BadRow(f"{where}: expected a list in column {name!r}, got {cell!r}; try another column")
     return tuple(map(written, cell))
 
 

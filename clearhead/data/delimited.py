@@ -1,0 +1,140 @@
+"""Reads the rows of delimited text, such as CSV and TSV. Imports no torch."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice, tee
+from typing import Any, TypeAlias
+
+from clearhead.data.archives import plain_name
+from clearhead.data.bad_rows import BadRow, RowErrors
+from clearhead.data.files import LONGEST_LINE, nearest, opened_text, undecoded
+from clearhead.errors import UserError
+from clearhead.recipe.data import Column, Table
+from clearhead.recipe.places import Place
+
+LONGEST_CELL = 1 << 24
+"""Most characters of a quoted cell. A quote that is never closed is found after so many."""
+Record: TypeAlias = tuple[int, list[str]]
+"""The line where a row begins, and its cells."""
+
+
+def read_delimited(table: Table, columns: Sequence[Column], errors: RowErrors) -> Iterator[tuple[str, list[object]]]:
+    """Yields the place and the cells in the given columns of each row. Adds rows that cannot be read to `errors`."""
+    rows = records(table, errors)
+    first = next(rows, None)
+    if first is None:
+        return
+    path, width = table.path, len(first[1]) + table.row_names
+    at = [_index(path, column, first[1] if table.header else None) + table.row_names for column in columns]
+    least = max(at, default=0) + 1
+    for line, cells in rows if table.header else chain([first], rows):
+        where = f"{path}:{line}"
+        if len(cells) != width and (problem := _misfit(cells, width, least, quoted=is_quoted(table))):
+            errors.rows.append(BadRow(f"{where}: {problem}"))
+            continue
+        kept = [cells[i] for i in at]
+        if byte := next(filter(None, map(undecoded, kept)), None):
+            expected = "UTF-8" if table.encoding is None else table.encoding
+            remedy = "try --data.train.encoding cp1252, or the file's true encoding"
+            errors.rows.append(BadRow(f"{where}: expected {expected}, got the byte {byte}; {remedy}"))
+            continue
+        yield where, [*kept]
+
+
+def _misfit(cells: Sequence[str], width: int, least: int, *, quoted: bool) -> str:
+    """The mistake in the number of cells of a row; an empty text if there is none. Empty cells may follow the last."""
+    if len(cells) > width and any(cells[width:]):
+        remedy = "quote the text that has the delimiter" if quoted else "take the delimiter out of the text"
+        return f"expected {width} columns as in the first line, got {len(cells)}; {remedy}"
+    if len(cells) < least:
+        remedy = "try another delimiter" if len(cells) == 1 else "try another column, or mend the line"
+        return f"expected at least {least} columns, got {len(cells)}; {remedy}"
+    return ""
+
+
+def is_quoted(table: Table) -> bool:
+    """Returns True if quotes surround the cells that hold the delimiter."""
+    return quote_of(table) != ""
+
+
+def quote_of(table: Table) -> str:
+    """What surrounds the cells that hold the delimiter; an empty text for nothing."""
+    if table.quotes is not None:
+        return table.quotes
+    return "" if is_tsv(table) else '"'
+
+
+def is_tsv(table: Table) -> bool:
+    """Returns True for TSV, as stated or by the name."""
+    is_named = plain_name(table.path.name).endswith((".tsv", ".tab"))
+    return table.format == "tsv" or (table.format is None and is_named)
+
+
+def records(table: Table, errors: RowErrors) -> Iterator[Record]:
+    """Yields the cells of each row, without blank rows. Adds rows whose quotes are wrong to `errors`."""
+    quote, delimiter = quote_of(table), table.delimiter or ("\t" if is_tsv(table) else ",")
+    with opened_text(table.path, table.encoding, newline="" if quote else None) as text:
+        lines = iter(partial(text.readline, LONGEST_LINE + 1), "")
+        line = 1 + sum(1 for _ in islice(lines, table.skip_lines))
+        if quote or table.escape:
+            rows = _quoted(table, lines, line, errors, delimiter=delimiter, quotechar=quote or None)
+        else:
+            rows = _plain(table.path, lines, line, delimiter)
+        for record in rows:
+            cells = record[1]
+            if len(cells) > 1 or (cells and cells[0].strip()):
+                yield record
+
+
+def _plain(path: Place, lines: Iterable[str], line: int, delimiter: str) -> Iterator[Record]:
+    for number, text in enumerate(lines, start=line):
+        if len(text) > LONGEST_LINE:
+            where = f"{path}:{number}"
+            raise UserError(f"{where}: expected at most {LONGEST_LINE:,} characters a line, got more; try shorter ones")
+        yield number, text.rstrip("\r\n").split(delimiter)
+
+
+def _quoted(table: Table, lines: Iterator[str], line: int, errors: RowErrors, **form: Any) -> Iterator[Record]:
+    """The rows of text with quotes. After a row whose quotes are wrong, reading goes on at its second line."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
+    form |= {"strict": True, "escapechar": table.escape, "doublequote": table.escape is None}
+    form |= {} if form["quotechar"] else {"quoting": csv.QUOTE_NONE}
+    while True:
+        lines, behind = tee(lines)  # What begins with the first line of the row.
+        reader, n_read = csv.reader(lines, **form), 0
+        try:
+            for cells in reader:
+                yield line + n_read, cells
+                for _ in range(reader.line_num - n_read):
+                    next(behind)
+                n_read = reader.line_num
+            return
+        except csv.Error as error:
+            line += n_read
+            remedy = "close or double the quotes" if form["quotechar"] else "mend the line"
+            errors.rows.append(
+                BadRow(f"{table.path}:{line}: expected CSV, got {error}; {remedy}, or set data.train.quotes")
+            )
+            next(behind)
+            lines, line = behind, line + 1
+
+
+def _index(path: Place, column: Column, header: list[str] | None) -> int:
+    """The index of a column. Raises UserError if there is none."""
+    if isinstance(column, int):
+        return column
+    if header is None:
+        if column.isdecimal():
+            return int(column)
+        raise UserError(f"{path}: expected a column by its index from 0, got {column!r}; try header = true")
+    names = [name.strip() for name in header]
+    if column not in names:
+        raise UserError(f"{path}:1: expected a column {column!r}, got none{nearest(column, names)}")
+    return names.index(column)
+
+
+def names_in(header: Sequence[str]) -> list[Column]:
+    """The names of columns; a column whose name is empty or repeated has its index."""
+    names = [name.strip() for name in header]
+    return [name if name and names.count(name) == 1 else i for i, name in enumerate(names)]
