@@ -142,9 +142,9 @@ def test_a_mistake_in_the_architecture_is_told_by_its_own_fields(choice: dict[st
 
 
 def test_file_that_is_no_recipe(tmp_path: Path):
-    with pytest.raises(UserError, match=r"^translatoin: expected a recipe.*did you mean translation\?"):
+    with pytest.raises(UserError, match=r"^translatoin: expected a recipe or data.*did you mean translation\?"):
         read("translatoin")
-    with pytest.raises(UserError, match=r"none\.toml: expected a recipe file or name, found none"):
+    with pytest.raises(UserError, match=r"none\.toml: expected a recipe or data, got no such file"):
         read(str(tmp_path / "none.toml"))
     with pytest.raises(UserError, match="expected a recipe file"):
         read(str(tmp_path))

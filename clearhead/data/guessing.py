@@ -1,31 +1,37 @@
-"""Guesses which columns of a table hold the texts and the labels. Imports no torch."""
+"""Guesses what a table is for, and reads the inputs in a file in the same way. Imports no torch."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from clearhead.config.heads import ProblemType
 from clearhead.data.files import nearest, read_lines
-from clearhead.data.sniffing import SEPARATORS, sniff
-from clearhead.data.tables import column_names, format_of, number_of, read_rows, written
+from clearhead.data.roles import Roles, choose
+from clearhead.data.sniffing import SEPARATORS, Decision, Sniffed, sniff
+from clearhead.data.tables import column_names, format_of, read_rows
 from clearhead.errors import UserError
-from clearhead.recipe.data import Column, Table
+from clearhead.recipe.data import SPLITS, Column, Table
 from clearhead.recipe.places import Place, absolute
 
 TEXT_NAMES = ("text", "body", "sentence", "content", "review", "comment", "message", "description", "document")
-LABEL_NAMES = ("label", "labels", "class", "category", "topic", "sentiment", "target", "intent", "score", "rating", "y")
-MOST_LABELS = 100
-"""A column of labels has at most so many among the rows of the sample."""
-Columns: TypeAlias = Mapping[Column, Sequence[object]]
-"""The cells of each column in the sample, by its name, or by its index if there is no header."""
+COLUMNS = ("text", "text_pair", "label", "source", "target")
+"""The roles of columns that options name."""
+BESIDE = {"valid": ("valid", "dev", "validation", "val"), "test": ("test",)}
+"""What stands in place of `train` in the names of the other files of a data set."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Guess:
-    """Tables of a recipe, and each guess with its reason."""
+    """What a recipe needs to learn from data, and each choice in that."""
 
-    tables: dict[str, Any]
-    reasons: list[str]
+    recipe: str
+    data: dict[str, Any]
+    """Its table of this name."""
+    decisions: list[Decision]
 
 
 def is_table(name: str) -> bool:
@@ -33,41 +39,81 @@ def is_table(name: str) -> bool:
     return format_of(name) is not None
 
 
-def guess(path: Place, *, text: str | None = None, text_pair: str | None = None, label: str | None = None) -> Guess:
-    """The `data` of a recipe for a table of labelled texts.
+def guess(path: Place, *, given: Mapping[str, Any] = NOTHING) -> Guess:
+    """The recipe for a table, and its `data`.
 
-    Guesses each column unless it is given, by its name, or by its index if the table has no header.
-    Raises UserError if a column is missing, or if several columns may be meant.
+    `given` is what the user set in `data`, which is not guessed: columns by their names, or by their indices if there
+    is no header; `problem_type`; sources; and fields of the table in `train`. Raises UserError if a column is missing,
+    or if several columns may be meant.
     """
-    given = {"text": text, "text_pair": text_pair, "label": label}
-    names = {role: name for role, name in given.items() if name is not None}
-    found = sniff(path, given=names)
-    reasons, columns = (
-        [f"{each.what}: {each.value}; another with {each.option}" for each in found.decisions],
-        found.columns,
-    )
-    seen = {column: [cells[i] for cells in found.rows] for i, column in enumerate(columns)}
-    chosen = {role: _need(path, columns, name) for role, name in names.items()}
-    for role, choose in (("text", _text), ("label", _label)):
-        if role not in chosen:
-            free = {column: cells for column, cells in seen.items() if column not in chosen.values()}
-            chosen[role], why = choose(path, free)
-            reasons.append(f"{role}: column {chosen[role]!r} ({why}); another with --{role}")
-    problem, why = _problem(seen[chosen["label"]])
-    reasons.append(f"task: {problem.replace('_', ' ')} ({why}); another with --data.problem_type")
-    train = _described(found.splits["train"]) | {"text": chosen.pop("text")}
-    return Guess({"train": train, "problem_type": problem, **chosen}, reasons)
+    names = {role: given[role] for role in COLUMNS if given.get(role) is not None}
+    if isinstance(label := names.get("label"), str) and "," in label:
+        names["label"] = [name.strip() for name in label.split(",")]
+    every = [*chain.from_iterable(name if isinstance(name, list) else [name] for name in names.values())]
+    found = sniff(path, given={**{f"{i}": name for i, name in enumerate(every)}, **given.get("train", {})})
+    chosen = {role: _needed(path, found.columns, name) for role, name in names.items()}
+    chosen |= {"problem_type": given["problem_type"]} if given.get("problem_type") else {}
+    roles = choose(path, found.columns, found.rows, given=chosen)
+    splits, told = _beside(path, found, roles)
+    sources = {split: _described(table) | roles.source for split, table in {**splits, **found.splits}.items()}
+    sources = {split: source for split, source in sources.items() if split == "train" or not given.get(split)}
+    return Guess(roles.recipe, {**sources, **roles.data}, [*roles.decisions, *found.decisions, *told])
 
 
-def table_of(path: Place, columns: Mapping[str, str]) -> dict[str, Any]:
+def table_of(path: Place, columns: Mapping[str, str], *, given: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
     """The source that has these columns of a table, by their names, or by their indices if it has no header.
 
-    Guesses the separator and the header. Raises UserError if a column is missing.
+    Guesses how it is written, apart from the fields that are given. Raises UserError if a column is missing.
     """
-    found = sniff(path, given=columns)
+    found = sniff(path, given={**given, **columns})
     return _described(found.splits["train"]) | {
         role: _need(path, found.columns, name) for role, name in columns.items()
     }
+
+
+def beside(path: Place) -> dict[str, Path]:
+    """The files for validation and test beside one that is named for training, such as dev.csv beside train.csv."""
+    train = re.compile(r"(?<![a-z])train(ing)?(?![a-z])|Train(ing)?(?![a-z])")
+    if not isinstance(path, Path) or not train.search(path.name):
+        return {}
+    names = {
+        split: [*map(str.title, some), *some][:: -1 if "Train" not in path.name else 1]
+        for split, some in BESIDE.items()
+    }
+    others = {split: [path.with_name(train.sub(name, path.name)) for name in some] for split, some in names.items()}
+    return {split: next(filter(Path.is_file, some)) for split, some in others.items() if any(map(Path.is_file, some))}
+
+
+def _beside(path: Place, found: Sniffed, roles: Roles) -> tuple[dict[str, Table], list[Decision]]:
+    """The tables beside that of training which have its columns and labels."""
+    splits, told = dict[str, Table](), list[Decision]()
+    fields = {name: value for name, value in found.splits["train"].model_dump().items() if name not in ("path", "text")}
+    for split, other in beside(path).items():
+        if split in found.splits:
+            continue
+        try:
+            its = sniff(other, given=fields)
+            lacks = _lack(its, found, roles)
+        except UserError as error:
+            its, lacks = found, str(error)
+        if not lacks:
+            splits[split] = its.splits["train"]
+        what, why = ("left out", lacks) if lacks else (SPLITS[split], f"beside {path.name}")
+        told.append(Decision(what, other.name, why, f"--{split} FILE"))
+    return splits, told
+
+
+def _lack(other: Sniffed, train: Sniffed, roles: Roles) -> str:
+    """What another table lacks of the columns and labels of training; an empty text if nothing."""
+    label = roles.data.get("label")
+    columns = [*roles.source.values(), roles.data.get("text_pair"), *(label if isinstance(label, list) else [label])]
+    for column in columns:
+        if column is not None and _find(other.columns, str(column)) is None:
+            return f"no column {column!r}"
+    if roles.data.get("problem_type") != "single_label_classification" or label not in train.columns:
+        return ""
+    mine, its = ({str(row[one.columns.index(label)]) for row in one.rows} for one in (train, other))
+    return f"labels that training does not have, such as {min(its - mine)}" if its - mine else ""
 
 
 def _described(table: Table) -> dict[str, Any]:
@@ -85,74 +131,18 @@ def _find(columns: Sequence[Column], name: str) -> Column | None:
     return known.get(name, name if name.split(".", maxsplit=1)[0] in known else None)
 
 
+def _needed(path: Place, columns: Sequence[Column], name: object) -> Column | list[Column]:
+    """The column, or the columns, of this name."""
+    return (
+        [_need(path, columns, f"{one}") for one in name] if isinstance(name, list) else _need(path, columns, f"{name}")
+    )
+
+
 def _need(path: Place, columns: Sequence[Column], name: str) -> Column:
     """The column of this name. Raises UserError if there is none."""
     if (column := _find(columns, name)) is None:
         raise UserError(f"{path}:1: expected a column {name!r}, got none{nearest(name, map(str, columns))}")
     return column
-
-
-# --- the columns ------------------------------------------------------------------------------------------------------
-
-
-def _one(path: Place, columns: Sequence[Column], what: str, none: str, several: str) -> Column:
-    """The only one of these columns. Raises UserError if there is none, or more than one."""
-    if len(columns) != 1:
-        got = (
-            f"one column of {what}, got {', '.join(map(str, columns))}"
-            if columns
-            else f"a column of {what}, got {none}"
-        )
-        raise UserError(f"{path}: expected {got}; give {several if columns else several.partition(',')[0]}")
-    return columns[0]
-
-
-def _text(path: Place, columns: Columns) -> tuple[Column, str]:
-    """The column of texts, and why."""
-    words = {name: _words(cells) for name, cells in columns.items() if str(name) not in LABEL_NAMES}
-    named = [name for wanted in TEXT_NAMES for name in words if str(name).lower() == wanted and words[name]]
-    if len(named) == 1:
-        return named[0], f"by its name, {words[named[0]]:.0f} words a row"
-    longest = max(words.values(), default=0.0)
-    long = [name for name, n in words.items() if n and n >= longest / 2]
-    several = "--text NAME, and --text-pair NAME if two texts have one label together"
-    return _one(path, long, "texts", "only numbers", several), f"the longest texts, {longest:.0f} words a row"
-
-
-def _label(path: Place, columns: Columns) -> tuple[Column, str]:
-    """The column of labels, and why."""
-    kinds = {name: len(set(map(written, cells))) for name, cells in columns.items()}
-    named = [name for name in kinds if str(name).lower() in LABEL_NAMES]
-    n_rows = max(map(len, columns.values()), default=0)
-    repeated = [name for name, n in kinds.items() if 2 <= n <= min(MOST_LABELS, max(2, n_rows // 5))]
-    candidates = named if len(named) == 1 else [name for name in repeated if name in named] or named or repeated
-    if not candidates and len(measures := [name for name, cells in columns.items() if _is_measure(cells)]) == 1:
-        return measures[0], "the only column of decimal numbers"
-    label = _one(path, candidates, "labels", "none whose values repeat", "--label NAME")
-    return label, f"{'by its name' if named else 'its values repeat'}, {kinds[label]} values in {n_rows:,} rows"
-
-
-def _is_measure(cells: Sequence[object]) -> bool:
-    """Returns True if the cells are numbers, not all of them whole. An index has whole numbers only."""
-    numbers = [number_of(written(cell)) for cell in cells]
-    return None not in numbers and any(number is not None and not number.is_integer() for number in numbers)
-
-
-def _words(cells: Sequence[object]) -> float:
-    """The mean number of words a row; 0 for numbers and other cells that are not text."""
-    texts = [cell for cell in cells if isinstance(cell, str) and number_of(cell) is None]
-    return sum(len(text.split()) for text in texts) / len(cells) if 2 * len(texts) > len(cells) else 0.0
-
-
-def _problem(cells: Sequence[object]) -> tuple[ProblemType, str]:
-    """What the labels are, and why."""
-    if any(isinstance(cell, list) for cell in cells):
-        return "multi_label_classification", "a row has a list of labels"
-    names = {written(cell) for cell in cells} - {""}
-    numbers = [number_of(name) for name in names]
-    if len(names) > MOST_LABELS // 5 and None not in numbers:
-        return "regression", f"{len(names)} different numbers"
-    return "single_label_classification", f"{len(names)} labels"
 
 
 Texts: TypeAlias = str | tuple[str, ...]

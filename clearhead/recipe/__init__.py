@@ -23,11 +23,6 @@ from clearhead.recipe.tokenizers import BPE, TokenizerConfig
 from clearhead.recipe.training import Training
 
 Overrides = dict[str, JsonValue]
-DATA_ELSEWHERE = (
-    "give a recipe before a file of data: clearhead train translation --source a.en --target a.de, clearhead train lm"
-    " --text book.txt, or with --data TABLE and its columns (docs/your-data.md)"
-)
-"""The remedy where a file of data is given in place of a recipe."""
 DROPOUTS = ("dropout", "embed_dropout", "attn_dropout", "ffn_dropout")
 FINE_TUNING = {
     "training": {
@@ -116,10 +111,14 @@ def recipe_folders() -> list[Path]:
     return [folder for folder in (package / "recipes", package.parent / "recipes") if folder.is_dir()]
 
 
+def installed() -> dict[str, Path]:
+    """The files of the recipes that are installed with clearhead, by name."""
+    return {file.stem: file for folder in recipe_folders() for file in sorted(folder.glob("*.toml"))}
+
+
 def read(name: str) -> dict[str, Any]:
     """The tables of a recipe file, given by its path or by the name of a recipe that is installed with clearhead."""
-    path = Path(name)
-    known = {file.stem: file for folder in recipe_folders() for file in sorted(folder.glob("*.toml"))}
+    path, known = Path(name), installed()
     if path.suffix != ".toml" and name in known:
         path = known[name]
     try:
@@ -127,11 +126,11 @@ def read(name: str) -> dict[str, Any]:
     except FileNotFoundError:
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"try one of {', '.join(sorted(known))}"
-        raise UserError(f"{name}: expected a recipe file or name, found none; {hint}") from None
+        raise UserError(f"{name}: expected a recipe or data, got no such file; {hint}") from None
     except OSError as error:
         raise UserError(f"{path}: expected a recipe file, got {error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path}: expected TOML, got {error}; {DATA_ELSEWHERE}") from None
+        raise UserError(f"{path}: expected TOML, got {error}; correct the recipe") from None
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

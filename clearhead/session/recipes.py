@@ -3,52 +3,84 @@
 Imports no torch.
 """
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from clearhead import recipe as recipes
-from clearhead.data.guessing import guess, is_table, table_of
-from clearhead.errors import UserError
-from clearhead.progress import tell
+from clearhead.data.guessing import COLUMNS, NOTHING, Guess, beside, guess, is_table, table_of
+from clearhead.data.sniffing import Decision
+from clearhead.errors import UserError, pasted
 from clearhead.recipe import Recipe
-from clearhead.recipe.places import absolute, place
+from clearhead.recipe.data import SPLITS
+from clearhead.recipe.places import Place, absolute, place
+from clearhead.session.decisions import show
 from clearhead.tasks.images.data import classes_of, is_image_folder, splits_in
 from clearhead.tasks.registry import field_names, find, validate
 from clearhead.tasks.tagging.data import is_conll
 from clearhead.tasks.task import Files, Given
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
-OPTIONS += ("valid_data", "test_data", "out", "page", "skip_bad", "live", "tensorboard", "json")
+OPTIONS += ("valid_data", "test_data", "out", "page", "skip_bad", "live", "tensorboard")
+OPTIONS += ("dry_run", "json")
+FORMS = {"tagged": "tagging", "squad": "question_answering", "text": "lm", "image_folder": "image_classification"}
+"""The recipe for each form of data other than tables."""
 
 
-def recipe_of(
+@dataclass(frozen=True)
+class Plan:
+    """What a command line asks for."""
+
+    recipe: Recipe
+    decisions: list[Decision]
+    """What was guessed of the data."""
+    command: str
+    """The command line that says all of it."""
+
+
+def recipe_of(recipe: str, changes: Sequence[str], *, is_told: bool = False, **asked: Any) -> Recipe:
+    """The recipe of `plan`. `is_told` says whether to print what is guessed."""
+    made = plan(recipe, changes, **asked)
+    if is_told:
+        show(made.decisions)
+    return made.recipe
+
+
+def print_plan(made: Plan, *, as_json: bool) -> None:
+    """Shows the decisions on standard error, and prints the command line, or both as one JSON object."""
+    if as_json:
+        print(json.dumps({"decisions": [asdict(one) for one in made.decisions], "command": made.command}))
+        return
+    show(made.decisions)
+    print(made.command)
+
+
+def plan(
     recipe: str,
     changes: Sequence[str],
     *,
     short: Mapping[str, object],
     files: Mapping[str, Given],
     columns: Mapping[str, str | None] | None = None,
-    is_told: bool = False,
-) -> Recipe:
+) -> Plan:
     """The recipe with the changes of the command line, checked as far as it can be without the data.
 
-    `files` are those of the options, by split. `is_told` says whether to print what is guessed of a table.
+    `recipe` is its name, its file, or data to learn from. `files` are those of the options, by split. Raises UserError
+    if the data do not show which recipe they are for.
     """
-    if is_table(recipe):
-        tables = table_recipe(recipe, files, columns or {}, is_told=is_told)
-    elif is_picture_folder(recipe):
-        tables = folder_recipe(Path(recipe), is_told=is_told)
+    given = tables_given(changes, short, options=OPTIONS)
+    named = {name: column for name, column in (columns or {}).items() if column is not None}
+    if Path(recipe).suffix == ".toml" or recipe in recipes.installed():
+        tables, guessed = with_sources(recipes.read(recipe), files, named, given, where=recipe), None
     else:
-        if is_conll(recipe):
-            files, recipe = {**files, "train": {**files["train"], "data": Path(recipe)}}, "tagging"
-        named = {name: column for name, column in (columns or {}).items() if column is not None}
-        tables = recipes.merge(recipes.read(recipe), {"data": named} if named else {})
-        for split, given in files.items():
-            if any(given.values()):
-                source = source_of(tables, given, where=recipe, prefix="" if split == "train" else f"{split}-")
-                tables = recipes.merge(tables, {"data": {split: source}})
-    tables = recipes.changed(tables, tables_given(changes, short, options=OPTIONS))
+        guessed = guess_of(recipe, files, named, given)
+        tables = recipes.merge(recipes.read(guessed.recipe), {"data": guessed.data})
+        taken = {name: value for name, value in given.get("data", {}).items() if name not in COLUMNS}
+        given = {**given, "data": taken} if taken else {name: given[name] for name in given if name != "data"}
+    tables = recipes.changed(tables, given)
     # A missing file is reported last, because another mistake may be the reason.
     tables, problem = with_files(tables, where=recipe)
     checked = validate(tables, where=recipe)
@@ -58,15 +90,36 @@ def recipe_of(
         from clearhead.api import architecture
 
         architecture(checked.model, vocab_size=1000)  # Reports mistakes there before anything slow.
-    return checked
+    others = fields_given(changes, short, options=OPTIONS)
+    return Plan(checked, guessed.decisions if guessed else [], spelled(recipe, guessed, others))
 
 
-def source_of(tables: Mapping[str, Any], given: Given, *, where: str, prefix: str) -> dict[str, Any]:
-    """The table of a source with the files of these options, whose names begin with `prefix`."""
+def with_sources(
+    tables: dict[str, Any],
+    files: Mapping[str, Given],
+    named: Mapping[str, str],
+    given: Mapping[str, Any],
+    *,
+    where: str,
+) -> dict[str, Any]:
+    """The tables of a recipe with the files and columns of the options."""
+    tables = recipes.merge(tables, {"data": named} if named else {})
+    for split, paths in files.items():
+        if any(paths.values()):
+            prefix, fields = "" if split == "train" else f"{split}-", given.get("data", {}).get(split, {})
+            source = source_of(tables, paths, where=where, prefix=prefix, fields=fields)
+            tables = recipes.merge(tables, {"data": {split: source}})
+    return tables
+
+
+def source_of(
+    tables: Mapping[str, Any], given: Given, *, where: str, prefix: str, fields: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
+    """The table of a source with the files of these options, whose names begin with `prefix`, and these fields."""
     files = find(tables.get("task"), where=f"{where}:task").files
     try:
         like = tables.get("data", {}).get("train") if prefix else None
-        source = with_absolute_files(source_given(files, given, where=where, like=like), files)
+        source = with_absolute_files(source_given(files, given, where=where, like=like, fields=fields), files)
         if prefix and (problem := files.missing(source)):
             raise UserError(f"{where}: {problem}")
     except UserError as error:
@@ -91,39 +144,117 @@ def with_files(tables: Mapping[str, Any], *, where: str) -> tuple[dict[str, Any]
     return recipes.merge(tables, {"data": {"train": files.table}} if problem else {}), problem
 
 
-# --- from a table or a folder of pictures ------------------------------------------------------------------------
+# --- from data ----------------------------------------------------------------------------------------------------
 
 
-def table_recipe(
-    table: str, files: Mapping[str, Given], columns: Mapping[str, str | None], *, is_told: bool
-) -> dict[str, Any]:
-    """The tables of a recipe that learns from a table with these columns, of which the text's is among `files`.
+def guess_of(name: str, files: Mapping[str, Given], columns: Mapping[str, str], given: Mapping[str, Any]) -> Guess:
+    """The recipe for a file or folder of data, and its sources. `columns` are those that options name.
 
-    Guesses the other columns, and prints the guesses if `is_told`.
+    Raises UserError if there is no such file, or if its form is not known.
     """
-    text = files["train"].get("text")
-    others = {split: str(given["data"]) for split, given in files.items() if split != "train" and given.get("data")}
-    known = {("train", "text"), *((split, "data") for split in others)}
-    if any(paths for split, given in files.items() for name, paths in given.items() if (split, name) not in known):
-        raise UserError(f"{table}: expected columns of the table, got a file; try --text NAME and --label NAME")
-    found = guess(place(table), text=None if text is None else str(text), **columns)
-    for reason in found.reasons if is_told else ():
-        tell(reason)
-    splits = {split: found.tables["train"] | {"path": absolute(path)} for split, path in others.items()}
-    return recipes.merge(recipes.read("classification"), {"data": found.tables | splits})
+    path, data = place(name), given.get("data", {})
+    others = {split: str(some["data"]) for split, some in files.items() if split != "train" and some.get("data")}
+    if isinstance(path, Path) and not path.exists() and not is_table(name):
+        recipes.read(name)  # Says what the name may mean.
+    form = kind_of(path) or "table"
+    if form != "table":
+        guessed = guess_of_form(form, path, others)
+        return replace(guessed, data={**guessed.data, **columns})
+    roles = {role: one if isinstance(one, str | Path) else one[0] for role, one in files["train"].items() if one}
+    asked = {role: str(value) for role, value in {**roles, **columns}.items()}
+    is_file = any(some.get(role) for split, some in files.items() if split != "train" for role in ("source", "text"))
+    if "data" in asked or is_file:
+        raise UserError(f"{name}: expected columns of the table, got a file; try --text NAME and --label NAME")
+    if ("source" in asked) != ("target" in asked):
+        raise UserError(f"{name}: expected --source NAME and --target NAME, got one of them; give both")
+    guessed = guess(path, given={**data, **asked, **others})
+    source = guessed.data["train"]
+    roles = {role: str(source[role]) for role in ("text", "source", "target") if role in source}
+    splits = {split: table_of(place(other), roles, given=data.get("train", {})) for split, other in others.items()}
+    return replace(guessed, data=guessed.data | splits)
 
 
-def source_given(files: Files, given: Given, *, where: str, like: object = None) -> dict[str, Any]:
+def kind_of(path: Place) -> str | None:
+    """The form of data by its name."""
+    if isinstance(path, Path) and path.is_dir():
+        return "image_folder" if is_image_folder(splits_in(path)["train"]) else None
+    return "tagged" if is_conll(path.name) else "text" if path.name.endswith(".txt") else None
+
+
+def guess_of_form(form: str, path: Place, others: Mapping[str, str]) -> Guess:
+    """The recipe for data that are no table, and its sources; those of `others` by split."""
+    recipe = FORMS[form]
+    files = find(recipe, where=recipe).files
+    if form == "image_folder" and isinstance(path, Path):
+        splits = {split: str(folder) for split, folder in splits_in(path).items()}
+        names = [one.name for one in classes_of(Path(splits["train"]))]
+        why = f"a folder for each of {len(names)} classes: {', '.join(names[:6])}" + ", …" * (len(names) > 6)
+    else:
+        splits = {"train": str(path), **{split: str(other) for split, other in beside(path).items()}}
+        splits, why = splits if form != "text" else {"train": str(path)}, f"the form of {path.name}"
+    splits |= others
+    told = [Decision("task", recipe.replace("_", " "), why, "clearhead train RECIPE --data PATH")]
+    told += [Decision(SPLITS[split], one, "", f"--{split} PATH") for split, one in splits.items() if len(splits) > 1]
+    field = next(iter(files.options.values()))
+    data = {split: with_absolute_files({"kind": form, field: one}, files) for split, one in splits.items()}
+    return Guess(recipe, data, told)
+
+
+def spelled(name: str, guessed: Guess | None, others: Sequence[tuple[str, str]]) -> str:
+    """The command line with every choice as an option."""
+    words, options = ["clearhead", "train", pasted(name)], dict[str, object]()
+    if guessed:
+        source, data, is_short = (
+            guessed.data["train"],
+            guessed.data,
+            guessed.recipe in ("classification", "translation"),
+        )
+        if source["kind"] != "table":
+            words[2:] = [guessed.recipe]
+            options[next(iter(find(guessed.recipe, where=name).files.options)).removeprefix("--")] = name
+        elif not is_short:
+            words[2:] = [guessed.recipe]
+            options |= {"data.train.kind": "table", "data.train.path": absolute(name)}
+        for field, value in source.items():
+            if field not in ("kind", "path", "paths"):
+                options[field if field in COLUMNS and is_short else f"data.train.{field}"] = value
+        for field, value in data.items():
+            if field in COLUMNS and is_short:
+                options[field.replace("_", "-")] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            elif field != "train":
+                options[f"data.{field}"] = value
+        others = [(field, value) for field, value in others if not field.startswith("data.")]
+    options = dict(sorted(options.items(), key=lambda one: "." in one[0]))
+    for field, value in {**options, **dict(others)}.items():
+        text = shlex.quote(quoted(value) if "." in field else str(value))
+        words += [f"--{field}={text}"] if text.startswith("-") else [f"--{field}", text]
+    return " ".join(words)
+
+
+def quoted(value: object) -> str:
+    """A value as `--TABLE.FIELD` takes it: text as it is, unless JSON would read it as something else."""
+    if isinstance(value, str) and value.isprintable():
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def source_given(
+    files: Files, given: Given, *, where: str, like: object = None, fields: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
     """The table of a source with the files that are given, or nothing if there are none.
 
-    The columns of a table that no option names are those of `like`, the table of another source.
+    `fields` say how a table is written, as far as the user does. The columns that no option names are those of `like`,
+    the table of another source.
     """
     found = files.source(given, where=where)
     if found.get("kind") != "table":
         return found
     columns = {name: str(found[name]) for name in files.columns if name in found}
     if columns:
-        return table_of(place(str(found["path"])), columns)
+        return table_of(place(str(found["path"])), columns, given=fields)
     if isinstance(like, Mapping) and like.get("kind") == "table":
         return {**{field: value for field, value in like.items() if field != "format"}, **found}
     if files.table["kind"] != "table":
@@ -132,32 +263,20 @@ def source_given(files: Files, given: Given, *, where: str, like: object = None)
     return found
 
 
-def is_picture_folder(name: str) -> bool:
-    """Whether a name is that of a folder of pictures, and not of a recipe that is installed."""
-    path = Path(name)
-    return path.is_dir() and is_image_folder(splits_in(path)["train"])
-
-
-def folder_recipe(folder: Path, *, is_told: bool) -> dict[str, Any]:
-    """The tables of a recipe that learns from a folder of pictures. Prints how the folders are interpreted."""
-    found = splits_in(folder)
-    names = [path.name for path in classes_of(found["train"])]
-    if is_told:
-        some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-        tell(f"task: image classification (a folder of pictures for each of {len(names)} classes: {some})")
-        for split, path in found.items() if len(found) > 1 else ():
-            tell(f"{split}: {path}")
-    data = {split: {"kind": "image_folder", "path": str(path.absolute())} for split, path in found.items()}
-    return recipes.merge(recipes.read("image_classification"), {"data": data})
-
-
 # --- changes of fields: --training.clip 0.5 ----------------------------------------------------------------------
 
 
 def tables_given(changes: Sequence[str], short: Mapping[str, object], *, options: Sequence[str]) -> dict[str, Any]:
     """The tables that a command line gives: `short` are options of fields of training, `options` all others."""
+    return recipes.nested(fields_given(changes, short, options=options))
+
+
+def fields_given(
+    changes: Sequence[str], short: Mapping[str, object], *, options: Sequence[str]
+) -> list[tuple[str, str]]:
+    """The fields that a command line gives, with their values."""
     fields = [(f"training.{name}", str(value)) for name, value in short.items() if value is not None]
-    return recipes.nested([*fields, *pairs(changes, options=(*options, *short))])
+    return [*fields, *pairs(changes, options=(*options, *short))]
 
 
 def training_of(changes: Sequence[str], short: Mapping[str, object]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The tables that options of the command line name: whose columns, with which header and separator."""
 
+import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from clearhead.data.sources import read_pairs, read_texts
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table
-from clearhead.session.recipes import recipe_of
+from clearhead.session.recipes import Plan, print_plan, recipe_of
 from clearhead.tasks.classification.data import read_labelled
 from clearhead.tasks.classification.task import ClassificationRecipe
 from tests.shell import Folders, Shell
@@ -63,7 +65,7 @@ def test_labels_from_a_table_that_a_recipe_gives():
         ("translation", {"data": "a.csv", "source": "en", "target": "d"}, "a.csv:1: expected a column 'd', got none"),
         ("translation", {"data": "a.csv", "source": "en"}, "expected source and target, or text alone"),
         ("lm", {"data": "a.csv", "source": "en"}, "got --source en; try --data FILE --text NAME"),
-        ("a.csv", {"source": "en"}, "expected columns of the table, got a file; try --text NAME and --label NAME"),
+        ("a.csv", {"source": "en"}, "a.csv: expected --source NAME and --target NAME, got one of them; give both"),
     ],
 )
 def test_columns_that_do_not_fit(name: str, files: dict[str, str], says: str):
@@ -93,3 +95,58 @@ def test_a_field_of_the_model_leaves_the_preset_of_the_task():
     Path("x.csv").write_text("body,label\n" + "one two,a\nthree,b\n" * 5, encoding="utf-8")
     found = recipe_for("x.csv", "--model.stacks.n_layers", "1")
     assert (found.model.preset, found.model.stacks["n_layers"]) == ("classifier", 1)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+REVIEWS = "id;body;topic;note\n" + "".join(f"{i};one two three {i};{'up' if i % 2 else 'down'};\n" for i in range(40))
+FLAGS = "text,rude,kind\n" + "".join(f"one two three {i},{i % 2},{i % 3 % 2}\n" for i in range(40))
+BARS = "".join(f"one two three {i}\t{'a|b' if i % 3 else 'b|c' if i % 2 else 'c'}\n" for i in range(40))
+PAIRS = "en,de\n" + "".join(f"one two {i},eins zwei {i}\n" for i in range(40))
+TAGGED = "one O\ntwo B-X\n\nthree O\n\n" * 20
+QUESTIONS = '{"question": "Who?", "context": "An owl.", "answers": {"text": ["owl"], "answer_start": [3]}}\n' * 20
+
+
+@pytest.mark.parametrize(
+    ("files", "line", "task"),
+    [
+        ({"train.csv": REVIEWS, "dev.csv": REVIEWS}, "train.csv --minutes 2", "classification"),
+        ({"a.csv": FLAGS}, "a.csv --label rude,kind", "classification"),
+        ({"a.tsv": BARS}, "a.tsv --data.train.header false", "classification"),
+        ({"a.csv": PAIRS}, "a.csv", "translation"),
+        ({"a.jsonl": QUESTIONS}, "a.jsonl", "question_answering"),
+        ({"train.conll": TAGGED, "test.conll": TAGGED}, "train.conll --seed 3", "tagging"),
+        ({"book.txt": "word " * 2000}, "book.txt", "lm"),
+    ],
+)  # fmt: skip
+def test_a_dry_run_prints_a_line_that_makes_the_same_recipe(
+    files: dict[str, str], line: str, task: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    """A table of what was decided is on standard error, in at most 80 columns."""
+    for name, content in files.items():
+        Path(name).write_text(content, encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "80")
+    recipes = list[Any]()
+
+    def keep(made: Plan, *, as_json: bool) -> None:
+        recipes.append(made.recipe)
+        print_plan(made, as_json=as_json)
+
+    monkeypatch.setattr("clearhead.session.recipes.print_plan", keep)
+    said = shell.done("train", *line.split(), "--dry-run")
+    assert "task: " in said.err
+    assert max(map(len, said.err.splitlines())) <= 80
+    shell.done(*shlex.split(said.out)[1:], "--dry-run")
+    assert recipes[0].task == task
+    assert recipes[0] == recipes[1]
+
+
+def test_a_dry_run_as_json_and_the_names_of_nothing(shell: Shell):
+    Path("a.csv").write_text(REVIEWS, encoding="utf-8")
+    said = shell.done("train", "a.csv", "--dry-run", "--json")
+    decided = {one["what"]: one["value"] for one in said.json["decisions"]}
+    assert decided.items() >= {"text": "body", "label": "topic", "task": "single label classification"}.items()
+    assert json.loads(said.out)["command"].startswith("clearhead train a.csv --text body")
+    assert said.err == ""
+    assert "no such file; did you mean translation?" in shell.refused("train", "translatoin")
+    assert "expected a file, got none; try a.csv" in shell.refused("train", "b.csv")

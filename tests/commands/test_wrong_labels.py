@@ -34,7 +34,7 @@ def test_flipped_labels_are_found(shell: Shell):
     first = {row["row"]: (row["given"], row["suggested"]) for row in found[:2]}
     assert first == {f"table.csv:{i + 2}": (label, table[i][1]) for i, label in wrong.items()}
     assert [row["score"] for row in found] == sorted(row["score"] for row in found)
-    assert "text: column 'body'" in said.err
+    assert "body    text   by its name" in said.err
     for row in found[:2]:
         command, name, text = row["explore"].split(" ", 3)[1:]
         assert (command, text.strip("'")) == ("explore", row["texts"][0])

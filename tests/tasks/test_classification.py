@@ -119,8 +119,8 @@ def test_from_a_table_to_predictions(capsys: pytest.CaptureFixture[str]):
     assert figures["accuracy"] > 0.5
     assert figures["held_out"].keys() >= {"accuracy", "macro_f1", "loss", "confusion"}
     for told in (
-        "text: column 'body' (by its name, 5 words a row); another with --text",
-        "label: column 'kind' (its values repeat, 3 values in 36 rows); another with --label",
+        "body    text   by its name; ",
+        "kind    label  the only one whose values recur; 3 classes",
         "valid: 3 of 3 examples",
         "labels: animal 33.3%, fruit 33.3%, tool 33.3%",
         "95% interval",

@@ -19,14 +19,14 @@ def recipes(*, schema: Flag = False) -> None:
             `clearhead recipes --schema > recipe.schema.json`, and the file's first line is
             `#:schema recipe.schema.json` (Even Better TOML in VS Code, taplo elsewhere).
     """
-    from clearhead.recipe import recipe_folders
+    from clearhead.recipe import installed
 
     if schema:
         from clearhead.tasks.registry import recipe_schema
 
         print(json.dumps(recipe_schema(), indent=2))
         return
-    files = {file.stem: file for folder in recipe_folders() for file in sorted(folder.glob("*.toml"))}
+    files = installed()
     width = max(map(len, files), default=0) + 2
     for name, file in sorted(files.items()):
         about, *lines = comment(file)

@@ -38,17 +38,18 @@ def train(
     sweep: Repeated = (),
     live: Flag = False,
     tensorboard: Flag = False,
+    dry_run: Flag = False,
     json: Flag = False,
 ) -> None:
-    """Train from a recipe, such as your own translator or language model.
+    """Train from data or a recipe, such as your own classifier, translator or language model.
 
+    - `clearhead train reviews.csv` learns what the data are for: to label texts or pairs, to translate, to tag words,
+      to answer questions, to name pictures. It first shows which column it takes for what, and why; --dry-run ends
+      there. Options mend a wrong guess: --text body --label topic. Add --model.start NAME to fine-tune a checkpoint.
     - `clearhead train translation --source a.en --target a.de` learns to translate from two text files in which line n
       of one translates line n of the other.
     - `clearhead train translation --data pairs.csv --source en --target de` reads two columns of a table.
     - `clearhead train lm --text book.txt` learns to continue a text.
-    - `clearhead train reviews.csv --text body --label topic` learns to label texts. Without the options it says which
-      columns it takes and why. Add --model.start NAME to fine-tune a checkpoint.
-    - `clearhead train pictures` learns to name the class of a picture from a folder with a folder for each class.
 
     Any field of a recipe can be changed on the line: --training.clip 0.5, --model.preset transformer-base,
     --tokenizer.kind unigram; for a wrong name the error suggests the right one. Ctrl-C saves and stops, and
@@ -56,15 +57,15 @@ def train(
 
     Args:
         changes: Fields of the recipe, as above.
-        recipe: A recipe by its name (`clearhead recipes` lists them), a recipe file of your own (.toml), a table of
-            labelled texts (.csv, .tsv, .jsonl, .parquet), words with their tags (.conll, .conllu), or a folder with a
-            folder of pictures for each class.
+        recipe: Data to learn from, or a recipe by its name (`clearhead recipes` lists them) or file (.toml). Data are
+            a table (CSV, TSV, JSON, parquet), words with their tags (CoNLL), running text (.txt), or a folder, such as
+            one with a folder of pictures for each class.
         source: Text files of sentences, one a line (UTF-8; .gz and .zst are fine); * and ? in quotes stand for any
             characters. With --data, the column of the sentences.
         target: Text files of their translations, file by file and line by line. With --data, their column.
         text: Text file to learn from; for a table, or with --data, the column of the texts.
         data: Table to learn from (.csv, .tsv, .jsonl, .parquet); words with their tags (CoNLL) for tagging.
-        label: Column of the labels in a table.
+        label: Column of the labels in a table; several columns of 0 and 1 with commas between them.
         text_pair: Column of the second text in a table, where two texts have one label together.
         valid_source: The same for validation (default: part of the training data is held out).
         valid_target: Their translations.
@@ -86,11 +87,13 @@ def train(
             for each combination), and at the end one table of their scores.
         live: Also open a page in the browser that shows the run while it trains (`clearhead watch RUN` later).
         tensorboard: Also write TensorBoard logs (pip install 'clearhead[log]').
+        dry_run: Only show what is decided about the data, and print the command line that says all of it; with --json,
+            both as one JSON object.
         json: Print the best evaluation's figures on standard output, as one JSON object.
     """
     from clearhead.cli.train.session import Output, train_run
     from clearhead.cli.train.sweep import sweep_runs
-    from clearhead.session.recipes import recipe_of
+    from clearhead.session.recipes import plan, print_plan, recipe_of
 
     limits = {"minutes": minutes, "steps": steps, "epochs": epochs, "patience": patience}
     files = {
@@ -100,6 +103,9 @@ def train(
     }
     short = limits | {"seed": seed, "device": device, "precision": precision}
     columns = {"label": label, "text_pair": text_pair}
+    if dry_run:
+        print_plan(plan(recipe, changes, short=short, files=files, columns=columns), as_json=json)
+        return
     recipe_for = partial(recipe_of, recipe, short=short, files=files, columns=columns)
     changes = ("--data.skip_bad", "true", *changes) if skip_bad else changes
     name, output = Path(recipe).stem, Output(explain, page, live, tensorboard, as_json=json)

@@ -25,12 +25,14 @@ class ClassificationData(TestedData):
 
     text_pair: Column | None = None
     """Column of the second text, if a label belongs to a pair of texts."""
-    label: Column = "label"
-    """Column of the labels."""
+    label: Column | Annotated[tuple[Column, ...], Field(min_length=2)] = "label"
+    """Column of the labels. Several columns of 0 and 1 are labels of which a text may have any number."""
     problem_type: ProblemType = "single_label_classification"
     """Whether a text has one label, any number of labels, or a number to predict."""
     separator: Annotated[str, Field(min_length=1)] = "|"
     """Separates the labels of a text that may have several."""
+    no_label: str | None = None
+    """What stands for the label of a text that has none, such as "-" in SNLI. Such texts are left out."""
     max_length: PositiveInt = 256
     """Most tokens of an example, special ones included; longer ones are cut."""
 
@@ -73,12 +75,26 @@ def read_labelled(source: Source, data: ClassificationData) -> list[LabelledText
     """
     if not isinstance(source, Table | HubDataset) or source.text is None:
         raise UserError(f'{source.kind}: expected a table with a column of texts, got none; try text = "NAME"')
-    columns = [source.text, *([] if data.text_pair is None else [data.text_pair]), data.label]
+    names = data.label if isinstance(data.label, tuple) else (data.label,)
+    columns = [source.text, *([] if data.text_pair is None else [data.text_pair])]
+    n = len(columns)
 
     def make(where: str, cells: list[object]) -> LabelledText:
-        return LabelledText(texts_of(columns, where, cells[:-1]), _labels(cells[-1], data, where), where)
+        label = cells[n] if len(names) == 1 else _set_flags(names, cells[n:], where)
+        return LabelledText(texts_of(columns, where, cells[:n]), _labels(label, data, where), where)
 
-    return [*examples_of(source, columns, make)]
+    examples = examples_of(source, [*columns, *names], make)
+    return [example for example in examples if example.labels != (data.no_label,)]
+
+
+def _set_flags(names: Sequence[Column], cells: Sequence[object], where: str) -> list[object]:
+    """The names of the columns whose cell is 1. Raises BadRow for a cell that is neither 0 nor 1."""
+    for name, cell in zip(names, cells, strict=True):
+        if written(cell).lower() not in ("0", "1", "false", "true"):
+            raise UserError(
+                f"{where}: expected 0 or 1 in column {name!r}, got {cell!r}; mend it or leave the column out"
+            )
+    return [name for name, cell in zip(names, cells, strict=True) if written(cell).lower() in ("1", "true")]
 
 
 def _labels(cell: object, data: ClassificationData, where: str) -> tuple[str, ...]:
@@ -135,7 +151,7 @@ def check_splits(splits: Mapping[str, Sequence[LabelledText]], *, what: str) -> 
         check_known(examples, names, remedy=f"correct it, or move {what} of it from {SPLITS[split]} to training")
 
 
-def _check_labels(train: Sequence[LabelledText], label: Column) -> None:
+def _check_labels(train: Sequence[LabelledText], label: object) -> None:
     names, place = names_of(train), f"{train[0].where.rpartition(':')[0]}: column {label!r}"
     if len(names) < 2:
         raise UserError(f"{place}: expected at least 2 labels, got {', '.join(names) or 'none'}; try another column")

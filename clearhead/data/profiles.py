@@ -1,0 +1,212 @@
+"""What the name and the cells of a column show: texts, labels, ids, dates, addresses, numbers. Imports no torch."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from clearhead.config.heads import ProblemType
+from clearhead.data.tables import MISSING, number_of, written
+from clearhead.recipe.data import Column
+
+TEXTS: set[str] = {
+    *"text body sentence content review comment tweet message msg question utterance document description".split(),
+    *"article post narrative phrase query email sms statement passage paragraph quote abstract response".split(),
+    *"premise hypothesis context transcript headline title string sequence smiles v2".split(),
+}
+TITLES = {"title", "headline", "subject", "summary", "heading"}
+CERTAIN = {"label", "class", "target", "goldlabel", "y"}
+LABELS: set[str] = CERTAIN | {
+    *"category intent sentiment star rating score topic polarity emotion genre tag type stance judgment".split(),
+    *"relation relatedness similarity entailment duplicate quality grade group v1 spam".split(),
+}
+IDS = {"id", "ids", "idx", "index", "uuid", "guid", "key", "hash", "unnamed", "qid"}
+TIMES = {"date", "time", "timestamp", "datetime", "timezone", "year", "created", "updated"}
+SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test"}
+URL = re.compile(r"(https?://|www\.)\S+")
+DATE = re.compile(
+    r"(\w{3,9},? )?(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
+    r"|\d{0,2}[ -]?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ -]\d).{0,30}",
+    re.IGNORECASE,
+)
+CODE = re.compile(r"[^\s.]*\d[^\s.]*")
+"""A word with a digit, which is no decimal number."""
+FEW = 20
+"""So many labels a named column may have, however few its rows. More whole numbers than that are measured."""
+SHORT = 50
+"""Most characters of a label, in the mean."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the values of a column are as labels."""
+
+    problem: ProblemType
+    labels: list[str]
+    """The most frequent first; the numbers of a regression in order."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Fields of the recipe's `data` that reading them needs."""
+
+    @property
+    def about(self) -> str:
+        """What they are, in a few words."""
+        n, some = len(self.labels), ", ".join(label[:24] for label in self.labels[:3]) + ", …" * (len(self.labels) > 3)
+        match self.problem:
+            case "regression":
+                return f"numbers from {self.labels[0]} to {self.labels[-1]}"
+            case "multi_label_classification":
+                return f"any number of {n} labels ({some})"
+            case _:
+                return f"{n} classes ({some})"
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A column, and what its cells in the sample show."""
+
+    name: Column
+    cells: Sequence[object]
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words of its name in lower case."""
+        spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(self.name))
+        return re.findall(r"[^\W\d_]+|\d+", spaced.lower()) if isinstance(self.name, str) else []
+
+    @cached_property
+    def plain(self) -> str:
+        """Its name without case and punctuation."""
+        return "".join(self.words)
+
+    @cached_property
+    def values(self) -> list[str]:
+        """The cells that are not missing, as text."""
+        return [text for cell in self.cells if (text := written(cell)).lower() not in MISSING]
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How often each value occurs."""
+        return Counter(self.values)
+
+    @cached_property
+    def length(self) -> float:
+        """Mean number of characters of a row."""
+        return sum(map(len, self.values)) / max(len(self.cells), 1)
+
+    @cached_property
+    def example(self) -> str:
+        """The first cell that is not missing."""
+        return next(iter(self.values), "")
+
+    @cached_property
+    def is_flag(self) -> bool:
+        """Returns True if the cells are 0 and 1, or true and false."""
+        return bool(self.counts) and {*map(str.lower, self.counts)} <= {"0", "1", "true", "false"}
+
+    @cached_property
+    def kind(self) -> str:
+        """What the cells hold: "lists", "objects", "numbers" or "words"; or, in words, why they are no label."""
+        values, n = self.values, len(self.values)
+        types = {type(cell) for cell in self.cells}
+        if n * 20 < len(self.cells) or not n:
+            return "nearly empty"
+        if list in types or dict in types:
+            return "lists" if list in types else "objects"
+        if len(self.counts) == 1 and len(self.cells) > 1:
+            return "one value"
+        if {value.lower() for value in self.counts} <= SPLITS:
+            return "names of splits"
+        if self._most(URL):
+            return "addresses"
+        if self._most(DATE) or (TIMES & {*self.words} and not self.text_rank):
+            return "times"
+        is_code = n > FEW and len(self.counts) == n and all(map(CODE.fullmatch, values))
+        if not self.text_rank and (is_code or IDS & {*self.words}):
+            return "ids"
+        return "numbers" if all(number_of(value) is not None for value in self.counts) else "words"
+
+    def _most(self, form: re.Pattern[str]) -> bool:
+        return sum(form.fullmatch(value) is not None for value in self.values) > 0.9 * len(self.values)
+
+    @cached_property
+    def text_rank(self) -> int:
+        """How surely its name is that of texts: 3 to 0."""
+        if self.plain == "text":
+            return 4
+        if {self.plain, self.words[-1] if self.words else ""} & TITLES:
+            return 1
+        return _rank(self, TEXTS)
+
+    @cached_property
+    def label_rank(self) -> int:
+        """How surely its name is that of labels: 4 to 0."""
+        return 4 if {self.plain, self.plain.removesuffix("s")} & CERTAIN else _rank(self, LABELS)
+
+    @cached_property
+    def is_text(self) -> bool:
+        """Returns True if the cells may be texts."""
+        return self.kind == "words" and (self.text_rank > 1 or self.target is None or self.length > SHORT)
+
+    @cached_property
+    def target(self) -> Target | None:
+        """What the cells are as labels; None if they are not."""
+        if self.kind not in ("lists", "numbers", "words") or 2 * len(self.values) < len(self.cells):
+            return None
+        target = self.target_if_given()
+        n, k = sum(self.counts.values()), len(target.labels)
+        if target.problem == "regression":
+            is_measure = any("." in label for label in target.labels)
+            return target if is_measure or self.label_rank else None
+        if target.problem == "multi_label_classification":
+            return target
+        most = max(FEW if self.label_rank > 2 else 2, n // 2)
+        return target if 2 <= k <= most and (self.length <= SHORT or self.label_rank > 2) else None
+
+    def target_if_given(self) -> Target:
+        """What the cells are as labels, though nothing shows that they are."""
+        if self.kind == "lists":
+            parts = Counter(written(part) for cell in self.cells if isinstance(cell, list) for part in cell)
+            return Target("multi_label_classification", _by_count(parts))
+        numbers = [number for value in self.counts if (number := number_of(value)) is not None]
+        if numbers and len(numbers) == len(self.counts):
+            return self._numeric(sorted(numbers))
+        for separator in "|;,":
+            if target := self._divided(separator):
+                return target
+        names = [value for value in _by_count(self.counts) if value != "-"]
+        is_none = 0 < 10 * self.counts["-"] < len(self.values) and all(len(name) > 2 for name in names)
+        if is_none:
+            return Target("single_label_classification", names, {"no_label": "-"})
+        return Target("single_label_classification", _by_count(self.counts))
+
+    def _numeric(self, numbers: list[float]) -> Target:
+        """Whole numbers are classes if they are few, or codes from 0 or 1 without a gap."""
+        is_whole = all(number.is_integer() for number in numbers)
+        is_coded = len(numbers) == numbers[-1] - numbers[0] + 1 and numbers[0] in (0, 1)
+        recurs = 2 * len(numbers) <= len(self.values)
+        if is_whole and (len(numbers) <= FEW or (is_coded and recurs)):
+            return Target("single_label_classification", _by_count(self.counts))
+        return Target("regression", [f"{number:g}" if is_whole else str(number) for number in numbers])
+
+    def _divided(self, separator: str) -> Target | None:
+        """Several labels in a cell: parts recur in several combinations."""
+        cells = [[part.strip() for part in value.split(separator)] for value in self.values]
+        parts = Counter(part for cell in cells for part in cell)
+        several = sum(len(cell) > 1 for cell in cells)
+        is_short = max(map(len, parts), default=0) <= SHORT
+        if several * 50 < len(cells) or not is_short or "" in parts or 2 * len(parts) > parts.total():
+            return None
+        if len(parts) >= len(self.counts):
+            return None
+        return Target("multi_label_classification", _by_count(parts), {"separator": separator})
+
+
+def _rank(profile: Profile, names: set[str]) -> int:
+    plain, words = {profile.plain, profile.plain.removesuffix("s")}, profile.words
+    ends = {words[-1], words[-1].removesuffix("s")} if words else set[str]()
+    return 3 if plain & names else 2 if ends & names else int(bool({*words} & names))
+
+
+def _by_count(counts: Counter[str]) -> list[str]:
+    return [value for value, _ in counts.most_common()]

@@ -1,0 +1,353 @@
+"""Decides which column of a table has which role, and which task that makes. Imports no torch."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from statistics import StatisticsError, correlation
+from typing import Any
+
+from clearhead.data.profiles import FEW, Profile, Target
+from clearhead.data.sniffing import Decision
+from clearhead.data.tables import cell_at, written
+from clearhead.errors import UserError, pasted
+from clearhead.recipe.data import Column
+
+PAIRS = (("premise", "hypothesis"), ("query", "passage"), ("query", "document"), ("context", "response"))
+PAIRS += (("question", "sentence"), ("question", "passage"), ("claim", "evidence"), ("text", "hypothesis"))
+ENDS = ({"1", "2"}, {"0", "1"}, {"a", "b"}, {"left", "right"}, {"first", "second"})
+LANGUAGES = {
+    *"en de fr es it pt nl ru uk pl cs sk sv da nb fi et lv lt hu ro bg el tr ar he fa hi bn ta th vi zh ja ko".split(),
+    *"eng deu ger fra fre spa ita por nld rus ukr pol ces swe dan fin hun ron tur ara heb hin zho chi jpn kor".split(),
+    *"english german french spanish italian portuguese dutch russian ukrainian polish czech swedish danish".split(),
+    *"finnish hungarian romanian bulgarian greek turkish arabic hebrew persian hindi bengali tamil thai".split(),
+    *"vietnamese chinese japanese korean source src target tgt trg".split(),
+}
+RELATIONS = {*"label score entailment relation relatedness similarity duplicate quality judgment stance".split()}
+WORDS, TAGS = ("tokens", "words", "form"), ("ner_tags", "tags", "labels", "pos_tags", "upos")
+SHOWN = 8
+"""Columns that a question lists."""
+ALIGNED = 500
+"""Rows by which two columns are compared."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The task that a table is for, and its columns."""
+
+    recipe: str
+    """The name of the recipe for it."""
+    source: dict[str, Column]
+    """The columns that each source of the recipe names."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Other fields of the recipe's `data`."""
+    decisions: list[Decision] = field(default_factory=list)
+
+
+def choose(
+    path: object, columns: Sequence[Column], rows: Sequence[Sequence[object]], *, given: Mapping[str, Any] | None = None
+) -> Roles:
+    """The role of each column, by its name and its cells in these rows.
+
+    `given` has columns by their role, which are not guessed: text, text_pair, source, target and label, which may be a
+    list of columns. Raises UserError, which begins with `path` and names the options, if columns are equally likely.
+    """
+    given = given or {}
+    profiles = [Profile(name, [row[i] for row in rows]) for i, name in enumerate(columns)]
+    profiles += [part for profile in profiles for part in _parts(profile)]
+    if roles := _named(profiles, given):
+        return roles
+    return _Choice(path, profiles, given).roles()
+
+
+def _parts(profile: Profile) -> list[Profile]:
+    """The fields of the objects in a column."""
+    objects = [cell for cell in profile.cells if isinstance(cell, dict)]
+    if len(objects) < len(profile.cells) or not objects:
+        return []
+    shared = [name for name in objects[0] if all(name in one for one in objects)]
+    return [Profile(f"{profile.name}.{name}", [one[name] for one in objects]) for name in shared]
+
+
+# --- tasks that the names of columns say ------------------------------------------------------------------------------
+
+
+def _named(profiles: Sequence[Profile], given: Mapping[str, Any]) -> Roles | None:
+    """The roles in a table of a task other than classification."""
+    by_name = {str(profile.name).lower(): profile for profile in profiles}
+    if given.keys() & {"source", "target"}:
+        return _pairs(by_name[str(given["source"]).lower()], by_name[str(given["target"]).lower()], "as given")
+    if given:
+        return None
+    if "messages" in by_name and by_name["messages"].kind == "lists":
+        told = Decision("text", "messages", "lists of messages", "--text NAME")
+        return Roles("chat", {"text": "messages"}, {}, [told, _task("chat", "each row is a conversation")])
+    lists = {name: profile for name, profile in by_name.items() if profile.kind == "lists"}
+    words, tags = (next((lists[name] for name in names if name in lists), None) for names in (WORDS, TAGS))
+    if words and tags:
+        shown = [_column("text", words, "lists of words"), _column("label", tags, "a list of tags beside each")]
+        return Roles(
+            "tagging", {"text": words.name}, {"label": tags.name}, [*shown, _task("tagging", "words and tags")]
+        )
+    answer = by_name.get("answers") or by_name.get("answer")
+    if answer and {"question", "context"} <= by_name.keys() and _is_answer(answer, by_name["context"]):
+        roles = {"question": by_name["question"], "context": by_name["context"], "answer": answer}
+        shown = [
+            replace(_column(role, one, "by its name"), option=f"--data.{role} NAME") for role, one in roles.items()
+        ]
+        data = {role: one.name for role, one in roles.items()}
+        told = _task("question answering", "each answer is a part of its context")
+        return Roles("question_answering", {"text": roles["context"].name}, data, [*shown, told])
+    texts = [profile for profile in profiles if profile.kind == "words" and _is_language(profile)]
+    if len(texts) == 2 and not any(one.label_rank > 1 and one.target for one in profiles if one not in texts):
+        return _pairs(texts[0], texts[1], "names of languages")
+    return None
+
+
+def _is_language(profile: Profile) -> bool:
+    ends = profile.words[-1:] if len(profile.words) < 3 else []
+    long = [word for word in profile.words if len(word) > 4]
+    if profile.plain in ("source", "target", "src", "tgt", "trg"):
+        return profile.target is None
+    return any(word in LANGUAGES for word in [*ends, *long])
+
+
+def _is_answer(answer: Profile, context: Profile) -> bool:
+    if answer.kind in ("objects", "lists"):
+        return True
+    both = [*zip(answer.cells, context.cells, strict=True)]
+    return 2 * sum(str(one) in str(other) for one, other in both if one) > len(both)
+
+
+def _pairs(source: Profile, target: Profile, why: str) -> Roles:
+    shown = [_column("source", source, why), _column("target", target, why)]
+    columns = {"source": source.name, "target": target.name}
+    return Roles("translation", columns, {}, [*shown, _task("translation", "each target translates its source")])
+
+
+def _column(role: str, profile: Profile, why: str) -> Decision:
+    return Decision(role, str(profile.name), why, f"--{role.replace('_', '-')} NAME", profile.example)
+
+
+def _task(name: str, why: str) -> Decision:
+    return Decision("task", name, why, "clearhead train RECIPE --data FILE")
+
+
+# --- texts with labels ------------------------------------------------------------------------------------------------
+
+
+class _Choice:
+    """The choice of the columns of texts and labels."""
+
+    def __init__(self, path: object, profiles: Sequence[Profile], given: Mapping[str, Any]) -> None:
+        self.path, self.given, self.questions = path, given, list[str]()
+        self.profiles = {profile.name: profile for profile in profiles}
+        self.used = {name: self._profile(given[name]) for name in ("text", "text_pair") if name in given}
+
+    def roles(self) -> Roles:
+        """Raises UserError with every question at once."""
+        words = [one for one in self.free if one.kind == "words"]
+        texts = [one for one in words if one.is_text] or ([] if self.used else _likeliest(words))
+        labels, why = self._labels(texts)
+        texts = [one for one in texts if one not in labels]
+        if not labels and not self.questions:
+            return self._unlabelled(texts)
+        decisions = self._texts(texts)
+        if self.questions:
+            raise UserError(f"{self.path}: {'; '.join(self.questions)}")
+        return self._classification(decisions, labels, why)
+
+    @property
+    def free(self) -> list[Profile]:
+        """The columns without a role."""
+        return [profile for profile in self.profiles.values() if profile not in self.used.values()]
+
+    def _profile(self, name: Column) -> Profile:
+        if name not in self.profiles:  # A dot reaches into it.
+            root = self.profiles[str(name).split(".", maxsplit=1)[0]]
+            inner = str(name).removeprefix(f"{root.name}.")
+            self.profiles[name] = Profile(name, [cell_at(cell, inner, where=f"{self.path}") for cell in root.cells])
+        return self.profiles[name]
+
+    # --- labels
+
+    def _labels(self, texts: Sequence[Profile]) -> tuple[list[Profile], str]:
+        """The column of labels and why; none if there is none or if there are several, which asks."""
+        if (given := self.given.get("label")) is not None:
+            return [self._profile(name) for name in (given if isinstance(given, list) else [given])], "as given"
+        candidates = [one for one in self.free if one.target and (one not in texts or one.label_rank)]
+        if _pair(self._words()) and (related := [one for one in candidates if RELATIONS & {*one.words}]):
+            candidates = related
+        rank = max((one.label_rank for one in candidates), default=0)
+        best = _without_twins([one for one in candidates if one.label_rank == rank])
+        if len(best) == 1 and best[0].kind == "numbers":
+            named = [one for one in candidates if one.label_rank and one.kind == "words"]
+            best = [one for one in named if _says_the_same(one, best[0])][:1] or best
+        if len(best) > 1:
+            self.questions.append(f"expected one column of labels, got {len(best)}; {self._offer(best)}")
+            return [], ""
+        return best, "by its name" if rank else "the only one whose values recur"
+
+    def _offer(self, best: Sequence[Profile]) -> str:
+        """The option of each column that may hold the labels."""
+        flags = [one for one in self.free if one.is_flag and one.kind in ("numbers", "words", "one value")]
+        family = flags if sum(one.is_flag for one in best) > 2 else []
+        others = [one for one in best if one not in family] or [one for one in family if one in best]
+        shown = [f"--label {pasted(str(one.name))}: {one.target.about}" for one in others[:SHOWN] if one.target]
+        if family:
+            names = pasted(",".join(str(one.name) for one in family))
+            shown.insert(0, f"--label {names}: any number of these {len(family)} labels")
+        more = f"; or {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        return f"give {'; or '.join(shown)}{more}"
+
+    # --- texts
+
+    def _words(self) -> list[Profile]:
+        """The columns that may be a pair of texts; none if the user gives a text."""
+        words = [one for one in self.free if one.kind == "words" and not (one.target and one.label_rank)]
+        return [] if self.used else words
+
+    def _texts(self, texts: list[Profile]) -> list[Decision]:
+        """Chooses the texts, or asks."""
+        if pair := _pair(self._words()):
+            self.used |= dict(zip(("text", "text_pair"), pair, strict=True))
+            why = "names that belong together"
+            return [_column(role, one, why) for role, one in zip(("text", "text_pair"), pair, strict=True)]
+        shown = {role: _column(role, one, "as given") for role, one in self.used.items()}
+        if "text" not in self.used:
+            best = _likeliest(texts)
+            if len(best) == 1:
+                self.used["text"] = best[0]
+                why = "by its name" if best[0].text_rank else "the longest texts"
+                shown["text"] = _column("text", best[0], f"{why}; {best[0].length:,.0f} characters a row")
+            elif best:
+                columns = "; or ".join(
+                    f"--text {pasted(str(one.name))}: {_quoted(one.example)}" for one in best[:SHOWN]
+                )
+                both = f", and --text-pair {pasted(str(best[1].name))} if both have one label together"
+                self.questions.append(f"expected one column of texts, got {len(best)}; give {columns}{both}")
+            else:
+                kinds = ", ".join(f"{one.name} ({one.kind})" for one in self.free[:SHOWN])
+                self.questions.append(f"expected a column of texts, got none: {kinds}; give --text NAME")
+        return [shown[role] for role in ("text", "text_pair") if role in shown]
+
+    def _unlabelled(self, texts: Sequence[Profile]) -> Roles:
+        """A table of translations. Raises UserError, which says what else can be done, for any other."""
+        pairs = [pair for pair in combinations(texts, 2) if _is_aligned(*pair)] if not self.used else []
+        if len(pairs) == 1:
+            return _pairs(*pairs[0], "lengths and scripts of two languages")
+        names, file = [pasted(str(one.name)) for one in (*self.used.values(), *texts)], pasted(str(self.path))
+        if not names:
+            kinds = ", ".join(f"{one.name} ({one.kind})" for one in self.free[:SHOWN])
+            raise UserError(f"{self.path}: expected a column of texts, got none: {kinds}; give --text NAME")
+        more = f"clearhead train lm --data {file} --text {names[0]} to learn from the texts alone"
+        if len(names) > 1:
+            both = f"--data.train.source {names[0]} --data.train.target {names[1]}"
+            more = f"clearhead train text_to_text --data {file} {both} to write one from the other, or {more}"
+        got = f"{', '.join(names)} (texts)" if len(names) < SHOWN else f"{len(names)} columns of texts"
+        expected = "expected a column of labels whose values recur"
+        raise UserError(f"{self.path}: {expected}, got {got}; give --label NAME, or {more}")
+
+    # --- both
+
+    def _classification(self, decisions: list[Decision], labels: list[Profile], why: str) -> Roles:
+        names = [one.name for one in labels]
+        target = labels[0].target or labels[0].target_if_given()
+        if len(labels) > 1:
+            target = Target("multi_label_classification", [str(name) for name in names])
+        n_missing = len(labels[0].cells) - len(labels[0].values)
+        none = f"; {n_missing:,} rows seen have none: --skip-bad leaves such rows out" if n_missing else ""
+        value = ", ".join(str(name) for name in names)
+        decisions.append(Decision("label", value, f"{why}; {target.about}{none}", "--label NAME", labels[0].example))
+        problem, option = self.given.get("problem_type", target.problem), "--data.problem_type TYPE"
+        about = "as given" if "problem_type" in self.given else f"{len(target.labels)} different labels"
+        if about != "as given" and all(label.isdecimal() for label in target.labels[:FEW]) and len(target.labels) > 2:
+            about, option = "whole numbers that recur are classes", "--data.problem_type regression"
+        decisions.append(Decision("task", problem.replace("_", " "), about, option))
+        for name, text in target.settings.items():
+            what = "between labels" if name == "separator" else "it means that a row has none, and is left out"
+            decisions.append(Decision(name.replace("_", " "), repr(text), what, f"--data.{name} TEXT"))
+        used = [*self.used.values(), *labels]
+        decisions += [_left_out(one) for one in self.profiles.values() if one not in used]
+        columns = {role: one.name for role, one in self.used.items() if role == "text_pair"}
+        label = {"label": names if len(names) > 1 else names[0], "problem_type": problem}
+        text = {"text": self.used["text"].name}
+        return Roles("classification", text, {**columns, **label, **target.settings}, decisions)
+
+
+def _left_out(profile: Profile) -> Decision:
+    why, option = profile.kind, "--text NAME or --label NAME"
+    if profile.target and profile.length <= 50:
+        why, option = profile.target.about, f"--label {pasted(str(profile.name))}"
+    elif profile.is_text:
+        why, option = "other texts", f"--text {pasted(str(profile.name))}"
+    return Decision("left out", str(profile.name), why, option, profile.example)
+
+
+def _quoted(text: str, most: int = 40) -> str:
+    flat = " ".join(text.split())
+    return repr(flat if len(flat) <= most else flat[: most - 1] + "…")
+
+
+def _likeliest(texts: Sequence[Profile]) -> list[Profile]:
+    """The texts of the surest name, if any is sure; of these, those that are about as long as the longest."""
+    rank = max((one.text_rank for one in texts), default=0)
+    pool = [one for one in texts if one.text_rank == rank] if rank > 1 else texts
+    longest = max((one.length for one in pool), default=0.0)
+    return [one for one in pool if 2 * one.length >= longest]
+
+
+def _pair(texts: Sequence[Profile]) -> tuple[Profile, Profile] | None:
+    """The two texts whose names belong together, with the shortest names."""
+    pairs = [(a, b) for a, b in combinations(texts, 2) if _differ_in_one(a.words, b.words)]
+    by_name = {one.plain: one for one in texts}
+    pairs += [(by_name[a], by_name[b]) for a, b in PAIRS if {a, b} <= by_name.keys()]
+    return min(pairs, key=lambda pair: len(pair[0].words) + len(pair[1].words), default=None)
+
+
+def _differ_in_one(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Returns True for words such as `sentence 1` and `sentence 2`."""
+    different = [{a, b} for a, b in zip(first, second, strict=False) if a != b]
+    return len(first) == len(second) and len(different) == 1 and different[0] in ENDS
+
+
+def _without_twins(columns: Sequence[Profile]) -> list[Profile]:
+    """One column of those that say the same in other words: the one with words in place of numbers."""
+    kept: list[Profile] = []
+    for one in sorted(columns, key=lambda one: one.kind == "numbers"):
+        n = len(one.counts)
+        if not any(
+            n == len(other.counts) == len({*zip(map(str, one.cells), map(str, other.cells), strict=True)})
+            for other in kept
+        ):
+            kept.append(one)
+    return [one for one in columns if one in kept]
+
+
+def _says_the_same(first: Profile, second: Profile) -> bool:
+    both = {(written(a), written(b)) for a, b in zip(first.cells, second.cells, strict=True)}
+    return len(both) == len({a for a, _ in both}) == len({b for _, b in both})
+
+
+def _is_aligned(first: Profile, second: Profile) -> bool:
+    """Returns True if the texts of two columns look like translations: other letters, or other words of like length."""
+    rows = [(str(a), str(b)) for a, b in zip(first.cells[:ALIGNED], second.cells[:ALIGNED], strict=True)]
+    if len(rows) < 20:
+        return False
+    words = [({*a.lower().split()}, {*b.lower().split()}) for a, b in rows]
+    shared = sum(len(a & b) / max(min(len(a), len(b)), 1) for a, b in words) / len(rows)
+    least = 0.8 if _script(first.values) == _script(second.values) else 0.5
+    try:
+        return shared < 0.3 and correlation([len(a) for a, _ in rows], [len(b) for _, b in rows]) > least
+    except StatisticsError:
+        return False
+
+
+def _script(texts: Sequence[str]) -> str:
+    """The script of most letters, such as LATIN."""
+    letters = Counter(char for text in texts[:ALIGNED] for char in text if char.isalpha())
+    scripts = Counter[str]()
+    for char, n in letters.items():
+        scripts[unicodedata.name(char, "?").split()[0]] += n
+    return max(scripts, key=scripts.__getitem__, default="")
