@@ -223,8 +223,8 @@ def spelled(name: str, guessed: Guess | None, others: Sequence[tuple[str, str]])
                 options[field.replace("_", "-")] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
             elif field != "train":
                 options[f"data.{field}"] = value
-        others = [(field, value) for field, value in others if not field.startswith("data.")]
-    options = dict(sorted(options.items(), key=lambda one: "." in one[0]))
+        options = dict(sorted(options.items(), key=lambda one: "." in one[0]))
+        others = [(field, value) for field, value in others if field.removeprefix("data.") not in (*COLUMNS, *options)]
     for field, value in {**options, **dict(others)}.items():
         text = shlex.quote(quoted(value) if "." in field else str(value))
         words += [f"--{field}={text}"] if text.startswith("-") else [f"--{field}", text]
