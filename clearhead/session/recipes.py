@@ -233,11 +233,8 @@ def spelled(name: str, guessed: Guess | None, others: Sequence[tuple[str, str]])
 
 def quoted(value: object) -> str:
     """A value as `--TABLE.FIELD` takes it: text as it is, unless JSON would read it as something else."""
-    if isinstance(value, str) and value.isprintable():
-        try:
-            json.loads(value)
-        except ValueError:
-            return value
+    if isinstance(value, str) and value.isprintable() and recipes.nested([("value", value)])["value"] == value:
+        return value
     return json.dumps(value, ensure_ascii=False)
 
 

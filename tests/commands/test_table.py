@@ -110,7 +110,7 @@ QUESTIONS = '{"question": "Who?", "context": "An owl.", "answers": {"text": ["ow
 @pytest.mark.parametrize(
     ("files", "line", "task"),
     [
-        ({"train.csv": REVIEWS, "dev.csv": REVIEWS}, "train.csv --minutes 2 --skip-bad --data.max_length 64", "classification"),
+        ({"train.csv": REVIEWS, "dev.csv": REVIEWS}, "train.csv --minutes 2 --skip-bad", "classification"),
         ({"a.csv": FLAGS}, "a.csv --label rude,kind", "classification"),
         ({"a.tsv": BARS}, "a.tsv --data.train.header false", "classification"),
         ({"a.csv": PAIRS}, "a.csv", "translation"),
