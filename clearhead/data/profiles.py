@@ -13,7 +13,7 @@ from clearhead.recipe.data import Column
 TEXTS: set[str] = {
     *"text body sentence content review comment tweet message msg question utterance document description".split(),
     *"article post narrative phrase query email sms statement passage paragraph quote abstract response".split(),
-    *"premise hypothesis context transcript headline title string sequence smiles v2".split(),
+    *"premise hypothesis claim context transcript headline title string sequence smiles v2".split(),
 }
 TITLES = {"title", "headline", "subject", "summary", "heading"}
 CERTAIN = {"label", "class", "target", "goldlabel", "y"}
@@ -105,6 +105,11 @@ class Profile:
         return bool(self.counts) and {*map(str.lower, self.counts)} <= {"0", "1", "true", "false"}
 
     @cached_property
+    def is_measure(self) -> bool:
+        """Returns True if the cells are numbers, and not all of them whole."""
+        return self.kind == "numbers" and not all(float(value).is_integer() for value in self.counts)
+
+    @cached_property
     def kind(self) -> str:
         """What the cells hold: "lists", "objects", "numbers" or "words"; or, in words, why they are no label."""
         values, n = self.values, len(self.values)
@@ -156,11 +161,10 @@ class Profile:
         target = self.target_if_given()
         n, k = sum(self.counts.values()), len(target.labels)
         if target.problem == "regression":
-            is_measure = any("." in label for label in target.labels)
-            return target if is_measure or self.label_rank else None
+            return target if self.is_measure or self.label_rank else None
         if target.problem == "multi_label_classification":
             return target
-        most = max(FEW if self.label_rank > 2 else 2, n // 2)
+        most = max(FEW, n // 2) if self.label_rank > 2 else max(2, n // (2 if self.label_rank else 5))
         return target if 2 <= k <= most and (self.length <= SHORT or self.label_rank > 2) else None
 
     def target_if_given(self) -> Target:

@@ -177,8 +177,9 @@ class _Choice:
         if (given := self.given.get("label")) is not None:
             return [self._profile(name) for name in (given if isinstance(given, list) else [given])], "as given"
         candidates = [one for one in self.free if one.target and (one not in texts or one.label_rank)]
-        if _pair(self._words()) and (related := [one for one in candidates if RELATIONS & {*one.words}]):
-            candidates = related
+        if self._pair(texts):
+            related = [one for one in candidates if RELATIONS & {*one.words}]
+            candidates = related or [one for one in candidates if one.is_measure] or candidates
         rank = max((one.label_rank for one in candidates), default=0)
         best = _without_twins([one for one in candidates if one.label_rank == rank])
         if len(best) == 1 and best[0].kind == "numbers":
@@ -187,13 +188,17 @@ class _Choice:
         if len(best) > 1:
             self.questions.append(f"expected one column of labels, got {len(best)}; {self._offer(best)}")
             return [], ""
-        return best, "by its name" if rank else "the only one whose values recur"
+        is_measure = bool(best) and best[0].is_measure
+        return best, "by its name" if rank else f"the only one {'of decimal numbers' if is_measure else 'that recurs'}"
 
     def _offer(self, best: Sequence[Profile]) -> str:
         """The option of each column that may hold the labels."""
         flags = [one for one in self.free if one.is_flag and one.kind in ("numbers", "words", "one value")]
         family = flags if sum(one.is_flag for one in best) > 2 else []
         others = [one for one in best if one not in family] or [one for one in family if one in best]
+        others.sort(
+            key=lambda one: (one.kind == "numbers" and not one.is_flag, len(one.target.labels) if one.target else 0)
+        )
         shown = [f"--label {pasted(str(one.name))}: {one.target.about}" for one in others[:SHOWN] if one.target]
         if family:
             names = pasted(",".join(str(one.name) for one in family))
@@ -203,16 +208,20 @@ class _Choice:
 
     # --- texts
 
-    def _words(self) -> list[Profile]:
-        """The columns that may be a pair of texts; none if the user gives a text."""
+    def _pair(self, texts: Sequence[Profile]) -> tuple[Profile, Profile] | None:
+        """Two texts that belong together, by their names or because they share words; none if the user gives one."""
         words = [one for one in self.free if one.kind == "words" and not (one.target and one.label_rank)]
-        return [] if self.used else words
+        best = _likeliest(texts)
+        if self.used or (pair := _named_pair(words)):
+            return None if self.used else pair
+        is_pair = len(best) == 2 and _shared(*best, shift=1) + 0.2 < _shared(*best) < 0.9
+        return (best[0], best[1]) if is_pair else None
 
     def _texts(self, texts: list[Profile]) -> list[Decision]:
         """Chooses the texts, or asks."""
-        if pair := _pair(self._words()):
+        if pair := self._pair(texts):
             self.used |= dict(zip(("text", "text_pair"), pair, strict=True))
-            why = "names that belong together"
+            why = "their names belong together" if _named_pair(pair) else "they share words"
             return [_column(role, one, why) for role, one in zip(("text", "text_pair"), pair, strict=True)]
         shown = {role: _column(role, one, "as given") for role, one in self.used.items()}
         if "text" not in self.used:
@@ -261,7 +270,7 @@ class _Choice:
         value = ", ".join(str(name) for name in names)
         decisions.append(Decision("label", value, f"{why}; {target.about}{none}", "--label NAME", labels[0].example))
         problem, option = self.given.get("problem_type", target.problem), "--data.problem_type TYPE"
-        about = "as given" if "problem_type" in self.given else f"{len(target.labels)} different labels"
+        about = "as given" if "problem_type" in self.given else target.about
         if about != "as given" and all(label.isdecimal() for label in target.labels[:FEW]) and len(target.labels) > 2:
             about, option = "whole numbers that recur are classes", "--data.problem_type regression"
         decisions.append(Decision("task", problem.replace("_", " "), about, option))
@@ -298,7 +307,7 @@ def _likeliest(texts: Sequence[Profile]) -> list[Profile]:
     return [one for one in pool if 2 * one.length >= longest]
 
 
-def _pair(texts: Sequence[Profile]) -> tuple[Profile, Profile] | None:
+def _named_pair(texts: Sequence[Profile]) -> tuple[Profile, Profile] | None:
     """The two texts whose names belong together, with the shortest names."""
     pairs = [(a, b) for a, b in combinations(texts, 2) if _differ_in_one(a.words, b.words)]
     by_name = {one.plain: one for one in texts}
@@ -332,16 +341,19 @@ def _says_the_same(first: Profile, second: Profile) -> bool:
 
 def _is_aligned(first: Profile, second: Profile) -> bool:
     """Returns True if the texts of two columns look like translations: other letters, or other words of like length."""
-    rows = [(str(a), str(b)) for a, b in zip(first.cells[:ALIGNED], second.cells[:ALIGNED], strict=True)]
-    if len(rows) < 20:
-        return False
-    words = [({*a.lower().split()}, {*b.lower().split()}) for a, b in rows]
-    shared = sum(len(a & b) / max(min(len(a), len(b)), 1) for a, b in words) / len(rows)
     least = 0.8 if _script(first.values) == _script(second.values) else 0.5
     try:
-        return shared < 0.3 and correlation([len(a) for a, _ in rows], [len(b) for _, b in rows]) > least
+        is_even = correlation(*([len(str(cell)) for cell in one.cells[:ALIGNED]] for one in (first, second))) > least
     except StatisticsError:
         return False
+    return is_even and len(first.cells) >= 20 and _shared(first, second) < 0.3
+
+
+def _shared(first: Profile, second: Profile, *, shift: int = 0) -> float:
+    """The mean share of the words of a cell that are in the other column, in the same row or `shift` rows below."""
+    some = [[{*str(cell).lower().split()} for cell in one.cells[:ALIGNED]] for one in (first, second)]
+    rows = [*zip(some[0], some[1][shift:], strict=False)]
+    return sum(len(a & b) / max(min(len(a), len(b)), 1) for a, b in rows) / max(len(rows), 1)
 
 
 def _script(texts: Sequence[str]) -> str:

@@ -221,6 +221,8 @@ def spelled(name: str, guessed: Guess | None, others: Sequence[tuple[str, str]])
         for field, value in data.items():
             if field in COLUMNS and is_short:
                 options[field.replace("_", "-")] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            elif field in ("valid", "test") and {**source, "path": value.get("path")} == value:
+                options[field] = value["path"]
             elif field != "train":
                 options[f"data.{field}"] = value
         options = dict(sorted(options.items(), key=lambda one: "." in one[0]))

@@ -34,8 +34,8 @@ def test_a_recipe_gets_its_table_and_columns(tmp_path: Path):
     told = {one.what: (one.value, one.why, one.option) for one in found.decisions}
     assert told == {
         "text": ("said", "the longest texts; 60 characters a row", "--text NAME"),
-        "label": ("way", "the only one whose values recur; 2 classes (down, up)", "--label NAME"),
-        "task": ("single label classification", "2 different labels", "--data.problem_type TYPE"),
+        "label": ("way", "the only one that recurs; 2 classes (down, up)", "--label NAME"),
+        "task": ("single label classification", "2 classes (down, up)", "--data.problem_type TYPE"),
         "left out": ("id", "ids", "--text NAME or --label NAME"),
     }
 

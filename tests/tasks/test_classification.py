@@ -120,7 +120,7 @@ def test_from_a_table_to_predictions(capsys: pytest.CaptureFixture[str]):
     assert figures["held_out"].keys() >= {"accuracy", "macro_f1", "loss", "confusion"}
     for told in (
         "body    text   by its name; ",
-        "kind    label  the only one whose values recur; 3 classes",
+        "kind    label  the only one that recurs; 3 classes",
         "valid: 3 of 3 examples",
         "labels: animal 33.3%, fruit 33.3%, tool 33.3%",
         "95% interval",
