@@ -1,7 +1,8 @@
-"""Short texts: brief() for the content of an object, with shapes in place of numbers; cut() and between()."""
+"""Short texts: brief() for the content of an object, with shapes in place of numbers; names, numbers and bounds."""
 
+import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +13,10 @@ class Shaped(Protocol):
 
     dtype: Any
     shape: Any
+
+
+WIDTH = 240
+"""Characters of names that are listed in a line."""
 
 
 def brief(value: object) -> str:
@@ -51,6 +56,21 @@ _BRIEF = _Brief()
 def cut(text: str, most: int) -> str:
     """The text, or its beginning with an ellipsis, in at most this many characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def shorten(names: Collection[str], most: int = 6) -> str:
+    """The first names that fit into a line, and how many more there are: `a, b and 71 more`."""
+    some = [cut(name, WIDTH // 2) for name in [*names][:most]]
+    while len(some) > 1 and len(", ".join(some)) > WIDTH:
+        some.pop()
+    rest = len(names) - len(some)
+    return ", ".join(some) + (f" and {rest:,} more" if rest else "")
+
+
+def amount(n: int, what: str) -> str:
+    """A number of what is named in the plural: `2 rows are bad`, but `1 row is bad`."""
+    one = re.sub(r"\bare\b", "is", re.sub(r"^(\w+)s\b", r"\1", what), count=1)
+    return f"{n:,} {one if n == 1 else what}"
 
 
 def between(bounds: Sequence[float], form: str = ".4f") -> str:

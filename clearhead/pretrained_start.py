@@ -6,6 +6,7 @@ import torch
 from pydantic import ValidationError
 
 from clearhead.api import Model, load, named_config
+from clearhead.brief import shorten
 from clearhead.checkpoints.families import family_for
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.config import Head, ModelConfig
@@ -133,7 +134,7 @@ def _answers(config: ModelConfig) -> str:
         raise UserError(f"training.teacher: expected a task with one of several answers, got {got}; leave it out")
     names = getattr(head, "labels", ())
     size = getattr(head, "n_labels", getattr(config.output.input, "vocab_size", 0))
-    return f"{head.kind} by {reads} with {size} answers{': ' * bool(names)}{', '.join(names)}"
+    return f"{head.kind} by {reads} with {size} answers{': ' * bool(names)}{shorten(names)}"
 
 
 def with_dropouts(config: ModelConfig, choice: ModelChoice) -> ModelConfig:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import clearhead
-from clearhead.brief import brief
+from clearhead.brief import amount, brief, shorten
 from clearhead.generation import Hypothesis
 from clearhead.model import Tokens
 from clearhead.tasks.task import Batch
@@ -68,3 +68,10 @@ def test_numbers_are_bounded_however_many() -> None:
 def test_lazy_names_are_listed(name: str) -> None:
     assert name in dir(clearhead)
     assert getattr(clearhead, name).__name__ == name
+
+
+def test_many_names_are_one_line_and_one_is_no_plural() -> None:
+    assert shorten([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
+    assert shorten(["a", "b"]) == "a, b"
+    assert len(shorten([f"{i} a label of many words that says all" for i in range(2000)], 900)) < 300
+    assert [amount(n, "rows are bad") for n in (0, 1, 2000)] == ["0 rows are bad", "1 row is bad", "2,000 rows are bad"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead.api.base import ModelBase
 from clearhead.api.reader import Input
-from clearhead.brief import brief
+from clearhead.brief import brief, shorten
 from clearhead.config.heads import ClassificationHead
 from clearhead.errors import UserError, refuse
 from clearhead.model.heads import scores
@@ -214,7 +214,7 @@ def _relations(head: ClassificationHead) -> tuple[int, int]:
     entailment = next((i for i, name in enumerate(names) if name.startswith("entail")), None)
     if entailment is None or len(names) < 2:
         remedy = "try a model of natural language inference, or leave them out"
-        raise refuse("labels", "a model with a label entailment", f"one with {', '.join(names_in(head))}", remedy)
+        raise refuse("labels", "a model with a label entailment", f"one with {shorten(names_in(head))}", remedy)
     opposite = next((i for i, name in enumerate(names) if name.startswith(("contra", "not_entail"))), None)
     return entailment, opposite if opposite is not None else (len(names) - 1 if entailment == 0 else 0)
 

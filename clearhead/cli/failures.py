@@ -3,7 +3,7 @@
 import os
 import sys
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, MissingArgumentError
 
 from clearhead.cli.options import tell
 from clearhead.errors import OutOfMemory, UserError, is_memory
@@ -23,7 +23,7 @@ def explained(error: BaseException) -> tuple[str, int] | None:
             return str(error), error.exit_code
         case CycloptsError():
             usage = " ".join(("clearhead", *(error.command_chain or ()), "--help"))
-            return str(UserError(f"{' '.join(str(error).split())} See {usage}")), 2
+            return str(UserError(" ".join(f"{error} {_help(error)} See {usage}".split()))), 2
         case KeyboardInterrupt():
             return "stopped by Ctrl-C", 130
         case BrokenPipeError():
@@ -35,6 +35,14 @@ def explained(error: BaseException) -> tuple[str, int] | None:
             return str(UserError(f"{place}: {error.strerror or error}; check the path, its permissions and space")), 2
         case _:
             return None
+
+
+def _help(error: CycloptsError) -> str:
+    """The help of the parameter that a command lacks; nothing for another error."""
+    if not isinstance(error, MissingArgumentError) or error.app is None or error.argument is None:
+        return ""
+    known = error.app.assemble_argument_collection(parse_docstring=True)
+    return next((one.parameter.help or "" for one in known if one.name == error.argument.name), "")
 
 
 def leave_unless(has_ended: bool) -> None:

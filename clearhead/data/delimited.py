@@ -6,6 +6,7 @@ from functools import partial
 from itertools import chain, islice, tee
 from typing import Any, TypeAlias
 
+from clearhead.brief import amount
 from clearhead.data.archives import plain_name
 from clearhead.data.bad_rows import BadRow, RowErrors
 from clearhead.data.files import LONGEST_LINE, nearest, opened_text, undecoded
@@ -46,7 +47,7 @@ def _misfit(cells: Sequence[str], width: int, least: int, *, quoted: bool) -> st
     """The mistake in the number of cells of a row; an empty text if there is none. Empty cells may follow the last."""
     if len(cells) > width and any(cells[width:]):
         remedy = "quote the text that has the delimiter" if quoted else "take the delimiter out of the text"
-        return f"expected {width} columns as in the first line, got {len(cells)}; {remedy}"
+        return f"expected {amount(width, 'columns')} as in the first line, got {len(cells)}; {remedy}"
     if len(cells) < least:
         remedy = "try another delimiter" if len(cells) == 1 else "try another column, or mend the line"
         return f"expected at least {least} columns, got {len(cells)}; {remedy}"

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
-from clearhead.brief import between, cut
+from clearhead.brief import amount, between, cut
 from clearhead.errors import UserError
 from clearhead.tasks.evaluation import Example
 from clearhead.tasks.scores import RESAMPLES, Score, difference
@@ -43,7 +43,7 @@ class Comparison:
         return cls(first, second, len(one.examples), scores, most_different(one.examples, other.examples))
 
     def __repr__(self) -> str:
-        resampled = f"{self.n:,} examples; 95% intervals and p from {RESAMPLES:,} paired bootstrap resamples"
+        resampled = f"{amount(self.n, 'examples')}; 95% intervals and p from {RESAMPLES:,} paired bootstrap resamples"
         lines = [f"first:  {self.first}", f"second: {self.second}", resampled if self.n else "all data"]
         lines += [line(name, row) for name, row in self.scores.items()]
         return "\n".join([*lines, *(text for title, some in self.examples.items() for text in shown(title, some))])

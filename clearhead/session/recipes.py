@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead import recipe as recipes
+from clearhead.brief import shorten
 from clearhead.data.guessing import COLUMNS, NOTHING, Guess, beside, guess, is_table, table_of
 from clearhead.data.sniffing import Decision
 from clearhead.errors import UserError, pasted
@@ -116,14 +117,11 @@ def source_of(
     tables: Mapping[str, Any], given: Given, *, where: str, prefix: str, fields: Mapping[str, Any] = NOTHING
 ) -> dict[str, Any]:
     """The table of a source with the files of these options, whose names begin with `prefix`, and these fields."""
-    files = find(tables.get("task"), where=f"{where}:task").files
-    try:
-        like = tables.get("data", {}).get("train") if prefix else None
-        source = with_absolute_files(source_given(files, given, where=where, like=like, fields=fields), files)
-        if prefix and (problem := files.missing(source)):
-            raise UserError(f"{where}: {problem}")
-    except UserError as error:
-        raise UserError(str(error).replace("--", f"--{prefix}")) from None
+    files = replace(find(tables.get("task"), where=f"{where}:task").files, prefix=prefix)
+    like = tables.get("data", {}).get("train") if prefix else None
+    source = with_absolute_files(source_given(files, given, where=where, like=like, fields=fields), files)
+    if prefix and (problem := files.missing(source)):
+        raise UserError(f"{where}: {problem}")
     return source
 
 
@@ -188,7 +186,7 @@ def guess_of_form(form: str, path: Place, others: Mapping[str, str]) -> Guess:
     if form == "image_folder" and isinstance(path, Path):
         splits = {split: str(folder) for split, folder in splits_in(path).items()}
         names = [one.name for one in classes_of(Path(splits["train"]))]
-        why = f"a folder for each of {len(names)} classes: {', '.join(names[:6])}" + ", …" * (len(names) > 6)
+        why = f"a folder for each of {len(names)} classes: {shorten(names)}"
     else:
         splits = {"train": str(path), **{split: str(other) for split, other in beside(path).items()}}
         splits, why = splits if form != "text" else {"train": str(path)}, f"the form of {path.name}"
@@ -257,7 +255,7 @@ def source_given(
     if isinstance(like, Mapping) and like.get("kind") == "table":
         return {**{field: value for field, value in like.items() if field != "format"}, **found}
     if files.table["kind"] != "table":
-        wanted = " ".join(f"--{name} NAME" for name in files.columns)
+        wanted = " ".join(f"--{files.prefix}{name} NAME" for name in files.columns)
         raise UserError(f"{where}: expected columns of {found['path']}, got none; give {wanted}")
     return found
 

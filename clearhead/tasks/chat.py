@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import PositiveInt
 from tokenizers import AddedToken
 
-from clearhead.brief import brief
+from clearhead.brief import brief, shorten
 from clearhead.config import ModelConfig
 from clearhead.data.bad_rows import BadRow
 from clearhead.data.batches import Batches, DocumentSlice
@@ -214,7 +214,7 @@ class Answers:
         if not self.turns:
             raise UserError(
                 f"{name}: expected an answer of the assistant in the first {limit} tokens of a conversation, got none:"
-                f" {named(self.untrained)}; add answers, or try a higher data.length"
+                f" {shorten(self.untrained)}; add answers, or try a higher data.length"
             )
 
 
@@ -238,16 +238,6 @@ def write(conversation: Conversation, tokenizer: Tokenizer) -> tuple[str, list[t
     except UserError as error:
         raise type(error)(f"{conversation.where}: {error}") from None
     return text, spans
-
-
-MOST_NAMED = 5
-"""Conversations that are named."""
-
-
-def named(places: Sequence[str]) -> str:
-    """The first of these places, and how many more there are."""
-    rest = len(places) - MOST_NAMED
-    return ", ".join(places[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 N_SAMPLES = 2
@@ -356,7 +346,7 @@ class Chat(HeadLoss, ExampleTask[ChatRecipe, Conversation, Answers]):
         cut = f"; {n_cut:,} cut to {self.length:,}" if n_cut else ""
         each = f"{n_tokens / n:.1f} tokens each, {n_trained / n:.1f} of them trained, at most {max(data.lengths):,}"
         findings = {
-            "n_untrained": (len(data.untrained), f"without a token to train on, left out: {named(data.untrained)}"),
+            "n_untrained": (len(data.untrained), f"without a token to train on, left out: {shorten(data.untrained)}"),
             "n_duplicates": (len(texts) - len({*texts}), "duplicates, kept"),
             "n_shared": (n_shared, f"({n_shared / len(examples):.1%}) are also in train"),
         }

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 
+from clearhead.brief import amount
 from clearhead.data.batches import DocumentSlice, pack_documents, spans, windows
 from clearhead.data.encoded import EncodedText
 from clearhead.data.sequences import Sequences
@@ -226,7 +227,7 @@ def text_report(
         digests = train if name == "train" else _digests(text)
         n, n_tokens = len(text), int(text.lengths.sum())
         n_unknown = 0 if unknown is None else count(text, np.array([unknown]))
-        size = f"{n:,} documents, {n_tokens:,} tokens ({n_unknown / max(n_tokens, 1):.2%} unknown)"
+        size = f"{amount(n, 'documents')}, {amount(n_tokens, 'tokens')} ({n_unknown / max(n_tokens, 1):.2%} unknown)"
         line = f"{name}: {size}; {trained[name]:,} of them to predict in {n_examples:,} examples"
         n_long = int((text.lengths > length).sum())
         n_shared = 0 if name == "train" else int(np.isin(digests, train).sum())

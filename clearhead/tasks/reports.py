@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
+from clearhead.brief import amount, cut, shorten
 from clearhead.config import Config
 from clearhead.data.splits import Example
 from clearhead.errors import UserError
@@ -24,7 +25,7 @@ class SplitReport(Config):
     def of(cls, lines: Iterable[str], findings: Findings, **counts: Any) -> Self:
         """The report in these lines and one for each finding whose count is not 0."""
         counts |= {name: n for name, (n, _) in findings.items()}
-        return cls(counts=counts, text=(*lines, *(f"  {n:,} {what}" for n, what in findings.values() if n)))
+        return cls(counts=counts, text=(*lines, *(f"  {amount(n, what)}" for n, what in findings.values() if n)))
 
 
 class SplitsReport(Config):
@@ -73,8 +74,7 @@ def repeats(
 def shares_line(counts: Mapping[str, int], most: int) -> str:
     """The share of each name, such as `good 60.0%, bad 40.0%`: the first `most` names, and the number of others."""
     n = max(sum(counts.values()), 1)
-    some = ", ".join(f"{name} {count / n:.1%}" for name, count in list(counts.items())[:most])
-    return some + (f" and {len(counts) - most} more" if len(counts) > most else "")
+    return shorten([f"{cut(name, 40)} {count / n:.1%}" for name, count in counts.items()], most)
 
 
 class Labelled(Protocol):
@@ -92,5 +92,5 @@ def check_known(examples: Iterable[Labelled], names: Sequence[str], *, what: str
     for example in examples:
         for name, where in example.placed:
             if name not in known:
-                some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-                raise UserError(f"{where}: expected a {what} of the training data ({some}), got {name}; {remedy}")
+                expected = f"a {what} of the training data ({shorten(names)})"
+                raise UserError(f"{where}: expected {expected}, got {name}; {remedy}")

@@ -117,6 +117,8 @@ class Files:
     """What they hold, for messages."""
     table: Mapping[str, str]
     """The table of the source, with an option such as "--text" where its file goes."""
+    prefix: str = ""
+    """The beginning of the names of the options, such as "valid-"; none for training."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -152,10 +154,10 @@ class Files:
             name, value = option[2:], given[option]
             names = [value] if isinstance(value, str) else value
             if name not in self.columns or len(names) > 1:
-                wanted = " ".join(f"--{column} NAME" for column in self.columns)
+                wanted = " ".join(f"--{self.prefix}{column} NAME" for column in self.columns)
                 raise UserError(
-                    f"{where}: expected columns of {given['--data']}, got {option} {' '.join(names)};"
-                    f" try --data FILE {wanted}"
+                    f"{where}: expected columns of {given['--data']}, got --{self.prefix}{name} {' '.join(names)};"
+                    f" try --{self.prefix}data FILE {wanted}"
                 )
             table[name] = names[0]
         return table
@@ -169,8 +171,10 @@ class Files:
 
     def wrong(self, given: Collection[str]) -> str:
         """The error of a command line that gives these options."""
-        got = " and ".join(given) or "none"
-        return f"expected {self.what}, got {got}; give {' '.join(f'{option} FILE' for option in self.options)}"
+        got, wanted = (
+            [option.replace("--", f"--{self.prefix}", 1) for option in options] for options in (given, self.options)
+        )
+        return f"expected {self.what}, got {' and '.join(got) or 'none'}; give {' FILE '.join(wanted)} FILE"
 
 
 @dataclass(frozen=True)

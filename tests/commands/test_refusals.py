@@ -18,14 +18,15 @@ CAPTURE = "capture {decoder_pre_learned} --data a.txt --out c"
 LINES = [
     # help and usage
     ("bogus", 'Unknown command "bogus"'),
-    ("train", "RECIPE requires an argument. See clearhead train --help"),
-    ("translate", "MODEL requires an argument. See clearhead translate --help"),
+    ("train", "RECIPE requires an argument."),
+    ("translate", "MODEL requires an argument. Folder of a model or run,"),
     ("summary gpt2 --bogus", "Unknown option: --bogus. See clearhead summary --help"),
     ("summary gpt2 --batch x", 'unable to convert "x" into int'),
     ("summary gpt3", "try gpt2"),
     ("summary gpt2 --batch 0", "batch: expected 1 or more, got 0"),
     # recipes and their fields
     ("train recipe --training.bogus 1", "recipe: expected a recipe or data, got no such file; try one of chat, class"),
+    ("train table.csv --lable y", "--lable: no such option; did you mean --label?"),  # Before any guess.
     ("train lm --training.stpes 1", "lm:training.stpes: no such field; did you mean steps?"),
     ("train translation --model.presett gpt2", "model.presett: no such field; did you mean preset?"),
     ("train lm --stepz 1", "--stepz: no such option; did you mean --steps?"),
@@ -141,7 +142,7 @@ LINES = [
     ("wrong-labels nowhere.csv", "nowhere.csv: expected a file, got none"),
     # share
     ("export {gpt2} --to torch", 'Invalid value "torch" for --to. Choose from: "hf", "peft", "ctranslate2", "onnx"'),
-    ("export {gpt2}", "--to requires an argument"),
+    ("export {gpt2}", "--to requires an argument. The form to write: hf for transformers, peft for adapters in PEFT,"),
     ("export {gpt2} --to hf --dtype int8", 'Invalid value "int8" for --dtype'),
     ("export {gpt2} --to hf --quantization int8", "--quantization: expected it with --to ctranslate2, got --to hf"),
     (

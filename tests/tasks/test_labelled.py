@@ -123,7 +123,7 @@ def test_the_report_counts_what_may_mislead():
     ]
     told = task.describe("valid", valid, Labelled(valid, Inputs([], None, [1, 1])), train).text
     assert "  no example of y: its scores say nothing about that" in told
-    assert "  1 (50.0%) are also in train, such as v.csv:2, which is t.csv:1" in told
+    assert "  1 (50.0%) is also in train, such as v.csv:2, which is t.csv:1" in told
 
 
 def test_texts_are_cut_to_the_limit_and_never_empty():

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from clearhead.brief import between
+from clearhead.brief import amount, between
 from clearhead.cli.options import (
     Device,
     Files,
@@ -80,7 +80,7 @@ def capture(
     texts = texts_of(opened, data, text, text_pair)
     begun = Captured(out).n_texts if (out / MANIFEST).is_file() else 0  # The last of its first files.
     if begun:
-        tell(f"{out}: goes on after {begun:,} texts")
+        tell(f"{out}: goes on after {amount(begun, 'texts')}")
     began = time.monotonic()
     is_new = not out.exists()
     try:
@@ -106,8 +106,8 @@ def capture(
         raise
     took, n_bytes = time.monotonic() - began, sum((out / shard).stat().st_size for shard in captured.shards)
     tell(
-        f"{out}: {captured.n_texts:,} texts, {len(captured.addresses)} addresses, {len(captured.shards)} shards of"
-        f" {sizes(n_bytes)[0]} in {took:.1f} s"
+        f"{out}: {amount(captured.n_texts, 'texts')}, {len(captured.addresses)} addresses,"
+        f" {amount(len(captured.shards), 'shards')} of {sizes(n_bytes)[0]} in {took:.1f} s"
     )
     if n_cut := sum(captured.facts(shard)["cut"] for shard in captured.shards):
         tell(f"{n_cut:,} texts were longer than the model reads, or than --length, and were cut")
@@ -152,7 +152,7 @@ def effects(
     opened = open_model(model, device=device)
     chosen = [one for _, one in drawn(texts_of(opened, data, text, text_pair), texts, seed=seed)]
     wanted = sites[0] if len(sites) == 1 and sites[0] in (*NAMED, LAYERS) else sites
-    tell(f"{model}: measuring on {len(chosen):,} texts ...")
+    tell(f"{model}: measuring on {amount(len(chosen), 'texts')} ...")
     with progress():
         measured = measure(opened, chosen, wanted, length=length)
     shown = measured if wanted == LAYERS else measured[:top]

@@ -38,7 +38,8 @@ def export(
     once and compared with the model.
 
     Args:
-        to: The form to write.
+        to: The form to write: hf for transformers, peft for adapters in PEFT, ctranslate2 for fast CPUs, onnx for
+            onnxruntime, or gguf for llama.cpp.
         out: New folder to write (default: the model's name and the form, such as opus-de-en-onnx).
         dtype: Type of the weights (default: as they are stored; float32 for onnx). For gguf also q8_0, eight bits.
         quantization: For ctranslate2: weights of 8 or 16 bits instead.

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from clearhead.brief import amount
 from clearhead.cli.options import Flag, Text, given, tell
 from clearhead.errors import UserError, pasted
 
@@ -83,6 +84,5 @@ def show(name: str, /, *texts: Text) -> None:
     print(f"{cuts.vocab_size:,} tokens; special tokens: {special or 'none'}")
     for text in texts:
         ids = cuts.encode(text)
-        print(
-            f"{len(ids)} tokens:", *(f"{token} {i}" for token, i in zip(cuts.tokens(ids), ids, strict=True)), sep="  "
-        )
+        named = (f"{token} {i}" for token, i in zip(cuts.tokens(ids), ids, strict=True))
+        print(f"{amount(len(ids), 'tokens')}:", *named, sep="  ")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from clearhead.api import Model
 from clearhead.api.predicting import Row, ZeroShot, entailments, numbered, reads_pairs, task_of
 from clearhead.api.towers import holds_towers, load_towers
+from clearhead.brief import amount
 from clearhead.cli.options import open_model, progress_bar, tell
 from clearhead.cli.use.inputs import Options, arriving, check_file, some_at_once, stream_to
 from clearhead.data.guessing import InputColumns, read_inputs
@@ -124,4 +125,4 @@ def run(say: Say, inputs: Iterable[Sequence[Row]], given: Options, *, what: str 
                 bar.update()
             n += len(rows)
     if given.out is not None:
-        tell(f"{given.out}: {n:,} {what}")
+        tell(f"{given.out}: {amount(n, what)}")

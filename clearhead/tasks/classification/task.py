@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.brief import shorten
 from clearhead.config import ModelConfig
 from clearhead.config.heads import ClassificationHead, ProblemType
 from clearhead.config.inputs import TokenInput
@@ -188,7 +189,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         if labels:
             lines.append(f"  labels: {shares_line(labels, MOST_NAMES)}")
         if none := [label for label, count in labels.items() if not count]:
-            lines.append(f"  no example of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
+            lines.append(f"  no example of {shorten(none, MOST_NAMES)}: its scores say nothing about that")
         return SplitReport.of(
             lines,
             repeats(

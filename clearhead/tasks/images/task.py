@@ -11,6 +11,7 @@ import torch
 from pydantic import PositiveInt, model_validator
 from torch import Tensor
 
+from clearhead.brief import amount
 from clearhead.config import ModelConfig
 from clearhead.config.heads import ClassificationHead
 from clearhead.config.inputs import PatchInput
@@ -50,7 +51,7 @@ def picture_split(
     """The report on a split. Pictures with the same pixels are equal."""
     found = Counter(label for one in pictures for label in one.labels)
     counts = {label: found[label] for label in labels}
-    lines = f"{name}: {len(pictures):,} pictures", f"  classes: {shares_line(counts, MOST_NAMES)}"
+    lines = f"{name}: {amount(len(pictures), 'pictures')}", f"  classes: {shares_line(counts, MOST_NAMES)}"
     others: Sequence[LabelledText] = () if name == "train" else train
     again = repeats(
         pictures, others, labels=lambda one: one.labels, place=lambda one: one.where, another="of another class"

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clearhead.brief import amount
 from clearhead.config import ModelConfig
 from clearhead.config.heads import SpanHead
 from clearhead.data.batches import token_budget_batches
@@ -165,7 +166,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
         each = f"{sum(len(one.answers[0].text) for one in answered) / max(len(answered), 1):.1f} characters each"
         length = f"{sum(windows.lengths) / len(windows.lengths):.1f} tokens each, at most {max(windows.lengths):,}"
         lines = [
-            f"{name}: {n:,} questions about {n_contexts:,} contexts; {length}",
+            f"{name}: {amount(n, 'questions')} about {amount(n_contexts, 'contexts')}; {length}",
             f"  answers: {len(answered):,} questions, {each}; {n - len(answered):,} without one",
             f"  labels: {sum(held):,} of {len(windows.parts):,} windows hold the answer",
         ]

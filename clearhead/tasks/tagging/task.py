@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import PositiveInt
 
+from clearhead.brief import shorten
 from clearhead.config import ModelConfig
 from clearhead.config.heads import TaggingHead
 from clearhead.data.batches import token_budget_batches
@@ -270,7 +271,7 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
             f"  {max(sum(kinds.values()), 1):,} {what}: {shares_line(some, MOST_NAMES)}",
         ]
         if none := [kind for kind, count in kinds.items() if not count]:
-            lines.append(f"  none of {', '.join(none[:MOST_NAMES])}: its scores say nothing about that")
+            lines.append(f"  none of {shorten(none, MOST_NAMES)}: its scores say nothing about that")
         if name == "train":
             how = f"spans, tagged in {scheme.name.upper()}" if scheme else "tags of single words"
             lines = [f"tags: {how}", *lines]
