@@ -15,6 +15,10 @@ class BadRow(UserError):
     """A row that cannot be used. The message begins with its place, such as `reviews.csv:17`."""
 
 
+class Undecoded(BadRow):
+    """A row with bytes that are not in the encoding of its file."""
+
+
 class BadRows(UserError):
     """All bad rows of a source, with a line for each of the first SHOWN."""
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from clearhead.brief import amount
 from clearhead.data.archives import plain_name
-from clearhead.data.bad_rows import BadRow, RowErrors
+from clearhead.data.bad_rows import BadRow, RowErrors, Undecoded
 from clearhead.data.files import LONGEST_LINE, nearest, opened_text, undecoded
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
@@ -38,7 +38,7 @@ def read_delimited(table: Table, columns: Sequence[Column], errors: RowErrors) -
         if byte := next(filter(None, map(undecoded, kept)), None):
             expected = "UTF-8" if table.encoding is None else table.encoding
             remedy = "try --data.train.encoding cp1252, or the file's true encoding"
-            errors.rows.append(BadRow(f"{where}: expected {expected}, got the byte {byte}; {remedy}"))
+            errors.rows.append(Undecoded(f"{where}: expected {expected}, got the byte {byte}; {remedy}"))
             continue
         yield where, [*kept]
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from clearhead.data.dialects import SEPARATORS
 from clearhead.data.files import nearest, read_lines
 from clearhead.data.roles import Roles, choose
-from clearhead.data.sniffing import SEPARATORS, Decision, Sniffed, sniff
+from clearhead.data.sniffing import Decision, Sniffed, sniff
 from clearhead.data.tables import column_names, format_of, read_rows
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, Table

@@ -1,25 +1,27 @@
-"""Finds out how a table is written: its separator, its header, and a random sample of its rows. Imports no torch."""
+"""Finds out how a table is written, which columns to leave out, and draws a random sample of its rows. No torch."""
 
-import csv
 import random
-from collections import Counter
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from clearhead.data.bad_rows import RowErrors
-from clearhead.data.files import read_lines
-from clearhead.data.tables import column_names, number_of, read_cells, table_format
-from clearhead.errors import UserError
+from clearhead.data.bad_rows import RowErrors, Undecoded
+from clearhead.data.delimited import quote_of
+from clearhead.data.dialects import SEPARATORS, describe, has_header
+from clearhead.data.encodings import find_encoding
+from clearhead.data.tables import column_names, format_of, number_of, read_cells, table_format, written
 from clearhead.recipe.data import Column, Table
 from clearhead.recipe.places import Place
 
-LINES = 1000
-"""First lines of a file that show its separator."""
 SAMPLE = 10_000
 """Most rows of a sample."""
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-TABLE_FIELDS = ("format", "header", "delimiter")
+STRONG = 2
+"""How much the columns must speak for a header if the user gives their numbers."""
+TABLE_FIELDS = {*Table.model_fields} - {"kind", "path", "source", "target", "text"}
+EMPTY = 0.98
+"""A column with a larger share of empty cells is left out."""
+ID_NAME = re.compile(r"(unnamed: \d+|index|idx|(.*[_ ])?(id|uuid|guid|no|nr)|[a-z]*id)?", re.IGNORECASE)
+"""Names of columns that number the rows."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,11 @@ class Sniffed:
     splits: dict[str, Table]
     """A complete description of "train", and of "valid" and "test" if the file holds them."""
     columns: list[Column]
+    """The columns that may hold texts or labels: their names, or their indices if they have none of their own."""
     rows: list[list[object]]
     """At most SAMPLE rows of train, drawn at random from all of them in the same way each time, in their order."""
     n_rows: int
-    """Number of all rows of train."""
+    """Number of all rows of train that can be read."""
     decisions: list[Decision]
 
 
@@ -55,15 +58,40 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
     `given` holds what the user set: the table's own fields, such as `delimiter`, and columns by their role, such as
     `text`. Their names or numbers say whether there is a header. Raises UserError if the file is no table.
     """
-    fields = {name: given[name] for name in TABLE_FIELDS if given.get(name) is not None}
-    names = [str(name) for role, name in given.items() if role not in TABLE_FIELDS and name is not None]
+    fields = {name: value for name, value in given.items() if name in TABLE_FIELDS and value is not None}
+    names = {str(name) for role, name in given.items() if role not in TABLE_FIELDS and name is not None}
+    if "format" not in fields and format_of(path.name) is None:
+        fields["format"] = "csv"
     table = Table.model_validate({"path": path, "text": 0, **fields})
-    decisions: list[Decision] = []
-    if table_format(table) not in ("jsonl", "parquet"):
-        table, decisions = _written(table, names, is_given=fields.keys())
-    columns = column_names(table)
-    rows, n_rows = draw(cells for _, cells in read_cells(table, columns, RowErrors()))
-    return Sniffed({"train": table}, columns, rows, n_rows, decisions)
+    fields = {name: getattr(table, name) for name in fields}
+    is_text = table_format(table) in ("csv", "tsv")
+    whole = False
+    while True:
+        if "encoding" not in fields and table_format(table) != "parquet":
+            table = table.model_copy(update={"encoding": find_encoding(path, whole=whole)})
+        described = _described(table, fields, names) if is_text else table
+        columns, errors = column_names(described), RowErrors()
+        columns = [i if str(i) in names - {*map(str, columns)} else column for i, column in enumerate(columns)]
+        rows, n_rows = draw(cells for _, cells in read_cells(described, columns, errors))
+        if whole or "encoding" in fields or not any(isinstance(error, Undecoded) for error in errors.rows):
+            break
+        whole = True
+    decisions = _decisions(described, fields)
+    if errors.rows:
+        n_bad = f"{len(errors.rows):,} of {n_rows + len(errors.rows):,}"
+        decisions.append(Decision("bad rows", n_bad, str(errors.rows[0]), "--skip-bad"))
+    why = {
+        i: reason for i, column in enumerate(columns) if (reason := _needless(column, [row[i] for row in rows], n_rows))
+    }
+    needless = {i for i in why if str(columns[i]) not in names}
+    if len(columns) - len(needless) < 1:
+        needless = set()
+    for i in sorted(needless):
+        decisions.append(Decision("left out", str(columns[i]), why[i], "--text NAME or --label NAME"))
+    kept = [i for i in range(len(columns)) if i not in needless]
+    return Sniffed(
+        {"train": described}, [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], n_rows, decisions
+    )
 
 
 def draw(rows: Iterable[list[object]], *, most: int = SAMPLE) -> tuple[list[list[object]], int]:
@@ -76,50 +104,53 @@ def draw(rows: Iterable[list[object]], *, most: int = SAMPLE) -> tuple[list[list
     return [row for _, row in sorted(kept.values(), key=lambda numbered: numbered[0])], n_rows
 
 
-def _written(table: Table, columns: Sequence[str], *, is_given: Iterable[str]) -> tuple[Table, list[Decision]]:
-    """The table as a recipe describes it, and the guesses in that."""
-    lines = [line for line in islice(read_lines(table.path), LINES) if line.strip()]
-    usual = "\t" if table_format(table) == "tsv" else ","
-    separators = [table.delimiter] if table.delimiter else [*SEPARATORS]
-    rows = {separator: _rows(lines, separator, usual) for separator in separators}
-    fits = {separator: _fit(rows[separator]) for separator in separators}
-    separator = max(separators, key=lambda separator: (fits[separator], separator == usual))
-    if not fits[separator]:
-        expected = ", ".join(SEPARATORS.get(separator, repr(separator)) for separator in separators)
-        raise UserError(f"{table.path}:1: expected columns between {expected}, got one; add its labels")
-    decisions: list[Decision] = []
-    if separator != usual and not table.delimiter:
-        value = f"{SEPARATORS[separator]} between them"
-        decisions.append(Decision("columns", value, "most rows have as many columns", "--data.train.delimiter"))
-    first = rows[separator][0]
-    has_header = len(set(first)) == len(first) and all(_is_name(cell) for cell in first)
-    if columns:
-        has_header = {*columns} <= {*first} or (has_header and not all(name.isdecimal() for name in columns))
-    if "header" in is_given:
-        has_header = table.header
-    elif not has_header:
+def _described(table: Table, fields: Mapping[str, object], names: set[str]) -> Table:
+    """The table as its first rows show it. Names of columns, or their numbers, say whether there is a header."""
+    table, rows = describe(table, fields, one_column=bool(names))
+    if "header" in fields:
+        return table
+    first = {cell.strip() for cell in rows[0]} if rows else set[str]()
+    least = STRONG if names and all(name.isdecimal() for name in names) else 0
+    is_header = bool(rows) and (table.row_names or bool(names and names <= first) or has_header(rows, least=least))
+    return table.model_copy(update={"header": is_header})
+
+
+def _decisions(table: Table, fields: Mapping[str, object]) -> list[Decision]:
+    """What was found out about the form of the file, except what is usual."""
+    option, found = "--data.train.{}", list[Decision]()
+    if table.encoding and "encoding" not in fields:
+        found.append(Decision("encoding", table.encoding, "the file is not UTF-8", option.format("encoding")))
+    if table_format(table) not in ("csv", "tsv"):
+        return found
+    if table.delimiter and "delimiter" not in fields:
+        value = f"{SEPARATORS.get(table.delimiter, repr(table.delimiter))} between them"
+        found.append(Decision("columns", value, "rows then have as many columns", option.format("delimiter")))
+    if (table.quotes is not None or table.escape) and not {"quotes", "escape"} & fields.keys():
+        value = quote_of(table) or "none"
+        value += f", with {table.escape} before one inside a cell" if table.escape else ""
+        found.append(Decision("quotes", value, "rows then have as many columns", option.format("quotes")))
+    if table.skip_lines and "skip_lines" not in fields:
+        value = f"{table.skip_lines} lines before the table" if table.skip_lines > 1 else "the line before the table"
+        found.append(Decision("left out", value, "it is no row", option.format("skip_lines")))
+    if not table.header and "header" not in fields:
         value = "none, as the first row holds no names; columns have numbers from 0"
-        decisions.append(Decision("header", value, "the first row holds no names", "--data.train.header"))
-    changes = {"header": has_header, "delimiter": None if separator == usual else separator}
-    return table.model_copy(update=changes), decisions
+        found.append(Decision("header", value, "the first row holds no names", option.format("header")))
+    return found
 
 
-def _rows(lines: Sequence[str], separator: str, usual: str) -> list[list[str]]:
-    """The rows with this separator; none if it leaves a field that is too long for a table. Only CSV quotes fields."""
-    if usual == "\t":
-        return [line.split(separator) for line in lines]
-    try:
-        return [*csv.reader([line + "\n" for line in lines], delimiter=separator)]
-    except csv.Error:
-        return []
-
-
-def _fit(rows: Sequence[Sequence[str]]) -> float:
-    """The share of rows with the most common number of columns; 0 if that is one, or if there are no rows."""
-    (width, n), *_ = Counter(map(len, rows)).most_common(1) or [(0, 0)]
-    return n / len(rows) if width > 1 else 0.0
-
-
-def _is_name(cell: str) -> bool:
-    """Returns True if a cell may be the name of a column: a few words, no number."""
-    return bool(cell.strip()) and len(cell) <= 40 and len(cell.split()) <= 4 and number_of(cell) is None
+def _needless(column: Column, cells: Sequence[object], n_rows: int) -> str:
+    """Why a column holds neither texts nor labels; an empty text if it may."""
+    texts = [written(cell) if isinstance(cell, str | int | float | None) else "?" for cell in cells]
+    n_empty = sum(not text for text in texts)
+    if n_empty > EMPTY * len(texts):
+        return f"{n_empty / len(texts):.1%} of its cells are empty"
+    if len({*texts}) < len(texts) or len(texts) < 3:
+        return ""
+    numbers = [number_of(text) for text in texts]
+    if all(number is not None and number.is_integer() for number in numbers):
+        whole = [int(number) for number in numbers if number is not None]
+        is_count = whole == sorted(whole) and whole[0] >= 0 and whole[-1] - whole[0] < 1.1 * n_rows
+        if is_count:
+            return "it numbers the rows"
+    has_name = isinstance(column, str) and ID_NAME.fullmatch(column)
+    return "each row has another one, without a space" if has_name and not any(" " in text for text in texts) else ""

@@ -1,0 +1,64 @@
+"""Finds the encoding of a text file. Imports no torch."""
+
+import codecs
+import re
+
+from clearhead.data.files import encoding_of, opened
+from clearhead.errors import UserError
+from clearhead.recipe.places import Place
+
+HEAD = 1 << 20
+"""Bytes that are looked at unless the whole file is."""
+SHOWN = 1 << 18
+"""Bytes of lines beyond ASCII that tell one encoding from another."""
+BAD = re.compile("[\udc80-\udcff]")
+NOT_CP1252 = re.compile(b"[\x81\x8d\x8f\x90\x9d]")
+
+
+def find_encoding(path: Place, *, whole: bool = False) -> str | None:
+    """The encoding of a text file; None for UTF-8. Looks at the beginning of the file, or at all of it.
+
+    A file is UTF-8 if most of what is beyond ASCII in it is. Any other is what charset-normalizer finds, and cp1252 (or
+    latin-1) if nothing is likelier. Raises UserError for few ASCII letters if that package is not installed.
+    """
+    decoder, shown = codecs.getincrementaldecoder("utf-8")("surrogateescape"), bytearray()
+    n_good = n_bad = 0
+    with opened(path) as file:
+        content = file.read(HEAD)
+        if marked := encoding_of(content) or _wide(content[:4096]):
+            return None if marked == "utf-8-sig" else marked
+        while content:
+            text = decoder.decode(content)
+            if not text.isascii():
+                n = len(BAD.findall(text))
+                n_good, n_bad = n_good + len(text) - len(text.encode("ascii", "ignore")) - n, n_bad + n
+                if n and len(shown) < SHOWN:
+                    shown += b"".join(line for line in content.splitlines(True) if not line.isascii())[:SHOWN]
+            content = file.read(HEAD) if whole else b""
+    if n_bad <= n_good / 4:
+        return None
+    n_ascii, n_other = len(re.findall(rb"[A-Za-z]", shown)), len(re.findall(rb"[\x80-\xff]", shown))
+    western = "latin-1" if NOT_CP1252.search(shown) else "cp1252"
+    if n_ascii > 30 * n_other:
+        return western
+    try:
+        from charset_normalizer import from_bytes
+    except ImportError:
+        if n_ascii > 2 * n_other:
+            return western
+        raise UserError(
+            f"{path}: expected UTF-8, got another encoding; give --data.train.encoding, such as cp1251"
+        ) from None
+    matches = [*from_bytes(bytes(shown))]
+    likely = [one for one in matches if one.chaos <= matches[0].chaos]
+    if not matches or any("cp1252" in one.could_be_from_charset for one in likely):
+        return western
+    return likely[0].encoding
+
+
+def _wide(content: bytes) -> str | None:
+    """UTF-16 without a mark: every second byte of most characters is 0."""
+    first, second = content[::2].count(0), content[1::2].count(0)
+    if max(first, second) < len(content) / 6 or min(first, second) > len(content) / 20:
+        return None
+    return "utf-16-le" if second > first else "utf-16-be"

@@ -1,0 +1,252 @@
+"""Small tables in the forms that published ones have: how they are written is found, told, and read back."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clearhead.data.bad_rows import BadRows, RowErrors
+from clearhead.data.sniffing import SAMPLE, Sniffed, draw, sniff
+from clearhead.data.sources import read_texts
+from clearhead.data.tables import read_cells
+from clearhead.errors import UserError
+from clearhead.recipe.data import Table, TextFiles
+
+WORDS = ["a great film", "I was bored all the time", "it has its moments", "why did they make this one?"]
+LABELS = ["good", "bad"]
+
+
+def rows(n: int = 12) -> list[list[str]]:
+    return [[f"{WORDS[i % 4]} {i}", LABELS[i % 2]] for i in range(n)]
+
+
+def lines(separator: str, *, header: str = "", first: str = "", last: str = "") -> str:
+    return header + "".join(f"{first}{separator.join(row)}{last}\n" for row in rows())
+
+
+def cells(found: Sniffed) -> list[list[object]]:
+    """The rows as the description of the table reads them again, without the columns that are left out."""
+    table = Table.model_validate_json(found.splits["train"].model_dump_json())
+    errors = RowErrors()
+    result = [row for _, row in read_cells(table, found.columns, errors)]
+    assert not errors.rows
+    return result
+
+
+def told(found: Sniffed) -> list[tuple[str, str]]:
+    return [(one.what, one.value) for one in found.decisions]
+
+
+QUOTED = 'text,label\n"one, two ""three"" four",good\n"two\nlines of it",bad\n' + lines(",")
+GLUE = "index\tsentence1\tsentence2\tgold\n" + "".join(
+    f'{i}\t"{WORDS[i % 4]}" {i}\t"so it is\tgood\n' for i in range(9)
+)
+SPAM = "v1,v2,,,\n" + "".join(f"{label},{text} \xa35 a caf\xe9,,,\n" for text, label in rows())
+NUMBERED = ",text,label\n" + "".join(f"{i},{','.join(row)}\n" for i, row in enumerate(rows()))
+FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
+    "plain": ("t.csv", lines(",", header="text,label\n"), ["text", "label"], []),
+    "mark": ("t.csv", b"\xef\xbb\xbf" + lines(",", header="text,label\n").encode(), ["text", "label"], []),
+    "utf16": (
+        "t.csv",
+        lines("\t", header="text\tlabel\n").encode("utf-16"),
+        ["text", "label"],
+        [("encoding", "utf-16"), ("columns", "tabs between them")],
+    ),
+    "utf16 without mark": (
+        "t.csv",
+        lines(",", header="text,label\n").encode("utf-16-be"),
+        ["text", "label"],
+        [("encoding", "utf-16-be")],
+    ),
+    "quotes and newlines": ("t.csv", QUOTED, ["text", "label"], []),
+    "quoted TSV": ("t.tsv", QUOTED.replace(",", "\t"), ["text", "label"], [("quotes", '"')]),
+    "stray quotes": ("t.tsv", GLUE, ["sentence1", "sentence2", "gold"], [("left out", "index")]),
+    "escaped": (
+        "t.csv",
+        lines(",", header='text,label\n"say \\"so\\", do",good\n"a \\"b\\" c",bad\n'),
+        ["text", "label"],
+        [("quotes", '", with \\ before one inside a cell')],
+    ),
+    "spam.csv": (
+        "t.csv",
+        SPAM.encode("latin-1"),
+        ["v1", "v2"],
+        [("encoding", "cp1252"), *(("left out", f"{i}") for i in (2, 3, 4))],
+    ),
+    "pandas' index": ("t.csv", NUMBERED, ["text", "label"], [("left out", "0")]),
+    "index without a name in its header": ("t.csv", NUMBERED[1:], ["text", "label"], []),
+    "repeated names": ("t.csv", lines(",", header="id,text,text,label\n", first="x,y,"), ["id", 1, 2, "label"], []),
+    "trailing delimiter": ("t.csv", lines(",", header="text,label\n", last=","), ["text", "label"], []),
+    "trailing delimiter everywhere": (
+        "t.csv",
+        lines(",", header="text,label,\n", last=","),
+        ["text", "label"],
+        [("left out", "2")],
+    ),
+    "Excel": (
+        "t.csv",
+        lines(";", header="sep=;\ntext;label\n"),
+        ["text", "label"],
+        [("columns", "semicolons between them"), ("left out", "the line before the table")],
+    ),
+    "comments": (
+        "t.csv",
+        lines(",", header="# a, b and c\n# licence\ntext,label\n"),
+        ["text", "label"],
+        [("left out", "2 lines before the table")],
+    ),
+    "a header behind #": ("t.tsv", lines("\t", header="#text\tlabel\n"), ["#text", "label"], []),
+    "carriage returns": ("t.tsv", lines("\t", header="text\tlabel\n").replace("\n", "\r"), ["text", "label"], []),
+    "blank lines": (
+        "t.csv",
+        lines(",", header="\ntext,label\n\n").replace("good\n", "good\n\n"),
+        ["text", "label"],
+        [],
+    ),
+    "rows of nothing": ("t.csv", lines(",", header="text,label\n", last="\n,"), ["text", "label"], []),
+    "commas in a .tsv": (
+        "t.tsv",
+        lines(",", header="text,label\n"),
+        ["text", "label"],
+        [("columns", "commas between them")],
+    ),
+    "a .txt": ("t.txt", lines("|", header="text|label\n"), ["text", "label"], [("columns", "bars between them")]),
+    "no header": (
+        "t.csv",
+        lines(","),
+        [0, 1],
+        [("header", "none, as the first row holds no names; columns have numbers from 0")],
+    ),
+    "no header, words": (
+        "t.tsv",
+        "ham\tok lar\nspam\twin now\nham\tsee you\nham\tso what\n",
+        [0, 1],
+        [("header", "none, as the first row holds no names; columns have numbers from 0")],
+    ),
+    "languages": ("t.csv", "en,de\n" + "".join(f"the house {i},das Haus {i}\n" for i in range(9)), ["en", "de"], []),
+    "years": (
+        "t.csv",
+        "text,2019,2020\n" + "".join(f"{text},{i},{i / 2}\n" for i, (text, _) in enumerate(rows())),
+        ["text", "2020"],
+        [("left out", "2019")],
+    ),
+    "names that are counts": ("t.csv", lines(",", header="0,1\n"), ["0", "1"], []),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_how_a_table_is_written_is_found_and_told(form: str, tmp_path: Path):
+    name, content, columns, decisions = FORMS[form]
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    found = sniff(path)
+    assert found.columns == columns
+    assert told(found) == decisions
+    assert cells(found) == found.rows
+    assert len(found.rows) == found.n_rows >= 4
+
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0\x1c\x1d\x1e\x85\u2028\u2029"), max_size=12)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(CELLS, min_size=6, max_size=12),
+    form=st.fixed_dictionaries(
+        {
+            "sep": st.sampled_from(",;\t|"),
+            "quoting": st.sampled_from([0, 1, 2]),
+            "index": st.booleans(),
+            "encoding": st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+            "lineterminator": st.sampled_from(["\n", "\r\n"]),
+        }
+    ),
+    suffix=st.sampled_from(["csv", "tsv", "csv.gz"]),
+)
+def test_what_pandas_wrote_is_read_back(texts: list[str], form: dict[str, Any], suffix: str, tmp_path: Path):
+    frame = pd.DataFrame(
+        {
+            "text": [f"{i} words {text}." for i, text in enumerate(texts)],
+            "label": ["a", "b"] * 3 + ["a"] * (len(texts) - 6),
+        }
+    )
+    path = tmp_path / f"t.{suffix}"
+    frame.to_csv(path, **form)
+    found = sniff(path, given={"text": "text", "label": "label"})
+    assert [list(row) for row in frame.itertuples(index=False)] == [
+        row for _, row in read_cells(found.splits["train"], ["text", "label"])
+    ]
+
+
+def test_what_is_given_is_not_guessed_over(tmp_path: Path):
+    path = tmp_path / "t.csv"
+    path.write_text(NUMBERED, encoding="utf-8")
+    assert sniff(path, given={"text": "0"}).columns == [0, "text", "label"]
+    found = sniff(path, given={"header": False, "delimiter": ";", "encoding": "latin-1", "text": "0"})
+    table = found.splits["train"]
+    assert (table.header, table.delimiter, table.encoding, found.columns) == (False, ";", "latin-1", [0])
+
+
+def test_a_sample_is_of_the_whole_table(tmp_path: Path):
+    """A table that is sorted by its labels shows all of them."""
+    path, n = tmp_path / "t.csv", 3 * SAMPLE
+    path.write_text("text,label\n" + "".join(f"words of {i},{i * 77 // n}\n" for i in range(n)), encoding="utf-8")
+    found = sniff(path)
+    assert (found.n_rows, len(found.rows), len({row[1] for row in found.rows})) == (n, SAMPLE, 77)
+    assert found.rows == sniff(path).rows
+    assert draw([[1], [2], [3]], most=5) == ([[1], [2], [3]], 3)
+
+
+def test_a_byte_far_into_the_file_decides_its_encoding(tmp_path: Path):
+    path = tmp_path / "t.csv"
+    plain = "text,label\n" + "some words of a text,good\n" * 50_000
+    path.write_bytes((plain + "caf\xe9 au lait,bad\n").encode("cp1252"))
+    assert told(sniff(path)) == [("encoding", "cp1252")]
+    path.write_bytes((plain.replace("words", "w\xf6rds")).encode() + b"caf\xe9,bad\n")
+    found = sniff(path)
+    assert [(one.what, one.value) for one in found.decisions] == [("bad rows", "1 of 50,001")]
+    assert found.decisions[0].why.startswith(f"{path}:50002: expected UTF-8, got the byte 0xE9")
+
+
+BAD = 'text,label\n"fine, fine",good\none, two, three,bad\n"never closed,good\nmore words,bad\nlast words,good\n'
+
+
+def test_bad_rows_are_told_at_once_or_left_out(tmp_path: Path):
+    path = tmp_path / "t.csv"
+    path.write_text(BAD, encoding="utf-8")
+    table = sniff(path).splits["train"]
+    with pytest.raises(BadRows) as error:
+        [*read_cells(table, ["text", "label"])]
+    assert str(error.value).splitlines() == [
+        f"{path}:3: expected 2 columns as in the first line, got 4; quote the text that has the delimiter",
+        f"{path}:4: expected CSV, got unexpected end of data; close or double the quotes, or set data.train.quotes",
+        "2 bad rows; --skip-bad leaves them out",
+    ]
+    skipping = table.model_copy(update={"skip_bad": True})
+    assert [where.rpartition(":")[2] for where, _ in read_cells(skipping, ["text"])] == ["2", "5", "6"]
+    path.write_text("text,label\nfine,good\n" + "a,b,c\n" * 30, encoding="utf-8")
+    with pytest.raises(BadRows, match=r":22: .*\nand 10 more; --skip-bad leaves them out$"):
+        [*read_cells(table, ["text"])]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "expected"),
+        (b"text,label\n", "expected rows, got only a header"),
+        (b"\xff\xfet\0", "expected"),
+    ],
+)
+def test_a_table_that_is_none_is_one_line(content: bytes, says: str, tmp_path: Path):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(UserError, match=says) as error:
+        sniff(tmp_path / "t.csv")
+    assert "\n" not in str(error.value)
+
+
+def test_text_with_a_mark_of_another_encoding_is_read(tmp_path: Path):
+    (tmp_path / "t.txt").write_bytes("ein schöner Tag\n".encode("utf-16"))
+    assert read_texts(TextFiles(paths=(tmp_path / "t.txt",))) == ["ein schöner Tag\n"]
