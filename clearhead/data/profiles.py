@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from clearhead.config.heads import ProblemType
-from clearhead.data.tables import MISSING, number_of, written
+from clearhead.data.tables import MISSING, number_of, parts_of, written
 from clearhead.recipe.data import Column
 
 TEXTS: set[str] = {
@@ -19,7 +19,7 @@ TITLES = {"title", "headline", "subject", "summary", "heading"}
 CERTAIN = {"label", "class", "target", "goldlabel", "y"}
 LABELS: set[str] = CERTAIN | {
     *"category intent sentiment star rating score topic polarity emotion genre tag type stance judgment".split(),
-    *"relation relatedness similarity entailment duplicate quality grade group v1 spam".split(),
+    *"relation relatedness similarity entailment duplicate quality grade group v1 spam overall".split(),
 }
 IDS = {"id", "ids", "idx", "index", "uuid", "guid", "key", "hash", "unnamed", "qid"}
 TIMES = {"date", "time", "timestamp", "datetime", "timezone", "year", "created", "updated"}
@@ -127,7 +127,7 @@ class Profile:
         if self._most(DATE) or (TIMES & {*self.words} and not self.text_rank):
             return "times"
         is_code = n > FEW and len(self.counts) == n and all(map(CODE.fullmatch, values))
-        if not self.text_rank and (is_code or IDS & {*self.words}):
+        if IDS & {*self.words[-1:]} or (not self.text_rank and (is_code or IDS & {*self.words})):
             return "ids"
         return "numbers" if all(number_of(value) is not None for value in self.counts) else "words"
 
@@ -139,7 +139,7 @@ class Profile:
         """How surely its name is that of texts: 3 to 0."""
         if self.plain == "text":
             return 4
-        if {self.plain, self.words[-1] if self.words else ""} & TITLES:
+        if any(word.removesuffix("s") in TITLES for word in (self.plain, *self.words[-1:])):
             return 1
         return _rank(self, TEXTS)
 
@@ -163,14 +163,15 @@ class Profile:
         if target.problem == "regression":
             return target if self.is_measure or self.label_rank else None
         if target.problem == "multi_label_classification":
-            return target
+            is_worded = any(number_of(label) is None for label in target.labels)
+            return target if self.kind != "lists" or self.label_rank or is_worded else None
         most = max(FEW, n // 2) if self.label_rank > 2 else max(2, n // (2 if self.label_rank else 5))
         return target if 2 <= k <= most and (self.length <= SHORT or self.label_rank > 2) else None
 
     def target_if_given(self) -> Target:
         """What the cells are as labels, though nothing shows that they are."""
         if self.kind == "lists":
-            parts = Counter(written(part) for cell in self.cells if isinstance(cell, list) for part in cell)
+            parts = Counter(part for cell in self.cells if isinstance(cell, list) for part in parts_of(cell))
             return Target("multi_label_classification", _by_count(parts))
         numbers = [number for value in self.counts if (number := number_of(value)) is not None]
         if numbers and len(numbers) == len(self.counts):
@@ -195,7 +196,7 @@ class Profile:
 
     def _divided(self, separator: str) -> Target | None:
         """Several labels in a cell: parts recur in several combinations."""
-        cells = [[part.strip() for part in value.split(separator)] for value in self.values]
+        cells = [parts_of(value, separator) for value in self.values]
         parts = Counter(part for cell in cells for part in cell)
         several = sum(len(cell) > 1 for cell in cells)
         is_short = max(map(len, parts), default=0) <= SHORT
@@ -207,9 +208,11 @@ class Profile:
 
 
 def _rank(profile: Profile, names: set[str]) -> int:
-    plain, words = {profile.plain, profile.plain.removesuffix("s")}, profile.words
-    ends = {words[-1], words[-1].removesuffix("s")} if words else set[str]()
-    return 3 if plain & names else 2 if ends & names else int(bool({*words} & names))
+    """3 if a column has one of these names, apart from digits; 2 if its last word is one; 1 if another is."""
+    words = [word for word in profile.words if len(word) > 1 and not word.isdecimal()]
+    singular = [word if word in names else word.removesuffix("s") for word in words]
+    whole = {profile.plain, "".join(words), "".join(words).removesuffix("s")}
+    return 3 if whole & names else 2 if {*singular[-1:]} & names else int(bool({*singular} & names))
 
 
 def _by_count(counts: Counter[str]) -> list[str]:

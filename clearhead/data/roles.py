@@ -15,7 +15,13 @@ from clearhead.errors import UserError, pasted
 from clearhead.recipe.data import Column
 
 PAIRS = (("premise", "hypothesis"), ("query", "passage"), ("query", "document"), ("context", "response"))
-PAIRS += (("question", "sentence"), ("question", "passage"), ("claim", "evidence"), ("text", "hypothesis"))
+PAIRS += (
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("claim", "evidence"),
+    ("text", "hypothesis"),
+    ("context", "hypothesis"),
+)
 ENDS = ({"1", "2"}, {"0", "1"}, {"a", "b"}, {"left", "right"}, {"first", "second"})
 LANGUAGES = {
     *"en de fr es it pt nl ru uk pl cs sk sv da nb fi et lv lt hu ro bg el tr ar he fa hi bn ta th vi zh ja ko".split(),
@@ -210,9 +216,8 @@ class _Choice:
 
     def _pair(self, texts: Sequence[Profile]) -> tuple[Profile, Profile] | None:
         """Two texts that belong together, by their names or because they share words; none if the user gives one."""
-        words = [one for one in self.free if one.kind == "words" and not (one.target and one.label_rank)]
         best = _likeliest(texts)
-        if self.used or (pair := _named_pair(words)):
+        if self.used or (pair := _named_pair([one for one in texts if not (one.target and one.label_rank)])):
             return None if self.used else pair
         is_pair = len(best) == 2 and _shared(*best, shift=1) + 0.2 < _shared(*best) < 0.9
         return (best[0], best[1]) if is_pair else None

@@ -220,6 +220,16 @@ def written(cell: object) -> str:
     return "" if cell is None else str(cell).strip()
 
 
+def parts_of(cell: object, separator: str = ",") -> list[str]:
+    """The labels in a cell: a list, a list as Python or JSON writes it, or text with separators."""
+    if isinstance(cell, list):
+        return [written(part) for part in cell]
+    text = written(cell)
+    if text[:1] + text[-1:] == "[]":
+        return [part.strip(" '\"") for part in text[1:-1].split(",")]
+    return [part.strip() for part in text.split(separator)]
+
+
 def number_of(text: str) -> float | None:
     """The finite number that a text writes, if it does."""
     try:
