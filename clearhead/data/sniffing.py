@@ -111,7 +111,8 @@ def _described(table: Table, fields: Mapping[str, object], names: set[str]) -> T
         return table
     first = {cell.strip() for cell in rows[0]} if rows else set[str]()
     least = STRONG if names and all(name.isdecimal() for name in names) else 0
-    is_header = bool(rows) and (table.row_names or bool(names and names <= first) or has_header(rows, least=least))
+    is_named = bool(names) and not least and names <= first
+    is_header = bool(rows) and (table.row_names or is_named or has_header(rows, least=least))
     return table.model_copy(update={"header": is_header})
 
 

@@ -48,11 +48,12 @@ def test_a_separator_that_the_name_does_not_say_is_found(separator: str, tmp_pat
 
 
 def test_a_table_without_a_header_has_numbers_for_columns(tmp_path: Path):
-    path = written(tmp_path / "t.tsv", [], [[f'{LONG} "{i}', i % 2] for i in range(20)], "\t")
+    path = written(tmp_path / "t.tsv", [], [[f'{LONG} "{i}', 1 - i % 2] for i in range(20)], "\t")
     found = guess(path)
     assert found.data["train"] == {"kind": "table", "path": str(path), "header": False, "text": 0}
     assert found.data["label"] == 1
     assert guess(path, given={"text": "0", "label": "1"}).data == found.data
+    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("\t1")  # A cell of a row is no name of a column.
 
 
 def test_json_lines_and_parquet_say_their_columns(tmp_path: Path):
