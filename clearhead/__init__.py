@@ -3,9 +3,11 @@
 TYPE_CHECKING = False  # As typing has it. The command line imports this first, before Ctrl-C is taken care of.
 if TYPE_CHECKING:
     from clearhead.api import Model, TwoTowerModel, load, load_towers
+    from clearhead.session.run import Run, compare, start, train
 
 __version__ = "0.1.0"
-__all__ = ["Model", "TwoTowerModel", "load", "load_towers"]
+__all__ = ["Model", "Run", "TwoTowerModel", "compare", "load", "load_towers", "start", "train"]
+OF_RUNS = ("Run", "compare", "start", "train")
 
 
 def __getattr__(name: str) -> object:
@@ -13,18 +15,18 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'clearhead' has no attribute {name!r}")
     import gc
+    from importlib import import_module
 
     # What an import makes lives as long as the process: the garbage collector need not look at it, then or later.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        from clearhead import api
-
+        module = import_module("clearhead.session.run" if name in OF_RUNS else "clearhead.api")
         gc.freeze()
     finally:
         if was_enabled:
             gc.enable()
-    return getattr(api, name)
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

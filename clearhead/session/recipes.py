@@ -14,6 +14,7 @@ from clearhead import recipe as recipes
 from clearhead.brief import shorten
 from clearhead.data.guessing import COLUMNS, NOTHING, Guess, beside, guess, is_table, table_of
 from clearhead.data.sniffing import Decision
+from clearhead.data.tables import format_of
 from clearhead.errors import UserError, pasted
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS
@@ -249,9 +250,13 @@ def source_given(
     found = files.source(given, where=where)
     if found.get("kind") != "table":
         return found
-    columns = {name: str(found[name]) for name in files.columns if name in found}
+    columns, path = {name: str(found[name]) for name in files.columns if name in found}, str(found["path"])
+    if isinstance(like, Mapping) and like.get("kind") == "table" and format_of(path) != format_of(str(like["path"])):
+        columns = {
+            role: str(like[role]) for role in ("text", "source", "target") if like.get(role) is not None
+        } | columns
     if columns:
-        return table_of(place(str(found["path"])), columns, given=fields)
+        return table_of(place(path), columns, given=fields)
     if isinstance(like, Mapping) and like.get("kind") == "table":
         return {**{field: value for field, value in like.items() if field != "format"}, **found}
     if files.table["kind"] != "table":

@@ -27,8 +27,10 @@ from clearhead.training.metrics_log import read_metrics
 from clearhead.training.ranks import ALONE, Ranks
 
 REPORT = "data_report.json"
-NOTHING = {LOCK, OWNER, temporary_file(Path(RECIPE)).name}
-"""Files that a run may leave if it is killed before it writes its recipe."""
+DATA = "data"
+"""The folder of the rows that a program gave."""
+NOTHING = {LOCK, OWNER, DATA, temporary_file(Path(RECIPE)).name}
+"""Files that may be there before a run writes its recipe."""
 LEFT = {METRICS, REPORT, FLOOR, TENSORBOARD}
 """Files that a run may write before its first checkpoint, besides its recipe."""
 
@@ -131,6 +133,7 @@ def undo(folder: Path, *, is_ours: bool) -> None:
     """Removes the files of a run that could not begin and has no log. With `is_ours`, removes its folder too."""
     if folder.is_dir() and {path.name for path in folder.iterdir()} - NOTHING <= {RECIPE}:
         (folder / RECIPE).unlink(missing_ok=True)
+        shutil.rmtree(folder / DATA, ignore_errors=True)
         if is_ours:
             shutil.rmtree(folder, ignore_errors=True)
 

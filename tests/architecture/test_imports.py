@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "capture": FLOOR | {"api"},
     "pretrained_start": ENGINE,
     "runs": ENGINE | {"pretrained_start"},
-    "session": ENGINE | {"pretrained_start", "runs", "explorer"},
+    "session": ENGINE | {"pretrained_start", "runs", "explorer", "live"},
     "batch": {"api", "capture", "config", "errors", "trace"},
     "web": {"errors"},
     "explorer": ENGINE | {"web"},
@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": ENGINE | {"pretrained_start", "runs", "session", "explorer", "live", "serve", "web", "demo"},
     "lab": ENGINE | {"", "explorer", "session", "cli"},  # clearhead_lab, which no part of clearhead imports
     "__main__": {"cli"},
-    "": {"api", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
+    "": {"api", "session", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }
 # The one upward import: Model.explore() opens the explorer.
 EXCEPTION = ("api", "explore", "explorer")
