@@ -306,6 +306,8 @@ def apply_changes(run: Run, *, where: Path) -> None:
         at.precision = ""  # It is chosen again.
     if "evaluate_examples" in run.changes:
         at.best_score = at.best_loss = None  # Scores of other examples cannot be compared.
+    if run.changes:
+        at.evaluations_since_best = 0  # A run that patience ended goes on.
     n_batches = len(run.task.plan(seed=config.seed, epoch=0))
     if run.changes.keys() & set(LIMITS) and Length.of(config, n_batches).done(at) >= 1.0:
         limits = " and ".join(f"training.{name}={dict(config)[name]:g}" for name in LIMITS if dict(config)[name])

@@ -198,8 +198,9 @@ class Training(Config):
     """Newest checkpoints kept, besides the best one."""
     keep_spaced: NonNegativeInt = 8
     """Checkpoints kept besides, evenly spaced over the run."""
-    patience: PositiveInt | None = None
-    """Stop after this many evaluations in a row without a better main score, or a lower loss at an equal score."""
+    patience: Literal["auto"] | NonNegativeInt | None = "auto"
+    """Stop after this many evaluations in a row without a better main score, or a lower loss at an equal score; auto:
+    after 8 that are 300 updates or more; 0 or None: never."""
     on_nan: Literal["stop", "skip"] = "stop"
     """On an update with NaN or infinity: stop the run before it changes a weight, or skip the update. The run stops in
     any case after 10 skipped updates in a row."""

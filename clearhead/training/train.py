@@ -30,6 +30,8 @@ from clearhead.training.sharding import gathered
 from clearhead.training.update import BatchIterator, update
 
 MAX_SKIPPED = 10
+PATIENCE = 8, 300
+"""Evaluations in a row without a better score, and the updates that they are at least, that end a run by default."""
 
 
 def train(run: Run) -> Iterator[Event]:
@@ -95,8 +97,10 @@ def _over(config: Training, length: Length, at: Progress) -> str:
     """The reason why the run is over; empty if it is not."""
     if length.done(at) >= 1.0:
         return "finished"
-    if config.patience is not None and at.evaluations_since_best >= config.patience:
-        return f"no better in {config.patience} evaluations"
+    patience, updates = PATIENCE if config.patience == "auto" else (config.patience, 0)
+    n, is_over = at.evaluations_since_best, at.step - (at.best_step or 0) >= updates
+    if patience and n >= patience and is_over:
+        return f"no better in {n} evaluations"
     return ""
 
 

@@ -76,7 +76,8 @@ def train(
         minutes: Time to train (default: the recipe's).
         steps: Updates to make at most (default: the recipe's).
         epochs: Passes over the training data at most (default: the recipe's).
-        patience: Stop after this many evaluations in a row without a better score.
+        patience: Stop after this many evaluations in a row without a better score; 0 never (default: the recipe's, or
+            8 that are 300 updates or more).
         seed: Seed of all random numbers.
         device: Where to compute; auto takes a GPU if there is one.
         precision: auto takes bf16 where it is faster and the losses agree.
