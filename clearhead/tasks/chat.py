@@ -351,9 +351,11 @@ class Chat(HeadLoss, ExampleTask[ChatRecipe, Conversation, Answers]):
             "n_shared": (n_shared, f"({n_shared / len(examples):.1%}) are also in train"),
         }
         sizes = {"n_read": len(examples), "n_tokens": n_tokens, "n_trained": n_trained, "n_cut": n_cut}
-        return SplitReport.of(
-            [f"{name}: {n:,} of {len(examples):,} conversations, {each}{cut}"], findings, name=name, **sizes
+        line, ids = (
+            f"{name}: {n:,} of {len(examples):,} conversations, {each}{cut}",
+            (one.ids.tolist() for one in data.turns),
         )
+        return SplitReport.of_texts([line], findings, ids, self.tokenizer, name=name, **sizes)
 
     # --- training
 

@@ -6,6 +6,7 @@ The other texts of a batch are the negatives (van den Oord et al. 2018, InfoNCE;
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import Literal, Self
 
 import numpy as np
@@ -328,7 +329,8 @@ class Embedding(ExampleTask[EmbeddingRecipe, Group, Groups]):
             "n_shared": (sum(one[0] in known for one in data.texts), "have an anchor that is also in train"),
         }
         lines = [f"{name}: {n:,} of {len(examples):,} examples{blank}, {length:.1f} tokens a text{cut}"]
-        return SplitReport.of(lines, findings, name=name, n_read=len(examples), n_kept=n, n_cut=n_cut)
+        sizes = {"n_read": len(examples), "n_kept": n, "n_cut": n_cut}
+        return SplitReport.of_texts(lines, findings, chain.from_iterable(data.ids), self.tokenizer, name=name, **sizes)
 
     # --- training
 

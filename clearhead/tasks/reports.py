@@ -1,16 +1,23 @@
 """What is found in examples before training: counts of each split, duplicates, and labels that training lacks."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
 
 from clearhead.brief import amount, cut, shorten
 from clearhead.config import Config
 from clearhead.data.splits import Example
 from clearhead.errors import UserError
+from clearhead.text.special_tokens import special_ids
+from clearhead.text.tokenizers import Tokenizer
 
 E = TypeVar("E", bound=Example)
 
 
+BLOCK = 1 << 20
+"""Ids that are counted at once."""
 Findings = Mapping[str, tuple[int, str]]
 """By name a count, and what is said of it."""
 
@@ -26,6 +33,19 @@ class SplitReport(Config):
         """The report in these lines and one for each finding whose count is not 0."""
         counts |= {name: n for name, (n, _) in findings.items()}
         return cls(counts=counts, text=(*lines, *(f"  {amount(n, what)}" for n, what in findings.values() if n)))
+
+    @classmethod
+    def of_texts(
+        cls, lines: Iterable[str], findings: Findings, ids: Iterable[Sequence[int]], tokenizer: Tokenizer, **counts: Any
+    ) -> Self:
+        """The same with the share of the tokens of these texts, without their marks, that are unknown."""
+        flat, found = chain.from_iterable(ids), np.zeros(tokenizer.vocab_size, np.int64)
+        while len(block := np.fromiter(islice(flat, BLOCK), np.int64)):
+            found += np.bincount(block, minlength=len(found))
+        n_unknown = 0 if tokenizer.unk_id is None else int(found[tokenizer.unk_id])
+        n = int(found.sum() - found[sorted(special_ids(tokenizer))].sum()) + n_unknown
+        line = f"  {n_unknown / max(n, 1):.2%} of {n:,} tokens are unknown"
+        return cls.of((*lines, line), findings, n_unknown=n_unknown, **counts)
 
 
 class SplitsReport(Config):

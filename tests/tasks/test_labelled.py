@@ -113,11 +113,12 @@ def test_the_report_counts_what_may_mislead():
     task = Classification(
         Tokenizer.train("ab", Words()), labels=("x", "y"), problem_type="single_label_classification", limit=8
     )
-    told = task.describe("train", train, Labelled(train[:4], Inputs([], None, [3, 4, 5, 9])), ()).text
+    told = task.describe("train", train, Labelled(train[:4], Inputs([[4, 1], [5, 1]], None, [3, 4, 5, 9])), ()).text
     cut = "1 cut to 8, the longest of them t.csv:3"
     assert [*told] == [
         f"train: 4 of 5 examples (1 empty, left out), 5.2 tokens each, at most 9; {cut}",
         "  labels: x 25.0%, y 75.0%",
+        "  50.00% of 4 tokens are unknown",
         "  2 duplicates, kept",
         "  2 of them with another label, such as t.csv:2",
     ]

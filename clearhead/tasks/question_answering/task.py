@@ -183,7 +183,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
             "n_shared": (len(shared), f"({len(shared) / n:.1%}) have a context that is also in train, {such(shared)}"),
         }
         sizes = {"n_questions": n, "n_contexts": n_contexts, "n_windows": len(windows.parts), "n_labels": sum(held)}
-        return SplitReport.of(lines, findings, name=name, **sizes)
+        return SplitReport.of_texts(lines, findings, windows.ids, self.tokenizer, name=name, **sizes)
 
     # --- training
 

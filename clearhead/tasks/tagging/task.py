@@ -292,7 +292,7 @@ class Tagging(HeadLoss, ExampleTask[TaggingRecipe, TaggedSentence, Tagged]):
             another="with other tags",
         )
         sizes = {"n_sentences": n, "n_words": n_words, "n_labels": n_labels, what: kinds}
-        return SplitReport.of(lines, {**findings, **again}, name=name, **sizes)
+        return SplitReport.of_texts(lines, {**findings, **again}, ids.ids, self.tokenizer, name=name, **sizes)
 
     # --- training
 
