@@ -27,16 +27,16 @@ class Floor(Config):
     interval: tuple[float, float] | None = None
     n: int | None = None
     """The number of these examples, where the score has a row for each."""
+    setting: str = ""
+    """What validation chose, such as "C = 10"."""
     about: str = ""
-    """How it was fitted, such as "C = 10"."""
+    """What to know of it, such as "fitted to 9,000 of 20,000 texts"."""
 
     @classmethod
-    def of(cls, name: str, split: str, score: Score, about: str = "") -> Self:
+    def of(cls, name: str, split: str, score: Score, **more: str) -> Self:
         """The floor of a score."""
         n = None if score.rows is None else len(score.rows)
-        return cls(
-            name=name, split=split, score=score.name, value=score.value, interval=score.interval, n=n, about=about
-        )
+        return cls(name=name, split=split, score=score.name, value=score.value, interval=score.interval, n=n, **more)
 
     def __str__(self) -> str:
         interval = "" if self.interval is None else " ({:.4f} to {:.4f})".format(*self.interval)

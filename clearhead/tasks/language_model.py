@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,8 @@ from clearhead.recipe.tokenizers import Characters, TokenizerConfig
 from clearhead.tasks.evaluation import Evaluation, Example, Sample
 from clearhead.tasks.floors import Floor
 from clearhead.tasks.networks import check_decoder, check_fits, losses
-from clearhead.tasks.reading import Reading, complete_text, measured_text, predicted, read_as
+from clearhead.tasks.reading import Reading, complete_text, count, measured_text, predicted, read_as
+from clearhead.tasks.reports import SplitReport, SplitsReport
 from clearhead.tasks.scores import Score, ScoredRows, bits_per_byte, of_each, perplexity, ratio
 from clearhead.tasks.task import Batch, Files, HeadLoss, Prediction, Prepared, RecipeTask, Trained
 from clearhead.text.special_tokens import template_tokens
@@ -119,7 +121,7 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
         nats = np.log((counts + 1).sum()) - np.log(counts + 1)
         found = perplexity(float(nats @ wanted), int(wanted.sum()))
         loss = Score("loss", math.log(found.value))
-        yield Floor.of("unigram", "valid", loss, f"perplexity {found.value:.1f}")
+        yield Floor.of("unigram", "valid", loss, about=f"perplexity {found.value:.1f}")
 
     @classmethod
     def prepare(cls, recipe: LanguageRecipe, tokenizer: Tokenizer | None) -> Prepared:
@@ -132,7 +134,18 @@ class LanguageModel(HeadLoss, RecipeTask[LanguageRecipe]):
             max_tokens=recipe.training.max_tokens,
             generation=recipe.generation,
         )
-        return Prepared(task, found)
+        return Prepared(task, replace(found, report=task.report({"train": found.train, "valid": found.valid})))
+
+    def report(self, splits: Mapping[str, EncodedText]) -> SplitsReport:
+        """Counts the documents and tokens of each split."""
+        reports = list[SplitReport]()
+        unknown = np.array([token for token in (self.tokenizer.unk_id,) if token is not None], np.int64)
+        for name, text in splits.items():
+            n, n_unknown = int(text.ids.lengths.sum()), count(text.ids, unknown)
+            what = "one text" if text.is_running else f"{len(text.ids):,} documents"
+            line = f"{name}: {what}, {n:,} tokens ({n_unknown / n:.2%} unknown)"
+            reports.append(SplitReport.of([line], {}, name=name, n_tokens=n, n_unknown=n_unknown))
+        return SplitsReport(about=(f"vocabulary: {self.tokenizer.vocab_size:,} tokens",), splits=tuple(reports))
 
     @classmethod
     def measure(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import hstack
+from scipy.sparse import csr_matrix, hstack
 from scipy.stats import spearmanr
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -75,8 +75,8 @@ def test_the_linear_model_is_that_of_scikit_learn(problem: ProblemType, pairs: b
     counts.fit([text for one in splits["train"] for text in one.texts])
     features, cosines, targets = {}, {}, {}
     for name, some in splits.items():
-        first, second = (counts.transform([one.texts[k] for one in some]) for k in (0, -1))
-        cosines[name] = np.array([(a @ b.T).toarray()[0, 0] for a, b in zip(first, second, strict=True)])
+        first, second = (csr_matrix(counts.transform([one.texts[k] for one in some])) for k in (0, -1))
+        cosines[name] = (first @ second.T).diagonal()
         features[name] = hstack([first, second, abs(first - second), cosines[name][:, None]]) if pairs else first
         targets[name] = np.array(
             [float(e.labels[0]) for e in some]
@@ -118,10 +118,10 @@ def test_many_texts_are_sampled_and_many_labels_learned_one_by_one(monkeypatch: 
     targets = np.arange(400) % 20
     (weak, strong) = linear.linear(texts, targets, {"valid": texts}, ONE)
     assert (strong.outputs["valid"] == targets).mean() > 0.99
-    assert weak.about == "C = 1"
+    assert (weak.setting, weak.about) == ("C = 1", "")
     monkeypatch.setattr(linear, "MOST_TEXTS", 100)
     (_, strong) = linear.linear(texts, targets, {"valid": texts}, ONE)
-    assert strong.about == "C = 10, fitted to 100 of 400 texts"
+    assert (strong.setting, strong.about) == ("C = 10", "fitted to 100 of 400 texts")
     assert not [*linear.linear([("!",), ("?",)], np.array([0, 1]), {"valid": [("!",)]}, ONE)], "texts without words"
 
 

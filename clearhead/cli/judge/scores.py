@@ -60,7 +60,7 @@ def show(
         about = f"{score.signature or score.unit}{interval}"
         print(f"{score.name:<18} {score.value:10.4f}  {about}".rstrip(), file=stream)
     if floors:
-        print(f"floor of {line_of(floors)}; this model {found.value(floors[0].score):.4f}", file=stream)
+        print(beside(floors, found.value(floors[0].score)), file=stream)
     for finding in found.findings:
         print(*finding.lines, sep="\n", file=stream)
     if task.samples and found.samples:
@@ -81,6 +81,11 @@ def judge(folder: Path, *, device: str, page: Path | None = None) -> tuple[Evalu
     floors = floors_of(folder, found)
     show(task, found, floors=floors, model=str(folder), where=where, page=page, stream=sys.stderr)
     return found, floors
+
+
+def beside(floors: Sequence[Floor], value: float) -> str:
+    """One line with what simple methods score on the examples on which a model has this score."""
+    return f"floor of {line_of(floors)}; this model {value:.4f}"
 
 
 def floors_of(folder: Path, found: Evaluation) -> Sequence[Floor]:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clearhead.cli.judge.scores import figures, json_of, judge
+from clearhead.cli.judge.scores import beside, figures, floor_figures, json_of, judge
 from clearhead.cli.options import tell
 from clearhead.cli.train.watch import live_page
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.progress import watching
 from clearhead.recipe import Recipe
 from clearhead.runs import Prepared, keep_floors, resume, start, with_absolute_paths
+from clearhead.session.remarks import Ending
 from clearhead.session.running import next_folder, record, written_by
 from clearhead.storage import checkpoints
 from clearhead.tasks.floors import line_of
@@ -107,7 +108,7 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
 
 def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
     """Train with a progress bar and logs; report at the end where the model is and how to use it."""
-    figures: dict[str, JsonValue] = {}
+    about: dict[str, JsonValue] = {}
     with ProgressBar(unit=run.task.unit) as bar, watching(EvaluationBar()):
         shows: list[Callable[[Event], None]] = []
         if run.ranks.is_first:
@@ -128,26 +129,37 @@ def drive(run: Run, prepared: Prepared, folder: Path, output: Output) -> None:
                         f"stopped after step {event.step:,}; go on with: clearhead resume {pasted(folder)}",
                         event.signal,
                     )
-                figures |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
+                about |= {"seconds": event.seconds, "steps": event.step, "best_step": run.progress.best_step}
     if not run.ranks.is_first:
         return
-    figures |= end(run, prepared, folder, page=output.page)
+    found = end(run, prepared, folder, page=output.page)
     if output.as_json:
-        print(json.dumps(figures_at(run.progress.best_step, folder) | figures))
+        print(json.dumps(found | about))
 
 
 def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dict[str, JsonValue]:
-    """Judge the best model on all held-out data, unless its last evaluation did, and say how to use it."""
+    """Judge the best model on all held-out data, unless its last evaluation did, and say how good it is and its use."""
     task, best, place = prepared.task, run.progress.best_step, pasted(folder)
-    held_out: dict[str, JsonValue] = {}
+    found: dict[str, JsonValue] = figures_at(best, folder)
     if task.few is not None:
         tell(f"the best checkpoint was chosen on {task.few}; now it is judged on all that is held out")
     if task.samples or page or task.few is not None:
-        held_out = {"held_out": figures(*judge(folder, device=run.device.type, page=page))}
+        evaluation, floors = judge(folder, device=run.device.type, page=page)
+        value, found["held_out"] = evaluation.value(task.main_score), figures(evaluation, floors)
+    else:
+        floors, value = keep_floors(folder, prepared).on("valid"), found.get(task.main_score)
+        found |= floor_figures(floors)
+        if floors and isinstance(value, float):
+            tell(beside(floors, value))
+    if isinstance(value, float) and (ending := Ending.of(run, folder)) is not None:
+        remarks = [*ending.remarks(floors, value, higher_is_better=task.higher_is_better)]
+        found["remarks"] = [*remarks]
+        for line in remarks:
+            tell(line)
     tell(f"model: {folder}" + (f" (best: step {best:,})" if best is not None else ""))
     tell(f"use it: clearhead {task.use.format(place)}\nmeasure it: clearhead evaluate {place}")
     tell(f"look inside: clearhead explore {place}")
-    return held_out
+    return found
 
 
 def figures_at(step: int | None, folder: Path) -> dict[str, JsonValue]:

@@ -10,12 +10,14 @@ import numpy as np
 from clearhead.config.heads import ProblemType
 
 Texts: TypeAlias = Sequence[tuple[str, ...]]
-MOST_TEXTS, MOST_CHARACTERS = 50_000, 20_000_000
+MOST_TEXTS, MOST_CHARACTERS = 50_000, 10_000_000
 """The training texts that a linear model is fitted to, at most."""
 MOST_LABELLED = 3_000_000
 """Their number times that of the labels, at most."""
 FEW_LABELS = 10
 """Up to this number of labels, one model tells all from each other. Beyond it, one model for each label is faster."""
+MANY = 2_000_000
+"""In more characters than these, words and pairs of words that only one text has are left out."""
 STRENGTHS = (1.0, 10.0)
 """The penalties of which validation chooses one: the C of a logistic regression, the alpha of a ridge regression."""
 
@@ -26,6 +28,7 @@ class Answers:
 
     name: str
     outputs: Mapping[str, np.ndarray]
+    setting: str = ""
     about: str = ""
 
 
@@ -59,21 +62,24 @@ def linear(
     some = sample(train, n_labels)
     about = "" if len(some) == len(train) else f"fitted to {len(some):,} of {len(train):,} texts"
     learned = targets[some]
-    counts = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2))
+    sides = [*zip(*(train[i] for i in some), strict=True)]
+    least = 2 if sum(len(text) for side in sides for text in side) > MANY else 1
+    counts = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=least)
     try:
-        counts.fit(text for i in some for text in train[i])
+        rows: Any = counts.fit_transform(text for side in sides for text in side)
     except ValueError:  # An empty vocabulary.
         return
 
-    def features(texts: Texts) -> tuple[Any, np.ndarray | None]:
-        sides: list[Any] = [counts.transform(side) for side in zip(*texts, strict=True)]
-        if len(sides) == 1:
-            return sides[0], None
-        first, second = sides
+    def features(rows: Any, n: int) -> tuple[Any, np.ndarray | None]:
+        if rows.shape[0] == n:
+            return rows, None
+        first, second = rows[:n], rows[n:]
         cosines = np.asarray(first.multiply(second).sum(1))
         return hstack([first, second, abs(first - second), csr_matrix(cosines)]).tocsr(), cosines[:, 0]
 
-    known, new = features([train[i] for i in some])[0], {split: features(texts) for split, texts in held_out.items()}
+    known, new = features(rows, len(some))[0], dict[str, tuple[Any, np.ndarray | None]]()
+    for split, texts in held_out.items():
+        new[split] = features(counts.transform(text for side in zip(*texts, strict=True) for text in side), len(texts))
     is_number = problem_type == "regression"
     if not is_number and learned.ndim == 1 and len(np.unique(learned)) < 2:
         return
@@ -88,10 +94,10 @@ def linear(
             model.fit(known, learned)
         name, letter = ("TF-IDF + ridge", "alpha") if is_number else ("TF-IDF + LR", "C")
         outputs = {split: np.asarray(model.predict(x)).astype(targets.dtype) for split, (x, _) in new.items()}
-        yield Answers(name, outputs, ", ".join(filter(None, (f"{letter} = {strength:g}", about))))
+        yield Answers(name, outputs, f"{letter} = {strength:g}", about)
     cosines = {split: cosine for split, (_, cosine) in new.items() if cosine is not None}
     if is_number and cosines:
-        yield Answers("TF-IDF cosine", cosines)
+        yield Answers("TF-IDF cosine", cosines, about=about)
 
 
 def sample(texts: Texts, n_labels: int) -> Sequence[int]:

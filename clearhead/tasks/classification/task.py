@@ -190,7 +190,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
             lines.append(f"  labels: {shares_line(labels, MOST_NAMES)}")
         if none := [label for label, count in labels.items() if not count]:
             lines.append(f"  no example of {shorten(none, MOST_NAMES)}: its scores say nothing about that")
-        return SplitReport.of(
+        return SplitReport.of_texts(
             lines,
             repeats(
                 kept,
@@ -199,6 +199,8 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
                 place=lambda one: one.where,
                 another="with another label",
             ),
+            data.inputs.ids,
+            self.tokenizer,
             name=name,
             n_read=len(examples),
             n_blank=n_blank,
@@ -278,7 +280,10 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         fitted = [*linear(train, targets["train"], texts, self.problem_type)]
         chosen += [max(fitted, key=lambda one: scores(one)["valid"].value)] if fitted else []
         for one in chosen:
-            yield from (Floor.of(one.name, split, found, one.about) for split, found in scores(one).items())
+            yield from (
+                Floor.of(one.name, split, found, setting=one.setting, about=one.about)
+                for split, found in scores(one).items()
+            )
 
     def answers(self, examples: Sequence[LabelledText]) -> np.ndarray:
         """n: the class or the number of each example; or n v of bool: which labels it has."""
