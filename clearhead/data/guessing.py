@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from clearhead.data.dialects import SEPARATORS
 from clearhead.data.files import nearest, read_lines
 from clearhead.data.roles import Roles, choose
 from clearhead.data.sniffing import Decision, Sniffed, sniff
@@ -22,6 +21,8 @@ COLUMNS = ("text", "text_pair", "label", "source", "target")
 """The roles of columns that options name."""
 BESIDE = {"valid": ("valid", "dev", "validation", "val"), "test": ("test",)}
 """What stands in place of `train` in the names of the other files of a data set."""
+FORM = ("format", "encoding", "delimiter", "quotes", "escape", "skip_lines", "row_names")
+"""The fields of a table that say how it is written."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -181,59 +182,66 @@ def read_inputs(path: Place, columns: InputColumns) -> Iterator[Texts]:
 
     Raises UserError, which names the file and the line, for a missing column and a cell that is no text.
     """
+    train = columns.trained.get("train") if _trained(columns) else None
+    is_like_train = bool(train) and PurePath(train.get("path", "")).suffix == PurePath(path.name).suffix
+    is_told = is_table(path.name) or bool(columns.given)
+    if (is_told or is_like_train) and (found := _found(path, columns, train if is_like_train else None)):
+        return (row if len(row) > 1 else row[0] for row in read_rows(*found))
     if is_table(path.name):
-        table, wanted = _found(path, columns)
-        return (row if len(row) > 1 else row[0] for row in read_rows(table, wanted))
+        raise _lacking(path, columns)
     if columns.given:
-        raise UserError(f"{path}: expected a table with columns, such as .csv or .jsonl, got lines; leave out --text")
+        raise UserError(
+            f"{path}: expected a table with columns {', '.join(columns.given)}, got lines; leave out --text"
+        )
     return read_lines(path)
 
 
-def _found(path: Place, columns: InputColumns) -> tuple[Table, list[Column]]:
-    """The table as it is written, and the columns to read: the first that are there. Raises UserError if none are."""
-    for table, choices in _ways(path, columns):
-        there = column_names(table)
-        for wanted in choices:
-            if all(isinstance(column, int) or _find(there, column) is not None for column in wanted):
+def _found(path: Place, columns: InputColumns, train: Mapping[str, Any] | None) -> tuple[Table, list[Column]] | None:
+    """The table as it is written, like that of training if it is given, and the columns to read, if they are there."""
+    form = {name: value for name, value in (train or {}).items() if name in FORM}
+    for fields in (form, NOTHING) if form else (NOTHING,):
+        plain = sniff(path, given={**fields, "text": columns.text or "text"}).splits["train"]
+        for is_named, wanted in _choices(columns):
+            table = plain.model_copy(update={"header": is_named})
+            there = column_names(table)
+            if all(column in there or _find(there, str(column)) is not None for column in wanted):
                 return table, wanted
-    there, usual = column_names(Table(path=path, text=0, header=True)), columns.usual
-    for name in columns.given:
+    return None
+
+
+def _lacking(path: Place, columns: InputColumns) -> UserError:
+    """The error of a table without the columns of the inputs."""
+    table = sniff(path, given={"text": columns.text or "text"}).splits["train"]
+    there, usual = column_names(table.model_copy(update={"header": True})), columns.usual
+    for name in [*columns.given, *(usual[1:] if columns.needs_all and _find(there, usual[0]) is not None else ())]:
         _need(path, there, name)
-    if columns.needs_all and _find(there, usual[0]) is not None:
-        _need(path, there, usual[1])
-    raise UserError(
+    return UserError(
         f"{path}:1: expected a column {usual[0]!r}, got {', '.join(map(str, there[:12]))}; give --text NAME,"
         " or --text 0 for the first of a table without a header"
     )
 
 
-def _ways(path: Place, columns: InputColumns) -> Iterator[tuple[Table, list[list[Column]]]]:
-    """The ways in which a table may be written, the likeliest first, each with the columns to look for.
+def _choices(columns: InputColumns) -> Iterator[tuple[bool, list[Column]]]:
+    """The columns that may hold the inputs, the likeliest first, and whether a header names them.
 
     These are the user's, else those of the training data if they have names, else the usual ones; last, the numbers of
     the training data's columns.
     """
-    plain, is_delimited = Table(path=path, text=0), format_of(path.name) in ("csv", "tsv")
     same: list[Column] = [] if columns.given else _trained(columns)
     has_names = any(isinstance(column, str) for column in same)
-    delimiter = columns.trained["train"].get("delimiter") if same and is_delimited else None
-    trained = plain.model_copy(update={"header": has_names, "delimiter": delimiter})
     if columns.text is not None and columns.text.isdigit():
-        yield plain, [[int(name) if name.isdigit() else name for name in columns.given]]
+        yield False, [int(name) if name.isdigit() else name for name in columns.given]
     if has_names:
-        yield trained, [same]
+        yield True, same
     second = columns.text_pair or next(iter(columns.usual[1:]), None)
     is_alone = second is None or (columns.text_pair is None and not columns.needs_all)
-    choices: list[list[Column]] = []
     for text in [columns.usual[0], *TEXT_NAMES] if columns.text is None else [columns.text]:
         if second is not None:
-            choices.append([text, second])
+            yield True, [text, second]
         if is_alone:
-            choices.append([text])
-    for separator in (None, *SEPARATORS) if is_delimited else (None,):
-        yield plain.model_copy(update={"header": True, "delimiter": separator}), choices
+            yield True, [text]
     if same:
-        yield trained, [same]
+        yield has_names, same
 
 
 def _trained(columns: InputColumns) -> list[Column]:

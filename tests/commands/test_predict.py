@@ -83,6 +83,12 @@ def test_a_table_is_read_as_the_training_data_were():
     assert [*read_inputs(Path("a.csv"), named)] == ["hello"]
     assert [*read_inputs(Path("a.csv"), numbered)] == ["hello"], "a name that is usual comes first"
     assert [*read_inputs(Path("b.csv"), numbered)] == ["hello", "you"]
+    Path("c").write_text("1;grüße;a\n2;you;b\n", encoding="latin-1")
+    form = {"path": "SMSSpam", "format": "csv", "delimiter": ";", "encoding": "latin-1"}
+    like = InputColumns(trained={"train": {"kind": "table", "text": 1, **form}})
+    assert [*read_inputs(Path("c"), like)] == ["grüße", "you"]
+    Path("d").write_text("one text\nof two lines\n", encoding="utf-8")
+    assert [*read_inputs(Path("d"), like)] == ["one text", "of two lines"]
 
 
 def test_answers_are_parts_of_the_context(shell: Shell, monkeypatch: pytest.MonkeyPatch):
