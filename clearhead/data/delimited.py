@@ -1,14 +1,16 @@
 """Reads the rows of delimited text, such as CSV and TSV. Imports no torch."""
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice, tee
-from typing import Any, TypeAlias
+from itertools import islice, tee
+from typing import Any, TextIO, TypeAlias
 
 from clearhead.brief import amount
 from clearhead.data.archives import plain_name
 from clearhead.data.bad_rows import BadRow, RowErrors, Undecoded
+from clearhead.data.blocks import is_large, read_blocks
 from clearhead.data.files import LONGEST_LINE, nearest, opened_text, undecoded
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
@@ -22,25 +24,57 @@ Record: TypeAlias = tuple[int, list[str]]
 
 def read_delimited(table: Table, columns: Sequence[Column], errors: RowErrors) -> Iterator[tuple[str, list[object]]]:
     """Yields the place and the cells in the given columns of each row. Adds rows that cannot be read to `errors`."""
-    rows = records(table, errors)
-    first = next(rows, None)
+    first = next(records(table, RowErrors()), None)
     if first is None:
         return
-    path, width = table.path, len(first[1]) + table.row_names
-    at = [_index(path, column, first[1] if table.header else None) + table.row_names for column in columns]
+    width = len(first[1]) + table.row_names
+    at = [_index(table.path, column, first[1] if table.header else None) + table.row_names for column in columns]
+    check = partial(_checked, table, at, width, errors)
+    if not _is_usual(table) or not at or max(at) >= width or not is_large(table.path):
+        yield from check(islice(records(table, errors), int(table.header), None))
+        return
+    n_skipped, place = int(table.header), f"{table.path}:"
+    form = {"is_quoted": is_quoted(table), "skip_lines": table.skip_lines}
+    for block in read_blocks(table.path, delimiter_of(table), **form):
+        if isinstance(block, int):
+            rest = records(table.model_copy(update={"skip_lines": block - 1}), errors)
+            yield from check(islice(rest, n_skipped, None))
+        elif cells := block.columns(at, width):
+            places = map(place.__add__, map(str, block.lines[n_skipped:].tolist()))
+            rows = zip(*(column[n_skipped:] for column in cells), strict=True)
+            yield from zip(places, map(list, rows), strict=True)
+        else:
+            text = io.StringIO(
+                block.content.decode("utf-8", "surrogateescape"), newline="" if is_quoted(table) else "\n"
+            )
+            yield from check(islice(parse(table, text, block.line, errors), n_skipped, None))
+        n_skipped = 0
+
+
+def _is_usual(table: Table) -> bool:
+    """Returns True for UTF-8 with double quotes, or none, that are doubled inside a cell."""
+    return (table.encoding or "utf-8").lower() in ("utf-8", "utf8") and quote_of(table) != "'" and not table.escape
+
+
+def _checked(
+    table: Table, at: Sequence[int], width: int, errors: RowErrors, rows: Iterable[Record]
+) -> Iterator[tuple[str, list[object]]]:
+    """The cells at these indices of each row that has them."""
     least = max(at, default=0) + 1
-    for line, cells in rows if table.header else chain([first], rows):
-        where = f"{path}:{line}"
-        if len(cells) != width and (problem := _misfit(cells, width, least, quoted=is_quoted(table))):
+    for line, cells in rows:
+        where = f"{table.path}:{line}"
+        if (len(cells) != width or width < least) and (
+            problem := _misfit(cells, width, least, quoted=is_quoted(table))
+        ):
             errors.rows.append(BadRow(f"{where}: {problem}"))
             continue
-        kept = [cells[i] for i in at]
-        if byte := next(filter(None, map(undecoded, kept)), None):
+        kept: list[object] = [cells[i] for i in at]
+        if byte := next(filter(None, (undecoded(cells[i]) for i in at)), None):
             expected = "UTF-8" if table.encoding is None else table.encoding
             remedy = "try --data.train.encoding cp1252, or the file's true encoding"
             errors.rows.append(Undecoded(f"{where}: expected {expected}, got the byte {byte}; {remedy}"))
             continue
-        yield where, [*kept]
+        yield where, kept
 
 
 def _misfit(cells: Sequence[str], width: int, least: int, *, quoted: bool) -> str:
@@ -72,20 +106,29 @@ def is_tsv(table: Table) -> bool:
     return table.format == "tsv" or (table.format is None and is_named)
 
 
+def delimiter_of(table: Table) -> str:
+    """What stands between cells."""
+    return table.delimiter or ("\t" if is_tsv(table) else ",")
+
+
 def records(table: Table, errors: RowErrors) -> Iterator[Record]:
     """Yields the cells of each row, without blank rows. Adds rows whose quotes are wrong to `errors`."""
-    quote, delimiter = quote_of(table), table.delimiter or ("\t" if is_tsv(table) else ",")
-    with opened_text(table.path, table.encoding, newline="" if quote else None) as text:
-        lines = iter(partial(text.readline, LONGEST_LINE + 1), "")
-        line = 1 + sum(1 for _ in islice(lines, table.skip_lines))
-        if quote or table.escape:
-            rows = _quoted(table, lines, line, errors, delimiter=delimiter, quotechar=quote or None)
-        else:
-            rows = _plain(table.path, lines, line, delimiter)
-        for record in rows:
-            cells = record[1]
-            if len(cells) > 1 or (cells and cells[0].strip()):
-                yield record
+    with opened_text(table.path, table.encoding, newline="" if is_quoted(table) else None) as text:
+        line = 1 + sum(1 for _ in islice(iter(text.readline, ""), table.skip_lines))
+        yield from parse(table, text, line, errors)
+
+
+def parse(table: Table, text: TextIO, line: int, errors: RowErrors) -> Iterator[Record]:
+    """Yields the cells of each row of a text that begins at this line of the table's file."""
+    quote, lines = quote_of(table), iter(partial(text.readline, LONGEST_LINE + 1), "")
+    if quote or table.escape:
+        rows = _quoted(table, lines, line, errors, delimiter=delimiter_of(table), quotechar=quote or None)
+    else:
+        rows = _plain(table.path, lines, line, delimiter_of(table))
+    for record in rows:
+        cells = record[1]
+        if len(cells) > 1 or (cells and cells[0].strip()):
+            yield record
 
 
 def _plain(path: Place, lines: Iterable[str], line: int, delimiter: str) -> Iterator[Record]:

@@ -1,9 +1,13 @@
 """Finds out how a table is written, which columns to leave out, and draws a random sample of its rows. No torch."""
 
+import math
 import random
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 
 from clearhead.data.bad_rows import RowErrors, Undecoded
 from clearhead.data.delimited import quote_of
@@ -95,13 +99,19 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
 
 
 def draw(rows: Iterable[list[object]], *, most: int = SAMPLE) -> tuple[list[list[object]], int]:
-    """A random sample of the rows in their order, the same each time, and the number of all rows (Vitter 1985)."""
-    rng, kept, n_rows = random.Random(0), dict[int, tuple[int, list[object]]](), 0
-    for n_rows, row in enumerate(rows, start=1):
-        place = n_rows - 1 if n_rows <= most else rng.randrange(n_rows)
-        if place < most:
-            kept[place] = (n_rows, row)
-    return [row for _, row in sorted(kept.values(), key=lambda numbered: numbered[0])], n_rows
+    """A random sample of the rows in their order, the same each time, and the number of all rows (Li 1994, L)."""
+    rng, numbered = random.Random(0), enumerate(rows)
+    kept = [*islice(numbered, most)]
+    at, weight = len(kept) - 1, 1.0
+    while len(kept) == most:
+        weight *= math.exp(math.log(1 - rng.random()) / most)
+        wanted = at + 1 + math.floor(math.log(1 - rng.random()) / math.log1p(-weight))
+        last = deque(islice(numbered, wanted - at), maxlen=1)
+        at = last[0][0] if last else at
+        if at < wanted:
+            break
+        kept[rng.randrange(most)] = last[0]
+    return [row for _, row in sorted(kept, key=itemgetter(0))], at + 1
 
 
 def _described(table: Table, fields: Mapping[str, object], names: set[str]) -> Table:

@@ -1,5 +1,6 @@
 """Small tables in the forms that published ones have: how they are written is found, told, and read back."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clearhead.data import blocks
 from clearhead.data.bad_rows import BadRows, RowErrors
+from clearhead.data.delimited import read_delimited
 from clearhead.data.sniffing import SAMPLE, Sniffed, draw, sniff
 from clearhead.data.sources import read_texts
 from clearhead.data.tables import read_cells
@@ -250,3 +253,34 @@ def test_a_table_that_is_none_is_one_line(content: bytes, says: str, tmp_path: P
 def test_text_with_a_mark_of_another_encoding_is_read(tmp_path: Path):
     (tmp_path / "t.txt").write_bytes("ein schöner Tag\n".encode("utf-16"))
     assert read_texts(TextFiles(paths=(tmp_path / "t.txt",))) == ["ein schöner Tag\n"]
+
+
+def test_a_large_table_is_read_in_blocks_as_a_small_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Every kind of row: quotes, newlines, blank lines, carriage returns, other widths, bad bytes, wrong quotes."""
+    monkeypatch.setattr(blocks, "BLOCK", 64)
+    rng, path = random.Random(0), tmp_path / "t.csv"
+    parts = [
+        b"a b,c,1",
+        b'"x, y",c,2',
+        b'"two\nlines ""so""",d,3',
+        b"",
+        b"caf\xc3\xa9,e,4\r",
+        b'"",,5',
+        b"a,b,c,,",
+        b"f,g,6",
+    ]
+    odd = [b"\xff,h,7", b"too,many,cells,here", b"short", b'"never closed,i,8', b'"x"y,j,9', b"lone\rreturn,k,10"]
+    for trial in range(60):
+        chosen = rng.choices(parts, k=20) + rng.choices(odd, k=trial % 3)
+        rng.shuffle(chosen)
+        path.write_bytes(b"\n".join([b"text,label,n", *chosen]) + b"\n" * (trial % 2))
+        for table in (Table(path=path, text=0, header=True), Table(path=path, text=0, quotes="", skip_lines=2)):
+            wanted = [0, 2] if trial % 2 else [0]
+            results = []
+            for large in (1 << 40, 0):
+                monkeypatch.setattr(blocks, "LARGE", large)
+                errors = RowErrors()
+                read = [*read_delimited(table, wanted, errors)]
+                results.append((read, [*map(str, errors.rows)]))
+            assert results[0][0] == results[1][0], (path.read_bytes(), table)
+            assert results[0][1] == results[1][1]
