@@ -276,7 +276,8 @@ class _Choice:
         decisions.append(Decision("label", value, f"{why}; {target.about}{none}", "--label NAME", labels[0].example))
         problem, option = self.given.get("problem_type", target.problem), "--data.problem_type TYPE"
         about = "as given" if "problem_type" in self.given else target.about
-        if about != "as given" and all(label.isdecimal() for label in target.labels[:FEW]) and len(target.labels) > 2:
+        is_whole = target.problem == problem == "single_label_classification" and all(map(str.isdecimal, target.labels))
+        if about != "as given" and is_whole and len(target.labels) > 2:
             about, option = "whole numbers that recur are classes", "--data.problem_type regression"
         decisions.append(Decision("task", problem.replace("_", " "), about, option))
         for name, text in target.settings.items():
@@ -291,11 +292,12 @@ class _Choice:
 
 
 def _left_out(profile: Profile) -> Decision:
-    why, option = profile.kind, "--text NAME or --label NAME"
-    if profile.target and profile.length <= 50:
-        why, option = profile.target.about, f"--label {pasted(str(profile.name))}"
-    elif profile.is_text:
-        why, option = "other texts", f"--text {pasted(str(profile.name))}"
+    why, option, name = profile.kind, "--text NAME or --label NAME", pasted(str(profile.name))
+    if profile.is_text:
+        why, option = "other texts", f"--text {name}"
+    elif profile.target:
+        is_number = profile.target.problem == "regression"
+        why, option = "numbers" if is_number else f"{len(profile.target.labels)} labels", f"--label {name}"
     return Decision("left out", str(profile.name), why, option, profile.example)
 
 
