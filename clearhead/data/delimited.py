@@ -127,7 +127,8 @@ def parse(table: Table, text: TextIO, line: int, errors: RowErrors) -> Iterator[
         rows = _plain(table.path, lines, line, delimiter_of(table))
     for record in rows:
         cells = record[1]
-        if len(cells) > 1 or (cells and cells[0].strip()):
+        is_empty_cell = bool(quote) and cells == [""]  # Quotes with nothing in them; a blank line has no cell.
+        if len(cells) > 1 or (cells and cells[0].strip()) or is_empty_cell:
             yield record
 
 

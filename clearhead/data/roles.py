@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import StatisticsError, correlation
 from typing import Any
 
-from clearhead.data.profiles import FEW, Profile, Target
+from clearhead.data.profiles import Profile, Target
 from clearhead.data.sniffing import Decision
 from clearhead.data.tables import cell_at, written
 from clearhead.errors import UserError, pasted
