@@ -15,7 +15,7 @@ from clearhead.errors import UserError
 from clearhead.model import Tokens, Transformer
 from clearhead.trace import Address, mean, patch, scale, tap, trace, tracing, untraced, zero
 from tests.model import small
-from tests.model.small import assert_close, difference, ids, sequences
+from tests.model.small import assert_close, difference, ids, sequences, visits
 
 SUBLAYER = ("q", "k", "v", "scores", "masked", "weights", "z", "heads", "out")
 NORM = ("mean", "rstd", "out")
@@ -261,7 +261,7 @@ def test_a_pass_amid_a_traced_one_is_neither_seen_nor_edited() -> None:
     with trace(network, {"decoder.blocks.0.resid_post": 0.0}) as t:
         outer = network(ids(1, 3))
     assert torch.equal(inner[0], plain)
-    assert len(t.visits("decoder.blocks.1.resid_post")) == 1
+    assert len(visits(t, "decoder.blocks.1.resid_post")) == 1
     assert torch.equal(t["head.logits"], outer)
     with untraced():
         network(ids(1, 3))
@@ -338,7 +338,7 @@ def test_looking_recompiles_nothing(graphs: Graphs) -> None:
     for traced in (network, cast("nn.Module", compiled)):
         with trace(traced, {"decoder.blocks.1.cross.weights[h=1]": zero}) as t:
             changed = compiled(source, target)
-        assert len(t.visits("decoder.blocks.1.attn.weights")) == 1
+        assert len(visits(t, "decoder.blocks.1.attn.weights")) == 1
         assert not torch.allclose(changed, before)
     assert torch.equal(compiled(source, target), before)
     assert len(graphs.nodes) == 1

@@ -101,9 +101,11 @@ class Routes:
         """POST /translate"""
         async with self.asked(request, TranslationRequest) as asked:
             self.service.require("translate")
-            ids = await self.read(request, partial(self.service.ids, "text"), asked.text, "text")
-        translations = await self.answers(request, [SourceText(number, one) for number, one in enumerate(ids)])
-        return JSONResponse({"model": self.service.name, "translations": translations})
+            ids = await self.read(request, partial(self.service.ids, "text", allows_blank=True), asked.text, "text")
+        known = [number for number, text in enumerate(asked.text) if text.strip()]
+        found = await self.answers(request, [SourceText(number, ids[number]) for number in known]) if known else []
+        translations = dict.fromkeys(range(len(ids)), "") | dict(zip(known, found, strict=True))
+        return JSONResponse({"model": self.service.name, "translations": [*translations.values()]})
 
     async def predict(self, request: Request) -> ASGIApp:
         """POST /v1/predict"""

@@ -231,11 +231,6 @@ class Trace:
         where, values = self._find(address)
         return where.of(values[-1], self.axes[where.path])
 
-    def visits(self, address: str) -> list[Tensor]:
-        """Every value seen at an address, in order: one for each forward pass (generation makes one a step)."""
-        where, values = self._find(address)
-        return [where.of(value, self.axes[where.path]) for value in values]
-
     def _find(self, address: str) -> tuple[Address, list[Tensor]]:
         where = Address.parse(address)
         if where.path not in self._values:

@@ -130,12 +130,18 @@ def recorded(folder: Path, saved: JsonObject, changes: Mapping[str, object]) -> 
 
 
 def undo(folder: Path, *, is_ours: bool) -> None:
-    """Removes the files of a run that could not begin and has no log. With `is_ours`, removes its folder too."""
+    """Removes the files of a run that could not begin and has no log. With `is_ours`, removes its folder too.
+
+    So goes the usual folder of runs, `runs`, if it is empty then.
+    """
     if folder.is_dir() and {path.name for path in folder.iterdir()} - NOTHING <= {RECIPE}:
         (folder / RECIPE).unlink(missing_ok=True)
         shutil.rmtree(folder / DATA, ignore_errors=True)
         if is_ours:
             shutil.rmtree(folder, ignore_errors=True)
+            if folder.parent == Path("runs"):
+                with suppress(OSError):  # Another run is in it.
+                    folder.parent.rmdir()
 
 
 _log = logging.getLogger("clearhead")

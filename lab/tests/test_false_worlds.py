@@ -217,9 +217,9 @@ def worlds(name: str) -> Iterator[Figures]:
     for seed, world in enumerate(islice(cycle(((lambda _: {}), *WORLDS.get(name, ()))), MOST)):
         torch.manual_seed(seed)
         with ExitStack() as stack:
-            for part, fake in (drawn(random) | world(real)).items():
-                if part in real:
-                    stack.enter_context(patch.object(module, part, fake))
+            own = {part: fake for part, fake in drawn(random).items() if part in real}
+            for part, fake in (own | world(real)).items():
+                stack.enter_context(patch.object(module, part, fake))
             yield Figures(list(one.measure(seed, True)))
 
 
@@ -232,6 +232,11 @@ def judged(name: str, values: dict[str, float]) -> tuple[str, str]:
 
 
 @pytest.mark.usefixtures("data_folder")
+def test_every_drawn_part_is_one_of_an_experiment() -> None:
+    known = {part for name in experiments() for part in vars(import_module(experiment(name).measure.__module__))}
+    assert drawn(Random(0)).keys() <= known
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in experiments()]
 )

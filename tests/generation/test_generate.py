@@ -18,6 +18,7 @@ from clearhead.model.attention import Attention
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, PROMPTS, SOURCES, V, all_logits, completions, network, tokens
+from tests.model.small import visits
 
 GREEDY = GenerationConfig(max_new_tokens=14)
 BEAMS = GenerationConfig(max_new_tokens=14, beams=4, n_best=3)
@@ -171,10 +172,10 @@ def test_each_step_is_one_visit_of_a_trace() -> None:
         *steps, last = generate(net, source=source, config=GREEDY, bos_id=BOS, eos_id=EOS)
     assert isinstance(last, Finished)
     assert tokens(last.hypotheses) == tokens(complete(net, source=SOURCES[:1], config=GREEDY, bos_id=BOS, eos_id=EOS))
-    weights = seen.visits("decoder.blocks.1.cross.weights")
+    weights = visits(seen, "decoder.blocks.1.cross.weights")
     assert len(weights) == len(steps) == last.hypotheses[0][0].length
     assert [tuple(w.shape) for w in weights] == [(1, 2, 1, 4)] * len(steps)
-    assert [w.shape[-1] for w in seen.visits("decoder.blocks.0.attn.weights")] == list(range(1, len(steps) + 1))
+    assert [w.shape[-1] for w in visits(seen, "decoder.blocks.0.attn.weights")] == list(range(1, len(steps) + 1))
     assert not weights[0].is_inference()
 
 
@@ -203,7 +204,7 @@ def test_beams_of_an_input_read_one_memory_and_a_trace_sees_each_its_own(name: s
         *_, last = generate(net, batches[0], source=batches[1], config=config)
     assert isinstance(last, Finished)
     assert tokens(last.hypotheses) == tokens(untraced)
-    assert t.visits("decoder.blocks.1.cross.weights")[1].shape[:3] == (len(SOURCES) * config.width, 2, 1)
+    assert visits(t, "decoder.blocks.1.cross.weights")[1].shape[:3] == (len(SOURCES) * config.width, 2, 1)
 
 
 def test_the_network_is_left_as_it_was() -> None:

@@ -16,6 +16,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.trace import trace
 from tests.generation.networks import EOS, all_logits, network
 from tests.model import small
+from tests.model.small import visits
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -149,7 +150,7 @@ def test_a_trace_sees_a_pass_for_each_token() -> None:
     net = sharp(positions=c.Rotary())
     with trace(net) as seen:
         _, done = written(net, near(net), max_new_tokens=9, eos_id=None)
-    assert [v.shape[2] for v in seen.visits("decoder.blocks.1.attn.q")] == [4, *[1] * 8]
+    assert [v.shape[2] for v in visits(seen, "decoder.blocks.1.attn.q")] == [4, *[1] * 8]
     assert done.drafts is not None
     assert done.drafts.n_guessed == 0
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead import config as c
 from clearhead.model import Tokens, Transformer
 from clearhead.model.meta import evaluated, masks_of, ops_of
-from clearhead.trace import trace
+from clearhead.trace import Trace, trace
 
 VOCAB = 13
 
@@ -200,3 +200,9 @@ def assign(module: nn.Module, **values: Tensor) -> None:
             parameter = module.get_parameter(name.replace("__", "."))
             assert parameter.shape == value.shape, name
             parameter.copy_(value)
+
+
+def visits(seen: Trace, address: str) -> list[Tensor]:
+    """Every value that a trace keeps of an address, in order: one for each forward pass."""
+    where, values = seen._find(address)
+    return [where.of(value, seen.axes[where.path]) for value in values]

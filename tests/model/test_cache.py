@@ -10,7 +10,7 @@ from clearhead.model import Tokens
 from clearhead.model.cache import FixedCache, GrowingCache, GrowingKeyValues
 from clearhead.trace import trace
 from tests.model import small
-from tests.model.small import assert_close, ids, sequences
+from tests.model.small import assert_close, ids, sequences, visits
 
 
 @torch.no_grad()
@@ -43,9 +43,9 @@ def test_a_step_computes_one_position_and_the_memory_once() -> None:
     with trace(network) as t:
         for _ in range(4):
             network.decode(Tokens(ids(1, 1)), memory, cache)
-    assert [tuple(v.shape) for v in t.visits("decoder.blocks.1.attn.q")] == [(1, 4, 1, 4)] * 4
-    assert [v.shape[2] for v in t.visits("decoder.blocks.1.attn.k")] == [1, 2, 3, 4]
-    keys = t.visits("decoder.blocks.1.cross.k")
+    assert [tuple(v.shape) for v in visits(t, "decoder.blocks.1.attn.q")] == [(1, 4, 1, 4)] * 4
+    assert [v.shape[2] for v in visits(t, "decoder.blocks.1.attn.k")] == [1, 2, 3, 4]
+    keys = visits(t, "decoder.blocks.1.cross.k")
     assert all(torch.equal(k, keys[0]) for k in keys)
     assert cache.length == 4
 

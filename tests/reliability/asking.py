@@ -462,7 +462,8 @@ def by_server(client: Any, kind: Kind) -> Way:
                     raise Broken(f"{route}: {response.status_code}: {line[:200]!r}")
                 return Refusal(line)
             found += values(said)
-        return found
+        is_blank = [kind.route == "translate" and not on_a_line(row).strip() for row in rows]
+        return [{} if blank else one for one, blank in zip(found, is_blank, strict=True)]
 
     return ask
 
@@ -565,7 +566,7 @@ def tried(name: str, kind: Kind, n: int, *, exports: bool) -> Tally:
         for way, ask in ways.items():
             # These routes take no blank text.
             some = [(row, own) for row, own in known if row in holds.get(way, rows)]
-            no_blanks = (way, kind.route) in {("server", route) for route in ("translate", "embed", "complete")}
+            no_blanks = (way, kind.route) in {("server", route) for route in ("embed", "complete")}
             no_blanks |= (way, kind.route) == ("method", "embed")
             try:
                 if no_blanks:

@@ -25,19 +25,18 @@ OPTIONS |= {"fill-mask": {"tokenizer_kwargs": {"truncation": True}}}
 
 
 @contextmanager
-def without_a_warning() -> Iterator[None]:
+def without_a_warning(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fails if Python or the library warns."""
-    told, handler = list[str](), logging.Handler(logging.WARNING)
-    handler.emit = lambda record: told.append(record.getMessage())
+    caplog.clear()
     transformers.utils.logging.warning_once.cache_clear()
-    logging.getLogger("transformers").addHandler(handler)
+    logging.getLogger("transformers").addHandler(caplog.handler)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             yield
     finally:
-        logging.getLogger("transformers").removeHandler(handler)
-    assert told == []
+        logging.getLogger("transformers").removeHandler(caplog.handler)
+    assert [one.message for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
 def shares(said: Any) -> dict[str, float]:
@@ -55,9 +54,8 @@ def unit(states: Any) -> list[float]:
 
 def tagged(model: Model) -> list[float]:
     """The shares of the words that have a tag other than O, in a text that one window holds."""
-    (said,) = model.predict([WORDS[:40]])
-    both: Any = zip(said["probabilities"], said["tags"], strict=True)
-    return [share for share, tag in both if tag != "O"]
+    said: Any = model.predict([WORDS[:40]])[0]
+    return [share for share, tag in zip(said["probabilities"], said["tags"], strict=True) if tag != "O"]
 
 
 def spans(folder: str) -> list[float]:
@@ -75,6 +73,11 @@ def writes(folder: str, prefix: str = "") -> str:
 
 def piped(task: str, given: Any = WORDS, shown: Callable[[Any], Any] = shares) -> Callable[[str], Any]:
     return lambda folder: shown(transformers.pipeline(task, model=folder, device="cpu")(given, **OPTIONS.get(task, {})))
+
+
+def filled(model: Model) -> list[float]:
+    said: Any = model.predict([WORDS])[0]
+    return [one["probability"] for one in said["masks"][0]]
 
 
 def labels(model: Model) -> dict[str, float]:
@@ -100,7 +103,7 @@ WAYS: dict[str, tuple[Callable[[str], Any], Callable[[Model], Any]]] = {
     ),
     "masked language model": (
         piped("fill-mask", WORDS, scores),
-        lambda model: [one["probability"] for one in model.predict([WORDS])[0]["masks"][0]],
+        filled,
     ),
     "embedding": (piped("feature-extraction", WORDS, unit), lambda model: model.embed([WORDS])[0].tolist()),
     "language model": (
@@ -114,7 +117,7 @@ WAYS: dict[str, tuple[Callable[[str], Any], Callable[[Model], Any]]] = {
 
 @pytest.mark.parametrize("name", [name for name, kind in kinds().items() if "hf" in kind.exports])
 def test_a_long_text_is_read_alike_without_a_warning(
-    name: str, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.fsync", lambda _: None)
@@ -122,6 +125,6 @@ def test_a_long_text_is_read_alike_without_a_warning(
     model = load(trained(name, kinds()[name]))
     shell.done("export", name.replace(" ", "-"), "--to", "hf", "--out", "out")
     asked, own = WAYS[name]
-    with without_a_warning():
+    with without_a_warning(caplog):
         found = asked("out")
     assert same(own(model), found), (own(model), found)

@@ -261,7 +261,7 @@ def test_an_answer_elsewhere_is_taken_from_the_nearest_place_and_told():
     qa["answers"][0]["answer_start"] += 2
     Path("train.json").write_text(json.dumps(table), encoding="utf-8")
     _, prepared = begin(tables(), "first")
-    assert any("1 answer is not at its answer_start, such as" in line for line in prepared.data.lines())
+    assert any("1 answer is not where answer_start says, such as" in line for line in prepared.data.lines())
     qa["answers"][0]["text"] = "owl"
     Path("train.json").write_text(json.dumps(table), encoding="utf-8")
     place = "train.json: $.data[0].paragraphs[0].qas[0]"

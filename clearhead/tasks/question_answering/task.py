@@ -178,7 +178,7 @@ class QuestionAnswering(ExampleTask[QuestionRecipe, Question, Asked]):
         findings = {
             "n_windowed": (sum(n > 1 for n in counts), "contexts are read in several windows"),
             "n_lost": (len(lost), f"answers are in no window, {such(lost)}; try a larger data.overlap"),
-            "n_moved": (len(moved), f"answers are not at their answer_start, {such(moved)}; the nearest is taken"),
+            "n_moved": (len(moved), f"answers are not where answer_start says, {such(moved)}; the nearest is taken"),
             "n_duplicates": (n_duplicates, "duplicates, kept"),
             "n_shared": (len(shared), f"({len(shared) / n:.1%}) have a context that is also in train, {such(shared)}"),
         }

@@ -14,6 +14,7 @@ from clearhead.model import Tokens, Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import network
+from tests.model.small import visits
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -82,7 +83,7 @@ def test_several_texts_and_what_is_looked_at_are_not_compiled(counter: Any) -> N
     complete(net, PROMPTS[:1], config=GenerationConfig(max_new_tokens=4, beams=2))
     with trace(net) as seen:
         written(net, PROMPTS[0], max_new_tokens=4)
-    assert [k.shape[2] for k in seen.visits("decoder.blocks.0.attn.k")] == [3, 4, 5, 6]
+    assert [k.shape[2] for k in visits(seen, "decoder.blocks.0.attn.k")] == [3, 4, 5, 6]
     assert counter.frame_count == 0
 
 

@@ -18,7 +18,7 @@ from clearhead.recipe.generation import GenerationConfig
 from clearhead.trace import trace
 from tests.generation.networks import BOS, EOS, PAD, network
 from tests.model import small
-from tests.model.small import assert_close, ids, sequences
+from tests.model.small import assert_close, ids, sequences, visits
 
 SOME = {name: small.PAIRS[name] for name in [*small.PAIRS][::6]} | small.LAYERS
 EXPERTS = {"experts": c.Experts(n=4, n_chosen=2, d_ff=8, shared=8)}
@@ -119,7 +119,7 @@ def test_a_trace_sees_its_steps(early: list[int]) -> None:
             if i in looking:
                 with trace(net) as seen:
                     next(events)
-                assert [k.shape[2] for k in seen.visits("decoder.blocks.0.attn.k")] == [3 + i]
+                assert [k.shape[2] for k in visits(seen, "decoder.blocks.0.attn.k")] == [3 + i]
             else:
                 next(events)
         last = next(events)
