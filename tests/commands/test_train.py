@@ -12,6 +12,7 @@ from clearhead.storage import checkpoints
 from clearhead.tasks.registry import validate
 from clearhead.training.ranks import ALONE
 from clearhead.training.run_folder import RECIPE, begin_folder, with_absolute_paths
+from tests.shell import Shell
 from tests.training.tiny import begin, drive, losses, write_recipe
 
 
@@ -59,3 +60,8 @@ def test_restarts_need_a_folder_by_name(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(UserError, match="expected --out") as caught:
         train("lm")
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_cannot_begin_leaves_nothing(shell: Shell):
+    assert "nowhere.txt: expected a file, got none" in shell.refused("train", "lm", "--text", "nowhere.txt")
+    assert not Path("runs").exists()
