@@ -30,7 +30,7 @@ def read_delimited(table: Table, columns: Sequence[Column], errors: RowErrors) -
     width = len(first[1]) + table.row_names
     at = [_index(table.path, column, first[1] if table.header else None) + table.row_names for column in columns]
     check = partial(_checked, table, at, width, errors)
-    if not _is_usual(table) or not at or max(at) >= width or not is_large(table.path):
+    if width == 1 or not _is_usual(table) or not at or max(at) >= width or not is_large(table.path):
         yield from check(islice(records(table, errors), int(table.header), None))
         return
     n_skipped, place = int(table.header), f"{table.path}:"
