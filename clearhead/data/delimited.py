@@ -125,10 +125,13 @@ def parse(table: Table, text: TextIO, line: int, errors: RowErrors) -> Iterator[
         rows = _quoted(table, lines, line, errors, delimiter=delimiter_of(table), quotechar=quote or None)
     else:
         rows = _plain(table.path, lines, line, delimiter_of(table))
+    width = 0
     for record in rows:
         cells = record[1]
         is_empty_cell = bool(quote) and cells == [""]  # Quotes with nothing in them; a blank line has no cell.
-        if len(cells) > 1 or (cells and cells[0].strip()) or is_empty_cell:
+        is_blank_cell = width == 1 and cells != [""]  # Spaces are the cell of a table of one column.
+        if len(cells) > 1 or (cells and (cells[0].strip() or is_blank_cell)) or is_empty_cell:
+            width = width or len(cells)
             yield record
 
 
