@@ -138,7 +138,7 @@ class Ending:
         if self.is_new:
             yield "begin with a pretrained model: --model.start NAME"
         train, valid = self.course.losses()
-        if train < OVERFIT * valid:
+        if train < OVERFIT * valid and not is_far:
             yield f"more data, for the loss is {train:.2f} in training and {valid:.2f} on validation data"
 
     def longer(self, factor: float) -> str:

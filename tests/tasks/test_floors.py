@@ -72,11 +72,14 @@ def test_the_linear_model_is_that_of_scikit_learn(problem: ProblemType, pairs: b
     found = {(one.name, one.split): one for one in task.floors(encoded)}
 
     counts = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2))
-    counts.fit([text for one in splits["train"] for text in one.texts])
+    words = TfidfVectorizer(sublinear_tf=True)
+    for vectorizer in (counts, words):
+        vectorizer.fit([text for one in splits["train"] for text in one.texts])
     features, cosines, targets = {}, {}, {}
     for name, some in splits.items():
         first, second = (csr_matrix(counts.transform([one.texts[k] for one in some])) for k in (0, -1))
-        cosines[name] = (first @ second.T).diagonal()
+        a, b = (csr_matrix(words.transform([one.texts[k] for one in some])) for k in (0, -1))
+        cosines[name] = (a @ b.T).diagonal()
         features[name] = hstack([first, second, abs(first - second), cosines[name][:, None]]) if pairs else first
         targets[name] = np.array(
             [float(e.labels[0]) for e in some]

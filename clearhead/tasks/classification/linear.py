@@ -50,8 +50,8 @@ def linear(
 ) -> Iterator[Answers]:
     """The answers of a linear model of TF-IDF for each of `STRENGTHS`; for numbers of pairs also their cosine.
 
-    The features are words and pairs of words. Two texts give those of both, their difference and their cosine. Many
-    texts are sampled. There are no answers where the texts have no words.
+    The features are words and pairs of words. Two texts give those of both, their difference, and the cosine of their
+    words. Many texts are sampled. There are no answers where the texts have no words.
     """
     from scipy.sparse import csr_matrix, hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -62,24 +62,27 @@ def linear(
     some = sample(train, n_labels)
     about = "" if len(some) == len(train) else f"fitted to {len(some):,} of {len(train):,} texts"
     learned = targets[some]
-    sides = [*zip(*(train[i] for i in some), strict=True)]
-    least = 2 if sum(len(text) for side in sides for text in side) > MANY else 1
+    flat, n = both([train[i] for i in some]), len(some)
+    least = 2 if sum(map(len, flat)) > MANY else 1
     counts = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=least)
+    words = TfidfVectorizer(sublinear_tf=True) if len(flat) > n else None
     try:
-        rows: Any = counts.fit_transform(text for side in sides for text in side)
+        rows: Any = counts.fit_transform(flat)
     except ValueError:  # An empty vocabulary.
         return
 
-    def features(rows: Any, n: int) -> tuple[Any, np.ndarray | None]:
-        if rows.shape[0] == n:
+    def features(rows: Any, flat: Sequence[str], n: int) -> tuple[Any, np.ndarray | None]:
+        if words is None:
             return rows, None
-        first, second = rows[:n], rows[n:]
-        cosines = np.asarray(first.multiply(second).sum(1))
+        first, second, alike = rows[:n], rows[n:], csr_matrix(words.transform(flat))
+        cosines = np.asarray(alike[:n].multiply(alike[n:]).sum(1))
         return hstack([first, second, abs(first - second), csr_matrix(cosines)]).tocsr(), cosines[:, 0]
 
-    known, new = features(rows, len(some))[0], dict[str, tuple[Any, np.ndarray | None]]()
+    if words is not None:
+        words.fit(flat)
+    known, new = features(rows, flat, n)[0], dict[str, tuple[Any, np.ndarray | None]]()
     for split, texts in held_out.items():
-        new[split] = features(counts.transform(text for side in zip(*texts, strict=True) for text in side), len(texts))
+        new[split] = features(counts.transform(both(texts)), both(texts), len(texts))
     is_number = problem_type == "regression"
     if not is_number and learned.ndim == 1 and len(np.unique(learned)) < 2:
         return
@@ -98,6 +101,11 @@ def linear(
     cosines = {split: cosine for split, (_, cosine) in new.items() if cosine is not None}
     if is_number and cosines:
         yield Answers("TF-IDF cosine", cosines, about=about)
+
+
+def both(texts: Texts) -> list[str]:
+    """The first texts of all examples, then the second ones if there are some."""
+    return [text for side in zip(*texts, strict=True) for text in side]
 
 
 def sample(texts: Texts, n_labels: int) -> Sequence[int]:
