@@ -1,0 +1,446 @@
+"""Finds out what a file, a folder or an archive holds: by its content, not by its name alone. Imports no torch."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from clearhead.data.archives import is_archive, plain_name
+from clearhead.data.files import files_in, opened, read_text
+from clearhead.data.layouts import FASTTEXT, class_of, is_about
+from clearhead.data.tables import format_of
+from clearhead.data.tagged_columns import TaggedColumns, tagged_columns
+from clearhead.errors import UserError
+from clearhead.json_text import NotJson, parse, records
+from clearhead.recipe.places import Place, absolute
+
+Kind: TypeAlias = Literal["table", "tagged", "squad", "image_folder", "text"]
+Fields: TypeAlias = dict[str, Any]
+SPLIT_WORDS = {
+    "train": {"train", "training", "trn"},
+    "valid": {"valid", "val", "validation", "dev", "devel", "development", "testa", "trial"},
+    "test": {"test", "testing", "tst", "testb"},
+}
+"""Words in the names of files and folders that hold one split each."""
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+BEGINNING, LINES = 1 << 24, 20_000
+"""The bytes and lines of a file that are looked at."""
+COLUMN_NAMES = {
+    "text",
+    "sentence",
+    "content",
+    "review",
+    "title",
+    "body",
+    "label",
+    "labels",
+    "target",
+    "class",
+    "category",
+}
+TEXT_NAMES, LABEL_NAMES = {"text", "texts", "title", "sentences", "data"}, {"label", "labels"}
+"""Words in the names of files with a text or a label on each line."""
+LABEL = re.compile(r"[+-]?\d{1,3}|[A-Z]{2,}[:_]\w+|[A-Z_]{2,}|(?i:pos|neg|neu|positive|negative|neutral|ham|spam)")
+"""What is more likely a label than the first or last word of a sentence."""
+LANGUAGE = re.compile(r"[a-z]{2}(-[a-z]{2})?")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One choice about the data, as the table of decisions shows it."""
+
+    what: str
+    """What is decided, such as "encoding", "text", "label" or "left out"."""
+    value: str
+    why: str
+    option: str
+    """The option that changes it, such as `--text NAME`."""
+    example: str = ""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a path holds, as a recipe describes it."""
+
+    kind: Kind
+    sources: dict[str, Fields]
+    """The fields of the source of each split."""
+    data: Fields = field(default_factory=dict)
+    """Other fields of the recipe's data."""
+    decisions: list[Decision] = field(default_factory=list)
+
+
+def kind_of(path: Place) -> Kind | None:
+    """What a path holds; None for what is no data, such as a recipe or a program."""
+    return contents.kind if (contents := contents_of(path)) else None
+
+
+def contents_of(path: Place) -> Contents | None:
+    """What a path holds, with the splits in it; None for what is no data.
+
+    Raises UserError if a file cannot be read, or if a folder may be meant in several ways.
+    """
+    if isinstance(path, Path) and (path.is_dir() or is_archive(path)):
+        return _of_tree(path)
+    return _of_file(path)
+
+
+def _table(path: Place, **fields: Any) -> Fields:
+    return {"kind": "table", "path": absolute(path), **fields}
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _of_file(path: Place) -> Contents | None:
+    name = plain_name(path.name)
+    if name.endswith(".parquet"):
+        return Contents("table", {"train": _table(path)})
+    lines = None if name.endswith((".toml", ".pdf", ".xlsx", ".xls", ".npz")) else _lines(path)
+    if not lines:
+        return None
+    if lines[0].lstrip()[:1] in ("[", "{") and (name.endswith((".json", ".jsonl", ".ndjson")) or not format_of(name)):
+        try:
+            return _of_json(path, lines)
+        except NotJson:
+            if name.endswith((".json", ".jsonl", ".ndjson")):
+                raise
+    if columns := tagged_columns(lines):
+        return _of_tagged(path, columns)
+    if format_of(name):
+        return Contents("table", {"train": _table(path)})
+    return _of_lines(
+        path, [line for line in lines if line.strip()], is_dense=len([*filter(str.strip, lines)]) > 0.98 * len(lines)
+    )
+
+
+def _lines(path: Place) -> list[str] | None:
+    """Lines of the beginning of a file, in whatever encoding they may be; None for bytes that are no text."""
+    with opened(path) as file:
+        content = b""
+        while len(content) < BEGINNING and (more := file.read(BEGINNING - len(content))):
+            content += more
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        text = content.decode("utf-16", "ignore")
+    elif b"\0" in content:
+        return None
+    else:
+        try:
+            text = content[: len(content) - 3 * (len(content) == BEGINNING)].decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = content.decode("latin-1")
+    lines = re.split(r"\r\n|\n|\r", text)
+    return lines[:-1] if len(content) == BEGINNING or not lines[-1] else lines
+
+
+def _of_tagged(path: Place, columns: TaggedColumns) -> Contents:
+    """Words with tags, one or a sentence a line."""
+    told = [Decision("words", f"column {columns.words}", columns.why_words, "--data.words N")]
+    told += [Decision("label", f"column {columns.tags}", columns.why_tags, "--label N")]
+    if columns.is_universal:
+        return Contents("tagged", {"train": {"kind": "tagged", "paths": [absolute(path)]}})
+    if columns.is_by_line:
+        train = _table(path, format="tsv", text=columns.words)
+        return Contents("tagged", {"train": train}, {"label": columns.tags}, told)
+    train = {"kind": "tagged", "paths": [absolute(path)]}
+    return Contents("tagged", {"train": train}, {"words": columns.words, "label": columns.tags}, told)
+
+
+def _of_lines(path: Place, lines: Sequence[str], *, is_dense: bool) -> Contents:
+    """Lines of text without the name of a table: with columns, with a label at one end, or prose."""
+    some = lines[:: max(1, len(lines) // LINES)]
+
+    def table(why: str, **fields: Any) -> Contents:
+        told = Decision("form", fields["format"].replace("_", " "), why, "--data.train.format FORMAT")
+        return Contents("table", {"train": _table(path, **fields)}, decisions=[told])
+
+    if sum(FASTTEXT in line for line in some) > 0.9 * len(some):
+        return table("lines have words that begin with __label__", format="fasttext")
+    for delimiter in "\t;|," if is_dense else "\t":
+        widths = Counter(line.count(delimiter) for line in some)
+        width, n = widths.most_common(1)[0]
+        if width and n >= (0.8 if delimiter == "\t" else 0.97) * len(some) and len(some) > 1:
+            name, changes = ("tsv", {}) if delimiter == "\t" else ("csv", {"delimiter": delimiter})
+            return table(f"{n} of {len(some)} lines have {width + 1} columns", format=name, **changes)
+    for delimiter in " \t@|;,":
+        for form in ("label_text", "text_label"):
+            ends = [_end(line, delimiter, form) for line in some]
+            if _are_labels(ends, is_sure=delimiter != " " or form == "label_text"):
+                mark = "a blank" if delimiter == " " else repr(delimiter)
+                why = f"{len({*ends})} different words {'before the first' if form == 'label_text' else 'after the last'} {mark}"
+                return table(why, format=form, **({} if delimiter == " " else {"delimiter": delimiter}))
+    return Contents("text", {"train": {"kind": "text", "paths": [absolute(path)]}})
+
+
+def _end(line: str, delimiter: str, form: str) -> str:
+    """What may be the label of a line: what is before its first delimiter, or after its last."""
+    text = line.strip()
+    label, found, rest = text.partition(delimiter) if form == "label_text" else text.rpartition(delimiter)
+    label, rest = (label, rest) if form == "label_text" else (rest, label)
+    return label.strip() if found and rest.strip() else ""
+
+
+def _are_labels(ends: Sequence[str], *, is_sure: bool) -> bool:
+    """Returns True if all lines have one of a few labels. They are not the first words of prose, many of which are
+    there once.
+    """
+    counts = Counter(ends)
+    if len(counts) < 2 or "" in counts or any(len(name) > 40 or len(name.split()) > 3 for name in counts):
+        return False
+    if sum(LABEL.fullmatch(name) is not None for name in counts) > 0.9 * len(counts):
+        return len(counts) <= max(2, len(ends) // 2)
+    n_once = sum(n == 1 for n in counts.values())
+    return is_sure and len(counts) <= min(200, len(ends) / 10) and n_once <= len(counts) / 10
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _of_json(path: Place, lines: Sequence[str]) -> Contents | None:
+    """Rows of JSON in any of the ways in which they are written."""
+    full = [line for line in islice(lines, 200) if line.strip()]
+    try:
+        rows = (
+            [parse(line, str(path)) for line in full[:100]] if len(full) > 1 or format_of(path.name) == "jsonl" else []
+        )
+    except NotJson:
+        rows = []
+    if rows and all(isinstance(row, dict | list) for row in rows):
+        return _of_rows(path, rows, {"train": {"format": "jsonl"}}, [])
+    text = read_text(path)
+    try:
+        value: Any = parse(text, str(path))
+    except NotJson:
+        rows = [row for _, row in islice(records(text, str(path)), 100)]  # Raises for what is none of both.
+        if len(rows) < 2:
+            raise
+        return _of_rows(path, rows, {"train": {"format": "json"}}, [])
+    if isinstance(value, dict) and "task" in value and {"data", "training"} & value.keys():
+        return None  # A recipe.
+    found = _layout(value)
+    if isinstance(value, dict) and not found:
+        splits = _splits_in(value)
+        parts = {split: layout | {"part": name} for split, name in splits.items() if (layout := _layout(value[name]))}
+        if "train" not in parts:
+            lists = [name for name, inner in value.items() if isinstance(inner, list) and inner and _layout(inner)]
+            parts = {"train": {"format": "json", "part": lists[0]}} if len(lists) == 1 else {}
+        if not parts:
+            return None
+        rest = [name for name in value if name not in {one["part"] for one in parts.values()} and _layout(value[name])]
+        told = [
+            Decision(
+                "data" if split == "train" else split,
+                f"the object's part {one['part']!r}",
+                "by its name",
+                f"--data.{split}.part NAME",
+            )
+            for split, one in parts.items()
+        ]
+        if rest:
+            told.append(Decision("left out", ", ".join(rest), "other parts of the object", "--data.test.part NAME"))
+        rows = value[parts["train"]["part"]]
+        return _of_rows(path, rows if isinstance(rows, list) else [], parts, told)
+    rows = value if isinstance(value, list) else []
+    return _of_rows(path, rows, {"train": found}, []) if found else None
+
+
+def _layout(value: Any) -> Fields | None:
+    """How rows are written in a JSON value; None if there are none."""
+    if isinstance(value, list):
+        return {"format": "json"} if value and all(isinstance(row, dict | list) for row in value[:100]) else None
+    if not isinstance(value, dict) or not value:
+        return None
+    inner = [*value.values()]
+    if isinstance(value.get("columns"), list) and isinstance(value.get("data"), list):
+        return {"format": "json_columns"}
+    if all(isinstance(one, dict) and one for one in inner):
+        if all(all(name.isdigit() for name in one) and one.keys() == inner[0].keys() for one in inner):
+            return {"format": "json_columns"}
+        n_scalars = sum(not isinstance(cell, dict | list) for one in inner for cell in one.values())
+        is_rows = len(inner) > 1 and n_scalars and len({*value} & COLUMN_NAMES) == 0 and not _splits_in(value)
+        return {"format": "json_rows"} if is_rows and {*inner[0]} & {*inner[1]} else None
+    if all(isinstance(one, list) and one and not isinstance(one[0], dict | list) for one in inner):
+        is_even = len({len(one) for one in inner}) == 1 and len(inner) > 1
+        if is_even and {name.lower() for name in value} & COLUMN_NAMES:
+            return {"format": "json_columns"}
+        are_texts = len(inner) > 1 and all(isinstance(cell, str) for one in inner for cell in one)
+        return {"format": "json_labels"} if are_texts and not _splits_in(value).get("train") else None
+    return None
+
+
+def _of_rows(path: Place, rows: Sequence[Any], splits: Mapping[str, Fields], told: list[Decision]) -> Contents:
+    """Rows of JSON as questions, as words with tags, or as any table."""
+    some = [row for row in rows[:100] if isinstance(row, dict)]
+    names = Counter(name for row in some for name in row)
+    if "paragraphs" in names or ({"question", "context"} <= names.keys() and {"answer", "answers"} & names.keys()):
+        sources = {split: {"kind": "squad", "paths": [absolute(path)]} for split in splits}
+        return Contents("squad", {"train": sources["train"]})
+    pairs = [
+        (words, tags)
+        for words in names
+        for tags in names
+        if words != tags and some and all(_are_tagged(row.get(words), row.get(tags)) for row in some)
+    ]
+    sources = {split: _table(path, **one) for split, one in splits.items()}
+    if pairs:
+        words, tags = min(pairs, key=lambda pair: ("ner" not in pair[1].lower(), [*names].index(pair[1])))
+        told = [*told, Decision("words", f"field {words!r}", "lists of words", "--data.words NAME")]
+        told.append(Decision("label", f"field {tags!r}", "lists with a tag for each word", "--label NAME"))
+        sources = {split: one | {"text": words} for split, one in sources.items()}
+        return Contents("tagged", sources, {"label": tags}, told)
+    return Contents("table", sources, decisions=told)
+
+
+def _are_tagged(words: object, tags: object) -> bool:
+    """Returns True for a list of words and a list of as many tags, which are shorter or numbers."""
+    if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags) or not words:
+        return False
+    is_tag = all(isinstance(tag, int) or (isinstance(tag, str) and re.fullmatch(r"\S{1,40}", tag)) for tag in tags)
+    return is_tag and all(isinstance(word, str) for word in words) and len({*map(str, tags)}) <= max(2, len({*words}))
+
+
+# --- folders and archives ---------------------------------------------------------------------------------------------
+
+
+def split_of(name: str) -> str | None:
+    """The split that a name says: `train.csv`, `GermEval21_TestData.csv`, `eng.testa`; None without one."""
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    words = {re.sub(r"(set|data|file)$", "", part.lower()) for part in parts}
+    found = [split for split, usual in SPLIT_WORDS.items() if words & usual]
+    return found[0] if len(found) == 1 else None
+
+
+def _splits_in(names: Iterable[str]) -> dict[str, str]:
+    """The name of each split: the shortest that says it."""
+    ordered = sorted(names, key=len, reverse=True)
+    found = {split: name for name in ordered if (split := split_of(name))}
+    return {split: found[split] for split in SPLIT_WORDS if split in found}
+
+
+def _of_tree(path: Path) -> Contents | None:
+    files = [one for one in files_in(path) if not is_about(one)]
+    if not files:
+        return None
+    pictures = [one for one in files if one.suffix.lower() in PICTURES]
+    if len(pictures) > len(files) / 2:
+        if not path.is_dir():
+            raise UserError(f"{path}: expected a folder of pictures, got an archive of them; unpack it first")
+        return Contents("image_folder", {"train": {"kind": "image_folder", "path": absolute(path)}})
+    root = Path(os.path.commonpath([one.parent for one in files]))
+    folders = sorted({root / one.relative_to(root).parts[0] for one in files if one.parent != root})
+    if "train" in (splits := _splits_in(one.name for one in folders)):
+        return _together({split: _of_part(root / name, files) for split, name in splits.items()})
+    return _of_part(root, files)
+
+
+def _of_part(root: Path, files: Sequence[Path]) -> Contents | None:
+    """What a folder holds: texts in a folder for each class, or files."""
+    inside = [one for one in files if root in one.parents]
+    classes = Counter(label for one in inside if (label := class_of(one, root)))
+    named = [
+        one for one in inside if format_of(one.name) or plain_name(one.name).endswith((".json", ".conll", ".conllu"))
+    ]
+    if (
+        len(classes) > 1
+        and sum(classes.values()) > 0.5 * len(inside)
+        and len(named) < len(inside) / 2
+        and max(classes.values()) > 1
+    ):
+        some = ", ".join(islice(classes, 6)) + ", …" * (len(classes) > 6)
+        told = [Decision("label", f"the {len(classes)} folders: {some}", "each holds texts", "--label NAME")]
+        told += [
+            Decision("left out", one.name, "has no class", "")
+            for one in {root / one.relative_to(root).parts[0] for one in inside}
+            if one.name not in classes and not format_of(one.name)
+        ]
+        return Contents("table", {"train": _table(root, format="folder")}, decisions=told)
+    return _of_files(root, [one for one in inside if one.parent == root] or inside)
+
+
+def _together(parts: Mapping[str, Contents | None]) -> Contents | None:
+    """One description of several splits, as far as they are of one kind."""
+    train = parts["train"]
+    if train is None:
+        return None
+    same = {split: one.sources["train"] for split, one in parts.items() if one and one.kind == train.kind}
+    told = [Decision(split, _name(same[split]), "by its name", f"--{split} PATH") for split in same if split != "train"]
+    return replace(train, sources=train.sources | same, decisions=[*train.decisions, *told])
+
+
+def _name(source: Fields) -> str:
+    return str(source.get("path") or source["paths"][0]).rpartition("/")[2]
+
+
+def _of_files(root: Path, files: Sequence[Path]) -> Contents | None:
+    """Files of one folder: one for each split, or for each class."""
+    groups: dict[str | None, list[Path]] = {}
+    for one in files:
+        groups.setdefault(split_of(one.name), []).append(one)
+    if "train" not in groups:
+        return _of_group(root, files)
+    train = _of_group(root, groups["train"])
+    if train is None:
+        return None
+    begin = _name(train.sources["train"])
+    parts = {"train": train}
+    for split in ("valid", "test"):
+        if split in groups:
+            best = max(len(os.path.commonprefix([begin, one.name])) for one in groups[split])
+            like = [one for one in groups[split] if len(os.path.commonprefix([begin, one.name])) == best]
+            same = [one for one in like if one.suffix == Path(begin).suffix] or like
+            parts[split] = _of_group(root, same)
+    return _together(parts)
+
+
+def _of_group(root: Path, files: Sequence[Path]) -> Contents | None:
+    """Files that belong together: texts beside their labels, a file for each class, or the largest of several."""
+    if len(files) > 1:
+        named = {"label": _worded(files, LABEL_NAMES), "text": _worded(files, TEXT_NAMES)}
+        if all(named.values()):
+            text, label = named["text"][0], named["label"][0]
+            told = [
+                Decision("label", f"the lines of {label.name}", f"as many as in {text.name}", "--data.train.part NAME")
+            ]
+            return Contents("table", {"train": _table(text, format="label_file", part=label.name)}, decisions=told)
+        if contents := _class_files(root, files):
+            return contents
+    found = {one: contents for one in files[:50] if (contents := _of_file(one))}
+    data = {one: contents for one, contents in found.items() if contents.kind != "text"} or found
+    if not data:
+        return None
+    size = {one: one.stat().st_size if one.exists() else i for i, one in enumerate(reversed(data))}
+    chosen = max(data, key=lambda one: size[one])
+    others = ", ".join(one.name for one in data if one != chosen)
+    told = [Decision("data", chosen.name, "the largest of its kind", "clearhead train FILE")] if others else []
+    told += [Decision("left out", others, "another file", "--test PATH")] if others else []
+    return replace(data[chosen], decisions=[*told, *data[chosen].decisions])
+
+
+def _worded(files: Sequence[Path], words: set[str]) -> list[Path]:
+    return [one for one in files if words & {*re.findall(r"[a-z]+", one.stem.lower())} and one.suffix in (".txt", "")]
+
+
+def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
+    """A file of texts for each class, named by what differs in their names: `rt-polarity.pos`, `rt-polarity.neg`."""
+    names = [re.split(r"(?<=[._-])|(?=[._-])", one.name) for one in files]
+    most = min(map(len, names)) - 1
+    before = "".join(os.path.commonprefix(names)[:most])
+    after = "".join(os.path.commonprefix([name[::-1] for name in names])[:most][::-1])
+    labels = [one.name[len(before) : len(one.name) - len(after)] for one in files]
+    if (
+        not all(labels)
+        or all(LANGUAGE.fullmatch(label) for label in labels)
+        or any(format_of(one.name) for one in files)
+    ):
+        return None
+    for one in files:
+        lines = _lines(one) or []
+        contents = _of_file(one) if sum(map(bool, map(str.strip, lines))) > 0.98 * len(lines) > 1 else None
+        if contents is None or contents.kind != "text":
+            return None
+    told = [Decision("label", f"the files: {', '.join(labels[:6])}", "a text on each line", "--label NAME")]
+    return Contents("table", {"train": _table(root / f"{before}*{after}", format="class_files")}, decisions=told)

@@ -1,0 +1,149 @@
+"""Reads the rows of tables that are no delimited text: JSON documents, lines that begin or end with a label, and texts
+in a folder for each class. Imports no torch.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path, PurePath
+from typing import Any, TypeAlias
+
+from clearhead.data.archives import plain_name
+from clearhead.data.files import files_in, read_files, read_lines, read_text
+from clearhead.errors import UserError
+from clearhead.json_text import parse, records
+from clearhead.recipe.data import Table
+from clearhead.recipe.places import Place
+
+Objects: TypeAlias = Iterator[tuple[str, object]]
+"""Rows as objects with fields, or as lists, each with its place, such as `reviews.json:17`."""
+UNLABELLED = {"unsup", "unlabeled", "unlabelled"}
+"""Folders of texts that have no class."""
+FASTTEXT = "__label__"
+ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changes|changelog|citation)([^a-z].*)?|.*\.(md|pdf|html?|py|sh)")
+"""Names of files that say something about the data."""
+
+
+def objects_of(table: Table) -> Objects | None:
+    """The rows of a table of these formats; None for any other format."""
+    match table.format:
+        case "json":
+            return _records(table)
+        case "json_columns" | "json_rows" | "json_labels":
+            return _of_object(table)
+        case "label_text" | "text_label":
+            return _split_lines(table)
+        case "fasttext":
+            return _fasttext(table)
+        case "folder":
+            return _texts_by_class(table)
+        case "class_files":
+            return _lines_by_class(table)
+        case "label_file":
+            return _lines_with_labels(table)
+        case _:
+            return None
+
+
+def _records(table: Table) -> Objects:
+    """Rows of a list, or one after another, with their lines if each begins on a line of its own."""
+    before = 0
+    for i, (line, row) in enumerate(records(read_text(table.path), str(table.path), part=table.part)):
+        yield f"{table.path}:{line}" if line > before else f"{table.path}:record {i}", row
+        before = max(before, line)
+
+
+def _of_object(table: Table) -> Objects:
+    where = str(table.path)
+    value: Any = parse(read_text(table.path), where)
+    value = value[table.part] if table.part is not None else value
+    if table.format == "json_rows":
+        yield from ((f"{where}: {name}", row) for name, row in value.items())
+    elif table.format == "json_labels":
+        rows = ((label, i, text) for label, texts in value.items() for i, text in enumerate(texts))
+        yield from ((f"{where}: {label}[{i}]", {"text": text, "label": label}) for label, i, text in rows)
+    elif {"columns", "data"} <= value.keys():
+        for i, row in enumerate(value["data"]):
+            yield f"{where}: data[{i}]", dict(zip(value["columns"], row, strict=False))
+    else:
+        first = next(iter(value.values()))
+        for i in first if isinstance(first, dict) else range(len(first)):
+            yield f"{where}: [{i}]", {name: cells[i] for name, cells in value.items()}
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _split_lines(table: Table) -> Objects:
+    delimiter = table.delimiter or " "
+    for line, text in enumerate(read_lines(table.path), start=1):
+        if text.strip():
+            label, found, rest = text.strip().partition(delimiter)
+            if table.format == "text_label":
+                rest, found, label = text.strip().rpartition(delimiter)
+            if not found:
+                raise UserError(f"{table.path}:{line}: expected a label and a text, got one of them; mend the line")
+            yield f"{table.path}:{line}", {"label": label.strip(), "text": rest.strip()}
+
+
+def _fasttext(table: Table) -> Objects:
+    """Lines in which words that begin with __label__ are labels (Joulin et al. 2017)."""
+    for line, text in enumerate(read_lines(table.path), start=1):
+        if words := text.split():
+            labels = [word.removeprefix(FASTTEXT) for word in words if word.startswith(FASTTEXT)]
+            rest = " ".join(word for word in words if not word.startswith(FASTTEXT))
+            yield f"{table.path}:{line}", {"label": labels[0] if len(labels) == 1 else labels, "text": rest}
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+def _texts_by_class(table: Table) -> Objects:
+    """A text in each file, whose class is the folder below the table's."""
+    folder = _path(table.path)
+    for path, content in read_files(folder):
+        if label := class_of(path, folder):
+            yield str(path), {"text": content.decode(table.encoding or "utf-8-sig").strip(), "label": label}
+
+
+def class_of(path: Path, folder: Path) -> str | None:
+    """The class of a text; None for a file that is directly in the folder, or says something about the data."""
+    name, *below = path.relative_to(folder).parts
+    return None if not below or name.lower() in UNLABELLED or is_about(path) else name
+
+
+def _lines_by_class(table: Table) -> Objects:
+    """A text in each line of the files that match the path; its class is what * stands for in the file's name."""
+    pattern = _path(table.path)
+    before, _, after = pattern.name.partition("*")
+    for path in class_files(pattern):
+        label = path.name[len(before) : len(path.name) - len(after)]
+        for line, text in enumerate(read_lines(path), start=1):
+            yield f"{path}:{line}", {"text": text.strip(), "label": label}
+
+
+def _lines_with_labels(table: Table) -> Objects:
+    """A text in each line, and its label in the same line of the file `part` beside it."""
+    path = _path(table.path)
+    labels = path.with_name(table.part or "")
+    both = zip_longest(read_lines(path), read_lines(labels))
+    for line, (text, label) in enumerate(both, start=1):
+        if text is None or label is None:
+            raise UserError(f"{path}:{line}: expected as many lines as in {labels.name}, got more in one of them")
+        yield f"{path}:{line}", {"text": text.strip(), "label": label.strip()}
+
+
+def class_files(pattern: Path) -> list[Path]:
+    """The files that match a pattern, apart from those about the data."""
+    return [path for path in files_in(pattern.parent) if path.match(pattern.name) and not is_about(path)]
+
+
+def is_about(path: PurePath) -> bool:
+    """Returns True if a file says something about the data: a README, a license."""
+    return ABOUT.fullmatch(plain_name(path.name)) is not None
+
+
+def _path(place: Place) -> Path:
+    if isinstance(place, Path):
+        return place
+    raise UserError(f"{place}: expected a folder of this machine, got an address; fetch it first")

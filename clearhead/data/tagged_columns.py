@@ -1,0 +1,91 @@
+"""Finds out which columns of a CoNLL file hold the words and the tags. Imports no torch."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+MARK = "-DOCSTART-"
+"""The word of a line that begins a document in the files of CoNLL 2003."""
+SPAN = re.compile(r"O|[BIESLUM][-_]\S+")
+CHUNKS = {"NP", "VP", "PP", "ADVP", "ADJP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP"}
+"""Types of phrases, which CoNLL 2000 and 2003 have beside or instead of names."""
+LINES, N_COLUMNS = 20_000, 10
+
+
+@dataclass(frozen=True)
+class TaggedColumns:
+    """Where words and tags are."""
+
+    words: int
+    tags: int
+    why_words: str = ""
+    why_tags: str = ""
+    is_universal: bool = False
+    """CoNLL-U, whose columns have names."""
+    is_by_line: bool = False
+    """A line holds a sentence: its words, a tab, and their tags."""
+
+
+def tagged_columns(lines: Sequence[str]) -> TaggedColumns | None:
+    """The columns of a file of words with tags; None for any other."""
+    sentences = [*islice(_sentences(lines[:LINES]), 2000)]
+    rows = [row for sentence in sentences for row in sentence]
+    if len(rows) < 2:
+        return None
+    width, n = Counter(map(len, rows)).most_common(1)[0]
+    if width < 2 or n < 0.99 * len(rows):
+        return None
+    columns = [*zip(*(row for row in rows if len(row) == width), strict=True)]
+    if width == N_COLUMNS and re.fullmatch(r"1(-\d+)?|0\.1", rows[0][0]):
+        return TaggedColumns(1, 3, is_universal=True)
+    if width == 2 and _is_by_line(rows):
+        return TaggedColumns(0, 1, "sentences", "a tag for each word", is_by_line=True)
+    if any(" " in cell.strip() for row in rows[:500] for cell in row[:2]):
+        return None
+    spans = [i for i, cells in enumerate(columns) if _is_spans(cells)]
+    counted = [i for i, cells in enumerate(columns) if all(cell.isdigit() for cell in cells)]
+    names = [i for i in spans if not {cell[2:].upper() for cell in columns[i] if cell != "O"} <= CHUNKS]
+    mean = len(rows) / len(sentences)
+    if not spans and (len(sentences) < 2 or mean < 2):
+        return None
+    words = [i for i in range(width) if i not in spans and i not in counted]
+    if not words:
+        return None
+    word = max(words, key=lambda i: (len({*columns[i]}), -i))
+    tags = [*(names or spans), *(i for i in (width - 1, 0) if i not in (word, *counted))]
+    if not tags or (not spans and len({*columns[tags[0]]}) > max(5, len(rows) // 5)):
+        return None
+    others = [str(i) for i in spans if i != tags[0]]
+    why = "tags of spans" if spans else f"{len({*columns[tags[0]]})} different tags"
+    why += f"; column {' and '.join(others)} has others" if others else ""
+    return TaggedColumns(word, tags[0], f"{len({*columns[word]}):,} different words", why)
+
+
+def _sentences(lines: Sequence[str]) -> Iterator[list[list[str]]]:
+    """The rows between blank lines, without comments."""
+    tab = any("\t" in line for line in lines[:50] if not line.startswith("#"))
+    sentence: list[list[str]] = []
+    for line in lines:
+        if not line.strip():
+            if sentence:
+                yield sentence
+            sentence = []
+        elif not line.startswith(MARK) and not (line.startswith("#") and not sentence):
+            sentence.append(line.strip(" ").split("\t") if tab else line.split())
+    if sentence:
+        yield sentence
+
+
+def _is_spans(cells: Sequence[str]) -> bool:
+    """Returns True for tags of spans: O and at least one B-, I- or like."""
+    return all(SPAN.fullmatch(cell) for cell in cells) and len({*cells}) > 1
+
+
+def _is_by_line(rows: Sequence[Sequence[str]]) -> bool:
+    pairs = [(row[0].split(), row[1].split()) for row in rows if len(row) == 2]
+    are_even = sum(len(words) == len(tags) > 1 for words, tags in pairs) > 0.99 * len(rows)
+    return are_even and sum(tag == "O" or SPAN.fullmatch(tag) is not None for _, tags in pairs for tag in tags) > len(
+        rows
+    )
