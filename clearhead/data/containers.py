@@ -1,19 +1,20 @@
 """Finds out what a file, a folder or an archive holds: by its content, not by its name alone. Imports no torch."""
 
+import codecs
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from clearhead.data.archives import is_archive, plain_name
-from clearhead.data.files import files_in, opened, read_text
+from clearhead.data.files import CHUNK, encoding_of, files_in, opened, read_files, read_text
 from clearhead.data.layouts import FASTTEXT, class_of, is_about
-from clearhead.data.tables import format_of
-from clearhead.data.tagged_columns import TaggedColumns, tagged_columns
+from clearhead.data.tables import cells_in, format_of, numbered
+from clearhead.data.tagged_columns import TaggedColumns, spans_in, tagged_columns
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson, parse, records
 from clearhead.recipe.places import Place, absolute
@@ -29,6 +30,8 @@ SPLIT_WORDS = {
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 BEGINNING, LINES = 1 << 24, 20_000
 """The bytes and lines of a file that are looked at."""
+PARAGRAPH = 50
+"""Most lines of a paragraph."""
 COLUMN_NAMES = {
     "text",
     "sentence",
@@ -46,6 +49,8 @@ TEXT_NAMES, LABEL_NAMES = {"text", "texts", "title", "sentences", "data"}, {"lab
 """Words in the names of files with a text or a label on each line."""
 LABEL = re.compile(r"[+-]?\d{1,3}|[A-Z]{2,}[:_]\w+|[A-Z_]{2,}|(?i:pos|neg|neu|positive|negative|neutral|ham|spam)")
 """What is more likely a label than the first or last word of a sentence."""
+SUFFIX = re.compile(r"\.(csv|tsv|tab|jsonl?|ndjson|parquet|xml|conllu?|iob2?|bio)$")
+"""Files that hold many rows, and not one text."""
 LANGUAGE = re.compile(r"[a-z]{2}(-[a-z]{2})?")
 
 
@@ -93,6 +98,36 @@ def _table(path: Place, **fields: Any) -> Fields:
     return {"kind": "table", "path": absolute(path), **fields}
 
 
+def _encoded(contents: Contents, files: Iterable[Iterable[bytes]]) -> Contents:
+    """The contents with the encoding of these files, if it is not UTF-8. Each file is the pieces it is read in."""
+    names = {_encoding(pieces) for pieces in files} - {"utf-8"}
+    if not names:
+        return contents
+    told = Decision("encoding", max(names), "some bytes are not UTF-8", "--data.train.encoding NAME")
+    sources = {split: source | {"encoding": max(names)} for split, source in contents.sources.items()}
+    return replace(contents, sources=sources, decisions=[*contents.decisions, told])
+
+
+def _encoding(pieces: Iterable[bytes]) -> str:
+    """UTF-8, also for what begins with a byte order mark; else cp1252, or latin-1 for bytes that cp1252 lacks."""
+    decoders = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "cp1252", "latin-1")}
+    for i, piece in enumerate(pieces):
+        if not i and encoding_of(piece):
+            break
+        for name, decoder in [*decoders.items()]:
+            try:
+                decoder.decode(piece)
+            except UnicodeDecodeError:
+                del decoders[name]
+    return next(iter(decoders))
+
+
+def _pieces(path: Place) -> Iterator[bytes]:
+    with opened(path) as file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -100,7 +135,9 @@ def _of_file(path: Place) -> Contents | None:
     name = plain_name(path.name)
     if name.endswith(".parquet"):
         return Contents("table", {"train": _table(path)})
-    lines = None if name.endswith((".toml", ".pdf", ".xlsx", ".xls", ".npz")) else _lines(path)
+    if name.endswith((".xlsx", ".xls", ".ods")):
+        raise UserError(f"{path}: expected a table as text, got a workbook; save it as CSV")
+    lines = None if name.endswith((".toml", ".pdf", ".npz")) else _lines(path)
     if not lines:
         return None
     if lines[0].lstrip()[:1] in ("[", "{") and (name.endswith((".json", ".jsonl", ".ndjson")) or not format_of(name)):
@@ -110,12 +147,18 @@ def _of_file(path: Place) -> Contents | None:
             if name.endswith((".json", ".jsonl", ".ndjson")):
                 raise
     if columns := tagged_columns(lines):
-        return _of_tagged(path, columns)
+        return _encoded(_of_tagged(path, columns), [_pieces(path)])
     if format_of(name):
         return Contents("table", {"train": _table(path)})
-    return _of_lines(
-        path, [line for line in lines if line.strip()], is_dense=len([*filter(str.strip, lines)]) > 0.98 * len(lines)
-    )
+    contents = _of_lines(path, [line for line in lines if line.strip()], is_dense=_is_dense(lines))
+    is_read_here = contents.kind == "table" and contents.sources["train"]["format"] not in ("tsv", "csv")
+    return _encoded(contents, [_pieces(path)]) if is_read_here else contents
+
+
+def _is_dense(lines: Sequence[str]) -> bool:
+    """Returns True if no blank lines divide the lines into paragraphs."""
+    sizes = [len([*run]) for is_filled, run in groupby(lines, lambda line: bool(line.strip())) if is_filled]
+    return sum(1 < n <= PARAGRAPH for n in sizes) <= max(1, len(sizes) / 50)
 
 
 def _lines(path: Place) -> list[str] | None:
@@ -164,14 +207,15 @@ def _of_lines(path: Place, lines: Sequence[str], *, is_dense: bool) -> Contents:
         widths = Counter(line.count(delimiter) for line in some)
         width, n = widths.most_common(1)[0]
         if width and n >= (0.8 if delimiter == "\t" else 0.97) * len(some) and len(some) > 1:
-            name, changes = ("tsv", {}) if delimiter == "\t" else ("csv", {"delimiter": delimiter})
-            return table(f"{n} of {len(some)} lines have {width + 1} columns", format=name, **changes)
+            changes = {"format": "tsv"} if delimiter == "\t" else {"format": "csv", "delimiter": delimiter}
+            return table(f"{n} of {len(some)} lines have {width + 1} columns", **changes)
     for delimiter in " \t@|;,":
         for form in ("label_text", "text_label"):
             ends = [_end(line, delimiter, form) for line in some]
             if _are_labels(ends, is_sure=delimiter != " " or form == "label_text"):
                 mark = "a blank" if delimiter == " " else repr(delimiter)
-                why = f"{len({*ends})} different words {'before the first' if form == 'label_text' else 'after the last'} {mark}"
+                place = "before the first" if form == "label_text" else "after the last"
+                why = f"{len({*ends})} different words {place} {mark}"
                 return table(why, format=form, **({} if delimiter == " " else {"delimiter": delimiter}))
     return Contents("text", {"train": {"kind": "text", "paths": [absolute(path)]}})
 
@@ -208,8 +252,8 @@ def _of_json(path: Place, lines: Sequence[str]) -> Contents | None:
             [parse(line, str(path)) for line in full[:100]] if len(full) > 1 or format_of(path.name) == "jsonl" else []
         )
     except NotJson:
-        rows = []
-    if rows and all(isinstance(row, dict | list) for row in rows):
+        rows = list[Any]()
+    if rows and all(isinstance(row, (dict, list)) for row in rows):
         return _of_rows(path, rows, {"train": {"format": "jsonl"}}, [])
     text = read_text(path)
     try:
@@ -251,7 +295,7 @@ def _of_json(path: Place, lines: Sequence[str]) -> Contents | None:
 def _layout(value: Any) -> Fields | None:
     """How rows are written in a JSON value; None if there are none."""
     if isinstance(value, list):
-        return {"format": "json"} if value and all(isinstance(row, dict | list) for row in value[:100]) else None
+        return {"format": "json"} if value and all(isinstance(row, (dict, list)) for row in value[:100]) else None
     if not isinstance(value, dict) or not value:
         return None
     inner = [*value.values()]
@@ -260,10 +304,10 @@ def _layout(value: Any) -> Fields | None:
     if all(isinstance(one, dict) and one for one in inner):
         if all(all(name.isdigit() for name in one) and one.keys() == inner[0].keys() for one in inner):
             return {"format": "json_columns"}
-        n_scalars = sum(not isinstance(cell, dict | list) for one in inner for cell in one.values())
+        n_scalars = sum(not isinstance(cell, (dict, list)) for one in inner for cell in one.values())
         is_rows = len(inner) > 1 and n_scalars and len({*value} & COLUMN_NAMES) == 0 and not _splits_in(value)
         return {"format": "json_rows"} if is_rows and {*inner[0]} & {*inner[1]} else None
-    if all(isinstance(one, list) and one and not isinstance(one[0], dict | list) for one in inner):
+    if all(isinstance(one, list) and one and not isinstance(one[0], (dict, list)) for one in inner):
         is_even = len({len(one) for one in inner}) == 1 and len(inner) > 1
         if is_even and {name.lower() for name in value} & COLUMN_NAMES:
             return {"format": "json_columns"}
@@ -286,6 +330,11 @@ def _of_rows(path: Place, rows: Sequence[Any], splits: Mapping[str, Fields], tol
         if words != tags and some and all(_are_tagged(row.get(words), row.get(tags)) for row in some)
     ]
     sources = {split: _table(path, **one) for split, one in splits.items()}
+    if spans := _span_fields(rows[:100]):
+        told = [*told, Decision("text", f"field {spans[0]!r}", "the spans are in it", "--data.words NAME")]
+        told.append(Decision("label", f"field {spans[1]!r}", "spans of characters with labels", "--label NAME"))
+        sources = {split: one | {"text": spans[0]} for split, one in sources.items()}
+        return Contents("tagged", sources, {"label": spans[1]}, told)
     if pairs:
         words, tags = min(pairs, key=lambda pair: ("ner" not in pair[1].lower(), [*names].index(pair[1])))
         told = [*told, Decision("words", f"field {words!r}", "lists of words", "--data.words NAME")]
@@ -293,6 +342,23 @@ def _of_rows(path: Place, rows: Sequence[Any], splits: Mapping[str, Fields], tol
         sources = {split: one | {"text": words} for split, one in sources.items()}
         return Contents("tagged", sources, {"label": tags}, told)
     return Contents("table", sources, decisions=told)
+
+
+def _span_fields(rows: Sequence[Any]) -> tuple[str, str] | None:
+    """The fields of a text and of the spans in it: the first in which all rows are alike and some have spans."""
+    cells = [numbered(row) | dict(cells_in(row)) for row in rows]
+    names = dict.fromkeys(name for row in cells for name in row)
+    texts = [name for name in names if all(isinstance(row.get(name), str) for row in cells)]
+    for name in names:
+        found = [spans_in(row.get(name) or []) for row in cells]
+        if all(spans is not None for spans in found) and any(found) and texts:
+            ends = [max((end for _, end, _ in spans or ()), default=0) for spans in found]
+            fits = [
+                text for text in texts if all(len(str(row[text])) >= end for row, end in zip(cells, ends, strict=True))
+            ]
+            if fits:
+                return fits[0], name
+    return None
 
 
 def _are_tagged(words: object, tags: object) -> bool:
@@ -326,39 +392,43 @@ def _of_tree(path: Path) -> Contents | None:
     if not files:
         return None
     pictures = [one for one in files if one.suffix.lower() in PICTURES]
-    if len(pictures) > len(files) / 2:
-        if not path.is_dir():
-            raise UserError(f"{path}: expected a folder of pictures, got an archive of them; unpack it first")
-        return Contents("image_folder", {"train": {"kind": "image_folder", "path": absolute(path)}})
+    is_pictures = len(pictures) > len(files) / 2
+    if is_pictures and not path.is_dir():
+        raise UserError(f"{path}: expected a folder of pictures, got an archive of them; unpack it first")
+    make = _of_pictures if is_pictures else _of_part
     root = Path(os.path.commonpath([one.parent for one in files]))
-    folders = sorted({root / one.relative_to(root).parts[0] for one in files if one.parent != root})
-    if "train" in (splits := _splits_in(one.name for one in folders)):
-        return _together({split: _of_part(root / name, files) for split, name in splits.items()})
-    return _of_part(root, files)
+    folders = {one.relative_to(root).parts[0] for one in files if one.parent != root}
+    if "train" not in (splits := _splits_in(folders)):
+        return make(files)
+    return _together(
+        {split: make([one for one in files if root / name in one.parents]) for split, name in splits.items()}
+    )
 
 
-def _of_part(root: Path, files: Sequence[Path]) -> Contents | None:
-    """What a folder holds: texts in a folder for each class, or files."""
-    inside = [one for one in files if root in one.parents]
-    classes = Counter(label for one in inside if (label := class_of(one, root)))
-    named = [
-        one for one in inside if format_of(one.name) or plain_name(one.name).endswith((".json", ".conll", ".conllu"))
-    ]
-    if (
-        len(classes) > 1
-        and sum(classes.values()) > 0.5 * len(inside)
-        and len(named) < len(inside) / 2
-        and max(classes.values()) > 1
-    ):
-        some = ", ".join(islice(classes, 6)) + ", …" * (len(classes) > 6)
-        told = [Decision("label", f"the {len(classes)} folders: {some}", "each holds texts", "--label NAME")]
-        told += [
-            Decision("left out", one.name, "has no class", "")
-            for one in {root / one.relative_to(root).parts[0] for one in inside}
-            if one.name not in classes and not format_of(one.name)
-        ]
-        return Contents("table", {"train": _table(root, format="folder")}, decisions=told)
-    return _of_files(root, [one for one in inside if one.parent == root] or inside)
+def _of_pictures(files: Sequence[Path]) -> Contents:
+    """Pictures in a folder for each class."""
+    root = os.path.commonpath([one.parent for one in files if one.suffix.lower() in PICTURES])
+    return Contents("image_folder", {"train": {"kind": "image_folder", "path": absolute(root)}})
+
+
+def _of_part(files: Sequence[Path]) -> Contents | None:
+    """Texts in a folder for each class, or files."""
+    root = Path(os.path.commonpath([one.parent for one in files]))
+    classes = {one: label for one in files if (label := class_of(one, root))}
+    counts = Counter(classes.values())
+    if len(counts) < 2 or len(classes) < len(files) / 2 or max(counts.values()) < 2:
+        return _of_files(root, [one for one in files if one.parent == root] or files)
+    if any(split_of(one.name) == "train" for one in classes):
+        some = ", ".join(islice(counts, 6))
+        raise UserError(f"{root}: expected one set of data, got several folders with splits: {some}; give one of them")
+    if sum(bool(SUFFIX.search(plain_name(one.name))) for one in classes) > len(classes) / 2:
+        return _of_files(root, files)
+    some = ", ".join(islice(counts, 6)) + ", …" * (len(counts) > 6)
+    told = [Decision("label", f"the {len(counts)} folders: {some}", "each holds texts", "--label NAME")]
+    if rest := {one.relative_to(root).parts[0] for one in files} - {*counts}:
+        told.append(Decision("left out", ", ".join(sorted(rest)), "not in the folder of a class", "--data.train.path"))
+    contents = Contents("table", {"train": _table(root, format="folder")}, decisions=told)
+    return _encoded(contents, ([content] for one, content in read_files(root) if class_of(one, root)))
 
 
 def _together(parts: Mapping[str, Contents | None]) -> Contents | None:
@@ -377,6 +447,13 @@ def _name(source: Fields) -> str:
 
 def _of_files(root: Path, files: Sequence[Path]) -> Contents | None:
     """Files of one folder: one for each split, or for each class."""
+    if idx := [one for one in files if re.search(r"images.idx3.ubyte", one.name)]:
+        found = {split_of(one.name) or "test": one for one in idx}
+        sources = {
+            split: {"kind": "idx", "images": absolute(one), "labels": absolute(one.with_name(_labels_of(one.name)))}
+            for split, one in sorted(found.items(), reverse=True)
+        }
+        return Contents("image_folder", sources)
     groups: dict[str | None, list[Path]] = {}
     for one in files:
         groups.setdefault(split_of(one.name), []).append(one)
@@ -386,14 +463,19 @@ def _of_files(root: Path, files: Sequence[Path]) -> Contents | None:
     if train is None:
         return None
     begin = _name(train.sources["train"])
-    parts = {"train": train}
+    parts: dict[str, Contents | None] = {"train": train}
     for split in ("valid", "test"):
         if split in groups:
-            best = max(len(os.path.commonprefix([begin, one.name])) for one in groups[split])
-            like = [one for one in groups[split] if len(os.path.commonprefix([begin, one.name])) == best]
+            best = max(len(_common([begin, one.name])) for one in groups[split])
+            like = [one for one in groups[split] if len(_common([begin, one.name])) == best]
             same = [one for one in like if one.suffix == Path(begin).suffix] or like
             parts[split] = _of_group(root, same)
     return _together(parts)
+
+
+def _labels_of(images: str) -> str:
+    """The name of the labels of MNIST's pictures."""
+    return images.replace("images", "labels").replace("idx3", "idx1")
 
 
 def _of_group(root: Path, files: Sequence[Path]) -> Contents | None:
@@ -405,7 +487,8 @@ def _of_group(root: Path, files: Sequence[Path]) -> Contents | None:
             told = [
                 Decision("label", f"the lines of {label.name}", f"as many as in {text.name}", "--data.train.part NAME")
             ]
-            return Contents("table", {"train": _table(text, format="label_file", part=label.name)}, decisions=told)
+            contents = Contents("table", {"train": _table(text, format="label_file", part=label.name)}, decisions=told)
+            return _encoded(contents, [_pieces(text)])
         if contents := _class_files(root, files):
             return contents
     found = {one: contents for one in files[:50] if (contents := _of_file(one))}
@@ -420,6 +503,12 @@ def _of_group(root: Path, files: Sequence[Path]) -> Contents | None:
     return replace(data[chosen], decisions=[*told, *data[chosen].decisions])
 
 
+def _common(names: Sequence[Any]) -> Any:
+    """What all of these texts or lists begin with."""
+    first, last = min(names), max(names)
+    return first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+
 def _worded(files: Sequence[Path], words: set[str]) -> list[Path]:
     return [one for one in files if words & {*re.findall(r"[a-z]+", one.stem.lower())} and one.suffix in (".txt", "")]
 
@@ -428,19 +517,21 @@ def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
     """A file of texts for each class, named by what differs in their names: `rt-polarity.pos`, `rt-polarity.neg`."""
     names = [re.split(r"(?<=[._-])|(?=[._-])", one.name) for one in files]
     most = min(map(len, names)) - 1
-    before = "".join(os.path.commonprefix(names)[:most])
-    after = "".join(os.path.commonprefix([name[::-1] for name in names])[:most][::-1])
+    before = "".join(_common(names)[:most])
+    after = "".join(_common([name[::-1] for name in names])[:most][::-1])
     labels = [one.name[len(before) : len(one.name) - len(after)] for one in files]
-    if (
-        not all(labels)
-        or all(LANGUAGE.fullmatch(label) for label in labels)
-        or any(format_of(one.name) for one in files)
-    ):
+    if not all(labels) or any(format_of(one.name) for one in files):
         return None
     for one in files:
-        lines = _lines(one) or []
-        contents = _of_file(one) if sum(map(bool, map(str.strip, lines))) > 0.98 * len(lines) > 1 else None
+        contents = _of_file(one) if _is_dense(_lines(one) or []) else None
         if contents is None or contents.kind != "text":
             return None
+    if all(LANGUAGE.fullmatch(label) for label in labels):
+        pair = f"--source {files[0].name} --target {files[1].name}"
+        raise UserError(
+            f"{root}: expected one kind of data, got texts in {', '.join(labels)}; try"
+            f" clearhead train translation {pair}"
+        )
     told = [Decision("label", f"the files: {', '.join(labels[:6])}", "a text on each line", "--label NAME")]
-    return Contents("table", {"train": _table(root / f"{before}*{after}", format="class_files")}, decisions=told)
+    contents = Contents("table", {"train": _table(root / f"{before}*{after}", format="class_files")}, decisions=told)
+    return _encoded(contents, map(_pieces, files))

@@ -206,12 +206,12 @@ def undecoded(text: str) -> str | None:
     return None
 
 
-def read_chunks(path: Place, *, exact: bool = False) -> Iterator[str]:
+def read_chunks(path: Place, *, exact: bool = False, encoding: str | None = None) -> Iterator[str]:
     """Yields the text piece by piece while reading, without a byte order mark and, unless `exact`, with line feeds as
     line ends.
 
-    The encoding is what the byte order mark says, else UTF-8. Raises UserError on reaching a line that is not in it,
-    and at the end if the whole text is blank.
+    The encoding is the given one, or what the byte order mark says, else UTF-8. Raises UserError on reaching a line
+    that is not in it, and at the end if the whole text is blank.
     """
     decoder: codecs.IncrementalDecoder | None = None
     n_lines, held, is_blank, more = 0, "", True, True
@@ -219,7 +219,7 @@ def read_chunks(path: Place, *, exact: bool = False) -> Iterator[str]:
         while more:
             content = file.read(CHUNK)
             more = bool(content)
-            decoder = decoder or codecs.getincrementaldecoder(encoding_of(content) or "utf-8")()
+            decoder = decoder or codecs.getincrementaldecoder(encoding or encoding_of(content) or "utf-8")()
             try:
                 text = held + decoder.decode(content, final=not more)
             except UnicodeDecodeError as error:
@@ -241,12 +241,12 @@ def read_chunks(path: Place, *, exact: bool = False) -> Iterator[str]:
         raise UserError(f"{path}: expected text, got an empty file; try another file")
 
 
-def read_text(path: Place) -> str:
+def read_text(path: Place, *, encoding: str | None = None) -> str:
     """The whole text. Raises UserError as `read_chunks` does."""
-    return "".join(read_chunks(path))
+    return "".join(read_chunks(path, encoding=encoding))
 
 
-def read_lines(path: Place, *, exact: bool = False) -> Iterator[str]:
+def read_lines(path: Place, *, exact: bool = False, encoding: str | None = None) -> Iterator[str]:
     """Yields the lines without their ends. Only a line feed ends a line; U+2028 inside a sentence does not.
 
     With `exact`, a carriage return before it stays. Raises UserError as `read_chunks` does, and if a line has more than
@@ -254,7 +254,7 @@ def read_lines(path: Place, *, exact: bool = False) -> Iterator[str]:
     """
     begun: list[str] = []
     n_lines = n_begun = 0
-    for chunk in read_chunks(path, exact=exact):
+    for chunk in read_chunks(path, exact=exact, encoding=encoding):
         first, *others = chunk.split("\n")
         begun.append(first)
         n_begun += len(first)

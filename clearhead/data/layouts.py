@@ -9,7 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 from clearhead.data.archives import plain_name
-from clearhead.data.files import files_in, read_files, read_lines, read_text
+from clearhead.data.bad_rows import BadRow, RowErrors
+from clearhead.data.files import encoding_of, files_in, read_files, read_lines, read_text
 from clearhead.errors import UserError
 from clearhead.json_text import parse, records
 from clearhead.recipe.data import Table
@@ -24,19 +25,19 @@ ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changes|changelog|citatio
 """Names of files that say something about the data."""
 
 
-def objects_of(table: Table) -> Objects | None:
-    """The rows of a table of these formats; None for any other format."""
+def objects_of(table: Table, errors: RowErrors) -> Objects | None:
+    """The rows of a table of these formats; None for any other format. Adds those that cannot be read to `errors`."""
     match table.format:
         case "json":
             return _records(table)
         case "json_columns" | "json_rows" | "json_labels":
             return _of_object(table)
         case "label_text" | "text_label":
-            return _split_lines(table)
+            return _split_lines(table, errors)
         case "fasttext":
             return _fasttext(table)
         case "folder":
-            return _texts_by_class(table)
+            return _texts_by_class(table, errors)
         case "class_files":
             return _lines_by_class(table)
         case "label_file":
@@ -48,14 +49,16 @@ def objects_of(table: Table) -> Objects | None:
 def _records(table: Table) -> Objects:
     """Rows of a list, or one after another, with their lines if each begins on a line of its own."""
     before = 0
-    for i, (line, row) in enumerate(records(read_text(table.path), str(table.path), part=table.part)):
+    for i, (line, row) in enumerate(
+        records(read_text(table.path, encoding=table.encoding), str(table.path), part=table.part)
+    ):
         yield f"{table.path}:{line}" if line > before else f"{table.path}:record {i}", row
         before = max(before, line)
 
 
 def _of_object(table: Table) -> Objects:
     where = str(table.path)
-    value: Any = parse(read_text(table.path), where)
+    value: Any = parse(read_text(table.path, encoding=table.encoding), where)
     value = value[table.part] if table.part is not None else value
     if table.format == "json_rows":
         yield from ((f"{where}: {name}", row) for name, row in value.items())
@@ -74,21 +77,26 @@ def _of_object(table: Table) -> Objects:
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def _split_lines(table: Table) -> Objects:
+def _split_lines(table: Table, errors: RowErrors) -> Objects:
+    """A label such as `NUM:date` is a coarse one, `NUM`, and a fine one (Li and Roth 2002)."""
     delimiter = table.delimiter or " "
-    for line, text in enumerate(read_lines(table.path), start=1):
+    for line, text in enumerate(read_lines(table.path, encoding=table.encoding), start=1):
         if text.strip():
             label, found, rest = text.strip().partition(delimiter)
             if table.format == "text_label":
                 rest, found, label = text.strip().rpartition(delimiter)
-            if not found:
-                raise UserError(f"{table.path}:{line}: expected a label and a text, got one of them; mend the line")
-            yield f"{table.path}:{line}", {"label": label.strip(), "text": rest.strip()}
+            if found:
+                coarse, _, fine = label.strip().partition(":")
+                labels = {"label": coarse} | ({"fine_label": label.strip()} if fine else {})
+                yield f"{table.path}:{line}", labels | {"text": rest.strip()}
+            else:
+                remedy = f"mend the line: {delimiter!r} stands between them"
+                errors.rows.append(BadRow(f"{table.path}:{line}: expected a label and a text, got one; {remedy}"))
 
 
 def _fasttext(table: Table) -> Objects:
     """Lines in which words that begin with __label__ are labels (Joulin et al. 2017)."""
-    for line, text in enumerate(read_lines(table.path), start=1):
+    for line, text in enumerate(read_lines(table.path, encoding=table.encoding), start=1):
         if words := text.split():
             labels = [word.removeprefix(FASTTEXT) for word in words if word.startswith(FASTTEXT)]
             rest = " ".join(word for word in words if not word.startswith(FASTTEXT))
@@ -98,12 +106,28 @@ def _fasttext(table: Table) -> Objects:
 # --- folders ----------------------------------------------------------------------------------------------------------
 
 
-def _texts_by_class(table: Table) -> Objects:
+def _texts_by_class(table: Table, errors: RowErrors) -> Objects:
     """A text in each file, whose class is the folder below the table's."""
     folder = _path(table.path)
     for path, content in read_files(folder):
         if label := class_of(path, folder):
-            yield str(path), {"text": content.decode(table.encoding or "utf-8-sig").strip(), "label": label}
+            try:
+                text = _decoded(content, table.encoding)
+            except UnicodeDecodeError as error:
+                got = f"the byte 0x{content[error.start]:02X}; try another data.train.encoding"
+                errors.rows.append(BadRow(f"{path}: expected {error.encoding}, got {got}"))
+            else:
+                yield str(path), {"text": text.strip(), "label": label}
+
+
+def _decoded(content: bytes, encoding: str | None) -> str:
+    """A file's text in UTF-8, or in the folder's encoding if it is in that."""
+    try:
+        return content.decode(encoding_of(content) or "utf-8")
+    except UnicodeDecodeError:
+        if encoding is None:
+            raise
+        return content.decode(encoding)
 
 
 def class_of(path: Path, folder: Path) -> str | None:
@@ -118,15 +142,16 @@ def _lines_by_class(table: Table) -> Objects:
     before, _, after = pattern.name.partition("*")
     for path in class_files(pattern):
         label = path.name[len(before) : len(path.name) - len(after)]
-        for line, text in enumerate(read_lines(path), start=1):
-            yield f"{path}:{line}", {"text": text.strip(), "label": label}
+        for line, text in enumerate(read_lines(path, encoding=table.encoding), start=1):
+            if text.strip():
+                yield f"{path}:{line}", {"text": text.strip(), "label": label}
 
 
 def _lines_with_labels(table: Table) -> Objects:
     """A text in each line, and its label in the same line of the file `part` beside it."""
     path = _path(table.path)
     labels = path.with_name(table.part or "")
-    both = zip_longest(read_lines(path), read_lines(labels))
+    both = zip_longest(read_lines(path, encoding=table.encoding), read_lines(labels, encoding=table.encoding))
     for line, (text, label) in enumerate(both, start=1):
         if text is None or label is None:
             raise UserError(f"{path}:{line}: expected as many lines as in {labels.name}, got more in one of them")

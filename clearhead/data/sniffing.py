@@ -10,12 +10,13 @@ from itertools import islice
 from operator import itemgetter
 
 from clearhead.data.bad_rows import RowErrors, Undecoded
+from clearhead.data.containers import Decision, contents_of
 from clearhead.data.delimited import quote_of
 from clearhead.data.dialects import SEPARATORS, describe, has_header
 from clearhead.data.encodings import find_encoding
 from clearhead.data.tables import column_names, format_of, number_of, read_cells, table_format, written
 from clearhead.recipe.data import Column, Table
-from clearhead.recipe.places import Place
+from clearhead.recipe.places import Place, place
 
 SAMPLE = 10_000
 """Most rows of a sample."""
@@ -26,19 +27,6 @@ EMPTY = 0.98
 """A column with a larger share of empty cells is left out."""
 ID_NAME = re.compile(r"(unnamed: \d+|index|idx|(.*[_ ])?(id|uuid|guid|no|nr)|[a-z]*id)?", re.IGNORECASE)
 """Names of columns that number the rows."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One choice about the data, as the table of decisions shows it."""
-
-    what: str
-    """What is decided, such as "encoding", "text", "label" or "left out"."""
-    value: str
-    why: str
-    option: str
-    """The option that changes it, such as `--text NAME`."""
-    example: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,8 +50,27 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
     `given` holds what the user set: the table's own fields, such as `delimiter`, and columns by their role, such as
     `text`. Their names or numbers say whether there is a header. Raises UserError if the file is no table.
     """
+    contents = None if given.get("format") else contents_of(path)
+    if contents is None or contents.kind != "table":
+        return _sniff(path, given)
+    sources = {split: {**source, **given} for split, source in contents.sources.items()}
+    train = _sniff(place(contents.sources["train"]["path"]), sources["train"])
+    splits, decisions = dict(train.splits), [*contents.decisions, *train.decisions]
+    for split in sources.keys() - {"train"}:
+        path = place(contents.sources[split]["path"])
+        table = _sniff(path, sources[split])
+        if lacks := [str(column) for column in train.columns if column not in table.columns]:
+            decisions.append(Decision("left out", path.name, f"it has no column {', '.join(lacks)}", f"--{split} FILE"))
+        else:
+            splits[split] = table.splits["train"]
+    return Sniffed(splits, train.columns, train.rows, train.n_rows, decisions)
+
+
+def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
+    """How one file is written."""
     fields = {name: value for name, value in given.items() if name in TABLE_FIELDS and value is not None}
-    names = {str(name) for role, name in given.items() if role not in TABLE_FIELDS and name is not None}
+    roles = given.keys() - TABLE_FIELDS - {"kind"}
+    names = {str(given[role]) for role in roles if given[role] is not None}
     if "format" not in fields and format_of(path.name) is None:
         fields["format"] = "csv"
     table = Table.model_validate({"path": path, "text": 0, **fields})
@@ -71,7 +78,7 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
     is_text = table_format(table) in ("csv", "tsv")
     whole = False
     while True:
-        if "encoding" not in fields and table_format(table) != "parquet":
+        if "encoding" not in fields and table_format(table) in ("csv", "tsv", "jsonl"):
             table = table.model_copy(update={"encoding": find_encoding(path, whole=whole)})
         described = _described(table, fields, names) if is_text else table
         columns, errors = column_names(described), RowErrors()

@@ -5,12 +5,14 @@ import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from clearhead.data.archives import plain_name
 from clearhead.data.bad_rows import BadRow, RowErrors, read_each
 from clearhead.data.delimited import names_in, read_delimited, records
 from clearhead.data.files import LONGEST_LINE, Unpacked, check_expansion, nearest, opened, opened_text
+from clearhead.data.layouts import Objects, objects_of
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, Table, TableFormat
@@ -23,6 +25,8 @@ Cells: TypeAlias = Iterator[tuple[str, list[object]]]
 """The cells of each row with its place, such as `reviews.csv:17`."""
 PARQUET_ROWS = 1024
 """Read at once."""
+FIRST_ROWS, MOST_FIELDS = 1000, 20
+"""The rows that show which fields there are. An object of more fields is one cell."""
 
 SUFFIXES: dict[str, TableFormat] = {
     ".tsv": "tsv",
@@ -49,13 +53,12 @@ def read_cells(table: Table, columns: Sequence[Column], errors: RowErrors | None
     read to `errors`; without it, raises BadRows at the end if there are some, unless `table.skip_bad`.
     """
     own = errors or RowErrors(table.skip_bad)
-    match table_format(table):
-        case "jsonl":
-            rows = fields(_json_objects(table, own), columns, own)
-        case "parquet":
-            rows = _parquet_rows(table.path, columns, own)
-        case _:
-            rows = read_delimited(table, columns, own)
+    if (objects := _objects(table, own)) is not None:
+        rows = fields(objects, columns, own)
+    elif table_format(table) == "parquet":
+        rows = _parquet_rows(table.path, columns, own)
+    else:
+        rows = read_delimited(table, columns, own)
     first = next(rows, None)
     if first is not None:
         yield first
@@ -69,18 +72,32 @@ def read_cells(table: Table, columns: Sequence[Column], errors: RowErrors | None
 def column_names(table: Table) -> list[Column]:
     """The names of a table's columns; their indices for TSV and CSV without a header.
 
-    JSON lines have the fields of their first row.
+    Rows of objects have the fields of their first rows; a dot leads into an object in them.
     """
-    match table_format(table):
-        case "jsonl":
-            _, first = next(_json_objects(table, RowErrors()), ("", None))
-            return [*map(str, first)] if isinstance(first, dict) else []
-        case "parquet":
-            with _parquet_file(table.path) as (file, _):
-                return [*file.schema_arrow.names]
-        case _:
-            _, first_row = next(records(table, RowErrors()), (1, list[str]()))
-            return names_in(first_row) if table.header else [*range(len(first_row))]
+    if (objects := _objects(table, RowErrors())) is not None:
+        rows = [row for _, row in islice(objects, FIRST_ROWS)]
+        are_lists = any(isinstance(row, list) for row in rows)
+        names = dict.fromkeys(name for row in rows for name, _ in cells_in(row))
+        return [int(name) if are_lists and name.isdigit() else name for name in names]
+    if table_format(table) == "parquet":
+        with _parquet_file(table.path) as (file, _):
+            return [*file.schema_arrow.names]
+    _, first_row = next(records(table, RowErrors()), (1, list[str]()))
+    return names_in(first_row) if table.header else [*range(len(first_row))]
+
+
+def _objects(table: Table, errors: RowErrors) -> Objects | None:
+    """The rows of a table as objects with fields; None for delimited text and parquet."""
+    return _json_objects(table, errors) if table_format(table) == "jsonl" else objects_of(table, errors)
+
+
+def cells_in(row: object, before: str = "") -> Iterator[tuple[str, object]]:
+    """The fields of a row with their values, also those inside of its objects; a list has its indices for names."""
+    for name, cell in numbered(row).items():
+        if isinstance(cell, dict) and 0 < len(cell) <= MOST_FIELDS and before.count(".") < 3:
+            yield from cells_in(cell, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", cell
 
 
 def table_format(table: Table) -> TableFormat:
@@ -102,11 +119,20 @@ def format_of(name: str) -> TableFormat | None:
 
 
 def fields(objects: Iterable[tuple[str, object]], columns: Sequence[Column], errors: RowErrors) -> Cells:
-    """The values in these fields of each object. Adds objects without them to `errors`."""
+    """The values in these fields of each object; None for a field that other objects have.
+
+    Adds objects to `errors` if the first FIRST_ROWS have no such field.
+    """
+    objects = iter(objects)
+    first = [*islice(objects, FIRST_ROWS)]
     names = [*map(str, columns)]
-    for where, row in objects:
+    there = {name for name in names if any(has_field(row, name) for _, row in first)}
+    for where, row in chain(first, objects):
         try:
-            cells = [cell_at(row, name, where=where) for name in names]
+            cells = [
+                None if name in there and not has_field(row, name) else cell_at(row, name, where=where)
+                for name in names
+            ]
         except BadRow as error:
             errors.rows.append(error)
         else:
@@ -126,10 +152,26 @@ def roots_of(columns: Iterable[Column], known: Sequence[str], where: object) -> 
     return [*roots]
 
 
+def has_field(row: object, name: str) -> bool:
+    """Returns True if a nested object has a field of this name, or of names joined by dots."""
+    value = numbered(row)
+    if name in value:
+        return True
+    first, dot, rest = name.partition(".")
+    return bool(dot) and has_field(value.get(first), rest)
+
+
+def numbered(row: object) -> dict[str, object]:
+    """A row as an object: a list by its indices."""
+    if isinstance(row, list):
+        return {str(i): cell for i, cell in enumerate(row)}
+    return row if isinstance(row, dict) else {}
+
+
 def cell_at(row: object, name: str, *, where: str) -> object:
     """The value in a field of a nested object. `name` is its name, or names joined by dots."""
-    value = row
-    for part in [name] if isinstance(row, dict) and name in row else name.split("."):
+    value = numbered(row) if isinstance(row, list) else row
+    for part in [name] if isinstance(value, dict) and name in value else name.split("."):
         if not isinstance(value, dict):
             raise BadRow(f"{where}:{name}: expected an object, got {type(value).__name__}")
         if part not in value:

@@ -1,14 +1,15 @@
-"""Finds out which columns of a CoNLL file hold the words and the tags. Imports no torch."""
+"""Finds out where words and tags are: in the columns of CoNLL files, and in spans of characters. Imports no torch."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
+from typing import TypeAlias
 
 MARK = "-DOCSTART-"
 """The word of a line that begins a document in the files of CoNLL 2003."""
-SPAN = re.compile(r"O|[BIESLUM][-_]\S+")
+SPAN_TAG = re.compile(r"O|[BIESLUM][-_]\S+")
 CHUNKS = {"NP", "VP", "PP", "ADVP", "ADJP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP"}
 """Types of phrases, which CoNLL 2000 and 2003 have beside or instead of names."""
 LINES, N_COLUMNS = 20_000, 10
@@ -80,12 +81,65 @@ def _sentences(lines: Sequence[str]) -> Iterator[list[list[str]]]:
 
 def _is_spans(cells: Sequence[str]) -> bool:
     """Returns True for tags of spans: O and at least one B-, I- or like."""
-    return all(SPAN.fullmatch(cell) for cell in cells) and len({*cells}) > 1
+    return all(SPAN_TAG.fullmatch(cell) for cell in cells) and len({*cells}) > 1
 
 
 def _is_by_line(rows: Sequence[Sequence[str]]) -> bool:
     pairs = [(row[0].split(), row[1].split()) for row in rows if len(row) == 2]
     are_even = sum(len(words) == len(tags) > 1 for words, tags in pairs) > 0.99 * len(rows)
-    return are_even and sum(tag == "O" or SPAN.fullmatch(tag) is not None for _, tags in pairs for tag in tags) > len(
-        rows
-    )
+    return are_even and sum(
+        tag == "O" or SPAN_TAG.fullmatch(tag) is not None for _, tags in pairs for tag in tags
+    ) > len(rows)
+
+
+# --- spans of characters ----------------------------------------------------------------------------------------------
+
+STARTS, ENDS, NAMES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "tag", "entity")
+TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+|[^\w\s]")
+"""A word, a sign, or a character of a script without spaces."""
+Span: TypeAlias = tuple[int, int, str]
+"""The first character, the one after the last, and the label."""
+
+
+def spans_in(cell: object) -> list[Span] | None:
+    """The spans in a cell, as tools of annotation write them; None for anything else.
+
+    They are objects with `start`, `end` and `label`, lists of the three, or for each label an object of texts with
+    their places, whose last character counts (Xu et al. 2020).
+    """
+    if isinstance(cell, list):
+        spans = [_span(one) for one in cell]
+        return None if None in spans else [one for one in spans if one]
+    if not isinstance(cell, dict) or not all(isinstance(texts, dict) for texts in cell.values()):
+        return None
+    places = [(label, pair) for label, texts in cell.items() for pairs in texts.values() for pair in _lists(pairs)]
+    spans = [_span([*pair, label]) for label, pair in places]
+    return None if None in spans else [(start, end + 1, label) for start, end, label in filter(None, spans)]
+
+
+def _lists(cell: object) -> list[list[object]]:
+    return [one if isinstance(one, list) else [] for one in cell] if isinstance(cell, list) else [[]]
+
+
+def _span(one: object) -> Span | None:
+    if isinstance(one, dict):
+        one = [next((one[name] for name in names if name in one), None) for names in (STARTS, ENDS, NAMES)]
+    match one:
+        case [int(start), int(end), str(label)] if 0 <= start <= end:
+            return start, end, label
+        case _:
+            return None
+
+
+def tag_words(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str]]:
+    """The words of a text, cut where spans begin and end, with a tag of BIO for each."""
+    edges = sorted({edge for start, end, _ in spans for edge in (start, end)})
+    words, tags, last = list[str](), list[str](), -1
+    for token in TOKEN.finditer(text):
+        cuts = [token.start(), *(edge for edge in edges if token.start() < edge < token.end()), token.end()]
+        for start, end in pairwise(cuts):
+            inside = next((i for i, (a, b, _) in enumerate(spans) if a <= start and end <= b), -1)
+            words.append(text[start:end])
+            tags.append("O" if inside < 0 else f"{'I' if inside == last else 'B'}-{spans[inside][2]}")
+            last = inside
+    return words, tags

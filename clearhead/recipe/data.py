@@ -125,7 +125,13 @@ class Columns(RowSource):
         return self
 
 
-TableFormat = Literal["tsv", "csv", "jsonl", "parquet", "json", "lines", "folder"]
+Json = Literal["jsonl", "json", "json_columns", "json_rows", "json_labels"]
+"""JSON lines; a list of rows, or one row after another; an object of columns, of rows by name, of texts by label."""
+Lines = Literal["label_text", "text_label", "fasttext", "label_file", "class_files"]
+"""Lines: label and text, or the text first, with `delimiter` between; labels marked by __label__; labels in the file
+`part`; texts in the files that match the path, where * in it stands for the class."""
+TableFormat = Literal["tsv", "csv", "parquet", "folder"] | Json | Lines
+"""`folder` holds a folder for each class with a file for each text."""
 
 
 class Table(Columns):
@@ -150,7 +156,7 @@ class Table(Columns):
     row_names: bool = False
     """Each row begins with a name for which the header has no cell, as R writes it."""
     part: str | None = None
-    """The table's file in a zip archive, or its key in a JSON object."""
+    """The rows' name in a JSON object, or the file of labels."""
 
 
 class HubDataset(Columns):
@@ -203,6 +209,8 @@ class TaggedFiles(RowSource):
 
     kind: Literal["tagged"] = "tagged"
     paths: Paths
+    encoding: str | None = None
+    """None: as the byte order mark says, else UTF-8."""
 
 
 class SquadFiles(RowSource):
@@ -210,6 +218,8 @@ class SquadFiles(RowSource):
 
     kind: Literal["squad"] = "squad"
     paths: Paths
+    encoding: str | None = None
+    """None: as the byte order mark says, else UTF-8."""
 
 
 class Languages(FileSource):

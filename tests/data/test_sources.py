@@ -173,7 +173,7 @@ def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]) -> None:
         ("t.jsonl", '{"0": ' + "9" * 5000 + "}", ":1: expected numbers, got one of thousands of digits"),
         ("t.jsonl", '{"0": "\\ud800"}', ":1: expected text, got half a character"),
         ("t.jsonl", '{"0": "x", "1": 5}', ":1:1: expected text, got int"),
-        ("t.jsonl", "[1]", ":1:0: expected an object, got list"),
+        ("t.jsonl", "[1]", ":1: expected a field '1', got none; there are 0"),
         ("t.parquet", "PAR1 nonsense", ": expected parquet, got "),
         ("t.xls", "a", ": expected a name in .tsv"),
         ("t.tsv", b"a\tb\n\xff\tc\n", ":2: expected UTF-8, got the byte 0xFF"),

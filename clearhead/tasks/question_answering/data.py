@@ -7,18 +7,19 @@ import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, JsonValue, NonNegativeInt
 
-from clearhead.data.bad_rows import BadRow
+from clearhead.data.bad_rows import BadRow, read_each
 from clearhead.data.files import read_text
 from clearhead.data.guessing import is_table
 from clearhead.data.sources import examples_of
-from clearhead.data.tables import column_names, text_of, texts_of
+from clearhead.data.tables import column_names, read_cells, text_of, texts_of
 from clearhead.errors import UserError
-from clearhead.json_text import parse
+from clearhead.json_text import NotJson, parse
 from clearhead.recipe.data import Column, HubDataset, Source, SquadFiles, Table, TestedData
 from clearhead.recipe.places import Place
 from clearhead.tasks.parts import Part, Parts
@@ -94,7 +95,7 @@ def read_questions(source: Source, data: QuestionData) -> list[Question]:
     columns = data.question, data.context, data.answer
     match source:
         case SquadFiles():
-            return [one for path in source.paths for one in _read(path, columns)]
+            return [one for path in source.paths for one in _read(path, columns, source)]
         case Table() | HubDataset():
             return [*_rows(source, columns)]
         case _:
@@ -103,22 +104,40 @@ def read_questions(source: Source, data: QuestionData) -> list[Question]:
             )
 
 
-def _read(path: Place, columns: Sequence[Column]) -> Iterator[Question]:
+def _read(path: Place, columns: Sequence[Column], source: SquadFiles) -> Iterator[Question]:
+    table = Table(path=path, text=0, header=True, encoding=source.encoding, skip_bad=source.skip_bad)
     if not is_table(path.name):
-        return _squad(path)
-    table = Table(path=path, text=0, header=True)
-    names, (*others, answer) = column_names(table), columns
+        value = _value(path, source.encoding)
+        is_flat = isinstance(value, dict) and isinstance(value.get("data"), list)
+        items = value["data"] if isinstance(value, dict) and is_flat else value
+        if not isinstance(items, list) or any(isinstance(one, dict) and "paragraphs" in one for one in items):
+            root = {"data": value} if isinstance(value, list) else value
+            return read_each(lambda _: _squad(root, path), _made, skip=source.skip_bad)
+        table = table.model_copy(update={"format": "json", "part": "data" if is_flat else None})
+    names, (*others, answer) = {str(name).split(".")[0] for name in column_names(table)}, columns
     if answer == "answer" and answer not in names and "answers" in names:
         answer = "answers"
     return _rows(table, [*others, answer])
 
 
-def _rows(source: Table | HubDataset, columns: Sequence[Column]) -> Iterator[Question]:
-    def make(where: str, cells: list[object]) -> Question:
-        question, context = texts_of(columns, where, cells[:-1])
-        return _question(question, context, _answers(cells[-1], where), where)
+def _value(path: Place, encoding: str | None) -> JsonValue:
+    """What a JSON file holds; an empty list for records that follow one another."""
+    try:
+        return parse(read_text(path, encoding=encoding), str(path))
+    except NotJson:
+        table = Table(path=path, text=0, format="json", encoding=encoding)
+        if len([*islice(read_cells(table, []), 2)]) < 2:
+            raise
+        return []
 
-    return examples_of(source, columns, make)
+
+def _made(where: str, cells: list[object]) -> Question:
+    question, context = texts_of(("question", "context"), where, cells[:-1])
+    return _question(question, context, _answers(cells[-1], where), where)
+
+
+def _rows(source: Table | HubDataset, columns: Sequence[Column]) -> Iterator[Question]:
+    return examples_of(source, columns, _made)
 
 
 def _answers(cell: Any, where: str) -> list[tuple[str, int | None]]:
@@ -130,6 +149,11 @@ def _answers(cell: Any, where: str) -> list[tuple[str, int | None]]:
             return [(text, None)]
         case {"text": list(texts), "answer_start": list(starts)}:
             return [(str(text), int(start)) for text, start in zip(texts, starts, strict=False)]
+        case [{"text": _}, *_]:
+            return [answer for one in cell for answer in _answers(one, where)]
+        case {"text": str(text)}:
+            start = cell.get("answer_start")
+            return [(text, start if isinstance(start, int) else None)]
         case list(texts):
             return [(str(text), None) for text in texts]
         case _:
@@ -181,26 +205,25 @@ class _Node:
         return text_of(self.value, where=self.where)
 
 
-def _squad(path: Place) -> Iterator[Question]:
+def _squad(value: object, path: Place) -> Iterator[tuple[str, list[object]]]:
     """The questions of SQuAD 1.1 or 2.0 (Rajpurkar et al. 2016, 2018), of which the latter may have no answer."""
-    root = _Node(parse(read_text(path), str(path)), f"{path}: $")
     n = 0
-    for article in root["data"]:
+    for article in _Node(value, f"{path}: $")["data"]:
         for paragraph in article["paragraphs"]:
             for asked in paragraph["qas"]:
                 has_none = isinstance(asked.value, dict) and asked.value.get("is_impossible") is True
                 answers = [_answer(one) for one in ([] if has_none else asked["answers"])]
-                yield _question(asked["question"].text, paragraph["context"].text, answers, asked.where)
+                yield asked.where, [asked["question"].value, paragraph["context"].value, answers]
                 n += 1
     if not n:
         raise UserError(f"{path}: expected questions, got none; try another file")
 
 
-def _answer(node: _Node) -> tuple[str, int | None]:
+def _answer(node: _Node) -> dict[str, object]:
     start = node["answer_start"]
     if not isinstance(start.value, int):
         raise UserError(f"{start.where}: expected a number of characters, got {start.value!r}; mend it")
-    return node["text"].text, start.value
+    return {"text": node["text"].text, "answer_start": start.value}
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------

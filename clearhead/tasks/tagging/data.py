@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import ne
 
-from clearhead.data.bad_rows import BadRow
+from clearhead.data.bad_rows import BadRow, RowErrors
 from clearhead.data.files import nearest, read_lines
 from clearhead.data.guessing import is_table
 from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits
 from clearhead.data.tables import column_names, written
+from clearhead.data.tagged_columns import MARK, spans_in, tag_words
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table, TaggedFiles
 from clearhead.recipe.places import Place
@@ -20,8 +21,6 @@ from clearhead.tasks.tagging.tags import OUTSIDE, Scheme, scheme_of, with_begins
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U (universaldependencies.org/format.html)."""
-MARK = "-DOCSTART-"
-"""The word of a line that begins a document in the files of CoNLL 2003."""
 NAMES = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 
 
@@ -38,16 +37,18 @@ def is_conll(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(NAMES)
 
 
-def read_conll(path: Place, words: Column | None, tags: Column | None) -> "Iterator[TaggedSentence]":
-    """Every sentence of a file, in order.
+def read_conll(
+    path: Place, words: Column | None, tags: Column | None, *, encoding: str | None = None, skip_bad: bool = False
+) -> "Iterator[TaggedSentence]":
+    """Every sentence of a file, in order. With `skip_bad`, those with a bad row are left out.
 
     By default words are the first column and tags the last one; of CoNLL-U they are FORM and UPOS. A missing tag of
-    CoNLL-U, `_`, is an empty one. Raises UserError, which names the line, for a row of another width than the first,
-    and for a column that is missing.
+    CoNLL-U, `_`, is an empty one. Raises BadRows at the end for rows of another width than the first, and UserError for
+    a column that is missing.
     """
     columns: tuple[int, int] | None = None
-    is_universal = False
-    for rows in _sentences(path):
+    is_universal, errors = False, RowErrors(skip_bad)
+    for rows in _sentences(path, encoding, errors):
         if columns is None:
             columns, is_universal = _columns(path, rows[0], words, tags), _is_universal(rows[0])
         at, of = columns
@@ -59,33 +60,38 @@ def read_conll(path: Place, words: Column | None, tags: Column | None) -> "Itera
                 str(path),
                 tuple(row.line for row in kept),
             )
+    errors.check(has_good=columns is not None)
 
 
-def _sentences(path: Place) -> Iterator[list[Row]]:
-    """The rows of each sentence, which are all as wide as the first one, without comments."""
+def _sentences(path: Place, encoding: str | None, errors: RowErrors) -> Iterator[list[Row]]:
+    """The rows of each sentence, which are all as wide as the first one, without comments.
+
+    Adds other rows to `errors`, and leaves their sentences out.
+    """
     sentence: list[Row] = []
+    is_good = True
     first: Row | None = None
     separator = re.compile(r"[ \t]+")
-    for line, text in enumerate(read_lines(path), start=1):
+    for line, text in enumerate(read_lines(path, encoding=encoding), start=1):
         if not text.strip(" \t"):
-            if sentence:
+            if sentence and is_good:
                 yield sentence
-            sentence = []
+            sentence, is_good = list[Row](), True
             continue
         if first is None and "\t" in text:
             separator = re.compile("\t")
         row = Row(line, separator.split(text.strip(" ")))
-        is_comment = text.startswith("#") and not sentence and (first is None or len(row.fields) != len(first.fields))
+        is_other = first is None or len(row.fields) != len(first.fields) or first.fields[0].isdigit()
+        is_comment = text.startswith("#") and not sentence and is_other
         if is_comment or row.fields[0] == MARK:
             continue
         first = first or row
         if len(row.fields) != len(first.fields):
-            raise UserError(
-                f"{path}:{line}: expected {len(first.fields)} columns as in line {first.line}, got {len(row.fields)};"
-                " mend the line"
-            )
+            expected = f"expected {len(first.fields)} columns as in line {first.line}, got {len(row.fields)}"
+            errors.rows.append(BadRow(f"{path}:{line}: {expected}; mend the line"))
+            is_good = False
         sentence.append(row)
-    if sentence:
+    if sentence and is_good:
         yield sentence
     if first is None:
         raise UserError(f"{path}: expected words with tags, got only comments; try another file")
@@ -177,7 +183,7 @@ def read_tagged(source: Source, words: Column | None, tags: Column | None) -> li
     UserError, which names the row, for words without tags.
     """
     if isinstance(source, TaggedFiles):
-        found = [one for path in source.paths for one in _read(path, words, tags)]
+        found = [one for path in source.paths for one in _read(path, words, tags, source)]
     elif isinstance(source, Table | HubDataset) and source.text is not None:
         found = [*_rows(source, source.text if words is None else words, TAGS[0] if tags is None else tags)]
     else:
@@ -187,11 +193,11 @@ def read_tagged(source: Source, words: Column | None, tags: Column | None) -> li
     raise UserError(f"{source.kind}: expected sentences, got rows without words; try another column with data.words")
 
 
-def _read(path: Place, words: Column | None, tags: Column | None) -> Iterator[TaggedSentence]:
-    if not is_table(path.name):
-        yield from read_conll(path, words, tags)
+def _read(path: Place, words: Column | None, tags: Column | None, source: TaggedFiles) -> Iterator[TaggedSentence]:
+    if not is_table(path.name) or isinstance(words, int):
+        yield from read_conll(path, words, tags, encoding=source.encoding, skip_bad=source.skip_bad)
         return
-    table = Table(path=path, text=0, header=True)
+    table = Table(path=path, text=0, header=True, encoding=source.encoding, skip_bad=source.skip_bad)
     names = [*map(str, column_names(table))]
     both = [(words, WORDS, "data.words"), (tags, TAGS, "--label")]
     for given, usual, option in both:
@@ -206,6 +212,9 @@ def _read(path: Place, words: Column | None, tags: Column | None) -> Iterator[Ta
 
 def _rows(source: Table | HubDataset, words: Column, tags: Column) -> Iterator[TaggedSentence]:
     def make(where: str, cells: list[object]) -> TaggedSentence:
+        if isinstance(cells[0], str) and (spans := spans_in(cells[1])) is not None:
+            forms, names = tag_words(cells[0], spans)
+            return TaggedSentence(tuple(forms), tuple(names), where)
         both = [_several(cell, where, name) for cell, name in zip(cells, (words, tags), strict=True)]
         if len(both[0]) != len(both[1]):
             raise BadRow(
