@@ -407,8 +407,18 @@ def _of_tree(path: Path) -> Contents | None:
 
 def _of_pictures(files: Sequence[Path]) -> Contents:
     """Pictures in a folder for each class."""
-    root = os.path.commonpath([one.parent for one in files if one.suffix.lower() in PICTURES])
-    return Contents("image_folder", {"train": {"kind": "image_folder", "path": absolute(root)}})
+    pictures = [one for one in files if one.suffix.lower() in PICTURES]
+    root = Path(os.path.commonpath([one.parent for one in pictures]))
+    names = dict.fromkeys(one.relative_to(root).parts[0] for one in pictures)
+    told = [_listed("label", f"the {len(names)} folders", [*names], "each holds pictures of a class")]
+    if rest := [one.name for one in files if one not in {*pictures}]:
+        told.append(_listed("left out", f"{len(rest)} files", rest, "no pictures"))
+    return Contents("image_folder", {"train": {"kind": "image_folder", "path": absolute(root)}}, decisions=told)
+
+
+def _listed(what: str, kind: str, names: Sequence[str], why: str, option: str = "") -> Decision:
+    """A decision about several files or folders."""
+    return Decision(what, f"{kind}: {', '.join(names[:6])}{', …' * (len(names) > 6)}", why, option)
 
 
 def _of_part(files: Sequence[Path]) -> Contents | None:
@@ -423,10 +433,9 @@ def _of_part(files: Sequence[Path]) -> Contents | None:
         raise UserError(f"{root}: expected one set of data, got several folders with splits: {some}; give one of them")
     if sum(bool(SUFFIX.search(plain_name(one.name))) for one in classes) > len(classes) / 2:
         return _of_files(root, files)
-    some = ", ".join(islice(counts, 6)) + ", …" * (len(counts) > 6)
-    told = [Decision("label", f"the {len(counts)} folders: {some}", "each holds texts", "--label NAME")]
-    if rest := {one.relative_to(root).parts[0] for one in files} - {*counts}:
-        told.append(Decision("left out", ", ".join(sorted(rest)), "not in the folder of a class", "--data.train.path"))
+    told = [_listed("label", f"the {len(counts)} folders", [*counts], "each holds texts of a class")]
+    if rest := sorted({one.relative_to(root).parts[0] for one in files} - {*counts}):
+        told.append(_listed("left out", f"{len(rest)} files", rest, "not in the folder of a class"))
     contents = Contents("table", {"train": _table(root, format="folder")}, decisions=told)
     return _encoded(contents, ([content] for one, content in read_files(root) if class_of(one, root)))
 
@@ -532,6 +541,6 @@ def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
             f"{root}: expected one kind of data, got texts in {', '.join(labels)}; try"
             f" clearhead train translation {pair}"
         )
-    told = [Decision("label", f"the files: {', '.join(labels[:6])}", "a text on each line", "--label NAME")]
+    told = [_listed("label", f"the {len(labels)} files", labels, "a text on each line")]
     contents = Contents("table", {"train": _table(root / f"{before}*{after}", format="class_files")}, decisions=told)
     return _encoded(contents, map(_pieces, files))

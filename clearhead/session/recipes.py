@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from clearhead import recipe as recipes
-from clearhead.brief import shorten
+from clearhead.data.archives import archive_of
+from clearhead.data.containers import Contents, Decision, contents_of
 from clearhead.data.guessing import COLUMNS, NOTHING, Guess, beside, guess, is_table, table_of
-from clearhead.data.sniffing import Decision
 from clearhead.data.tables import format_of
 from clearhead.errors import UserError, pasted
 from clearhead.recipe import Recipe
 from clearhead.recipe.data import SPLITS
 from clearhead.recipe.places import Place, absolute, place
 from clearhead.session.decisions import show
-from clearhead.tasks.images.data import classes_of, is_image_folder, splits_in
 from clearhead.tasks.registry import field_names, find, validate
-from clearhead.tasks.tagging.data import is_conll
 from clearhead.tasks.task import Files, Given
 
 OPTIONS = ("source", "target", "text", "data", "text_pair", "label", "valid_source", "valid_target", "valid_text")
@@ -30,6 +28,8 @@ OPTIONS += ("valid_data", "test_data", "out", "page", "skip_bad", "live", "tenso
 OPTIONS += ("dry_run", "json")
 FORMS = {"tagged": "tagging", "squad": "question_answering", "text": "lm", "image_folder": "image_classification"}
 """The recipe for each form of data other than tables."""
+KINDS = {"tagged": "words with their tags", "squad": "questions with contexts and answers", "text": "running text"}
+KINDS |= {"image_folder": "pictures with their classes"}
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,13 @@ def guess_of(name: str, files: Mapping[str, Given], columns: Mapping[str, str], 
     """
     path, data = place(name), given.get("data", {})
     others = {split: str(some["data"]) for split, some in files.items() if split != "train" and some.get("data")}
-    if isinstance(path, Path) and not path.exists() and not is_table(name):
+    if isinstance(path, Path) and not path.exists() and not archive_of(path) and not is_table(name):
         recipes.read(name)  # Says what the name may mean.
-    form = kind_of(path) or "table"
-    if form != "table":
-        guessed = guess_of_form(form, path, others)
+    contents = contents_of(path)
+    if contents is None:
+        raise UserError(f"{name}: expected data, got a file of another kind; docs/your-data.md lists what can be read")
+    if contents.kind != "table":
+        guessed = guess_of_form(contents, path, others)
         return replace(guessed, data={**guessed.data, **columns})
     roles = {role: one if isinstance(one, str | Path) else one[0] for role, one in files["train"].items() if one}
     asked = {role: str(value) for role, value in {**roles, **columns}.items()}
@@ -173,30 +175,20 @@ def guess_of(name: str, files: Mapping[str, Given], columns: Mapping[str, str], 
     return replace(guessed, data=guessed.data | splits)
 
 
-def kind_of(path: Place) -> str | None:
-    """The form of data by its name."""
-    if isinstance(path, Path) and path.is_dir():
-        return "image_folder" if is_image_folder(splits_in(path)["train"]) else None
-    return "tagged" if is_conll(path.name) else "text" if path.name.endswith(".txt") else None
-
-
-def guess_of_form(form: str, path: Place, others: Mapping[str, str]) -> Guess:
+def guess_of_form(contents: Contents, path: Place, others: Mapping[str, str]) -> Guess:
     """The recipe for data that are no table, and its sources; those of `others` by split."""
-    recipe = FORMS[form]
-    files = find(recipe, where=recipe).files
-    if form == "image_folder" and isinstance(path, Path):
-        splits = {split: str(folder) for split, folder in splits_in(path).items()}
-        names = [one.name for one in classes_of(Path(splits["train"]))]
-        why = f"a folder for each of {len(names)} classes: {shorten(names)}"
-    else:
-        splits = {"train": str(path), **{split: str(other) for split, other in beside(path).items()}}
-        splits, why = splits if form != "text" else {"train": str(path)}, f"the form of {path.name}"
-    splits |= others
-    told = [Decision("task", recipe.replace("_", " "), why, "clearhead train RECIPE --data PATH")]
-    told += [Decision(SPLITS[split], one, "", f"--{split} PATH") for split, one in splits.items() if len(splits) > 1]
-    field = next(iter(files.options.values()))
-    data = {split: with_absolute_files({"kind": form, field: one}, files) for split, one in splits.items()}
-    return Guess(recipe, data, told)
+    recipe = FORMS[contents.kind]
+    sources, more = contents.sources, {split: str(other) for split, other in beside(path).items()} | dict(others)
+    for split, other in more.items():
+        found = contents_of(place(other))
+        if found is None or found.kind != contents.kind:
+            raise UserError(f"{other}: expected {KINDS[contents.kind]} as in {path}, got other data; give another file")
+        sources = {**sources, split: found.sources["train"]}
+    if contents.kind == "text":
+        sources = {split: source for split, source in sources.items() if split != "test"}
+    told = [Decision("task", recipe.replace("_", " "), KINDS[contents.kind], "clearhead train RECIPE --data PATH")]
+    told += [Decision(SPLITS[split], other, f"beside {path.name}", f"--{split} PATH") for split, other in more.items()]
+    return Guess(recipe, {**sources, **contents.data}, [*told, *contents.decisions])
 
 
 def spelled(name: str, guessed: Guess | None, others: Sequence[tuple[str, str]]) -> str:
@@ -220,7 +212,7 @@ def spelled(name: str, guessed: Guess | None, others: Sequence[tuple[str, str]])
         for field, value in data.items():
             if field in COLUMNS and is_short:
                 options[field.replace("_", "-")] = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            elif field in ("valid", "test") and {**source, "path": value.get("path")} == value:
+            elif is_short and field in ("valid", "test") and {**source, "path": value.get("path")} == value:
                 options[field] = value["path"]
             elif field != "train":
                 options[f"data.{field}"] = value
@@ -258,7 +250,8 @@ def source_given(
     if columns:
         return table_of(place(path), columns, given=fields)
     if isinstance(like, Mapping) and like.get("kind") == "table":
-        return {**{field: value for field, value in like.items() if field != "format"}, **found}
+        dropped = "format" if is_table(str(found["path"])) else ""
+        return {**{field: value for field, value in like.items() if field != dropped}, **found}
     if files.table["kind"] != "table":
         wanted = " ".join(f"--{files.prefix}{name} NAME" for name in files.columns)
         raise UserError(f"{where}: expected columns of {found['path']}, got none; give {wanted}")

@@ -11,6 +11,8 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter
 
+from clearhead.data.bad_rows import BadRows, RowErrors
+from clearhead.data.containers import contents_of
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.errors import UserError
 from clearhead.recipe.data import Source
@@ -20,10 +22,8 @@ from clearhead.tasks.images.data import (
     channels_of,
     draws_of,
     idx,
-    is_image_folder,
     read_pictures,
     size_of,
-    splits_in,
     with_held_out,
 )
 
@@ -97,13 +97,38 @@ def test_the_statistics_are_those_of_the_pixels(tmp_path: Path) -> None:
 
 
 def test_splits_in_folders_are_found(tmp_path: Path) -> None:
+    def found(folder: str) -> dict[str, str]:
+        contents = contents_of(tmp_path / folder)
+        assert contents
+        assert contents.kind == "image_folder"
+        return {split: source["path"].removeprefix(f"{tmp_path}/") for split, source in contents.sources.items()}
+
     write_folder(tmp_path / "one")
-    assert is_image_folder(tmp_path / "one")
-    assert splits_in(tmp_path / "one") == {"train": tmp_path / "one"}
-    write_folder(tmp_path / "all" / "train")
-    write_folder(tmp_path / "all" / "val")
-    assert splits_in(tmp_path / "all") == {"train": tmp_path / "all/train", "valid": tmp_path / "all/val"}
-    assert not is_image_folder(tmp_path / "all")
+    assert found("one") == {"train": "one"}
+    for name in ("train", "val"):
+        write_folder(tmp_path / "all" / name)
+    assert found("all") == {"train": "all/train", "valid": "all/val"}
+
+
+def test_files_beside_the_pictures_are_left_out_and_broken_ones_told_at_once(tmp_path: Path) -> None:
+    write_folder(tmp_path / "d")
+    one, two = (path for path in sorted((tmp_path / "d").iterdir()) if path.is_dir())
+    for name in ("Thumbs.db", ".DS_Store", "desktop.ini", "about.txt"):
+        (one / name).write_bytes(b"?")
+    n = len(read({"kind": "image_folder", "path": "d"}, tmp_path))
+    (one / "broken.png").write_bytes(b"<html>")
+    (two / "empty.png").write_bytes(b"")
+    contents = contents_of(tmp_path / "d")
+    assert contents
+    assert [one.value for one in contents.decisions if one.what == "left out"] == ["1 files: about.txt"]
+    with pytest.raises(BadRows) as error:
+        read({"kind": "image_folder", "path": "d"}, tmp_path)
+    assert [str(row).rpartition("/")[2].partition(":")[0] for row in error.value.rows] == ["broken.png", "empty.png"]
+    errors = RowErrors(skip=True)
+    cut_picture(min(one.glob("[0-9].png")))
+    found = read_pictures(SOURCE.validate_python({"kind": "image_folder", "path": str(tmp_path / "d")}), "kind", errors)
+    pictures = Pictures.of(found, processor(), errors=errors)
+    assert (len(pictures.examples), len(errors.rows)) == (n - 1, 3)
 
 
 def test_equal_pictures_are_never_in_two_parts(tmp_path: Path) -> None:
@@ -159,11 +184,6 @@ def cut_picture(path: Path) -> None:
             "folder",
             lambda at: cut_picture(at / "pictures/0/9.png"),
             "pictures/0/9.png: expected a whole image, got",
-        ),
-        (
-            "folder",
-            lambda at: (at / "pictures/1/notes.txt").write_text("notes"),
-            "pictures/1/notes.txt: expected .png, .jpg, .jpeg, .webp, got another file; move it",
         ),
         (
             "folder",

@@ -239,7 +239,7 @@ def test_a_wrong_row_is_told(change: dict[str, Any], told: str):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[]", "train.json: $: expected the field 'data' of SQuAD's format, got none"),
+        ("[]", "train.json: expected questions, got none"),
         ('{"data": []}', "train.json: expected questions, got none"),
         (
             '{"data": [{"paragraphs": [{"qas": [{}]}]}]}',

@@ -9,7 +9,6 @@ from clearhead.recipe.data import Column, TaggedFiles
 from clearhead.recipe.tokenizers import BPE, ByteBPE, Characters, TokenizerConfig, Unigram, WordPiece, Words
 from clearhead.tasks.tagging.data import (
     TaggedSentence,
-    is_conll,
     normalize,
     read_conll,
     read_tagged,
@@ -77,11 +76,6 @@ def test_tables_with_lists_or_spaces(tmp_path: Path):
     ):
         with pytest.raises(UserError, match=told):
             read(tmp_path / "t.jsonl", text)
-
-
-def test_names_of_conll_files():
-    assert all(map(is_conll, ("a.conll", "b.CONLLU.gz", "c.iob2")))
-    assert not any(map(is_conll, ("a.csv", "a.txt", "conll")))
 
 
 def test_real_data_have_the_words_that_their_makers_count(shared_data: Path):

@@ -13,9 +13,9 @@ from clearhead.api.towers import holds_towers, load_towers
 from clearhead.brief import amount
 from clearhead.cli.options import open_model, progress_bar, tell
 from clearhead.cli.use.inputs import Options, arriving, check_file, some_at_once, stream_to
+from clearhead.data.containers import PICTURES
 from clearhead.data.guessing import InputColumns, read_inputs
 from clearhead.errors import UserError
-from clearhead.tasks.images.data import SUFFIXES
 from clearhead.tasks.task import NOTHING, Prediction, RecipeTask
 
 Say: TypeAlias = Callable[..., Iterator[Prediction]]
@@ -85,7 +85,7 @@ def of_towers(name: str, verb: str | None, given: Options, asked: ZeroShot | Non
             if not one.strip():
                 yield NOTHING
                 continue
-            is_picture = Path(one).suffix.lower() in SUFFIXES and Path(one).is_file()
+            is_picture = Path(one).suffix.lower() in PICTURES and Path(one).is_file()
             vector: list[float] = towers.embed([Path(one) if is_picture else one])[0].tolist()
             yield Prediction(" ".join(f"{number:.6g}" for number in vector), {"vector": [*vector]})
 

@@ -14,7 +14,9 @@ from pydantic import NonNegativeInt
 
 from clearhead.brief import brief
 from clearhead.config import Config
-from clearhead.data.bad_rows import BadRow
+from clearhead.data.archives import is_junk
+from clearhead.data.bad_rows import BadRow, RowErrors
+from clearhead.data.containers import PICTURES
 from clearhead.data.files import Unpacked, nearest, opened
 from clearhead.data.images import ImageProcessor, about
 from clearhead.data.sources import examples_of
@@ -27,9 +29,6 @@ from clearhead.tasks.classification.data import LabelledText, check_splits, name
 if TYPE_CHECKING:
     from clearhead.data.images import Picture
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-PARTS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
-"""The names of folders that hold one split each."""
 IDX_BYTES = 0x08
 """The code of unsigned bytes in the magic number of an idx file."""
 Bytes = NDArray[np.uint8]
@@ -50,11 +49,13 @@ class LabelledPicture:
     """Its path, or its file and its index from 0: `digits.npz[17]`."""
 
 
-def read_pictures(source: Source, label: Column) -> list[LabelledPicture]:
-    """Every picture of a source, in order. Files are named, and not opened yet.
+def read_pictures(source: Source, label: Column, errors: RowErrors | None = None) -> list[LabelledPicture]:
+    """Every picture of a source, in order. Of a file, only its header is read.
 
-    Raises UserError, which names the file, for a label that is missing, an empty class, and counts that differ.
+    Adds files that are no pictures to `errors`; raises BadRows without it. Raises UserError, which names the file, for
+    a label that is missing, an empty class, and counts that differ.
     """
+    own = errors or RowErrors()
     match source:
         case ImageFolder():
             found = [*_of_folder(source.path)]
@@ -76,30 +77,30 @@ def read_pictures(source: Source, label: Column) -> list[LabelledPicture]:
     if not found:
         name = ", ".join(map(str, source.files)) or source.kind
         raise UserError(f"{name}: expected pictures, got none; give another file")
-    return found
+    good = [one for one in found if _is_picture_at(one, own)]
+    own.check(has_good=bool(good))
+    return good
+
+
+def _is_picture_at(one: LabelledPicture, errors: RowErrors) -> bool:
+    try:
+        _shape_of(one)
+    except UserError as error:
+        errors.rows.append(BadRow(str(error)))
+        return False
+    return True
 
 
 # --- folders and tables -----------------------------------------------------------------------------------------------
 
 
 def classes_of(folder: Path) -> list[Path]:
-    """The folders in a folder, apart from hidden ones."""
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def is_image_folder(path: Path) -> bool:
-    """Returns True if the path is a folder with pictures in a folder for each class."""
-    return path.is_dir() and any(_is_picture(file) for one in classes_of(path) for file in one.iterdir())
-
-
-def splits_in(folder: Path) -> dict[str, Path]:
-    """The folders of the splits in a folder of pictures: `train/CLASS` and others; the folder itself without them."""
-    found = {split: folder / name for split, names in PARTS.items() for name in names if is_image_folder(folder / name)}
-    return found if "train" in found else {"train": folder}
+    """The folders in a folder, apart from those that a system wrote."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not is_junk(path.name))
 
 
 def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    return path.suffix.lower() in PICTURES and not is_junk(path.name)
 
 
 def _of_folder(folder: Path) -> Iterator[LabelledPicture]:
@@ -111,13 +112,10 @@ def _of_folder(folder: Path) -> Iterator[LabelledPicture]:
     if len(classes) < 2:
         raise UserError(f"{folder}: expected a folder for each class, at least 2, got {len(classes)}; add them")
     for one in classes:
-        files = [path for path in sorted(one.iterdir()) if not path.name.startswith(".")]
+        files = [path for path in sorted(one.rglob("*")) if _is_picture(path)]
         if not files:
             raise UserError(f"{one}: expected pictures of the class {one.name}, got an empty folder; add some")
-        for path in files:
-            if not _is_picture(path):
-                raise UserError(f"{path}: expected {', '.join(SUFFIXES)}, got another file; move it elsewhere")
-            yield LabelledPicture(path, one.name, str(path))
+        yield from (LabelledPicture(path, one.name, str(path)) for path in files)
 
 
 def _of_rows(source: Table | HubDataset, column: Column, label: Column) -> Iterator[LabelledPicture]:
@@ -259,24 +257,32 @@ class Pictures:
         *,
         in_memory: bool | None = None,
         patch_size: int | None = None,
+        errors: RowErrors | None = None,
     ) -> Self:
         """Reads every picture once. Keeps the pixels in memory unless `in_memory` is false; by default if they are few.
 
-        Raises UserError, which names it, for a file that is no picture.
+        Adds broken pictures to `errors`; raises BadRows without it.
         """
         kept: list[Bytes] = []
         examples: list[LabelledText] = []
-        size = 0
+        good: list[LabelledPicture] = []
+        size, own = 0, errors or RowErrors()
         for one in pictures:
-            pixels = processor.resized(one.picture, where=one.where)
+            try:
+                pixels = processor.resized(one.picture, where=one.where)
+            except UserError as error:
+                own.rows.append(BadRow(str(error)))
+                continue
+            good.append(one)
             examples.append(LabelledText((sha256(pixels.tobytes()).hexdigest(),), (one.label,), one.where))
             size = size or pixels.size * len(pictures)
             if in_memory if in_memory is not None else size <= IN_MEMORY_UP_TO:
                 kept.append(pixels)
+        own.check(has_good=bool(good))
         if kept:
             together = np.stack(kept)
             return cls(examples, lambda rows: together[rows], True, patch_size)
-        return cls(examples, lambda rows: processor.sized([pictures[i].picture for i in rows]), False, patch_size)
+        return cls(examples, lambda rows: processor.sized([good[i].picture for i in rows]), False, patch_size)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from clearhead.config import ModelConfig
 from clearhead.config.heads import ClassificationHead
 from clearhead.config.inputs import PatchInput
 from clearhead.config.positions import Learned
+from clearhead.data.bad_rows import RowErrors
 from clearhead.data.batches import Batches
 from clearhead.data.corpus import Encoded
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
@@ -201,7 +202,8 @@ class ImageClassification(RecipeTask[ImageRecipe]):
     @classmethod
     def prepare(cls, recipe: ImageRecipe, tokenizer: Tokenizer | None) -> Prepared:
         data = recipe.data
-        read = {name: read_pictures(source, data.label) for name, source in data.sources.items()}
+        errors = RowErrors(data.skip_bad)
+        read = {name: read_pictures(source, data.label, errors) for name, source in data.sources.items()}
         every = [one for pictures in read.values() for one in pictures]
         config = recipe.pixels
         if config is None:
@@ -210,7 +212,7 @@ class ImageClassification(RecipeTask[ImageRecipe]):
             config = ImageConfig(size=size, image_mean=(0.0,) * n, image_std=(1.0,) * n)
         sizing = ImageProcessor(config)
         in_memory = {"auto": None, "memory": True, "disk": False}[data.storage]
-        own = {"in_memory": in_memory, "patch_size": recipe.patch_size}
+        own = {"in_memory": in_memory, "patch_size": recipe.patch_size, "errors": errors}
         found = {name: Pictures.of(pictures, sizing, **own) for name, pictures in read.items()}
         splits = with_held_out(found, data.held_out)
         if recipe.pixels is None:
@@ -235,7 +237,9 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         where = "in memory" if train.is_in_memory else "read from their files for each batch"
         hashes = {name: split.fingerprint for name, split in splits.items()}
         about = {"storage": f"data: pictures {where} (data.storage)", "documents": {PREPROCESSOR: config.to_document()}}
-        return Prepared(task, Encoded(None, train, task.valid, report, hashes, **about))
+        return Prepared(
+            task, Encoded(None, train, task.valid, report, hashes, bad_rows=[*map(str, errors.rows)], **about)
+        )
 
     @classmethod
     def measure(
@@ -244,8 +248,9 @@ class ImageClassification(RecipeTask[ImageRecipe]):
         names = names_in(head_of(model.network.config))
         data = defaults(cls.recipe, model) if recipe is None else recipe.data
         sources = data.sources if source is None else {"test": source}
-        read = {name: read_pictures(one, data.label) for name, one in sources.items()}
-        splits = {name: Pictures.of(pictures, model.images) for name, pictures in read.items()}
+        errors = RowErrors(data.skip_bad)
+        read = {name: read_pictures(one, data.label, errors) for name, one in sources.items()}
+        splits = {name: Pictures.of(pictures, model.images, errors=errors) for name, pictures in read.items()}
         splits = splits if source is not None else with_held_out(splits, data.held_out)
         found = splits.get("test") or splits["valid"]
         check_known(found.examples, names, remedy="correct it, or train with pictures of it")

@@ -110,7 +110,11 @@ def _read(path: Place, columns: Sequence[Column], source: SquadFiles) -> Iterato
         value = _value(path, source.encoding)
         is_flat = isinstance(value, dict) and isinstance(value.get("data"), list)
         items = value["data"] if isinstance(value, dict) and is_flat else value
-        if not isinstance(items, list) or any(isinstance(one, dict) and "paragraphs" in one for one in items):
+        if (
+            not isinstance(items, list)
+            or not items
+            or any(isinstance(one, dict) and "paragraphs" in one for one in items)
+        ):
             root = {"data": value} if isinstance(value, list) else value
             return read_each(lambda _: _squad(root, path), _made, skip=source.skip_bad)
         table = table.model_copy(update={"format": "json", "part": "data" if is_flat else None})

@@ -21,7 +21,6 @@ from clearhead.tasks.tagging.tags import OUTSIDE, Scheme, scheme_of, with_begins
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U (universaldependencies.org/format.html)."""
-NAMES = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,6 @@ class Row:
 
     line: int
     fields: Sequence[str]
-
-
-def is_conll(name: str) -> bool:
-    """Returns True if a name is that of a CoNLL file."""
-    return name.lower().removesuffix(".gz").endswith(NAMES)
 
 
 def read_conll(
