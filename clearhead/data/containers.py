@@ -1,17 +1,18 @@
 """Finds out what a file, a folder or an archive holds: by its content, not by its name alone. Imports no torch."""
 
-import codecs
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from clearhead.brief import shorten
 from clearhead.data.archives import is_archive, plain_name
-from clearhead.data.files import CHUNK, encoding_of, files_in, opened, read_files, read_text
+from clearhead.data.encodings import find_encoding
+from clearhead.data.files import encoding_of, files_in, opened, read_files, read_text
 from clearhead.data.layouts import FASTTEXT, class_of, is_about
 from clearhead.data.tables import cells_in, format_of, numbered
 from clearhead.data.tagged_columns import TaggedColumns, spans_in, tagged_columns
@@ -30,8 +31,8 @@ SPLIT_WORDS = {
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 BEGINNING, LINES = 1 << 24, 20_000
 """The bytes and lines of a file that are looked at."""
-PARAGRAPH = 50
-"""Most lines of a paragraph."""
+LEAST, PARAGRAPH = 3, 50
+"""Lines of a paragraph: more than the one, at most the other."""
 COLUMN_NAMES = {
     "text",
     "sentence",
@@ -98,34 +99,16 @@ def _table(path: Place, **fields: Any) -> Fields:
     return {"kind": "table", "path": absolute(path), **fields}
 
 
-def _encoded(contents: Contents, files: Iterable[Iterable[bytes]]) -> Contents:
-    """The contents with the encoding of these files, if it is not UTF-8. Each file is the pieces it is read in."""
-    names = {_encoding(pieces) for pieces in files} - {"utf-8"}
-    if not names:
-        return contents
-    told = Decision("encoding", max(names), "some bytes are not UTF-8", "--data.train.encoding NAME")
-    sources = {split: source | {"encoding": max(names)} for split, source in contents.sources.items()}
+def _encoded(contents: Contents, files: Iterable[Place]) -> Contents:
+    """The contents with the encoding of these files, if it is not UTF-8."""
+    names = {name for path in files if (name := find_encoding(path, whole=True))}
+    return _with_encoding(contents, max(names)) if names else contents
+
+
+def _with_encoding(contents: Contents, name: str) -> Contents:
+    told = Decision("encoding", name, "the file is not UTF-8", "--data.train.encoding NAME")
+    sources = {split: source | {"encoding": name} for split, source in contents.sources.items()}
     return replace(contents, sources=sources, decisions=[*contents.decisions, told])
-
-
-def _encoding(pieces: Iterable[bytes]) -> str:
-    """UTF-8, also for what begins with a byte order mark; else cp1252, or latin-1 for bytes that cp1252 lacks."""
-    decoders = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "cp1252", "latin-1")}
-    for i, piece in enumerate(pieces):
-        if not i and encoding_of(piece):
-            break
-        for name, decoder in [*decoders.items()]:
-            try:
-                decoder.decode(piece)
-            except UnicodeDecodeError:
-                del decoders[name]
-    return next(iter(decoders))
-
-
-def _pieces(path: Place) -> Iterator[bytes]:
-    with opened(path) as file:
-        while piece := file.read(CHUNK):
-            yield piece
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -147,18 +130,17 @@ def _of_file(path: Place) -> Contents | None:
             if name.endswith((".json", ".jsonl", ".ndjson")):
                 raise
     if columns := tagged_columns(lines):
-        return _encoded(_of_tagged(path, columns), [_pieces(path)])
+        return _encoded(_of_tagged(path, columns), [path])
     if format_of(name):
         return Contents("table", {"train": _table(path)})
     contents = _of_lines(path, [line for line in lines if line.strip()], is_dense=_is_dense(lines))
-    is_read_here = contents.kind == "table" and contents.sources["train"]["format"] not in ("tsv", "csv")
-    return _encoded(contents, [_pieces(path)]) if is_read_here else contents
+    return _encoded(contents, [path]) if "format" in contents.sources["train"] else contents
 
 
 def _is_dense(lines: Sequence[str]) -> bool:
     """Returns True if no blank lines divide the lines into paragraphs."""
     sizes = [len([*run]) for is_filled, run in groupby(lines, lambda line: bool(line.strip())) if is_filled]
-    return sum(1 < n <= PARAGRAPH for n in sizes) <= max(1, len(sizes) / 50)
+    return sum(LEAST < n <= PARAGRAPH for n in sizes) <= max(1, len(sizes) / 20)
 
 
 def _lines(path: Place) -> list[str] | None:
@@ -207,8 +189,7 @@ def _of_lines(path: Place, lines: Sequence[str], *, is_dense: bool) -> Contents:
         widths = Counter(line.count(delimiter) for line in some)
         width, n = widths.most_common(1)[0]
         if width and n >= (0.8 if delimiter == "\t" else 0.97) * len(some) and len(some) > 1:
-            changes = {"format": "tsv"} if delimiter == "\t" else {"format": "csv", "delimiter": delimiter}
-            return table(f"{n} of {len(some)} lines have {width + 1} columns", **changes)
+            return Contents("table", {"train": _table(path)})
     for delimiter in " \t@|;,":
         for form in ("label_text", "text_label"):
             ends = [_end(line, delimiter, form) for line in some]
@@ -418,7 +399,7 @@ def _of_pictures(files: Sequence[Path]) -> Contents:
 
 def _listed(what: str, kind: str, names: Sequence[str], why: str, option: str = "") -> Decision:
     """A decision about several files or folders."""
-    return Decision(what, f"{kind}: {', '.join(names[:6])}{', …' * (len(names) > 6)}", why, option)
+    return Decision(what, f"{kind}: {shorten([*names])}", why, option)
 
 
 def _of_part(files: Sequence[Path]) -> Contents | None:
@@ -437,7 +418,16 @@ def _of_part(files: Sequence[Path]) -> Contents | None:
     if rest := sorted({one.relative_to(root).parts[0] for one in files} - {*counts}):
         told.append(_listed("left out", f"{len(rest)} files", rest, "not in the folder of a class"))
     contents = Contents("table", {"train": _table(root, format="folder")}, decisions=told)
-    return _encoded(contents, ([content] for one, content in read_files(root) if class_of(one, root)))
+    is_utf8 = all(_is_utf8(content) for one, content in read_files(root) if class_of(one, root))
+    return contents if is_utf8 else _with_encoding(contents, "cp1252")
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode(encoding_of(content) or "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _together(parts: Mapping[str, Contents | None]) -> Contents | None:
@@ -497,7 +487,7 @@ def _of_group(root: Path, files: Sequence[Path]) -> Contents | None:
                 Decision("label", f"the lines of {label.name}", f"as many as in {text.name}", "--data.train.part NAME")
             ]
             contents = Contents("table", {"train": _table(text, format="label_file", part=label.name)}, decisions=told)
-            return _encoded(contents, [_pieces(text)])
+            return _encoded(contents, [text])
         if contents := _class_files(root, files):
             return contents
     found = {one: contents for one in files[:50] if (contents := _of_file(one))}
@@ -543,4 +533,4 @@ def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
         )
     told = [_listed("label", f"the {len(labels)} files", labels, "a text on each line")]
     contents = Contents("table", {"train": _table(root / f"{before}*{after}", format="class_files")}, decisions=told)
-    return _encoded(contents, map(_pieces, files))
+    return _encoded(contents, files)

@@ -4,13 +4,23 @@ in a folder for each class. Imports no torch.
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 from clearhead.data.archives import plain_name
-from clearhead.data.bad_rows import BadRow, RowErrors
-from clearhead.data.files import encoding_of, files_in, read_files, read_lines, read_text
+from clearhead.data.bad_rows import BadRow, RowErrors, Undecoded
+from clearhead.data.files import (
+    LONGEST_LINE,
+    encoding_of,
+    files_in,
+    opened_text,
+    read_files,
+    read_lines,
+    read_text,
+    undecoded,
+)
 from clearhead.errors import UserError
 from clearhead.json_text import parse, records
 from clearhead.recipe.data import Table
@@ -35,11 +45,11 @@ def objects_of(table: Table, errors: RowErrors) -> Objects | None:
         case "label_text" | "text_label":
             return _split_lines(table, errors)
         case "fasttext":
-            return _fasttext(table)
+            return _fasttext(table, errors)
         case "folder":
             return _texts_by_class(table, errors)
         case "class_files":
-            return _lines_by_class(table)
+            return _lines_by_class(table, errors)
         case "label_file":
             return _lines_with_labels(table)
         case _:
@@ -77,30 +87,41 @@ def _of_object(table: Table) -> Objects:
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
+def _lines(path: Place, table: Table, errors: RowErrors) -> Iterator[tuple[str, str]]:
+    """The lines of a file that are not blank, each with its place. Adds those that cannot be decoded to `errors`."""
+    with opened_text(path, table.encoding) as lines:
+        for line, text in enumerate(iter(partial(lines.readline, LONGEST_LINE), ""), start=1):
+            where = f"{path}:{line}"
+            if byte := undecoded(text):
+                expected = table.encoding or "UTF-8"
+                errors.rows.append(Undecoded(f"{where}: expected {expected}, got the byte {byte}; mend the line"))
+            elif text.strip():
+                yield where, text.strip()
+
+
 def _split_lines(table: Table, errors: RowErrors) -> Objects:
     """A label such as `NUM:date` is a coarse one, `NUM`, and a fine one (Li and Roth 2002)."""
     delimiter = table.delimiter or " "
-    for line, text in enumerate(read_lines(table.path, encoding=table.encoding), start=1):
-        if text.strip():
-            label, found, rest = text.strip().partition(delimiter)
-            if table.format == "text_label":
-                rest, found, label = text.strip().rpartition(delimiter)
-            if found:
-                coarse, _, fine = label.strip().partition(":")
-                labels = {"label": coarse} | ({"fine_label": label.strip()} if fine else {})
-                yield f"{table.path}:{line}", labels | {"text": rest.strip()}
-            else:
-                remedy = f"mend the line: {delimiter!r} stands between them"
-                errors.rows.append(BadRow(f"{table.path}:{line}: expected a label and a text, got one; {remedy}"))
+    for where, text in _lines(table.path, table, errors):
+        label, found, rest = text.partition(delimiter)
+        if table.format == "text_label":
+            rest, found, label = text.rpartition(delimiter)
+        if not found:
+            remedy = f"mend the line: {delimiter!r} stands between them"
+            errors.rows.append(BadRow(f"{where}: expected a label and a text, got one; {remedy}"))
+            continue
+        coarse, _, fine = label.strip().partition(":")
+        labels = {"label": coarse} | ({"fine_label": label.strip()} if fine else {})
+        yield where, labels | {"text": rest.strip()}
 
 
-def _fasttext(table: Table) -> Objects:
+def _fasttext(table: Table, errors: RowErrors) -> Objects:
     """Lines in which words that begin with __label__ are labels (Joulin et al. 2017)."""
-    for line, text in enumerate(read_lines(table.path, encoding=table.encoding), start=1):
-        if words := text.split():
-            labels = [word.removeprefix(FASTTEXT) for word in words if word.startswith(FASTTEXT)]
-            rest = " ".join(word for word in words if not word.startswith(FASTTEXT))
-            yield f"{table.path}:{line}", {"label": labels[0] if len(labels) == 1 else labels, "text": rest}
+    for where, text in _lines(table.path, table, errors):
+        words = text.split()
+        labels = [word.removeprefix(FASTTEXT) for word in words if word.startswith(FASTTEXT)]
+        rest = " ".join(word for word in words if not word.startswith(FASTTEXT))
+        yield where, {"label": labels[0] if len(labels) == 1 else labels, "text": rest}
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------
@@ -127,7 +148,7 @@ def _decoded(content: bytes, encoding: str | None) -> str:
     except UnicodeDecodeError:
         if encoding is None:
             raise
-        return content.decode(encoding)
+        return content.decode(encoding, "replace")
 
 
 def class_of(path: Path, folder: Path) -> str | None:
@@ -136,15 +157,13 @@ def class_of(path: Path, folder: Path) -> str | None:
     return None if not below or name.lower() in UNLABELLED or is_about(path) else name
 
 
-def _lines_by_class(table: Table) -> Objects:
+def _lines_by_class(table: Table, errors: RowErrors) -> Objects:
     """A text in each line of the files that match the path; its class is what * stands for in the file's name."""
     pattern = _path(table.path)
     before, _, after = pattern.name.partition("*")
     for path in class_files(pattern):
         label = path.name[len(before) : len(path.name) - len(after)]
-        for line, text in enumerate(read_lines(path, encoding=table.encoding), start=1):
-            if text.strip():
-                yield f"{path}:{line}", {"text": text.strip(), "label": label}
+        yield from ((where, {"text": text, "label": label}) for where, text in _lines(path, table, errors))
 
 
 def _lines_with_labels(table: Table) -> Objects:
