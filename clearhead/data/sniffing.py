@@ -53,12 +53,17 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
     contents = None if given.get("format") else contents_of(path)
     if contents is None or contents.kind != "table":
         return _sniff(path, given)
-    sources = {split: {**source, **given} for split, source in contents.sources.items()}
-    train = _sniff(place(contents.sources["train"]["path"]), sources["train"])
+    own = {
+        split: {name: source[name] for name in source.keys() & TABLE_FIELDS}
+        for split, source in contents.sources.items()
+    }
+    places = {split: place(source["path"]) for split, source in contents.sources.items()}
+    train = _sniff(places["train"], {**own["train"], **given})
     splits, decisions = dict(train.splits), [*contents.decisions, *train.decisions]
-    for split in sources.keys() - {"train"}:
-        path = place(contents.sources[split]["path"])
-        table = _sniff(path, sources[split])
+    for split, path in places.items():
+        if split == "train":
+            continue
+        table = _sniff(path, {**own[split], **given})
         if lacks := [str(column) for column in train.columns if column not in table.columns]:
             decisions.append(Decision("left out", path.name, f"it has no column {', '.join(lacks)}", f"--{split} FILE"))
         else:
@@ -69,8 +74,7 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
 def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
     """How one file is written."""
     fields = {name: value for name, value in given.items() if name in TABLE_FIELDS and value is not None}
-    roles = given.keys() - TABLE_FIELDS - {"kind"}
-    names = {str(given[role]) for role in roles if given[role] is not None}
+    names = {str(name) for role, name in given.items() if role not in TABLE_FIELDS and name is not None}
     if "format" not in fields and format_of(path.name) is None:
         fields["format"] = "csv"
     table = Table.model_validate({"path": path, "text": 0, **fields})
