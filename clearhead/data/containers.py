@@ -3,81 +3,40 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from clearhead.brief import shorten
 from clearhead.data.archives import is_archive, plain_name
-from clearhead.data.encodings import find_encoding
-from clearhead.data.files import encoding_of, files_in, opened, read_files, read_text
-from clearhead.data.layouts import FASTTEXT, class_of, is_about
-from clearhead.data.tables import cells_in, format_of, numbered
-from clearhead.data.tagged_columns import TaggedColumns, spans_in, tagged_columns
+from clearhead.data.file_contents import (
+    Contents,
+    Decision,
+    Fields,
+    Kind,
+    contents_of_file,
+    first_lines,
+    is_dense,
+    split_of,
+    splits_in,
+    table_source,
+    with_encoding,
+    with_encoding_of,
+)
+from clearhead.data.files import encoding_of, files_in, read_files
+from clearhead.data.layouts import class_of, is_about
+from clearhead.data.tables import format_of
 from clearhead.errors import UserError
-from clearhead.json_text import NotJson, parse, records
 from clearhead.recipe.places import Place, absolute
 
-Kind: TypeAlias = Literal["table", "tagged", "squad", "image_folder", "text"]
-Fields: TypeAlias = dict[str, Any]
-SPLIT_WORDS = {
-    "train": {"train", "training", "trn"},
-    "valid": {"valid", "val", "validation", "dev", "devel", "development", "testa", "trial"},
-    "test": {"test", "testing", "tst", "testb"},
-}
-"""Words in the names of files and folders that hold one split each."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
-BEGINNING, LINES = 1 << 24, 20_000
-"""The bytes and lines of a file that are looked at."""
-LEAST, PARAGRAPH = 3, 50
-"""Lines of a paragraph: more than the one, at most the other."""
-COLUMN_NAMES = {
-    "text",
-    "sentence",
-    "content",
-    "review",
-    "title",
-    "body",
-    "label",
-    "labels",
-    "target",
-    "class",
-    "category",
-}
 TEXT_NAMES, LABEL_NAMES = {"text", "texts", "title", "sentences", "data"}, {"label", "labels"}
 """Words in the names of files with a text or a label on each line."""
-LABEL = re.compile(r"[+-]?\d{1,3}|[A-Z]{2,}[:_]\w+|[A-Z_]{2,}|(?i:pos|neg|neu|positive|negative|neutral|ham|spam)")
-"""What is more likely a label than the first or last word of a sentence."""
 SUFFIX = re.compile(r"\.(csv|tsv|tab|jsonl?|ndjson|parquet|xml|conllu?|iob2?|bio)$")
 """Files that hold many rows, and not one text."""
 LANGUAGE = re.compile(r"[a-z]{2}(-[a-z]{2})?")
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One choice about the data, as the table of decisions shows it."""
-
-    what: str
-    """What is decided, such as "encoding", "text", "label" or "left out"."""
-    value: str
-    why: str
-    option: str
-    """The option that changes it, such as `--text NAME`."""
-    example: str = ""
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a path holds, as a recipe describes it."""
-
-    kind: Kind
-    sources: dict[str, Fields]
-    """The fields of the source of each split."""
-    data: Fields = field(default_factory=dict)
-    """Other fields of the recipe's data."""
-    decisions: list[Decision] = field(default_factory=list)
 
 
 def kind_of(path: Place) -> Kind | None:
@@ -92,280 +51,7 @@ def contents_of(path: Place) -> Contents | None:
     """
     if isinstance(path, Path) and (path.is_dir() or is_archive(path)):
         return _of_tree(path)
-    return _of_file(path)
-
-
-def _table(path: Place, **fields: Any) -> Fields:
-    return {"kind": "table", "path": absolute(path), **fields}
-
-
-def _encoded(contents: Contents, files: Iterable[Place]) -> Contents:
-    """The contents with the encoding of these files, if it is not UTF-8."""
-    names = {name for path in files if (name := find_encoding(path, whole=True))}
-    return _with_encoding(contents, max(names)) if names else contents
-
-
-def _with_encoding(contents: Contents, name: str) -> Contents:
-    told = Decision("encoding", name, "the file is not UTF-8", "--data.train.encoding NAME")
-    sources = {split: source | {"encoding": name} for split, source in contents.sources.items()}
-    return replace(contents, sources=sources, decisions=[*contents.decisions, told])
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def _of_file(path: Place) -> Contents | None:
-    name = plain_name(path.name)
-    if name.endswith(".parquet"):
-        return Contents("table", {"train": _table(path)})
-    if name.endswith((".xlsx", ".xls", ".ods")):
-        raise UserError(f"{path}: expected a table as text, got a workbook; save it as CSV")
-    lines = None if name.endswith((".toml", ".pdf", ".npz")) else _lines(path)
-    if not lines:
-        return None
-    if lines[0].lstrip()[:1] in ("[", "{") and (name.endswith((".json", ".jsonl", ".ndjson")) or not format_of(name)):
-        try:
-            return _of_json(path, lines)
-        except NotJson:
-            if name.endswith((".json", ".jsonl", ".ndjson")):
-                raise
-    if columns := tagged_columns(lines):
-        return _encoded(_of_tagged(path, columns), [path])
-    if format_of(name):
-        return Contents("table", {"train": _table(path)})
-    contents = _of_lines(path, [line for line in lines if line.strip()], is_dense=_is_dense(lines))
-    return _encoded(contents, [path]) if "format" in contents.sources["train"] else contents
-
-
-def _is_dense(lines: Sequence[str]) -> bool:
-    """Returns True if no blank lines divide the lines into paragraphs."""
-    sizes = [len([*run]) for is_filled, run in groupby(lines, lambda line: bool(line.strip())) if is_filled]
-    return sum(LEAST < n <= PARAGRAPH for n in sizes) <= max(1, len(sizes) / 20)
-
-
-def _lines(path: Place) -> list[str] | None:
-    """Lines of the beginning of a file, in whatever encoding they may be; None for bytes that are no text."""
-    with opened(path) as file:
-        content = b""
-        while len(content) < BEGINNING and (more := file.read(BEGINNING - len(content))):
-            content += more
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        text = content.decode("utf-16", "ignore")
-    elif b"\0" in content:
-        return None
-    else:
-        try:
-            text = content[: len(content) - 3 * (len(content) == BEGINNING)].decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = content.decode("latin-1")
-    lines = re.split(r"\r\n|\n|\r", text)
-    return lines[:-1] if len(content) == BEGINNING or not lines[-1] else lines
-
-
-def _of_tagged(path: Place, columns: TaggedColumns) -> Contents:
-    """Words with tags, one or a sentence a line."""
-    told = [Decision("words", f"column {columns.words}", columns.why_words, "--data.words N")]
-    told += [Decision("label", f"column {columns.tags}", columns.why_tags, "--label N")]
-    if columns.is_universal:
-        return Contents("tagged", {"train": {"kind": "tagged", "paths": [absolute(path)]}})
-    if columns.is_by_line:
-        train = _table(path, format="tsv", text=columns.words)
-        return Contents("tagged", {"train": train}, {"label": columns.tags}, told)
-    train = {"kind": "tagged", "paths": [absolute(path)]}
-    return Contents("tagged", {"train": train}, {"words": columns.words, "label": columns.tags}, told)
-
-
-def _of_lines(path: Place, lines: Sequence[str], *, is_dense: bool) -> Contents:
-    """Lines of text without the name of a table: with columns, with a label at one end, or prose."""
-    some = lines[:: max(1, len(lines) // LINES)]
-
-    def table(why: str, **fields: Any) -> Contents:
-        told = Decision("form", fields["format"].replace("_", " "), why, "--data.train.format FORMAT")
-        return Contents("table", {"train": _table(path, **fields)}, decisions=[told])
-
-    if sum(FASTTEXT in line for line in some) > 0.9 * len(some):
-        return table("lines have words that begin with __label__", format="fasttext")
-    for delimiter in "\t;|," if is_dense else "\t":
-        widths = Counter(line.count(delimiter) for line in some)
-        width, n = widths.most_common(1)[0]
-        if width and n >= (0.8 if delimiter == "\t" else 0.97) * len(some) and len(some) > 1:
-            return Contents("table", {"train": _table(path)})
-    for delimiter in " \t@|;,":
-        for form in ("label_text", "text_label"):
-            ends = [_end(line, delimiter, form) for line in some]
-            if _are_labels(ends, is_sure=delimiter != " " or form == "label_text"):
-                mark = "a blank" if delimiter == " " else repr(delimiter)
-                place = "before the first" if form == "label_text" else "after the last"
-                why = f"{len({*ends})} different words {place} {mark}"
-                return table(why, format=form, **({} if delimiter == " " else {"delimiter": delimiter}))
-    return Contents("text", {"train": {"kind": "text", "paths": [absolute(path)]}})
-
-
-def _end(line: str, delimiter: str, form: str) -> str:
-    """What may be the label of a line: what is before its first delimiter, or after its last."""
-    text = line.strip()
-    label, found, rest = text.partition(delimiter) if form == "label_text" else text.rpartition(delimiter)
-    label, rest = (label, rest) if form == "label_text" else (rest, label)
-    return label.strip() if found and rest.strip() else ""
-
-
-def _are_labels(ends: Sequence[str], *, is_sure: bool) -> bool:
-    """Returns True if all lines have one of a few labels. They are not the first words of prose, many of which are
-    there once.
-    """
-    counts = Counter(ends)
-    if len(counts) < 2 or "" in counts or any(len(name) > 40 or len(name.split()) > 3 for name in counts):
-        return False
-    if sum(LABEL.fullmatch(name) is not None for name in counts) > 0.9 * len(counts):
-        return len(counts) <= max(2, len(ends) // 2)
-    n_once = sum(n == 1 for n in counts.values())
-    return is_sure and len(counts) <= min(200, len(ends) / 10) and n_once <= len(counts) / 10
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-def _of_json(path: Place, lines: Sequence[str]) -> Contents | None:
-    """Rows of JSON in any of the ways in which they are written."""
-    full = [line for line in islice(lines, 200) if line.strip()]
-    try:
-        rows = (
-            [parse(line, str(path)) for line in full[:100]] if len(full) > 1 or format_of(path.name) == "jsonl" else []
-        )
-    except NotJson:
-        rows = list[Any]()
-    if rows and all(isinstance(row, (dict, list)) for row in rows):
-        return _of_rows(path, rows, {"train": {"format": "jsonl"}}, [])
-    text = read_text(path)
-    try:
-        value: Any = parse(text, str(path))
-    except NotJson:
-        rows = [row for _, row in islice(records(text, str(path)), 100)]  # Raises for what is none of both.
-        if len(rows) < 2:
-            raise
-        return _of_rows(path, rows, {"train": {"format": "json"}}, [])
-    if isinstance(value, dict) and "task" in value and {"data", "training"} & value.keys():
-        return None  # A recipe.
-    found = _layout(value)
-    if isinstance(value, dict) and not found:
-        splits = _splits_in(value)
-        parts = {split: layout | {"part": name} for split, name in splits.items() if (layout := _layout(value[name]))}
-        if "train" not in parts:
-            lists = [name for name, inner in value.items() if isinstance(inner, list) and inner and _layout(inner)]
-            parts = {"train": {"format": "json", "part": lists[0]}} if len(lists) == 1 else {}
-        if not parts:
-            return None
-        rest = [name for name in value if name not in {one["part"] for one in parts.values()} and _layout(value[name])]
-        told = [
-            Decision(
-                "data" if split == "train" else split,
-                f"the object's part {one['part']!r}",
-                "by its name",
-                f"--data.{split}.part NAME",
-            )
-            for split, one in parts.items()
-        ]
-        if rest:
-            told.append(Decision("left out", ", ".join(rest), "other parts of the object", "--data.test.part NAME"))
-        rows = value[parts["train"]["part"]]
-        return _of_rows(path, rows if isinstance(rows, list) else [], parts, told)
-    rows = value if isinstance(value, list) else []
-    return _of_rows(path, rows, {"train": found}, []) if found else None
-
-
-def _layout(value: Any) -> Fields | None:
-    """How rows are written in a JSON value; None if there are none."""
-    if isinstance(value, list):
-        return {"format": "json"} if value and all(isinstance(row, (dict, list)) for row in value[:100]) else None
-    if not isinstance(value, dict) or not value:
-        return None
-    inner = [*value.values()]
-    if isinstance(value.get("columns"), list) and isinstance(value.get("data"), list):
-        return {"format": "json_columns"}
-    if all(isinstance(one, dict) and one for one in inner):
-        if all(all(name.isdigit() for name in one) and one.keys() == inner[0].keys() for one in inner):
-            return {"format": "json_columns"}
-        n_scalars = sum(not isinstance(cell, (dict, list)) for one in inner for cell in one.values())
-        is_rows = len(inner) > 1 and n_scalars and len({*value} & COLUMN_NAMES) == 0 and not _splits_in(value)
-        return {"format": "json_rows"} if is_rows and {*inner[0]} & {*inner[1]} else None
-    if all(isinstance(one, list) and one and not isinstance(one[0], (dict, list)) for one in inner):
-        is_even = len({len(one) for one in inner}) == 1 and len(inner) > 1
-        if is_even and {name.lower() for name in value} & COLUMN_NAMES:
-            return {"format": "json_columns"}
-        are_texts = len(inner) > 1 and all(isinstance(cell, str) for one in inner for cell in one)
-        return {"format": "json_labels"} if are_texts and not _splits_in(value).get("train") else None
-    return None
-
-
-def _of_rows(path: Place, rows: Sequence[Any], splits: Mapping[str, Fields], told: list[Decision]) -> Contents:
-    """Rows of JSON as questions, as words with tags, or as any table."""
-    some = [row for row in rows[:100] if isinstance(row, dict)]
-    names = Counter(name for row in some for name in row)
-    if "paragraphs" in names or ({"question", "context"} <= names.keys() and {"answer", "answers"} & names.keys()):
-        sources = {split: {"kind": "squad", "paths": [absolute(path)]} for split in splits}
-        return Contents("squad", {"train": sources["train"]})
-    pairs = [
-        (words, tags)
-        for words in names
-        for tags in names
-        if words != tags and some and all(_are_tagged(row.get(words), row.get(tags)) for row in some)
-    ]
-    sources = {split: _table(path, **one) for split, one in splits.items()}
-    if spans := _span_fields(rows[:100]):
-        told = [*told, Decision("text", f"field {spans[0]!r}", "the spans are in it", "--data.words NAME")]
-        told.append(Decision("label", f"field {spans[1]!r}", "spans of characters with labels", "--label NAME"))
-        sources = {split: one | {"text": spans[0]} for split, one in sources.items()}
-        return Contents("tagged", sources, {"label": spans[1]}, told)
-    if pairs:
-        words, tags = min(pairs, key=lambda pair: ("ner" not in pair[1].lower(), [*names].index(pair[1])))
-        told = [*told, Decision("words", f"field {words!r}", "lists of words", "--data.words NAME")]
-        told.append(Decision("label", f"field {tags!r}", "lists with a tag for each word", "--label NAME"))
-        sources = {split: one | {"text": words} for split, one in sources.items()}
-        return Contents("tagged", sources, {"label": tags}, told)
-    return Contents("table", sources, decisions=told)
-
-
-def _span_fields(rows: Sequence[Any]) -> tuple[str, str] | None:
-    """The fields of a text and of the spans in it: the first in which all rows are alike and some have spans."""
-    cells = [numbered(row) | dict(cells_in(row)) for row in rows]
-    names = dict.fromkeys(name for row in cells for name in row)
-    texts = [name for name in names if all(isinstance(row.get(name), str) for row in cells)]
-    for name in names:
-        found = [spans_in(row.get(name) or []) for row in cells]
-        if all(spans is not None for spans in found) and any(found) and texts:
-            ends = [max((end for _, end, _ in spans or ()), default=0) for spans in found]
-            fits = [
-                text for text in texts if all(len(str(row[text])) >= end for row, end in zip(cells, ends, strict=True))
-            ]
-            if fits:
-                return fits[0], name
-    return None
-
-
-def _are_tagged(words: object, tags: object) -> bool:
-    """Returns True for a list of words and a list of as many tags, which are shorter or numbers."""
-    if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags) or not words:
-        return False
-    is_tag = all(isinstance(tag, int) or (isinstance(tag, str) and re.fullmatch(r"\S{1,40}", tag)) for tag in tags)
-    return is_tag and all(isinstance(word, str) for word in words) and len({*map(str, tags)}) <= max(2, len({*words}))
-
-
-# --- folders and archives ---------------------------------------------------------------------------------------------
-
-
-def split_of(name: str) -> str | None:
-    """The split that a name says: `train.csv`, `GermEval21_TestData.csv`, `eng.testa`; None without one."""
-    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
-    words = {re.sub(r"(set|data|file)$", "", part.lower()) for part in parts}
-    found = [split for split, usual in SPLIT_WORDS.items() if words & usual]
-    return found[0] if len(found) == 1 else None
-
-
-def _splits_in(names: Iterable[str]) -> dict[str, str]:
-    """The name of each split: the shortest that says it."""
-    ordered = sorted(names, key=len, reverse=True)
-    found = {split: name for name in ordered if (split := split_of(name))}
-    return {split: found[split] for split in SPLIT_WORDS if split in found}
+    return contents_of_file(path)
 
 
 def _of_tree(path: Path) -> Contents | None:
@@ -379,7 +65,7 @@ def _of_tree(path: Path) -> Contents | None:
     make = _of_pictures if is_pictures else _of_part
     root = Path(os.path.commonpath([one.parent for one in files]))
     folders = {one.relative_to(root).parts[0] for one in files if one.parent != root}
-    if "train" not in (splits := _splits_in(folders)):
+    if "train" not in (splits := splits_in(folders)):
         return make(files)
     return _together(
         {split: make([one for one in files if root / name in one.parents]) for split, name in splits.items()}
@@ -417,9 +103,9 @@ def _of_part(files: Sequence[Path]) -> Contents | None:
     told = [_listed("label", f"the {len(counts)} folders", [*counts], "each holds texts of a class")]
     if rest := sorted({one.relative_to(root).parts[0] for one in files} - {*counts}):
         told.append(_listed("left out", f"{len(rest)} files", rest, "not in the folder of a class"))
-    contents = Contents("table", {"train": _table(root, format="folder")}, decisions=told)
+    contents = Contents("table", {"train": table_source(root, format="folder")}, decisions=told)
     is_utf8 = all(_is_utf8(content) for one, content in read_files(root) if class_of(one, root))
-    return contents if is_utf8 else _with_encoding(contents, "cp1252")
+    return contents if is_utf8 else with_encoding(contents, "cp1252")
 
 
 def _is_utf8(content: bytes) -> bool:
@@ -486,11 +172,13 @@ def _of_group(root: Path, files: Sequence[Path]) -> Contents | None:
             told = [
                 Decision("label", f"the lines of {label.name}", f"as many as in {text.name}", "--data.train.part NAME")
             ]
-            contents = Contents("table", {"train": _table(text, format="label_file", part=label.name)}, decisions=told)
-            return _encoded(contents, [text])
+            contents = Contents(
+                "table", {"train": table_source(text, format="label_file", part=label.name)}, decisions=told
+            )
+            return with_encoding_of(contents, [text])
         if contents := _class_files(root, files):
             return contents
-    found = {one: contents for one in files[:50] if (contents := _of_file(one))}
+    found = {one: contents for one in files[:50] if (contents := contents_of_file(one))}
     data = {one: contents for one, contents in found.items() if contents.kind != "text"} or found
     if not data:
         return None
@@ -522,7 +210,7 @@ def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
     if not all(labels) or any(format_of(one.name) for one in files):
         return None
     for one in files:
-        contents = _of_file(one) if _is_dense(_lines(one) or []) else None
+        contents = contents_of_file(one) if is_dense(first_lines(one) or []) else None
         if contents is None or contents.kind != "text":
             return None
     if all(LANGUAGE.fullmatch(label) for label in labels):
@@ -532,5 +220,7 @@ def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
             f" clearhead train translation {pair}"
         )
     told = [_listed("label", f"the {len(labels)} files", labels, "a text on each line")]
-    contents = Contents("table", {"train": _table(root / f"{before}*{after}", format="class_files")}, decisions=told)
-    return _encoded(contents, files)
+    contents = Contents(
+        "table", {"train": table_source(root / f"{before}*{after}", format="class_files")}, decisions=told
+    )
+    return with_encoding_of(contents, files)

@@ -10,10 +10,11 @@ from itertools import islice
 from operator import itemgetter
 
 from clearhead.data.bad_rows import RowErrors, Undecoded
-from clearhead.data.containers import Decision, contents_of
+from clearhead.data.containers import contents_of
 from clearhead.data.delimited import quote_of
 from clearhead.data.dialects import SEPARATORS, describe, has_header
 from clearhead.data.encodings import find_encoding
+from clearhead.data.file_contents import Decision
 from clearhead.data.tables import column_names, format_of, number_of, read_cells, table_format, written
 from clearhead.recipe.data import Column, Table
 from clearhead.recipe.places import Place, place

@@ -12,7 +12,8 @@ from typing import Any
 
 from clearhead import recipe as recipes
 from clearhead.data.archives import archive_of
-from clearhead.data.containers import Contents, Decision, contents_of
+from clearhead.data.containers import contents_of
+from clearhead.data.file_contents import Contents, Decision
 from clearhead.data.guessing import COLUMNS, NOTHING, Guess, beside, guess, is_table, table_of
 from clearhead.data.tables import format_of
 from clearhead.errors import UserError, pasted
