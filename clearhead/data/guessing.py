@@ -49,6 +49,8 @@ def guess(path: Place, *, given: Mapping[str, Any] = NOTHING) -> Guess:
     or if several columns may be meant.
     """
     names = {role: given[role] for role in COLUMNS if given.get(role) is not None}
+    if ("source" in names) != ("target" in names):
+        raise UserError(f"{path}: expected --source NAME and --target NAME, got one of them; give both")
     if isinstance(label := names.get("label"), str) and "," in label:
         names["label"] = [name.strip() for name in label.split(",")]
     every = [*chain.from_iterable(name if isinstance(name, list) else [name] for name in names.values())]

@@ -1,7 +1,5 @@
 """Decides which column of a table has which role, and which task that makes. Imports no torch."""
 
-import unicodedata
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -62,9 +60,10 @@ def choose(
     given = given or {}
     profiles = [Profile(name, [row[i] for row in rows]) for i, name in enumerate(columns)]
     profiles += [part for profile in profiles for part in _parts(profile)]
-    if roles := _named(profiles, given):
-        return roles
-    return _Choice(path, profiles, given).roles()
+    choice = _Choice(path, profiles, given)
+    if "source" in given:
+        return _pairs(choice.profile(given["source"]), choice.profile(given["target"]), "as given")
+    return (None if given else _named(profiles)) or choice.roles()
 
 
 def _parts(profile: Profile) -> list[Profile]:
@@ -79,13 +78,9 @@ def _parts(profile: Profile) -> list[Profile]:
 # --- tasks that the names of columns say ------------------------------------------------------------------------------
 
 
-def _named(profiles: Sequence[Profile], given: Mapping[str, Any]) -> Roles | None:
+def _named(profiles: Sequence[Profile]) -> Roles | None:
     """The roles in a table of a task other than classification."""
     by_name = {str(profile.name).lower(): profile for profile in profiles}
-    if given.keys() & {"source", "target"}:
-        return _pairs(by_name[str(given["source"]).lower()], by_name[str(given["target"]).lower()], "as given")
-    if given:
-        return None
     if "messages" in by_name and by_name["messages"].kind == "lists":
         told = Decision("text", "messages", "lists of messages", "--text NAME")
         return Roles("chat", {"text": "messages"}, {}, [told, _task("chat", "each row is a conversation")])
@@ -149,7 +144,7 @@ class _Choice:
     def __init__(self, path: object, profiles: Sequence[Profile], given: Mapping[str, Any]) -> None:
         self.path, self.given, self.questions = path, given, list[str]()
         self.profiles = {profile.name: profile for profile in profiles}
-        self.used = {name: self._profile(given[name]) for name in ("text", "text_pair") if name in given}
+        self.used = {name: self.profile(given[name]) for name in ("text", "text_pair") if name in given}
 
     def roles(self) -> Roles:
         """Raises UserError with every question at once."""
@@ -157,7 +152,7 @@ class _Choice:
         texts = [one for one in words if one.is_text] or ([] if self.used else _likeliest(words))
         labels, why = self._labels(texts)
         texts = [one for one in texts if one not in labels]
-        if not labels and not self.questions:
+        if not labels and not self.questions and (texts or self.used):
             return self._unlabelled(texts)
         decisions = self._texts(texts)
         if self.questions:
@@ -169,8 +164,9 @@ class _Choice:
         """The columns without a role."""
         return [profile for profile in self.profiles.values() if profile not in self.used.values()]
 
-    def _profile(self, name: Column) -> Profile:
-        if name not in self.profiles:  # A dot reaches into it.
+    def profile(self, name: Column) -> Profile:
+        """The column of this name, or the field of objects into which a dot in it reaches."""
+        if name not in self.profiles:
             root = self.profiles[str(name).split(".", maxsplit=1)[0]]
             inner = str(name).removeprefix(f"{root.name}.")
             self.profiles[name] = Profile(name, [cell_at(cell, inner, where=f"{self.path}") for cell in root.cells])
@@ -181,7 +177,7 @@ class _Choice:
     def _labels(self, texts: Sequence[Profile]) -> tuple[list[Profile], str]:
         """The column of labels and why; none if there is none or if there are several, which asks."""
         if (given := self.given.get("label")) is not None:
-            return [self._profile(name) for name in (given if isinstance(given, list) else [given])], "as given"
+            return [self.profile(name) for name in (given if isinstance(given, list) else [given])], "as given"
         candidates = [one for one in self.free if one.target and (one not in texts or one.label_rank)]
         if self._pair(texts):
             related = [one for one in candidates if RELATIONS & {*one.words}]
@@ -236,9 +232,7 @@ class _Choice:
                 why = "by its name" if best[0].text_rank else "the longest texts"
                 shown["text"] = _column("text", best[0], f"{why}; {best[0].length:,.0f} characters a row")
             elif best:
-                columns = "; or ".join(
-                    f"--text {pasted(str(one.name))}: {_quoted(one.example)}" for one in best[:SHOWN]
-                )
+                columns = "; or ".join(f"--text {pasted(str(one.name))}: {one.example[:40]!r}" for one in best[:SHOWN])
                 both = f", and --text-pair {pasted(str(best[1].name))} if both have one label together"
                 self.questions.append(f"expected one column of texts, got {len(best)}; give {columns}{both}")
             else:
@@ -250,11 +244,8 @@ class _Choice:
         """A table of translations. Raises UserError, which says what else can be done, for any other."""
         pairs = [pair for pair in combinations(texts, 2) if _is_aligned(*pair)] if not self.used else []
         if len(pairs) == 1:
-            return _pairs(*pairs[0], "lengths and scripts of two languages")
+            return _pairs(*pairs[0], "other words of like length")
         names, file = [pasted(str(one.name)) for one in (*self.used.values(), *texts)], pasted(str(self.path))
-        if not names:
-            kinds = ", ".join(f"{one.name} ({one.kind})" for one in self.free[:SHOWN])
-            raise UserError(f"{self.path}: expected a column of texts, got none: {kinds}; give --text NAME")
         more = f"clearhead train lm --data {file} --text {names[0]} to learn from the texts alone"
         if len(names) > 1:
             both = f"--data.train.source {names[0]} --data.train.target {names[1]}"
@@ -285,25 +276,16 @@ class _Choice:
             decisions.append(Decision(name.replace("_", " "), repr(text), what, f"--data.{name} TEXT"))
         used = [*self.used.values(), *labels]
         decisions += [_left_out(one) for one in self.profiles.values() if one not in used]
-        columns = {role: one.name for role, one in self.used.items() if role == "text_pair"}
+        columns = {role: one.name for role, one in self.used.items()}
+        text = {"text": columns.pop("text")}
         label = {"label": names if len(names) > 1 else names[0], "problem_type": problem}
-        text = {"text": self.used["text"].name}
         return Roles("classification", text, {**columns, **label, **target.settings}, decisions)
 
 
 def _left_out(profile: Profile) -> Decision:
-    why, option, name = profile.kind, "--text NAME or --label NAME", pasted(str(profile.name))
-    if profile.is_text:
-        why, option = "other texts", f"--text {name}"
-    elif profile.target:
-        is_number = profile.target.problem == "regression"
-        why, option = "numbers" if is_number else f"{len(profile.target.labels)} labels", f"--label {name}"
-    return Decision("left out", str(profile.name), why, option, profile.example)
-
-
-def _quoted(text: str, most: int = 40) -> str:
-    flat = " ".join(text.split())
-    return repr(flat if len(flat) <= most else flat[: most - 1] + "…")
+    n = len(profile.target.labels) if profile.target else 0
+    why = "other texts" if profile.is_text else f"{n} labels" if n and not profile.is_measure else profile.kind
+    return Decision("left out", str(profile.name), why, "--text NAME or --label NAME", profile.example)
 
 
 def _likeliest(texts: Sequence[Profile]) -> list[Profile]:
@@ -332,12 +314,7 @@ def _without_twins(columns: Sequence[Profile]) -> list[Profile]:
     """One column of those that say the same in other words: the one with words in place of numbers."""
     kept: list[Profile] = []
     for one in sorted(columns, key=lambda one: one.kind == "numbers"):
-        n = len(one.counts)
-        if not any(
-            n == len(other.counts) == len({*zip(map(str, one.cells), map(str, other.cells), strict=True)})
-            for other in kept
-        ):
-            kept.append(one)
+        kept += [] if any(_says_the_same(one, other) for other in kept) else [one]
     return [one for one in columns if one in kept]
 
 
@@ -347,10 +324,9 @@ def _says_the_same(first: Profile, second: Profile) -> bool:
 
 
 def _is_aligned(first: Profile, second: Profile) -> bool:
-    """Returns True if the texts of two columns look like translations: other letters, or other words of like length."""
-    least = 0.8 if _script(first.values) == _script(second.values) else 0.5
+    """Returns True if the texts of two columns look like translations: other words of like length."""
     try:
-        is_even = correlation(*([len(str(cell)) for cell in one.cells[:ALIGNED]] for one in (first, second))) > least
+        is_even = correlation(*([len(str(cell)) for cell in one.cells[:ALIGNED]] for one in (first, second))) > 0.7
     except StatisticsError:
         return False
     return is_even and len(first.cells) >= 20 and _shared(first, second) < 0.3
@@ -361,12 +337,3 @@ def _shared(first: Profile, second: Profile, *, shift: int = 0) -> float:
     some = [[{*str(cell).lower().split()} for cell in one.cells[:ALIGNED]] for one in (first, second)]
     rows = [*zip(some[0], some[1][shift:], strict=False)]
     return sum(len(a & b) / max(min(len(a), len(b)), 1) for a, b in rows) / max(len(rows), 1)
-
-
-def _script(texts: Sequence[str]) -> str:
-    """The script of most letters, such as LATIN."""
-    letters = Counter(char for text in texts[:ALIGNED] for char in text if char.isalpha())
-    scripts = Counter[str]()
-    for char, n in letters.items():
-        scripts[unicodedata.name(char, "?").split()[0]] += n
-    return max(scripts, key=scripts.__getitem__, default="")

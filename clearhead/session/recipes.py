@@ -167,8 +167,6 @@ def guess_of(name: str, files: Mapping[str, Given], columns: Mapping[str, str], 
     is_file = any(some.get(role) for split, some in files.items() if split != "train" for role in ("source", "text"))
     if "data" in asked or is_file:
         raise UserError(f"{name}: expected columns of the table, got a file; try --text NAME and --label NAME")
-    if ("source" in asked) != ("target" in asked):
-        raise UserError(f"{name}: expected --source NAME and --target NAME, got one of them; give both")
     guessed = guess(path, given={**data, **asked, **others})
     source = guessed.data["train"]
     roles = {role: str(source[role]) for role in ("text", "source", "target") if role in source}
