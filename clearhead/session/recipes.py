@@ -54,10 +54,12 @@ def recipe_of(recipe: str, changes: Sequence[str], *, is_told: bool = False, **a
 
 def print_plan(made: Plan, *, as_json: bool) -> None:
     """Shows the decisions on standard error, and prints the command line, or both as one JSON object."""
+    task = Decision("task", made.recipe.task.replace("_", " "), "the recipe says so", "clearhead train RECIPE")
+    decisions = made.decisions or [task]
     if as_json:
-        print(json.dumps({"decisions": [asdict(one) for one in made.decisions], "command": made.command}))
+        print(json.dumps({"decisions": [asdict(one) for one in decisions], "command": made.command}))
         return
-    show(made.decisions)
+    show(decisions)
     print(made.command)
 
 
