@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +18,10 @@ from clearhead.explorer.answering.checkpoints import checkpoint_named
 from clearhead.recipe import Recipe, read
 from clearhead.runs import resume, with_absolute_paths
 from clearhead.session.comparing import Comparison
+from clearhead.session.decisions import show
 from clearhead.session.frames import plain, splits_in, write_rows
 from clearhead.session.measuring import Measuring
-from clearhead.session.recipes import recipe_of, training_of
+from clearhead.session.recipes import plan, training_of
 from clearhead.session.running import next_folder, record, written_by
 from clearhead.session.view import html_of, viewer
 from clearhead.tasks.evaluation import Evaluation
@@ -254,7 +256,10 @@ def _recipe(
     named = {"label": label, "text_pair": text_pair}
     with in_python():
         words = _words(fields | ({"data.skip_bad": True} if skip_bad else {}))
-        return recipe_of(task or places["train"], words, short=short, files=files, columns=named, is_told=is_told)
+        made = plan(task or places["train"], words, short=short, files=files, columns=named)
+    if is_told:
+        show([replace(one, option=worded(one.option)) for one in made.decisions])
+    return made.recipe
 
 
 def _place(data: object, path: Path, columns: Sequence[str]) -> str:
@@ -315,9 +320,16 @@ def in_python() -> Iterator[None]:
     except UserError as error:
         if type(error) is not UserError:
             raise
-        raise UserError(re.sub(r"--([a-z][\w.-]*\w)(?: ([A-Z]+)\b)?", _keyword, str(error))) from None
+        raise UserError(worded(str(error))) from None
+
+
+def worded(text: str) -> str:
+    """A text with keywords in place of the options of the command line."""
+    return re.sub(r"--([a-z][\w.-]*\w)(?: ([A-Z]+)\b)?", _keyword, text)
 
 
 def _keyword(option: re.Match[str]) -> str:
     name = option[1].replace("-", "_").removesuffix("_data")
+    if option[2] and "." in name:
+        return f'**{{"{name}": "{option[2]}"}}'
     return f'{name}="{option[2]}"' if option[2] else name

@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "pretrained_start": ENGINE,
     "runs": ENGINE | {"pretrained_start"},
     "session": ENGINE | {"pretrained_start", "runs", "explorer", "live"},
+    "sklearn": {"api", "data", "session"},
     "batch": {"api", "capture", "config", "errors", "trace"},
     "web": {"errors"},
     "explorer": ENGINE | {"web"},
@@ -44,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": ENGINE | {"pretrained_start", "runs", "session", "explorer", "live", "serve", "web", "demo"},
     "lab": ENGINE | {"", "explorer", "session", "cli"},  # clearhead_lab, which no part of clearhead imports
     "__main__": {"cli"},
-    "": {"api", "session", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
+    "": {"api", "session", "sklearn", "trace", "config", "errors"},  # clearhead/__init__.py hands out names, lazily
 }
 # The one upward import: Model.explore() opens the explorer.
 EXCEPTION = ("api", "explore", "explorer")

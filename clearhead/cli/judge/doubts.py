@@ -147,7 +147,7 @@ def opinion(learn_from: Sequence[LabelledText], judge: Sequence[LabelledText], n
     from sklearn.pipeline import make_union
 
     counted = partial(TfidfVectorizer, sublinear_tf=True, max_features=FEATURES)
-    words = counted(ngram_range=(1, 2), tokenizer=str.split, token_pattern=None)  # pyrefly: ignore[bad-argument-type]
+    words = counted(ngram_range=(1, 2), tokenizer=str.split, token_pattern=None)
     counts = make_union(words, counted(analyzer="char_wb", ngram_range=(2, 5)))
     known = counts.fit_transform([" ".join(example.texts) for example in learn_from])
     new = counts.transform([" ".join(example.texts) for example in judge])
