@@ -118,6 +118,7 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     if base is None:
         network = fitting_of(recipe, ranks).new_network(config, prepared.task)
         begin_at(network, prepared.task.target_scale)
+        prepared.task.begin(network)
         return recipe, network, prepared
     is_new = config.head != found.head
     network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network

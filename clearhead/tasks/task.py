@@ -92,6 +92,9 @@ class Task(ABC):
         Raises UserError where a network of this architecture cannot do the task on these data.
         """
 
+    def begin(self, network: Transformer) -> None:
+        """Changes the weights of a new network to others that suit the training examples; none by default."""
+
     @abstractmethod
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The loss summed over a batch, and the number of labels it is the sum of, which is `batch.count`."""

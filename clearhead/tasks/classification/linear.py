@@ -55,8 +55,6 @@ def linear(
     """
     from scipy.sparse import csr_matrix, hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression, Ridge
-    from sklearn.multiclass import OneVsRestClassifier
 
     n_labels = 1 if problem_type == "regression" else int(targets.max()) + 1 if targets.ndim == 1 else targets.shape[1]
     some = sample(train, n_labels)
@@ -87,12 +85,7 @@ def linear(
     if not is_number and learned.ndim == 1 and len(np.unique(learned)) < 2:
         return
     for strength in STRENGTHS:
-        if is_number:
-            model: Any = Ridge(alpha=strength)
-        elif learned.ndim == 1 and n_labels <= FEW_LABELS:
-            model = LogisticRegression(C=strength, max_iter=1000)
-        else:
-            model = OneVsRestClassifier(LogisticRegression(C=strength, solver="liblinear"))
+        model = estimator(strength, problem_type, n_labels)
         with warnings.catch_warnings(action="ignore"):  # Of a label that all texts have, and of many iterations.
             model.fit(known, learned)
         name, letter = ("TF-IDF + ridge", "alpha") if is_number else ("TF-IDF + LR", "C")
@@ -106,6 +99,18 @@ def linear(
 def both(texts: Texts) -> list[str]:
     """The first texts of all examples, then the second ones if there are some."""
     return [text for side in zip(*texts, strict=True) for text in side]
+
+
+def estimator(strength: float, problem_type: ProblemType, n_labels: int) -> Any:
+    """The linear model of this strength, not yet fitted."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
+
+    if problem_type == "regression":
+        return Ridge(alpha=strength)
+    if problem_type == "single_label_classification" and n_labels <= FEW_LABELS:
+        return LogisticRegression(C=strength, max_iter=1000)
+    return OneVsRestClassifier(LogisticRegression(C=strength, solver="liblinear"))
 
 
 def sample(texts: Texts, n_labels: int) -> Sequence[int]:

@@ -25,6 +25,7 @@ from clearhead.recipe import ModelChoice, Recipe
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import TokenizerConfig, WordPiece
+from clearhead.tasks.classification.beginning import begin_linear, begin_matching, can_begin
 from clearhead.tasks.classification.data import (
     MOST_NAMES,
     NO_LIMIT,
@@ -73,6 +74,8 @@ class ClassificationRecipe(Recipe):
     data: ClassificationData
     tokenizer: TokenizerConfig = WordPiece(lowercase=True)
     model: ModelChoice = ModelChoice(preset="classifier")
+    begin: Literal["random", "words"] = "random"
+    """The first weights of a new network: random, or what counting words says (docs/classification.md)."""
     rereads: bool = False
     """Whether a decoder reads each text again after an encoder (Lewis et al. 2019). A run takes it from its network."""
 
@@ -105,6 +108,8 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
     """With it, a decoder reads each text again after an encoder."""
     target_scale: TargetScale = UNSCALED
     """Its unit is that of the squared error of a regression."""
+    begins: Literal["random", "words"] = "random"
+    """The first weights of a new network."""
 
     def __post_init__(self) -> None:
         self.main_score = MAIN[self.problem_type][0]
@@ -141,6 +146,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
             packed=recipe.training.packed,
             again=recipe.generation if recipe.rereads else None,
             target_scale=TargetScale.of(numbers) if is_number else UNSCALED,
+            begins=recipe.begin,
         )
 
     @classmethod
@@ -250,6 +256,22 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         layers: dict[str, Any] = {} if config.decoder is None else {"pool": "last"}
         layers |= {"pooler": True} if len(config.stacks) == 2 else {}
         return with_head(config, ClassificationHead(**own, **layers))
+
+    def begin(self, network: Transformer) -> None:
+        if self.begins == "random" or not can_begin(network.config):
+            return
+        if self.train.inputs.types is not None:
+            begin_matching(network, self.train.inputs.ids, self.tokenizer.need("eos"))
+            return
+        splits = {"train": self.train, "valid": self.valid}
+        begin_linear(
+            network,
+            {split: data.inputs.ids for split, data in splits.items()},
+            {split: self.answers(data.examples) for split, data in splits.items()},
+            problem_type=self.problem_type,
+            score=MAIN[self.problem_type][1],
+            logits=lambda rows: logits_of(network, self.train.inputs.take(rows), self.tokenizer),
+        )
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of the class; for several labels the mean of theirs; for a number the squared error."""

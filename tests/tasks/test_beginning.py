@@ -1,0 +1,78 @@
+"""A new classifier begins with what counting words says."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clearhead.api import load
+from clearhead.tasks.classification.scores import spearman
+from clearhead.tasks.classification.task import Classification
+from clearhead.tasks.networks import outputs_of
+from tests.tasks.small import begin, check_resumed, tables_of, write_rows
+from tests.tasks.test_classification import PROBLEMS, WORDS, rows
+
+ANSWERS: dict[str, Any] = {
+    PROBLEMS[0]: lambda label: label,
+    PROBLEMS[1]: lambda label: f"{label}|thing" if label != "tool" else label,
+    PROBLEMS[2]: lambda label: {"animal": 800, "fruit": 1000, "tool": 1200}[label],
+}
+SIZES = {"d_model": 64, "n_layers": 1, "n_heads": 2, "d_ff": 32}
+
+
+def recipe(table: list[dict[str, Any]], *, begin: str = "words", **data: Any) -> dict[str, Any]:
+    """A recipe for this table."""
+    source = {"kind": "table", "path": write_rows("table.jsonl", table), "header": True, "text": "text"}
+    tables = tables_of("classification", source, preset="text-classifier", data={"label": "label", **data})
+    tables["model"]["stacks"] = SIZES
+    return {**tables, "begin": begin}
+
+
+def first_score(tables: dict[str, Any]) -> float:
+    """The main score on validation before the first step."""
+    run, _ = begin(tables, tables["begin"])
+    return run.task.evaluate(run.network.eval()).score(run.task.main_score).value
+
+
+@pytest.mark.parametrize("problem_type", PROBLEMS)
+def test_a_classifier_begins_as_a_linear_model(in_a_folder: None, problem_type: Any):
+    table = [{"text": text, "label": ANSWERS[problem_type](label)} for text, label in rows()]
+    tables = recipe(table, problem_type=problem_type)
+    assert first_score(tables) > 0.9
+    assert first_score({**tables, "begin": "random"}) < 0.8
+
+
+def pairs() -> list[dict[str, Any]]:
+    """Pairs of texts of four words, and the number of words that they share."""
+    random, words = np.random.default_rng(0), [word for some in WORDS.values() for word in some.split()]
+    table: list[dict[str, Any]] = []
+    for i in range(200):
+        shared = i % 5
+        drawn = [*map(str, random.permutation(words))]
+        both = [random.permutation(drawn[:4]), random.permutation([*drawn[:shared], *drawn[4 : 8 - shared]])]
+        table.append({"text": " ".join(both[0]), "other": " ".join(both[1]), "label": shared / 4})
+    return table
+
+
+def test_heads_of_a_classifier_of_pairs_find_the_words_that_both_have(in_a_folder: None):
+    tables = recipe(pairs(), text_pair="other", problem_type="regression")
+    tables["model"]["stacks"] = SIZES | {"d_model": 128}
+    run, _ = begin(tables)
+    task, read, order = run.task, list[torch.Tensor](), list[int]()
+    assert isinstance(task, Classification)
+    run.network.get_submodule("head.dense").register_forward_pre_hook(lambda _, given: read.append(given[0].detach()))
+    for numbers, _, _ in outputs_of(run.network.eval(), task.tokenizer, **task.train.inputs.read):
+        order += numbers
+    shared = task.targets(task.train.examples)[order, 0].numpy()
+    assert spearman(shared, -torch.cat(read)[:, -3].numpy()) > 0.8
+
+
+def test_a_run_resumes_and_its_model_is_that_of_another_library(in_a_folder: None):
+    transformers = pytest.importorskip("transformers")
+    check_resumed(recipe([{"text": text, "label": label} for text, label in rows()]))
+    model = load("part")
+    model.save("saved")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained("saved").eval()
+    ids = torch.tensor([model.tokenizer.encode("the cat and the dog")])
+    assert torch.allclose(theirs(ids).logits, model.network.eval()(ids), atol=1e-5)
