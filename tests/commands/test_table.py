@@ -94,7 +94,7 @@ def test_a_classifier_without_a_recipe_is_measured_on_a_table(shell: Shell, fold
 def test_a_field_of_the_model_leaves_the_preset_of_the_task():
     Path("x.csv").write_text("body,label\n" + "one two,a\nthree,b\n" * 5, encoding="utf-8")
     found = recipe_for("x.csv", "--model.stacks.n_layers", "1")
-    assert (found.model.preset, found.model.stacks["n_layers"]) == ("classifier", 1)
+    assert (found.model.preset, found.model.stacks["n_layers"]) == ("text-classifier", 1)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
