@@ -92,7 +92,7 @@ class Task(ABC):
         Raises UserError where a network of this architecture cannot do the task on these data.
         """
 
-    def begin(self, network: Transformer) -> None:
+    def begin(self, network: Transformer) -> None:  # noqa: B027
         """Changes the weights of a new network to others that suit the training examples; none by default."""
 
     @abstractmethod

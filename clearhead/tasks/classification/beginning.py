@@ -73,8 +73,8 @@ def begin_linear(
     with warnings.catch_warnings(action="ignore"):  # Of a label that all texts have, and of many iterations.
         fitted = [estimator(strength, problem_type, n_labels).fit(known, learned) for strength in STRENGTHS]
     best = max(fitted, key=lambda model: score(targets["valid"], model.predict(valid)))
-    if not all(hasattr(one, "coef_") for one in getattr(best, "estimators_", [best])):
-        return
+    if any(getattr(one, "coef_", None) is None for one in getattr(best, "estimators_", [best])):
+        return  # Of a label that all texts have, or none.
     weights, constants = coefficients(best)
     left, sizes, directions = np.linalg.svd((weights * tfidf.idf_).T, full_matrices=False)
     k = min(len(sizes), n_labels - (problem_type == "single_label_classification"), width * 3 // 8)
