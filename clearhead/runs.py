@@ -35,7 +35,7 @@ from clearhead.storage.disk import replace_file
 from clearhead.tasks.evaluation import few_of
 from clearhead.tasks.floors import Floors, HasFloors, read_floors
 from clearhead.tasks.registry import find, validate
-from clearhead.tasks.task import Prepared, RecipeTask
+from clearhead.tasks.task import Begins, Prepared, RecipeTask
 from clearhead.text import formats
 from clearhead.text.tokenizers import Tokenizer
 from clearhead.training import run_folder
@@ -118,7 +118,8 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     if base is None:
         network = fitting_of(recipe, ranks).new_network(config, prepared.task)
         begin_at(network, prepared.task.target_scale)
-        prepared.task.begin(network)
+        if isinstance(prepared.task, Begins):
+            prepared.task.begin(network)
         return recipe, network, prepared
     is_new = config.head != found.head
     network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from pydantic import JsonValue
@@ -92,9 +92,6 @@ class Task(ABC):
         Raises UserError where a network of this architecture cannot do the task on these data.
         """
 
-    def begin(self, network: Transformer) -> None:  # noqa: B027
-        """Changes the weights of a new network to others that suit the training examples; none by default."""
-
     @abstractmethod
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The loss summed over a batch, and the number of labels it is the sum of, which is `batch.count`."""
@@ -102,6 +99,15 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, network: Transformer) -> Evaluation:
         """The scores of the network on the validation split, or on those of it that `few` names."""
+
+
+@runtime_checkable
+class Begins(Protocol):
+    """A task that changes the first weights of a new network. Any other leaves them random."""
+
+    def begin(self, network: Transformer) -> None:
+        """Changes the weights of a new network to others that suit the training examples."""
+        ...
 
 
 def head_loss(network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
