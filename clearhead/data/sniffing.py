@@ -16,6 +16,7 @@ from clearhead.data.dialects import SEPARATORS, describe, has_header
 from clearhead.data.encodings import find_encoding
 from clearhead.data.file_contents import Decision
 from clearhead.data.tables import column_names, format_of, number_of, read_cells, table_format, written
+from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
 from clearhead.recipe.places import Place, place
 
@@ -64,9 +65,15 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
     for split, path in places.items():
         if split == "train":
             continue
-        table = _sniff(path, {**own[split], **given})
-        if lacks := [str(column) for column in train.columns if column not in table.columns]:
-            decisions.append(Decision("left out", path.name, f"it has no column {', '.join(lacks)}", f"--{split} FILE"))
+        try:
+            table = _sniff(path, {**own[split], **given})
+            lacks = ", ".join(str(column) for column in train.columns if column not in table.columns)
+            why = lacks and f"it has no column {lacks}"
+        except UserError as error:
+            table, why = train, str(error)
+        if why:
+            decisions = [one for one in decisions if one.what != split]
+            decisions.append(Decision("left out", path.name, why, f"--{split} FILE"))
         else:
             splits[split] = table.splits["train"]
     return Sniffed(splits, train.columns, train.rows, train.n_rows, decisions)

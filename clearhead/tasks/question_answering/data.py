@@ -125,14 +125,14 @@ def _read(path: Place, columns: Sequence[Column], source: SquadFiles) -> Iterato
 
 
 def _value(path: Place, encoding: str | None) -> JsonValue:
-    """What a JSON file holds; an empty list for records that follow one another."""
+    """What a JSON file holds; a list of one for records that follow one another."""
     try:
         return parse(read_text(path, encoding=encoding), str(path))
     except NotJson:
         table = Table(path=path, text=0, format="json", encoding=encoding)
         if len([*islice(read_cells(table, []), 2)]) < 2:
             raise
-        return []
+        return [None]
 
 
 def _made(where: str, cells: list[object]) -> Question:
