@@ -158,3 +158,26 @@ def test_pairs_are_cut_as_the_library_cuts_them(limit: int) -> None:
     assert found.lengths == [len(ids) for ids in Inputs.of(pairs, tokenizer, 99).ids]
     with pytest.raises(UserError, match=r"^texts: expected all single or all pairs, got both"):
         Inputs.of([*pairs, ("a",)], tokenizer, limit)
+
+
+@pytest.mark.parametrize(
+    ("cells", "data", "labels"),
+    [
+        ({"x": [0, 1, True], "y": ["1", "0", "true"]}, {"label": ("x", "y")}, [("y",), ("x",), ("x", "y")]),
+        ({"label": ["['a', 'b']", "a;b", ["c"]]}, {"separator": ";"}, [("a", "b"), ("a", "b"), ("c",)]),
+        ({"label": ["a", "-", "b"]}, {"no_label": "-", "problem_type": "single_label_classification"}, [("a",), ("b",)]),
+    ],
+)  # fmt: skip
+def test_labels_in_several_columns_or_parts_or_none(
+    cells: dict[str, list[Any]], data: dict[str, Any], labels: list[tuple[str, ...]], tmp_path: Path
+):
+    path = tmp_path / "t.jsonl"
+    rows = [{"text": "one", **{name: values[i] for name, values in cells.items()}} for i in range(3)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    data = {"problem_type": "multi_label_classification", **data}
+    assert [one.labels for one in read(path, **data)] == labels
+    rows[1] = dict.fromkeys(rows[1], "half")
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    if "x" in cells:
+        with pytest.raises(UserError, match=r"t\.jsonl:2: expected 0 or 1 in column 'x', got 'half'"):
+            read(path, **data)
