@@ -165,7 +165,7 @@ def test_pairs_are_cut_as_the_library_cuts_them(limit: int) -> None:
     [
         ({"x": [0, 1, True], "y": ["1", "0", "true"]}, {"label": ("x", "y")}, [("y",), ("x",), ("x", "y")]),
         ({"label": ["['a', 'b']", "a;b", ["c"]]}, {"separator": ";"}, [("a", "b"), ("a", "b"), ("c",)]),
-        ({"label": ["a", "-", "b"]}, {"no_label": "-", "problem_type": "single_label_classification"}, [("a",), ("b",)]),
+        ({"label": ["a", "-", "b"]}, {"no_label": "-"}, [("a",), ("b",)]),
     ],
 )  # fmt: skip
 def test_labels_in_several_columns_or_parts_or_none(
