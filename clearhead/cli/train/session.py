@@ -145,7 +145,8 @@ def end(run: Run, prepared: Prepared, folder: Path, *, page: Path | None) -> dic
         tell(f"the best checkpoint was chosen on {task.few}; now it is judged on all that is held out")
     if task.samples or page or task.few is not None:
         evaluation, floors = judge(folder, device=run.device.type, page=page)
-        value, found["held_out"] = evaluation.value(task.main_score), figures(evaluation, floors)
+        found["held_out"] = shown = figures(evaluation, floors)
+        value = shown.get(task.main_score)
     else:
         floors, value = keep_floors(folder, prepared).on("valid"), found.get(task.main_score)
         found |= floor_figures(floors)
