@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.brief import shorten
-from clearhead.data.archives import is_archive, plain_name
+from clearhead.data.archives import archive_of, is_archive, plain_name
 from clearhead.data.file_contents import (
     Contents,
     Decision,
@@ -49,7 +49,7 @@ def contents_of(path: Place) -> Contents | None:
 
     Raises UserError if a file cannot be read, or if a folder may be meant in several ways.
     """
-    if isinstance(path, Path) and (path.is_dir() or is_archive(path)):
+    if isinstance(path, Path) and (path.is_dir() or is_archive(path) or (archive_of(path) and any(files_in(path)))):
         return _of_tree(path)
     return contents_of_file(path)
 

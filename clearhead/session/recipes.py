@@ -156,9 +156,11 @@ def guess_of(name: str, files: Mapping[str, Given], columns: Mapping[str, str], 
     """
     path, data = place(name), given.get("data", {})
     others = {split: str(some["data"]) for split, some in files.items() if split != "train" and some.get("data")}
-    if isinstance(path, Path) and not path.exists() and not archive_of(path) and not is_table(name):
+    is_described = bool(data.get("train", {}).get("format"))
+    is_there = is_described or not isinstance(path, Path) or path.exists() or archive_of(path) or is_table(name)
+    if not is_there:
         recipes.read(name)  # Says what the name may mean.
-    contents = contents_of(path)
+    contents = Contents("table", {}) if is_described else contents_of(path)
     if contents is None:
         raise UserError(f"{name}: expected data, got a file of another kind; docs/your-data.md lists what can be read")
     if contents.kind != "table":
@@ -201,12 +203,14 @@ def spelled(name: str, guessed: Guess | None, others: Sequence[tuple[str, str]])
             guessed.data,
             guessed.recipe in ("classification", "translation"),
         )
+        if source.get("path", absolute(name)) != absolute(name):
+            words[2] = pasted(source["path"])
         if source["kind"] != "table":
             words[2:] = [guessed.recipe]
             options[next(iter(find(guessed.recipe, where=name).files.options)).removeprefix("--")] = name
         elif not is_short:
             words[2:] = [guessed.recipe]
-            options |= {"data.train.kind": "table", "data.train.path": absolute(name)}
+            options |= {"data.train.kind": "table", "data.train.path": source["path"]}
         for field, value in source.items():
             if field not in ("kind", "path", "paths"):
                 options[field if field in COLUMNS and is_short else f"data.train.{field}"] = value
