@@ -38,6 +38,8 @@ class RowErrors:
     skip: bool = False
     """Leave them out."""
     rows: list[BadRow] = field(default_factory=list)
+    most: int | None = None
+    """Rows with wrong quotes after which reading stops."""
 
     def check(self, *, has_good: bool) -> None:
         """Raises BadRows if there are bad rows, unless they are left out; raises the first if no row is good."""

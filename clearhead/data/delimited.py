@@ -164,6 +164,8 @@ def _quoted(table: Table, lines: Iterator[str], line: int, errors: RowErrors, **
             errors.rows.append(
                 BadRow(f"{table.path}:{line}: expected CSV, got {error}; {remedy}, or set data.train.quotes")
             )
+            if len(errors.rows) == errors.most:
+                return
             next(behind)
             lines, line = behind, line + 1
 

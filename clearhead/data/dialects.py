@@ -17,6 +17,8 @@ from clearhead.recipe.places import Place
 
 ROWS = 1000
 """First rows of a file that show how it is written."""
+MOST_ERRORS = 20
+"""Wrong quotes after which a description is given up."""
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -64,7 +66,7 @@ class Trial:
 
 def read(table: Table, *, n_rows: int = ROWS) -> Trial:
     """The first rows as this description reads them."""
-    errors = RowErrors()
+    errors = RowErrors(most=MOST_ERRORS)
     rows = [cells for _, cells in islice(records(table, errors), n_rows)]
     return Trial(table, rows, len(errors.rows))
 
