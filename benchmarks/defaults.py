@@ -19,6 +19,7 @@ from clearhead.session.running import record
 from clearhead.tasks.classification.data import LabelledText
 from clearhead.tasks.classification.task import Classification, ClassificationRecipe
 from clearhead.tasks.scores import Score
+from clearhead.tasks.task import Given
 
 app = App(name="python -m benchmarks.defaults", help="Classifiers with defaults, beside TF-IDF + LR on the same texts.")
 
@@ -37,6 +38,7 @@ class Row:
 
     @property
     def cells(self) -> Iterator[str]:
+        """What stands in its line."""
         low, high = self.ours.interval or (self.ours.value, self.ours.value)
         yield from (self.name, f"{self.train:,}", f"{len(self.ours.rows or ()):,}")
         yield f"{100 * self.ours.value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
@@ -61,7 +63,7 @@ def measure(files: tuple[Path, ...], *, seed: int = 0) -> None:
 def measured(file: Path, seed: int) -> Row:
     """Trains on a table with defaults. Scores that and the linear model on its test."""
     began, test = time.process_time(), file.with_suffix(f".test{file.suffix}")
-    files = {"train": {}, "test": {"data": str(test)} if test.exists() else {}}
+    files: dict[str, Given] = {"train": {}, "test": {"data": str(test)} if test.exists() else {}}
     recipe = recipe_of(str(file), ["--training.seed", str(seed)], short={}, files=files)
     assert isinstance(recipe, ClassificationRecipe)
     with tempfile.TemporaryDirectory() as scratch:
@@ -72,6 +74,7 @@ def measured(file: Path, seed: int) -> Row:
         seconds, task = time.process_time() - began, prepared.task
         read = {name: Classification.read(source, recipe.data) for name, source in recipe.data.sources.items()}
         splits = Classification.split(read, recipe.data)
+        assert isinstance(task, Classification)
         found = task.score(load(folder).network, task.encode(splits["test"])).score(task.main_score)
     is_number = recipe.data.problem_type == "regression"
     return Row(file.stem, len(splits["train"]), found, None if is_number else linear(**splits), seconds)
