@@ -154,7 +154,7 @@ def dry_run(words: Sequence[str], seconds: float) -> Answer:
     answer, out = _clearhead([*words, "--dry-run", "--json"], seconds)
     if answer.said:
         return answer
-    found = dict[str, Any]()
+    found: dict[str, Any] = {} if Path(words[0]).exists() else {"task": words[0]}
     for one in json.loads(out.splitlines()[-1])["decisions"]:
         if one["what"] == "task":
             task = one["value"].replace(" ", "_")
