@@ -22,6 +22,7 @@ from clearhead.session.decisions import show
 from clearhead.session.frames import plain, splits_in, write_rows
 from clearhead.session.measuring import Measuring
 from clearhead.session.recipes import plan, training_of
+from clearhead.session.remarks import Ending
 from clearhead.session.running import next_folder, record, written_by
 from clearhead.session.view import html_of, viewer
 from clearhead.tasks.evaluation import Evaluation
@@ -29,6 +30,7 @@ from clearhead.tasks.floors import Floor, Floors, read_floors
 from clearhead.tasks.registry import find, validate
 from clearhead.training.events import Ended, Event
 from clearhead.training.ranks import ALONE
+from clearhead.training.run import Run as TrainingRun
 from clearhead.training.run_folder import DATA, RECIPE, begin_folder, recipe_in, require_new, require_run, undo
 
 Files: TypeAlias = str | Path | Sequence[str | Path]
@@ -49,6 +51,8 @@ class Run:
         """How its last training in this process ended."""
         self.report: list[str] = []
         """What its last training in this process found in the data before the first step."""
+        self.remarks: list[str] = []
+        """What the end of its last training in this process says of the score, and what would raise it."""
         self.is_ours = False
         """True if nobody else needs its folder, should it fail to begin."""
 
@@ -116,6 +120,8 @@ class Run:
             self.report = prepared.data.lines()
             for event in record(run, prepared, self.folder):
                 self.ended = event if isinstance(event, Ended) else None
+                if self.ended is not None and self.ended.signal is None:
+                    self.remarks = [*map(worded, _remarks(run, self.folder))]
                 yield event
         for known in ("model", "scores"):
             vars(self).pop(known, None)
@@ -213,6 +219,14 @@ def start(data: object, *, out: str | Path | None = None, task: str | None = Non
     run = Run(folder)
     run.is_ours = is_ours
     return run
+
+
+def _remarks(run: TrainingRun, folder: Path) -> Iterator[str]:
+    """What the end of a run says, by the scores on its validation data."""
+    ending, value, task = Ending.of(run, folder), run.progress.best_score, run.task
+    if ending is not None and value is not None:
+        floors = (read_floors(folder) or Floors()).on("valid") if task.few is None else []
+        yield from ending.remarks(floors, value, higher_is_better=task.higher_is_better)
 
 
 LIMITS = ("minutes", "steps", "epochs", "patience", "seed", "device", "precision")
@@ -325,6 +339,7 @@ def in_python() -> Iterator[None]:
 
 def worded(text: str) -> str:
     """A text with keywords in place of the options of the command line."""
+    text = re.sub(r"clearhead resume \S+ --(\w+) (\S+)", r"run.resume(\1=\2)", text)
     return re.sub(r"--([a-z][\w.-]*\w)(?: ([A-Z]+)\b)?", _keyword, text)
 
 

@@ -28,6 +28,7 @@ class Shown(Protocol):
 
     folder: Path
     report: list[str]
+    remarks: list[str]
 
     @property
     def floors(self) -> Sequence[Floor]:
@@ -56,8 +57,9 @@ class Terminal:
         if isinstance(event, Started) and self.run.floors:
             tell(f"floor on {self.run.floors[0].split} data, {line_of(self.run.floors)}")
         if isinstance(event, Ended):
-            stopped = "stopped; run.resume() goes on with it\n" if event.signal is not None else ""
-            tell(f"{stopped}run.scores judges the best model, run.model uses it: {self.run.folder}")
+            stopped = ["stopped; run.resume() goes on with it"] if event.signal is not None else []
+            about = f"run.scores judges the best model, run.model uses it: {self.run.folder}"
+            tell("\n".join([*stopped, *self.run.remarks, about]))
 
 
 class Cell:
@@ -73,7 +75,8 @@ class Cell:
         """Shows the run after an event, but not after each of many updates."""
         if isinstance(event, Stepped) and time.monotonic() < self.next:
             return
-        report = f"<details><summary>data</summary><pre>{escape(chr(10).join(self.run.report))}</pre></details>"
+        said = "".join(f"<div>{escape(line)}</div>" for line in self.run.remarks)
+        report = f"{said}<details><summary>data</summary><pre>{escape(chr(10).join(self.run.report))}</pre></details>"
         self.handle.update(self.html(html_of(self.run.folder, self.run.floors) + report))
         self.next = time.monotonic() + PAUSE
 

@@ -36,7 +36,15 @@ def test_a_cell_shows_the_run_while_it_trains(
 def test_a_terminal_is_told_as_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     run = clearhead.train(ROWS, **QUICK)
     said = capsys.readouterr().err
-    for part in ("vocabulary: ", "floor on test data, accuracy: majority", "step 3  accuracy", str(run.folder)):
+    for part in (
+        "vocabulary: ",
+        "floor on test data, accuracy: majority",
+        "step 3  accuracy",
+        str(run.folder),
+        *run.remarks,
+    ):
         assert part in said, part
+    assert any("far from trained: 3 updates" in line for line in run.remarks)
+    assert any(re.search(r": run\.resume\(steps=\d+\)$", line) for line in run.remarks)
     clearhead.train(ROWS, view=False, **QUICK)
     assert capsys.readouterr() == ("", "")
