@@ -105,9 +105,10 @@ def contents_of_file(path: Place) -> Contents | None:
 
 
 def is_dense(lines: Sequence[str]) -> bool:
-    """Returns True if no blank lines divide the lines into paragraphs."""
+    """Returns True if blank lines divide at most a quarter of the lines into paragraphs."""
     sizes = [len([*run]) for is_filled, run in groupby(lines, lambda line: bool(line.strip())) if is_filled]
-    return sum(LEAST < n <= PARAGRAPH for n in sizes) <= max(1, len(sizes) / 20)
+    paragraphs = [n for n in sizes if LEAST < n <= PARAGRAPH]
+    return len(paragraphs) <= 1 or sum(paragraphs) <= sum(sizes) / 4
 
 
 def first_lines(path: Place) -> list[str] | None:
