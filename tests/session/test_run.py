@@ -122,7 +122,7 @@ def test_events_in_a_loop_and_what_is_left_goes_on() -> None:
     assert log(run.folder)[-1] == log(whole.folder)[-1]
     assert run.scores == whole.scores, "to the bit"
     before = run.scores
-    assert run.resume(steps=6, view=False).ended.step == 6  # pyrefly: ignore[missing-attribute]
+    assert run.resume(steps=6, epochs=99, view=False).ended.step == 6  # pyrefly: ignore[missing-attribute]
     assert run.scores != before
     with pytest.raises(UserError, match="expected a field of training"):
         run.events(**{"data.max_length": 3})
@@ -182,7 +182,12 @@ def test_it_teaches_itself() -> None:
         assert f"        {parameter}: " in (clearhead.train.__doc__ or ""), parameter
 
 
-EXAMPLES = (("minutes=2)", "steps=2)"), ("minutes=10", "steps=6"), ("steps=300", "steps=4"), ('de")', 'de", steps=2)'))
+EXAMPLES = (
+    ("minutes=2)", "steps=2)"),
+    ("minutes=10", "steps=6, epochs=9"),
+    ("steps=300", "steps=4"),
+    ('de")', 'de", steps=2)'),
+)
 
 
 def test_examples_of_docstrings_run() -> None:
