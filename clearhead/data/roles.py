@@ -305,9 +305,12 @@ def _named_pair(texts: Sequence[Profile]) -> tuple[Profile, Profile] | None:
 
 
 def _differ_in_one(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Returns True for words such as `sentence 1` and `sentence 2`."""
-    different = [{a, b} for a, b in zip(first, second, strict=False) if a != b]
-    return len(first) == len(second) and len(different) == 1 and different[0] in ENDS
+    """Returns True for words such as `sentence 1` or `sentence`, and `sentence 2`."""
+    if len(first) != len(second):
+        short, long = sorted((first, second), key=len)
+        return [*short, "2"] == [*long]
+    different = [{a, b} for a, b in zip(first, second, strict=True) if a != b]
+    return len(different) == 1 and different[0] in ENDS
 
 
 def _without_twins(columns: Sequence[Profile]) -> list[Profile]:

@@ -58,6 +58,7 @@ CELLS: dict[str, Callable[[int], object]] = {
 
 def table(columns: str, n: int = 400) -> tuple[list[str | int], list[list[object]]]:
     """Columns, each as NAME:KIND, or KIND where a table has no header; _ stands for a space."""
+    RNG.seed(0)
     parts = [part.rpartition(":") for part in columns.split()]
     names = [name.replace("_", " ") if name else i for i, (name, _, _) in enumerate(parts)]
     return names, [[CELLS[kind](i) for _, _, kind in parts] for i in range(n)]
@@ -94,6 +95,7 @@ def roles(columns: str, **given: Any) -> str:
         ("text:text label:some note:empty", "single_label text=text label=label"),
         ("description:text points:points score:points", "regression text=description label=score"),
         ("said:text much:float", "regression text=said label=much"),
+        ("text:text text2:text label:float", "regression text=text text_pair=text2 label=label"),
         ("index:row genre:two sentence1:text sentence2:text score:float",
          "regression text=sentence1 text_pair=sentence2 label=score"),
         ("id:row qid1:row qid2:row question1:text question2:text isDuplicate:flag",
@@ -128,7 +130,7 @@ def test_columns_are_found_by_their_names_and_cells(columns: str, expected: str)
     ("columns", "told"),
     [
         ("text:text label-coarse:two label-fine:code",
-         "got 2; give --label label-coarse: 2 classes (spam, ham); or --label label-fine: 77 classes ("),
+         "got 2; give --label label-coarse: 2 classes (ham, spam); or --label label-fine: 77 classes ("),
         ("text:text l1:two l2:three", "got 2; give --label l1: 2 classes ("),
         ("said:text way:two more:flag", "expected one column of labels, got 2; give --label way: 2 classes ("),
         ("comment:text toxic:flag rude:flag threat:flag",
