@@ -130,7 +130,7 @@ def _rights(table: Expected) -> list[Expected]:
 
 
 def _mended(table: Expected, line: Sequence[str], said: str) -> Iterator[list[str]]:
-    """The lines with one option that a message names, set to what is right."""
+    """The lines with one option that a message names, set to what is right or to what it says."""
     named = dict.fromkeys(re.findall(r"--[a-z][a-z_.-]*", said))
     for option in named:
         for right in _rights(table):
@@ -139,6 +139,8 @@ def _mended(table: Expected, line: Sequence[str], said: str) -> Iterator[list[st
                 yield [*line, option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
         if option == "--skip-bad":
             yield [*line, option]
+    for option, value in re.findall(r"try (--[a-z][a-z_.-]*) ([\w./]+)", said):
+        yield [*line, option, value]
     if "mend" in table and set(named) & set(table["mend"].split()):
         yield shlex.split(table["mend"].format(file=line[0]))
 
