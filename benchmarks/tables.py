@@ -176,13 +176,11 @@ def train(words: Sequence[str], steps: int, seconds: float) -> Answer:
         recipe = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
         splits = json.loads((run / "data_report.json").read_text(encoding="utf-8"))["splits"]
     data = recipe["data"]
-    counts = [
-        split["counts"]
-        for split in splits
-        if split["counts"]["name"] == "train" or not data.get(split["counts"]["name"])
-    ]
-    found: dict[str, Any] = {"rows": [sum(one["n_read"] for one in counts)], "task": recipe["task"]}
-    found["rows"].append(found["rows"][0] - sum(one.get("n_blank", 0) for one in counts))
+    counts = [split.get("counts", split) for split in splits]
+    counts = [one for one in counts if one["name"] == "train" or not data.get(one["name"])]
+    found: dict[str, Any] = {"task": recipe["task"]}
+    if read := sum(one.get("n_read", one.get("n_sentences", 0)) for one in counts):
+        found["rows"] = [read, read - sum(one.get("n_blank", 0) for one in counts)]
     if recipe["task"] == "classification":
         kind = data["problem_type"]
         found["task"] = TASKS.get(kind, kind)
