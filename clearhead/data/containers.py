@@ -2,6 +2,7 @@
 
 import os
 import re
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from clearhead.data.file_contents import (
     Kind,
     contents_of_file,
     first_lines,
+    foreign_form,
     is_dense,
     split_of,
     splits_in,
@@ -25,7 +27,7 @@ from clearhead.data.file_contents import (
     with_encoding,
     with_encoding_of,
 )
-from clearhead.data.files import encoding_of, files_in, read_files
+from clearhead.data.files import encoding_of, files_in, opened_text, read_files
 from clearhead.data.layouts import class_of, is_about
 from clearhead.data.tables import format_of
 from clearhead.errors import UserError
@@ -65,11 +67,25 @@ def _of_tree(path: Path) -> Contents | None:
     make = _of_pictures if is_pictures else _of_part
     root = Path(os.path.commonpath([one.parent for one in files]))
     folders = {one.relative_to(root).parts[0] for one in files if one.parent != root}
-    if "train" not in (splits := splits_in(folders)):
-        return make(files)
-    return _together(
-        {split: make([one for one in files if root / name in one.parents]) for split, name in splits.items()}
-    )
+    if "train" in (splits := splits_in(folders)):
+        found = _together(
+            {split: make([one for one in files if root / name in one.parents]) for split, name in splits.items()}
+        )
+    else:
+        found = make(files)
+    if not found or (found.kind in ("text", "table") and found.sources["train"].get("format") != "folder"):
+        _check_cells(files)
+    return found
+
+
+def _check_cells(files: Sequence[Path]) -> None:
+    """Raises UserError for a table whose rows have the names of the other files, each that of another one."""
+    names = {name: one for one in files for name in (one.name, one.stem)}
+    for one in [one for one in files if format_of(one.name)]:
+        rows = [re.split(r"[,;\t\"/]", line) for line in islice(first_lines(one) or [], 1, 100)]
+        named = {names[cell] for row in rows for cell in row if cell in names}
+        if len(named) > max(1, len(rows) / 2):
+            raise UserError(f"{one}: expected the texts, got the names of their files; put each text into its row")
 
 
 def _of_pictures(files: Sequence[Path]) -> Contents:
@@ -165,13 +181,15 @@ def _labels_of(images: str) -> str:
 
 def _of_group(root: Path, files: Sequence[Path]) -> Contents | None:
     """Files that belong together: texts beside their labels, a file for each class, or the largest of several."""
+    files = [one for one in files if not foreign_form(one.name)] or files
     if len(files) > 1:
-        named = {"label": _worded(files, LABEL_NAMES), "text": _worded(files, TEXT_NAMES)}
-        if all(named.values()):
-            text, label = named["text"][0], named["label"][0]
+        if pair := _text_and_label(files):
+            text, label = pair
             told = [
                 Decision("label", f"the lines of {label.name}", f"as many as in {text.name}", "--data.train.part NAME")
             ]
+            if rest := [one.name for one in files if one not in pair]:
+                told.append(_listed("left out", f"{len(rest)} files", rest, "other files", "--data.train.path FILE"))
             contents = Contents(
                 "table", {"train": table_source(text, format="label_file", part=label.name)}, decisions=told
             )
@@ -200,6 +218,40 @@ def _worded(files: Sequence[Path], words: set[str]) -> list[Path]:
     return [one for one in files if words & {*re.findall(r"[a-z]+", one.stem.lower())} and one.suffix in (".txt", "")]
 
 
+def _text_and_label(files: Sequence[Path]) -> tuple[Path, Path] | None:
+    """A file of texts and one of their labels: by their names, or by lines that are as many, and few different ones."""
+    if (text := _worded(files, TEXT_NAMES)) and (label := _worded(files, LABEL_NAMES)):
+        return text[0], label[0]
+    lines = {one: first_lines(one) or [] for one in _parallel(files)}
+    if not lines:
+        return None
+    text = max(lines, key=lambda one: len({*" ".join(lines[one]).split()}))
+    n_different = {one: len({*some}) for one, some in lines.items() if all(len(line.split()) <= 3 for line in some)}
+    labels = [one for one, n in n_different.items() if one != text and 1 < n <= len(lines[one]) / 2]
+    return (text, min(labels, key=n_different.__getitem__)) if labels else None
+
+
+def _parallel(files: Sequence[Path]) -> list[Path]:
+    """The files that have as many lines as most of them."""
+    counts = dict[Path, int]()
+    for one in files:
+        if not format_of(one.name):
+            with opened_text(one, "latin-1") as lines:
+                counts[one] = sum(1 for _ in lines)
+    most, n = Counter(counts.values()).most_common(1)[0] if counts else (0, 0)
+    return [one for one, count in counts.items() if count == most] if n > 1 and most > 1 else []
+
+
+def _go_together(files: Sequence[Path]) -> bool:
+    """Returns True if the lines of two of the files are as many, and longer in one where they are in the other."""
+    sizes = [[len(line) for line in first_lines(one) or []] for one in _parallel(files)[:2]]
+    pairs = [*zip(*sizes, strict=False)]
+    try:
+        return statistics.correlation(*zip(*pairs, strict=True)) > min(0.9, 3 / len(pairs) ** 0.5)
+    except (statistics.StatisticsError, TypeError):  # All are equally long, or there are no pairs.
+        return False
+
+
 def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
     """A file of texts for each class, named by what differs in their names: `rt-polarity.pos`, `rt-polarity.neg`."""
     names = [re.split(r"(?<=[._-])|(?=[._-])", one.name) for one in files]
@@ -207,13 +259,14 @@ def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
     before = "".join(_common(names)[:most])
     after = "".join(_common([name[::-1] for name in names])[:most][::-1])
     labels = [one.name[len(before) : len(one.name) - len(after)] for one in files]
-    if not all(labels) or any(format_of(one.name) for one in files):
+    n_many = sum(len(first_lines(one) or []) > 1 for one in files)
+    if not all(labels) or any(format_of(one.name) for one in files) or n_many < len(files) / 2:
         return None
     for one in files:
         contents = contents_of_file(one) if is_dense(first_lines(one) or []) else None
         if contents is None or contents.kind != "text":
             return None
-    if all(LANGUAGE.fullmatch(label) for label in labels):
+    if all(LANGUAGE.fullmatch(label) for label in labels) or _go_together(files):
         pair = f"--source {files[0].name} --target {files[1].name}"
         raise UserError(
             f"{root}: expected one kind of data, got texts in {', '.join(labels)}; try"

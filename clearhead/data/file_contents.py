@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
+from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 from clearhead.data.archives import plain_name
 from clearhead.data.encodings import find_encoding
 from clearhead.data.files import opened, read_text
-from clearhead.data.layouts import FASTTEXT
+from clearhead.data.layouts import FASTTEXT, texts_of
 from clearhead.data.tables import cells_in, format_of, numbered
 from clearhead.data.tagged_columns import TaggedColumns, spans_in, tagged_columns
 from clearhead.errors import UserError
@@ -32,6 +33,17 @@ LEAST, PARAGRAPH = 3, 50
 COLUMN_NAMES = {*"text sentence content review title body label labels target class category".split()}
 LABEL = re.compile(r"[+-]?\d{1,3}|[A-Z]{2,}[:_]\w+|[A-Z_]{2,}|(?i:pos|neg|neu|positive|negative|neutral|ham|spam)")
 """What is more likely a label than the first or last word of a sentence."""
+
+
+FOREIGN = {".xml": "XML", ".html": "HTML", ".yml": "YAML", ".yaml": "YAML"}
+FOREIGN |= dict.fromkeys((".xlsx", ".xls", ".ods"), "a workbook")
+"""Forms that are not read, by the suffixes of their files."""
+SIGNS = {
+    "XML": r"(?i)\A\s*(<\?xml|<!doctype|<html|<[^<>]+>\s*\n\s*<)",
+    "pairs of index:value": r"\A([-+.\d,]+( (\d+|qid):[-+.\deE]+)+ *(\n|\Z)){2}",
+    "Markdown of Rasa": r"(?m)^## (intent|synonym|regex|lookup):",
+}
+"""Forms that are not read, by how their files begin."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +97,10 @@ def contents_of_file(path: Place) -> Contents | None:
     name = plain_name(path.name)
     if name.endswith(".parquet"):
         return Contents("table", {"train": table_source(path)})
-    if name.endswith((".xlsx", ".xls", ".ods")):
-        raise UserError(f"{path}: expected a table as text, got a workbook; save it as CSV")
-    lines = None if name.endswith((".toml", ".pdf", ".npz")) else first_lines(path)
+    lines = None if name.endswith((".toml", ".pdf", ".npz", *FOREIGN)) else first_lines(path)
+    beginning = "\n".join((lines or [])[:20])
+    if form := foreign_form(name) or next((form for form, sign in SIGNS.items() if re.search(sign, beginning)), ""):
+        raise UserError(f"{path}: expected a table or text, got {form}; save it as CSV or JSON lines")
     if not lines:
         return None
     if lines[0].lstrip()[:1] in ("[", "{") and (name.endswith((".json", ".jsonl", ".ndjson")) or not format_of(name)):
@@ -102,6 +115,11 @@ def contents_of_file(path: Place) -> Contents | None:
         return Contents("table", {"train": table_source(path)})
     contents = _of_lines(path, [line for line in lines if line.strip()], is_dense=is_dense(lines))
     return with_encoding_of(contents, [path]) if "format" in contents.sources["train"] else contents
+
+
+def foreign_form(name: str) -> str:
+    """The form of a file that is not read, by its name; "" for any other."""
+    return FOREIGN.get(PurePath(plain_name(name)).suffix, "")
 
 
 def is_dense(lines: Sequence[str]) -> bool:
@@ -137,7 +155,8 @@ def _of_tagged(path: Place, columns: TaggedColumns) -> Contents:
     if columns.is_universal:
         return Contents("tagged", {"train": {"kind": "tagged", "paths": [absolute(path)]}})
     if columns.is_by_line:
-        train = table_source(path, format="tsv", text=columns.words)
+        form = {"format": "word_tag", "delimiter": columns.sign} if columns.sign else {"format": "tsv"}
+        train = table_source(path, **form, text=columns.words)
         return Contents("tagged", {"train": train}, {"label": columns.tags}, told)
     train = {"kind": "tagged", "paths": [absolute(path)]}
     return Contents("tagged", {"train": train}, {"words": columns.words, "label": columns.tags}, told)
@@ -290,7 +309,19 @@ def _of_rows(path: Place, rows: Sequence[Any], splits: Mapping[str, Fields], tol
         told.append(Decision("label", f"field {tags!r}", "lists with a tag for each word", "--label NAME"))
         sources = {split: one | {"text": words} for split, one in sources.items()}
         return Contents("tagged", sources, {"label": tags}, told)
+    if found := _texts_by_label(rows[:100]):
+        told = [*told, Decision("text", f"each text of {found[1]!r}", "they are lists", "--data.train.format json")]
+        told.append(Decision("label", f"field {found[0]!r}", "it is that of a list of texts", "--label NAME"))
+        sources = {split: one | {"format": "json_texts"} for split, one in sources.items()}
     return Contents("table", sources, decisions=told)
+
+
+def _texts_by_label(rows: Sequence[Any]) -> tuple[str, str] | None:
+    """The fields of a label and of its texts, if all rows are alike, and most of the texts have several words."""
+    found = {texts_of(row) for row in rows}
+    pair = found.pop() if len(found) == 1 else None
+    texts = [text for row in rows for text in row[pair[1]]] if pair else []
+    return pair if sum(" " in text for text in texts) > len(texts) / 2 else None
 
 
 def _span_fields(rows: Sequence[Any]) -> tuple[str, str] | None:

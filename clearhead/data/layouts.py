@@ -30,6 +30,8 @@ Objects: TypeAlias = Iterator[tuple[str, object]]
 """Rows as objects with fields, or as lists, each with its place, such as `reviews.json:17`."""
 UNLABELLED = {"unsup", "unlabeled", "unlabelled"}
 """Folders of texts that have no class."""
+LABELS = {"tag", "intent", "label", "class", "category", "topic"}
+"""Fields that name a list of texts in JSON."""
 FASTTEXT = "__label__"
 ABOUT = re.compile(r"(readme|licen[cs]e|copying|notice|changes|changelog|citation)([^a-z].*)?|.*\.(md|pdf|html?|py|sh)")
 """Names of files that say something about the data."""
@@ -42,6 +44,10 @@ def objects_of(table: Table, errors: RowErrors) -> Objects | None:
             return _records(table)
         case "json_columns" | "json_rows" | "json_labels":
             return _of_object(table)
+        case "json_texts":
+            return _texts(table)
+        case "word_tag":
+            return _words_with_tags(table, errors)
         case "label_text" | "text_label":
             return _split_lines(table, errors)
         case "fasttext":
@@ -84,6 +90,24 @@ def _of_object(table: Table) -> Objects:
             yield f"{where}: [{i}]", {name: cells[i] for name, cells in value.items()}
 
 
+def texts_of(row: object) -> tuple[str, str] | None:
+    """The fields of the label and of the list of texts in a chatbot's intent; None for any other row."""
+    if not isinstance(row, dict):
+        return None
+    label = next((name for name, cell in row.items() if name.lower() in LABELS and isinstance(cell, str)), "")
+    lists = [name for name, cell in row.items() if isinstance(cell, list) and all(isinstance(one, str) for one in cell)]
+    has_text = any(isinstance(cell, str) and " " in cell for name, cell in row.items() if name != label)
+    return (label, min(lists, key=lambda name: "respon" in name)) if label and lists and not has_text else None
+
+
+def _texts(table: Table) -> Objects:
+    """A row for each text of a list, with the list's label."""
+    for where, row in _records(table):
+        if isinstance(row, dict) and (fields := texts_of(row)):
+            label, texts = fields
+            yield from ((where, {"text": text, "label": row[label]}) for text in row[texts] if text.strip())
+
+
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
@@ -113,6 +137,16 @@ def _split_lines(table: Table, errors: RowErrors) -> Objects:
         coarse, _, fine = label.strip().partition(":")
         labels = {"label": coarse} | ({"fine_label": label.strip()} if fine else {})
         yield where, labels | {"text": rest.strip()}
+
+
+def _words_with_tags(table: Table, errors: RowErrors) -> Objects:
+    """Lines of words, each with a sign and a tag after it: `word_TAG`."""
+    for where, text in _lines(table.path, table, errors):
+        words = [word.rpartition(table.delimiter or "_") for word in text.split()]
+        if bad := next((tag for word, _, tag in words if not word or not tag), ""):
+            errors.rows.append(BadRow(f"{where}: expected a tag after each word, got {bad!r}; mend the line"))
+        else:
+            yield where, {"words": [word for word, _, _ in words], "tags": [tag for _, _, tag in words]}
 
 
 def _fasttext(table: Table, errors: RowErrors) -> Objects:

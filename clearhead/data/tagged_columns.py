@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TypeAlias
 
+from clearhead.recipe.data import Column
+
 MARK = "-DOCSTART-"
 """The word of a line that begins a document in the files of CoNLL 2003."""
 SPAN_TAG = re.compile(r"O|[BIESLUM][-_]\S+")
@@ -19,18 +21,23 @@ LINES, N_COLUMNS = 20_000, 10
 class TaggedColumns:
     """Where words and tags are."""
 
-    words: int
-    tags: int
+    words: Column
+    tags: Column
     why_words: str = ""
     why_tags: str = ""
     is_universal: bool = False
     """CoNLL-U, whose columns have names."""
     is_by_line: bool = False
-    """A line holds a sentence: its words, a tab, and their tags."""
+    """A line holds a sentence: its words, a tab, and their tags; or words with tags."""
+    sign: str = ""
+    """What stands between a word and its tag in such a line: `word_TAG`."""
 
 
 def tagged_columns(lines: Sequence[str]) -> TaggedColumns | None:
     """The columns of a file of words with tags; None for any other."""
+    if sign := next((sign for sign in "_/|" if _are_signed(lines[:2000], sign)), ""):
+        why = f"{sign!r} in each word"
+        return TaggedColumns("words", "tags", f"before {why}", f"after {why}", is_by_line=True, sign=sign)
     sentences = [*islice(_sentences(lines[:LINES]), 2000)]
     rows = [row for sentence in sentences for row in sentence]
     if len(rows) < 2:
@@ -55,7 +62,7 @@ def tagged_columns(lines: Sequence[str]) -> TaggedColumns | None:
     if not words:
         return None
     word = max(words, key=lambda i: (len({*columns[i]}), -i))
-    tags = [*(names or spans), *(i for i in (width - 1, 0) if i not in (word, *counted))]
+    tags = [*(names or spans), *(i for i in (width - 1, 0) if i not in (word, *counted) and len({*columns[i]}) > 1)]
     if not tags or (not spans and len({*columns[tags[0]]}) > max(5, len(rows) // 5)):
         return None
     others = [str(i) for i in spans if i != tags[0]]
@@ -82,6 +89,15 @@ def _sentences(lines: Sequence[str]) -> Iterator[list[list[str]]]:
 def _is_spans(cells: Sequence[str]) -> bool:
     """Returns True for tags of spans: O and at least one B-, I- or like."""
     return all(SPAN_TAG.fullmatch(cell) for cell in cells) and len({*cells}) > 1
+
+
+def _are_signed(lines: Sequence[str], sign: str) -> bool:
+    """Returns True if nearly all words of the lines end with a sign and one of a few tags."""
+    words = [word.rpartition(sign) for line in lines for word in line.split()]
+    tags = {tag for word, _, tag in words if word and tag and not tag[0].isdigit()}
+    n = sum(bool(word) and tag in tags for word, _, tag in words)
+    n_lines = sum(bool(line.strip()) for line in lines)
+    return 0.99 * len(words) < n > 2 * n_lines > 0 and 1 < len(tags) <= max(5, len(words) / 20)
 
 
 def _is_by_line(rows: Sequence[Sequence[str]]) -> bool:

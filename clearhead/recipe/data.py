@@ -125,11 +125,13 @@ class Columns(RowSource):
         return self
 
 
-Json = Literal["jsonl", "json", "json_columns", "json_rows", "json_labels"]
-"""JSON lines; a list of rows, or one row after another; an object of columns, of rows by name, of texts by label."""
-Lines = Literal["label_text", "text_label", "fasttext", "label_file", "class_files"]
+Json = Literal["jsonl", "json", "json_columns", "json_rows", "json_labels", "json_texts"]
+"""JSON lines; a list of rows, or one row after another; an object of columns, of rows by name, of texts by label;
+a list of labels with their texts."""
+Lines = Literal["label_text", "text_label", "fasttext", "label_file", "class_files", "word_tag"]
 """Lines: label and text, or the text first, with `delimiter` between; labels marked by __label__; labels in the file
-`part`; texts in the files that match the path, where * in it stands for the class."""
+`part`; texts in the files that match the path, where * in it stands for the class; words with
+`delimiter` and a tag after each."""
 TableFormat = Literal["tsv", "csv", "parquet", "folder"] | Json | Lines
 """`folder` holds a folder for each class with a file for each text."""
 

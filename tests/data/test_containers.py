@@ -55,6 +55,20 @@ TABLES: dict[str, tuple[str, Any, list[Any]]] = {
     "a zip of classes": ("d.zip", {f"x/{name}": text for name, text in texts().items()}, NAMED),
     "a zip with one table": ("t.zip", {"a/t.json": json.dumps(ROWS).encode(), "__MACOSX/a/._t.json": b"?"}, NAMED),
     "a file for each class": ("d", {f"rt.{n}": "\n".join(t).encode() for n, t in BY_LABEL.items()}, NAMED),
+    "lists of texts with a label": (
+        "t.json",
+        {"intents": [{"tag": tag, "patterns": t, "responses": ["of one kind"]} for tag, t in BY_LABEL.items()]},
+        NAMED,
+    ),
+    "texts beside labels and tags": (
+        "d",
+        {
+            f"{split}/{name}": "\n".join(lines).encode()
+            for split in ("train", "dev")
+            for name, lines in {"label": COLUMNS["label"], "seq.in": COLUMNS["text"], "seq.out": ["O O"] * 8}.items()
+        },
+        NAMED,
+    ),
     "texts beside labels": (
         "d",
         {"train_text.txt": "\n".join(COLUMNS["text"]).encode(), "train_labels.txt": "\n".join("12" * 4).encode()},
@@ -141,6 +155,19 @@ def test_words_with_tags(form: str, tmp_path: Path):
     assert found[0].tags[0] in ("B-ORG", "S-ORG", "NOUN")
 
 
+@pytest.mark.parametrize("sign", "_/")
+def test_words_with_a_sign_and_a_tag(sign: str, tmp_path: Path):
+    content = "EU_NNP wins_VBZ a_DT prize_NN ._.\nI_PRP win_VBP\n".replace("_", sign) * 20
+    contents = contents_of(put(tmp_path, "t.txt", content))
+    assert contents
+    table = Table.model_validate(contents.sources["train"])
+    found = read_tagged(table, None, contents.data["label"])
+    assert [(one.words, one.tags) for one in found][1] == (("I", "win"), ("PRP", "VBP"))
+    (tmp_path / "t.txt").write_text(f"{content}EU\n")
+    with pytest.raises(UserError, match=r"t.txt:41: expected a tag after each word, got 'EU'"):
+        read_tagged(table, None, "tags")
+
+
 def test_rows_of_another_width_are_told_at_once(tmp_path: Path):
     path = put(tmp_path, "t.conll", "a O\nb\n\nc O\nd O\n\ne O O O\n")
     source = TaggedFiles.model_validate({"paths": str(path)})
@@ -202,6 +229,8 @@ def test_questions_with_contexts(name: str, content: Any, tmp_path: Path):
         ("recipe.json", {"task": "lm", "data": {}, "training": {}}, None),
         ("config.json", {"d_model": 4}, None),
         ("a.bin", b"\0\1\2", None),
+        ("list.txt", "- milk\n- eggs\n\n- bread\n- salt\n", "text"),
+        ("tagged.json", json.dumps([{"label": "a", "tokens": ["b", "c"]}] * 3), "table"),
     ],
 )
 def test_what_is_no_table(name: str, content: Any, kind: str | None, tmp_path: Path):
@@ -217,7 +246,22 @@ def test_what_is_no_table(name: str, content: Any, kind: str | None, tmp_path: P
             "got texts in de, en; try clearhead",
         ),
         ("d", {f"{n}/{p}.txt": b"x\n" for n in "ab" for p in ("train", "test")}, "several folders with splits: a, b"),
-        ("t.xlsx", b"PK", "expected a table as text, got a workbook; save it as CSV"),
+        ("t.xlsx", b"PK", "expected a table or text, got a workbook; save it as CSV or JSON lines"),
+        ("t.xml.gz", b"?", "got XML; save it"),
+        ("t", "<reviews>\n  <review>\nGood\n", "got XML; save it"),
+        ("t.yml", "nlu:\n- intent: a\n", "got YAML; save it"),
+        ("t.md", "## intent:a\n- hello\n- hi\n", "got Markdown of Rasa; save it"),
+        ("heart", "+1 1:0.7 2:1\n-1 1:0.5 3:-1 \n", "got pairs of index:value; save it"),
+        (
+            "d",
+            {f"train.{n}": "\n".join(f"{n} " * (i * 7 % 5) + "x" for i in range(90)).encode() for n in ("src", "tgt")},
+            "got texts in src, tgt; try clearhead train translation",
+        ),
+        (
+            "d",
+            {"d.csv": b"file,label\n0,up\n1,down\n", "all/0.txt": b"good text", "all/1.txt": b"bad text"},
+            "d.csv: expected the texts, got the names of their files",
+        ),
         ("t.json", '[{"text": "a"},\n {"text": ', "t.json:2: expected JSON"),
         ("d.zip", {"a.png": b"?"}, "expected a folder of pictures, got an archive of them; unpack it first"),
     ],
