@@ -30,10 +30,14 @@ DATE = re.compile(
     r"|\d{0,2}[ -]?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[ -]\d).{0,30}",
     re.IGNORECASE,
 )
+LISTED = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
+"""A list or an object, as Python or JSON writes it."""
 CODE = re.compile(r"[^\s.]*\d[^\s.]*")
 """A word with a digit, which is no decimal number."""
 FEW = 20
 """So many labels a named column may have, however few its rows. More whole numbers than that are measured."""
+MOST_CODES = 100
+"""Numbers in lists are labels up to this many of them. Beyond it, they are places in a text."""
 SHORT = 50
 """Most characters of a label, in the mean."""
 
@@ -151,7 +155,10 @@ class Profile:
     @cached_property
     def is_text(self) -> bool:
         """Returns True if the cells may be texts."""
-        return self.kind == "words" and (self.text_rank > 1 or self.target is None or self.length > SHORT)
+        if self.kind != "words" or self._most(LISTED):
+            return False
+        is_few = len(self.counts) <= (3 if self.text_rank else FEW) and 2 * len(self.counts) <= len(self.values)
+        return self.length > SHORT or (not is_few and (self.text_rank > 1 or self.target is None))
 
     @cached_property
     def target(self) -> Target | None:
@@ -164,7 +171,11 @@ class Profile:
             return target if self.is_measure or self.label_rank else None
         if target.problem == "multi_label_classification":
             is_worded = any(number_of(label) is None for label in target.labels)
-            return target if self.kind != "lists" or self.label_rank or is_worded else None
+            if self.kind != "lists":
+                return target if is_worded or k <= MOST_CODES else None
+            parts = [part for cell in self.cells if isinstance(cell, list) for part in cell]
+            is_nested = any(isinstance(part, list | dict) for part in parts)
+            return target if (self.label_rank or is_worded) and not is_nested and 2 * k <= len(parts) else None
         most = max(FEW, n // 2) if self.label_rank > 2 else max(2, n // (2 if self.label_rank else 5))
         return target if 2 <= k <= most and (self.length <= SHORT or self.label_rank > 2) else None
 

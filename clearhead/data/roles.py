@@ -6,7 +6,7 @@ from itertools import combinations
 from statistics import StatisticsError, correlation
 from typing import Any
 
-from clearhead.data.profiles import Profile, Target
+from clearhead.data.profiles import FEW, Profile, Target
 from clearhead.data.sniffing import Decision
 from clearhead.data.tables import cell_at, written
 from clearhead.errors import UserError, pasted
@@ -191,6 +191,10 @@ class _Choice:
             self.questions.append(f"expected one column of labels, got {len(best)}; {self._offer(best)}")
             return [], ""
         is_measure = bool(best) and best[0].is_measure
+        few = [one for one in candidates if one.kind == "words" and one.target and len(one.target.labels) <= FEW]
+        if is_measure and few and rank < 4 and not self._pair(texts):
+            self.questions.append(f"expected one column of labels, got several; {self._offer([*few, *best])}")
+            return [], ""
         return best, "by its name" if rank else f"the only one {'of decimal numbers' if is_measure else 'that recurs'}"
 
     def _offer(self, best: Sequence[Profile]) -> str:
@@ -214,7 +218,7 @@ class _Choice:
         """Two texts that belong together, by their names or because they share words; none if the user gives one."""
         best = _likeliest(texts)
         if self.used or (pair := _named_pair([one for one in texts if not (one.target and one.label_rank)])):
-            return None if self.used else pair
+            return None if self.used or _are_options(pair, texts) else pair
         is_pair = len(best) == 2 and _shared(*best, shift=1) + 0.2 < _shared(*best) < 0.9
         return (best[0], best[1]) if is_pair else None
 
@@ -226,7 +230,8 @@ class _Choice:
             return [_column(role, one, why) for role, one in zip(("text", "text_pair"), pair, strict=True)]
         shown = {role: _column(role, one, "as given") for role, one in self.used.items()}
         if "text" not in self.used:
-            best = _likeliest(texts)
+            pair = _named_pair(texts)
+            best = [*texts] if pair and _are_options(pair, texts) else _likeliest(texts)
             if len(best) == 1:
                 self.used["text"] = best[0]
                 why = "by its name" if best[0].text_rank else "the longest texts"
@@ -302,6 +307,11 @@ def _named_pair(texts: Sequence[Profile]) -> tuple[Profile, Profile] | None:
     by_name = {one.plain: one for one in texts}
     pairs += [(by_name[a], by_name[b]) for a, b in PAIRS if {a, b} <= by_name.keys()]
     return min(pairs, key=lambda pair: len(pair[0].words) + len(pair[1].words), default=None)
+
+
+def _are_options(pair: Sequence[Profile], texts: Sequence[Profile]) -> bool:
+    """Returns True for two texts such as `choice 1` and `choice 2` beside one whose name is that of a text."""
+    return not any(one.text_rank for one in pair) and any(one.text_rank > 1 for one in texts)
 
 
 def _differ_in_one(first: Sequence[str], second: Sequence[str]) -> bool:
