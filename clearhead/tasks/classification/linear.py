@@ -72,7 +72,7 @@ def linear(
     def features(rows: Any, flat: Sequence[str], n: int) -> tuple[Any, np.ndarray | None]:
         if words is None:
             return rows, None
-        alike: Any = words.transform(flat)
+        alike = csr_matrix(words.transform(flat))
         first, second = rows[:n], rows[n:]
         cosines = np.asarray(alike[:n].multiply(alike[n:]).sum(1))
         return hstack([first, second, abs(first - second), csr_matrix(cosines)]).tocsr(), cosines[:, 0]
