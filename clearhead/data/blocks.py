@@ -32,7 +32,7 @@ class Block:
     is_quoted: bool
 
     def columns(self, at: Sequence[int], width: int) -> list[list[str]] | None:
-        """The cells in these columns; None unless all rows have `width` cells in UTF-8."""
+        """The cells in these columns; None unless all rows have `width` cells in UTF-8, and one of these has text."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -51,7 +51,8 @@ class Block:
             )
         except pa.ArrowInvalid:
             return None
-        return [table[name].to_pylist() for name in kept] if table.num_rows == len(self.lines) else None
+        cells: list[list[str]] = [table[name].to_pylist() for name in kept]
+        return cells if table.num_rows == len(self.lines) and all(map(any, zip(*cells, strict=True))) else None
 
 
 def is_large(path: Place) -> bool:

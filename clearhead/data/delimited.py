@@ -128,9 +128,10 @@ def parse(table: Table, text: TextIO, line: int, errors: RowErrors) -> Iterator[
     width = 0
     for record in rows:
         cells = record[1]
+        is_row = len(cells) > 1 and any(cells)  # Delimiters alone are a blank line.
         is_empty_cell = bool(quote) and cells == [""]  # Quotes with nothing in them; a blank line has no cell.
         is_blank_cell = width == 1 and cells != [""]  # Spaces are the cell of a table of one column.
-        if len(cells) > 1 or (cells and (cells[0].strip() or is_blank_cell)) or is_empty_cell:
+        if is_row or (len(cells) == 1 and (cells[0].strip() or is_blank_cell)) or is_empty_cell:
             width = width or len(cells)
             yield record
 

@@ -11,12 +11,14 @@ from clearhead.data.bad_rows import RowErrors
 from clearhead.data.delimited import is_tsv, quote_of, records
 from clearhead.data.files import CHUNK, opened, opened_text
 from clearhead.data.tables import number_of
-from clearhead.errors import UserError
+from clearhead.errors import UserError, pasted
 from clearhead.recipe.data import Table
 from clearhead.recipe.places import Place
 
 ROWS = 1000
 """First rows of a file that show how it is written."""
+WHOLE = re.compile(r'"([^"]|"")*"')
+"""A cell in quotes."""
 MOST_ERRORS = 20
 """Wrong quotes after which a description is given up."""
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -59,9 +61,11 @@ class Trial:
 
     @property
     def has_strays(self) -> bool:
-        """True if more cells, read without quotes, have a double quote at one end than at both."""
-        ends = [(cell.startswith('"'), cell.endswith('"') and cell != '"') for row in self.rows for cell in row]
-        return sum(map(all, ends)) < sum(start != end for start, end in ends)
+        """True if quotes, read as characters, seldom surround a cell, and more of them stand alone than are doubled."""
+        cells = [cell for row in self.rows for cell in row if '"' in (cell[:1], cell[-1:])]
+        quoted = [cell for cell in cells if WHOLE.fullmatch(cell)]
+        n_doubled = sum('""' in cell[1:-1] for cell in quoted)
+        return 2 * len(quoted) <= len(self.rows) and n_doubled < len(cells) - len(quoted)
 
 
 def read(table: Table, *, n_rows: int = ROWS) -> Trial:
@@ -89,7 +93,10 @@ def describe(table: Table, given: Mapping[str, Any], *, one_column: bool = False
     if not best.fit:
         if not one_column:
             expected = ", ".join(SEPARATORS.get(delimiter, repr(delimiter)) for delimiter in delimiters)
-            raise UserError(f"{table.path}:1: expected columns between {expected}, got one; add its labels")
+            rows = max((trial.rows for trial in trials), key=len)
+            name = pasted(rows[0][0].strip()) if rows and has_header(rows) else 0
+            more = f"clearhead train lm --data {pasted(str(table.path))} --text {name} to learn from the texts alone"
+            raise UserError(f"{table.path}:1: expected columns between {expected}, got one; add its labels, or {more}")
         best = next((trial for trial in trials if trial.table.delimiter == usual), best)
     if n_comments and "skip_lines" not in given:
         commented = read(best.table.model_copy(update={"skip_lines": best.table.skip_lines - 1}))

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from collections import Counter
 
 from clearhead.data.files import encoding_of, opened
 from clearhead.errors import UserError
@@ -57,8 +58,9 @@ def find_encoding(path: Place, *, whole: bool = False) -> str | None:
 
 
 def _wide(content: bytes) -> str | None:
-    """UTF-16 without a mark: every second byte of most characters is 0."""
-    first, second = content[::2].count(0), content[1::2].count(0)
-    if max(first, second) < len(content) / 6 or min(first, second) > len(content) / 20:
-        return None
-    return "utf-16-le" if second > first else "utf-16-be"
+    """UTF-16 without a mark: every second byte is 0 for ASCII, and one of few others for the letters of an alphabet."""
+    for name, high, low in (("utf-16-be", content[::2], content[1::2]), ("utf-16-le", content[1::2], content[::2])):
+        usual = dict(Counter(high).most_common(3))
+        if 0 in usual and sum(usual.values()) > 0.9 * len(high) and low.count(0) <= len(low) / 10:
+            return name
+    return None

@@ -11,8 +11,8 @@ from operator import itemgetter
 
 from clearhead.data.bad_rows import RowErrors, Undecoded
 from clearhead.data.containers import contents_of
-from clearhead.data.delimited import quote_of
-from clearhead.data.dialects import SEPARATORS, describe, has_header
+from clearhead.data.delimited import delimiter_of, quote_of
+from clearhead.data.dialects import SEPARATORS, Trial, describe, has_header
 from clearhead.data.encodings import find_encoding
 from clearhead.data.file_contents import Decision
 from clearhead.data.tables import column_names, format_of, number_of, read_cells, table_format, written
@@ -96,6 +96,12 @@ def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
         columns, errors = column_names(described), RowErrors()
         columns = [i if str(i) in names - {*map(str, columns)} else column for i, column in enumerate(columns)]
         rows, n_rows = draw(cells for _, cells in read_cells(described, columns, errors))
+        if is_text and "quotes" not in fields and quote_of(described) and (errors.rows or _swallow(described, rows)):
+            plain, others = described.model_copy(update={"quotes": "", "escape": None}), RowErrors()
+            its, n_its = draw(cells for _, cells in read_cells(plain, columns, others))
+            fits = (len(others.rows), -n_its) < (len(errors.rows), -n_rows)
+            if fits and Trial(plain, [[*map(str, row)] for row in its], 0).has_strays:
+                described, rows, n_rows, errors = plain, its, n_its, others
         if whole or "encoding" in fields or not any(isinstance(error, Undecoded) for error in errors.rows):
             break
         whole = True
@@ -115,6 +121,11 @@ def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
     return Sniffed(
         {"train": described}, [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], n_rows, decisions
     )
+
+
+def _swallow(table: Table, rows: Iterable[Sequence[object]]) -> bool:
+    """Returns True if a cell holds a line that may be a row."""
+    return any("\n" in str(cell) and delimiter_of(table) in str(cell) for row in rows for cell in row)
 
 
 def draw(rows: Iterable[list[object]], *, most: int = SAMPLE) -> tuple[list[list[object]], int]:

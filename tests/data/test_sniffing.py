@@ -49,6 +49,7 @@ GLUE = "index\tsentence1\tsentence2\tgold\n" + "".join(
 )
 SPAM = "v1,v2,,,\n" + "".join(f"{label},{text} \xa35 a caf\xe9,,,\n" for text, label in rows())
 NUMBERED = ",text,label\n" + "".join(f"{i},{','.join(row)}\n" for i, row in enumerate(rows()))
+LATE = "text\tlabel\n" + "so it is\tgood\n" * 1100 + '"So," he said\tbad\n"So it\tgood\n'
 FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
     "plain": ("t.csv", lines(",", header="text,label\n"), ["text", "label"], []),
     "mark": ("t.csv", b"\xef\xbb\xbf" + lines(",", header="text,label\n").encode(), ["text", "label"], []),
@@ -63,6 +64,12 @@ FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
         lines(",", header="text,label\n").encode("utf-16-be"),
         ["text", "label"],
         [("encoding", "utf-16-be")],
+    ),
+    "Cyrillic utf16 without mark": (
+        "t.csv",
+        "".join(f"Лев Толстой написал это {i},хорошо\n" for i in range(30)).encode("utf-16-le"),
+        [0, 1],
+        [("encoding", "utf-16-le"), ("header", "none, as the first row holds no names; columns have numbers from 0")],
     ),
     "quotes and newlines": ("t.csv", QUOTED, ["text", "label"], []),
     "quoted TSV": ("t.tsv", QUOTED.replace(",", "\t"), ["text", "label"], [("quotes", '"')]),
@@ -110,6 +117,12 @@ FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
         [],
     ),
     "rows of nothing": ("t.csv", lines(",", header="text,label\n", last="\n,"), ["text", "label"], []),
+    "quotes as characters, late": (
+        "t.txt",
+        LATE,
+        ["text", "label"],
+        [("columns", "tabs between them"), ("quotes", "none")],
+    ),
     "commas in a .tsv": (
         "t.tsv",
         lines(",", header="text,label\n"),
@@ -150,6 +163,7 @@ def test_how_a_table_is_written_is_found_and_told(form: str, tmp_path: Path):
     assert told(found) == decisions
     assert cells(found) == found.rows
     assert len(found.rows) == found.n_rows >= 4
+    assert all(map(any, found.rows))
 
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0\x1c\x1d\x1e\x85\u2028\u2029"), max_size=12)
@@ -240,6 +254,7 @@ def test_bad_rows_are_told_at_once_or_left_out(tmp_path: Path):
     [
         (b"", "expected"),
         (b"text,label\n", "expected rows, got only a header"),
+        (b"my_text\nit is so good a day\nbut why is it\n", r"--text my_text to learn from the texts alone"),
         (b"\xff\xfet\0", "expected"),
     ],
 )
@@ -264,6 +279,7 @@ def test_a_large_table_is_read_in_blocks_as_a_small_one_is(tmp_path: Path, monke
         b'"x, y",c,2',
         b'"two\nlines ""so""",d,3',
         b"",
+        b",,",
         b"caf\xc3\xa9,e,4\r",
         b'"",,5',
         b"a,b,c,,",
