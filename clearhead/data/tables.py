@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -262,13 +263,17 @@ def written(cell: object) -> str:
     return "" if cell is None else str(cell).strip()
 
 
+LISTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)"|([^,]+))\s*(?:,|$)""")
+"""An item of a list that is written as text, in quotes or without."""
+
+
 def parts_of(cell: object, separator: str = ",") -> list[str]:
     """The labels in a cell: a list, a list as Python or JSON writes it, or text with separators."""
     if isinstance(cell, list):
         return [written(part) for part in cell]
     text = written(cell)
     if text[:1] + text[-1:] == "[]":
-        return [part.strip(" '\"") for part in text[1:-1].split(",")]
+        return ["".join(either).strip() for either in LISTED.findall(text[1:-1])]
     return [part.strip() for part in text.split(separator)]
 
 
@@ -278,4 +283,4 @@ def number_of(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number if math.isfinite(number) and "_" not in text else None

@@ -154,7 +154,7 @@ def _check_labels(train: Sequence[LabelledText], label: object) -> None:
     names, place = names_of(train), f"{train[0].where.rpartition(':')[0]}: column {label!r}"
     if len(names) < 2:
         raise UserError(f"{place}: expected at least 2 labels, got {', '.join(names) or 'none'}; try another column")
-    if len(names) > max(20, len(train) // 2):
+    if len(names) > max(20, sum(len(example.labels) for example in train) // 2):
         raise UserError(
             f"{place}: expected labels that several texts share, got {len(names)} labels for {len(train)} texts;"
             ' try another column, or data.problem_type = "regression" for numbers'
