@@ -174,7 +174,7 @@ class Profile:
             if self.kind != "lists":
                 return target if is_worded or k <= MOST_CODES else None
             parts = [part for cell in self.cells if isinstance(cell, list) for part in cell]
-            is_nested = any(isinstance(part, list | dict) for part in parts)
+            is_nested = any(type(part) in (list, dict) for part in parts)
             return target if (self.label_rank or is_worded) and not is_nested and 2 * k <= len(parts) else None
         most = max(FEW, n // 2) if self.label_rank > 2 else max(2, n // (2 if self.label_rank else 5))
         return target if 2 <= k <= most and (self.length <= SHORT or self.label_rank > 2) else None

@@ -217,8 +217,10 @@ class _Choice:
     def _pair(self, texts: Sequence[Profile]) -> tuple[Profile, Profile] | None:
         """Two texts that belong together, by their names or because they share words; none if the user gives one."""
         best = _likeliest(texts)
-        if self.used or (pair := _named_pair([one for one in texts if not (one.target and one.label_rank)])):
-            return None if self.used or _are_options(pair, texts) else pair
+        if self.used:
+            return None
+        if pair := _named_pair([one for one in texts if not (one.target and one.label_rank)]):
+            return None if _are_options(pair, texts) else pair
         is_pair = len(best) == 2 and _shared(*best, shift=1) + 0.2 < _shared(*best) < 0.9
         return (best[0], best[1]) if is_pair else None
 

@@ -72,9 +72,9 @@ def linear(
     def features(rows: Any, flat: Sequence[str], n: int) -> tuple[Any, np.ndarray | None]:
         if words is None:
             return rows, None
-        alike = csr_matrix(words.transform(flat))
+        alike = csr_matrix(words.transform(flat[:n])).multiply(words.transform(flat[n:]))
         first, second = rows[:n], rows[n:]
-        cosines = np.asarray(alike[:n].multiply(alike[n:]).sum(1))
+        cosines = np.asarray(alike.sum(1))
         return hstack([first, second, abs(first - second), csr_matrix(cosines)]).tocsr(), cosines[:, 0]
 
     if words is not None:
