@@ -1,6 +1,7 @@
 """tap and trace: every number has an address, can be seen and changed, and costs nothing unseen."""
 
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -330,6 +331,27 @@ def test_tap_leaves_no_node_in_a_compiled_graph(graphs: Graphs, monkeypatch: pyt
 
 
 @torch.no_grad()
+def test_threads_that_trace_leave_compiled_code_on(graphs: Graphs) -> None:
+    """The stance of the compiler is one for all threads, and the one that began first ends first."""
+    network = small.decoder().eval()
+    compiled = torch.compile(network, backend=graphs)
+    began, ended = threading.Event(), threading.Event()
+
+    def look() -> None:
+        with trace(small.decoder().eval()):
+            began.set()
+            ended.wait(60)
+
+    with trace(network):
+        thread = threading.Thread(target=look)
+        thread.start()
+        began.wait(60)
+    ended.set()
+    thread.join()
+    compiled(ids(1, 3))
+    assert graphs.nodes
+
+
 def test_looking_recompiles_nothing(graphs: Graphs) -> None:
     network = small.encoder_decoder()
     compiled = torch.compile(network, fullgraph=True, backend=graphs)

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from clearhead.api.base import ModelBase
 from clearhead.api.reader import Input
 from clearhead.brief import brief, shorten
 from clearhead.config.heads import ClassificationHead
@@ -16,10 +17,7 @@ from clearhead.model.heads import scores
 from clearhead.model.mode import Evaluating
 from clearhead.tasks.classification.task import Classification, labelled, names_in, read_logits
 from clearhead.tasks.registry import find, suitable
-from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask, texts_of
-
-if TYPE_CHECKING:
-    from clearhead.api.model import Model
+from clearhead.tasks.task import NOTHING, Pair, Prediction, RecipeTask, Trained, texts_of
 
 Row: TypeAlias = str | Path | Sequence[str] | Mapping[str, str]
 """A text, or the path of a picture; or two texts, in order or by the names that the task gives them."""
@@ -27,7 +25,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 
-def task_of(model: "Model", *, verb: str | None = None, name: str = "predict") -> type[RecipeTask[Any]]:
+def task_of(model: ModelBase, *, verb: str | None = None, name: str = "predict") -> type[RecipeTask[Any]]:
     """The task that a model was trained for. A model from elsewhere gets one that it can do, if possible with `verb`.
 
     Raises UserError, which begins with `name`, if there is none, or if it has another verb.
@@ -43,12 +41,12 @@ def task_of(model: "Model", *, verb: str | None = None, name: str = "predict") -
     return task
 
 
-def reads_pairs(model: "Model", task: type[RecipeTask[Any]]) -> bool | None:
+def reads_pairs(model: ModelBase, task: type[RecipeTask[Any]]) -> bool | None:
     """True if every input is a pair of texts; None if it may be one or two."""
     return False if task.pair is None else model.contract.pairs
 
 
-def lines_of(model: "Model", task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1) -> list[str]:
+def lines_of(model: ModelBase, task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1) -> list[str]:
     """The inputs as a task reads them, two texts as a `Pair`.
 
     Raises UserError, which names the number of the input beginning with `first`, for one of another kind.
@@ -96,13 +94,13 @@ def answered(rows: Sequence[T], ask: Callable[[list[T]], Iterable[A]], blank: A)
     return (blank if skipped else next(answers) for skipped in is_blank)
 
 
-def predictions(model: "Model", task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
+def predictions(model: ModelBase, task: type[RecipeTask[Any]], lines: Sequence[str]) -> Iterator[Prediction]:
     """Predicts each line, in order. A blank line has an empty prediction."""
-    return answered(lines, lambda known: task.predict(model, known), NOTHING)
+    return answered(lines, lambda known: task.predict(cast("Trained", model), known), NOTHING)
 
 
 def numbered(
-    model: "Model", task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1
+    model: ModelBase, task: type[RecipeTask[Any]], rows: Sequence[Row], *, first: int = 1
 ) -> Iterator[Prediction]:
     """Predicts each input, in order.
 
@@ -130,7 +128,7 @@ IMAGES = 32
 Rows = list[list[tuple[str, float]]]
 
 
-def head_of(model: "Model") -> ClassificationHead:
+def head_of(model: ModelBase) -> ClassificationHead:
     """The model's classification head. Raises UserError for any other."""
     head = model.config.head
     if not isinstance(head, ClassificationHead):
@@ -138,13 +136,17 @@ def head_of(model: "Model") -> ClassificationHead:
     return head
 
 
-def classified(model: "Model", inputs: Sequence[Input]) -> Rows:
+def classified(model: ModelBase, inputs: Sequence[Input]) -> Rows:
     """The scores of the model's own labels for each text or image, none for a blank text. Long texts are cut."""
     head, pictures = head_of(model), model.reader.reads_images
     rows: Sequence[Any] = inputs if pictures else lines_of(model, Classification, [_text(x) for x in inputs])
 
     def ask(known: list[Any]) -> Rows:
-        logits = _of_images(model, known) if pictures else read_logits(model, [texts_of(row) for row in known])
+        logits = (
+            _of_images(model, known)
+            if pictures
+            else read_logits(cast("Trained", model), [texts_of(row) for row in known])
+        )
         return [list(zip(names_in(head), row, strict=True)) for row in scores(head, logits).tolist()]
 
     return [*answered(rows, ask, [])]
@@ -164,7 +166,7 @@ class ZeroShot:
         """The template, or the usual one, with each label in its place."""
         return [(self.template or usual).replace("{}", label) for label in self.labels]
 
-    def check(self, model: "Model") -> None:
+    def check(self, model: ModelBase) -> None:
         """Raises UserError for labels or a template that are wrong, and for a model of other relations."""
         self.check_labels()
         _relations(head_of(model))
@@ -179,7 +181,7 @@ class ZeroShot:
             raise refuse("template", "{} in place of the label", repr(self.template), f"try {TEMPLATE!r}")
 
 
-def entailed(model: "Model", texts: Sequence[Input], asked: ZeroShot) -> Rows:
+def entailed(model: ModelBase, texts: Sequence[Input], asked: ZeroShot) -> Rows:
     """The score of each label for each text, by a model of natural language inference; none for a blank text.
 
     Labels exclude each other: softmax over the labels of the logit of entailment. With `several`, or a single label:
@@ -190,7 +192,7 @@ def entailed(model: "Model", texts: Sequence[Input], asked: ZeroShot) -> Rows:
 
     def ask(known: list[str]) -> Rows:
         pairs = [(text, hypothesis) for text in known for hypothesis in asked.sentences(TEMPLATE)]
-        logits = read_logits(model, pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
+        logits = read_logits(cast("Trained", model), pairs).view(len(known), len(asked.labels), head_of(model).n_labels)
         if asked.several or len(asked.labels) == 1:
             shares = logits[..., [contradiction, entailment]].softmax(-1)[..., 1]
         else:
@@ -200,7 +202,7 @@ def entailed(model: "Model", texts: Sequence[Input], asked: ZeroShot) -> Rows:
     return [*answered([_text(text) for text in texts], ask, [])]
 
 
-def entailments(model: "Model", texts: Sequence[str], asked: ZeroShot) -> Iterator[Prediction]:
+def entailments(model: ModelBase, texts: Sequence[str], asked: ZeroShot) -> Iterator[Prediction]:
     """The labels that each text entails, as predictions; empty for a blank text."""
     for row in entailed(model, texts, asked):
         yield labelled(dict(row), several=asked.several) if row else NOTHING
@@ -217,7 +219,7 @@ def _relations(head: ClassificationHead) -> tuple[int, int]:
     return entailment, opposite if opposite is not None else (len(names) - 1 if entailment == 0 else 0)
 
 
-def _of_images(model: "Model", images: Sequence[Input]) -> Tensor:
+def _of_images(model: ModelBase, images: Sequence[Input]) -> Tensor:
     """n v: the logits of images."""
     logits = [torch.empty(0, head_of(model).n_labels)]
     with Evaluating(model.network), torch.inference_mode():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from clearhead.brief import brief
 from clearhead.data.files import opened
 from clearhead.recipe.places import Place
 
@@ -22,6 +23,8 @@ END, RETURN, QUOTE = b'\n\r"'
 @dataclass(frozen=True)
 class Block:
     """Whole rows of a file."""
+
+    __repr__ = brief
 
     content: bytes
     line: int

@@ -8,7 +8,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -316,6 +316,27 @@ def untraced() -> Iterator[None]:
             _tracers[thread] = tracer
 
 
+_eager_lock, _eager_stance = threading.Lock(), ExitStack()
+_eager_threads: list[int] = []
+"""The threads that keep compiled code from running."""
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Runs compiled code eagerly, until the last thread leaves: PyTorch has one stance for all threads."""
+    with _eager_lock:
+        if not _eager_threads:
+            _eager_stance.enter_context(torch.compiler.set_stance("force_eager"))
+        _eager_threads.append(threading.get_ident())
+    try:
+        yield
+    finally:
+        with _eager_lock:
+            _eager_threads.remove(threading.get_ident())
+            if not _eager_threads:
+                _eager_stance.close()
+
+
 @contextmanager
 def _running(network: nn.Module, edit: Mapping[str, Edit] | None = None, **options: Any) -> Iterator[Trace]:
     """A trace in this thread; `options` are fields of `Trace`."""
@@ -337,7 +358,7 @@ def _running(network: nn.Module, edit: Mapping[str, Edit] | None = None, **optio
     try:
         # Importing the compiler takes seconds. If it is not imported, nothing is compiled.
         compiled = "torch._dynamo" in sys.modules
-        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+        with _uncompiled() if compiled else nullcontext():
             yield current
     finally:
         del _tracers[thread]

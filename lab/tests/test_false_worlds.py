@@ -231,12 +231,12 @@ def judged(name: str, values: dict[str, float]) -> tuple[str, str]:
     return result.verdict, result.finding
 
 
-@pytest.mark.usefixtures("data_folder")
 def test_every_drawn_part_is_one_of_an_experiment() -> None:
     known = {part for name in experiments() for part in vars(import_module(experiment(name).measure.__module__))}
     assert drawn(Random(0)).keys() <= known
 
 
+@pytest.mark.usefixtures("data_folder")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in experiments()]
 )

@@ -30,7 +30,7 @@ def test_files_of_every_form_are_one_data_set(shell: Shell, folder: str) -> None
     assert [*texts_in("a-*")] == LINES
     at = ("--at", "decoder.blocks.*.resid_post", "decoder.blocks.0.attn.z[h=1]")
     line = ("capture", folder, "--data", "a-*", *at, "--out", "lines")
-    assert "5 texts, 3 addresses, 1 shards" in shell.done(*line).err
+    assert "5 texts, 3 addresses, 1 shard" in shell.done(*line).err
     shell.done("capture", folder, "--data", "rows.jsonl", "--text", "sentence", *at, "--out", "rows")
     first, other = Captured("lines"), Captured("rows")
     assert len(first.addresses) == 3

@@ -90,7 +90,7 @@ LINES = [
     ("classify {labels} one --text a", "--text: expected --file with a table, got none"),
     ("classify {labels} --file a.csv --text bod", "a.csv:1: expected a column 'bod', got none; try body"),
     ("classify {labels} --file b.csv", "b.csv:1: expected a column 'text', got n, m; give --text NAME, or"),
-    ("classify {labels} --file a.txt --text b", "a.txt: expected a table with columns, such as .csv or"),
+    ("classify {labels} --file a.txt --text b", "a.txt: expected a table with columns b, got lines; leave out --text"),
     (
         "classify {labels} --file a.csv --text-pair b",
         "a.csv:1: expected a column 'b', got none; there are body, kind",

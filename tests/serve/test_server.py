@@ -352,7 +352,7 @@ def test_each_kind_of_model_has_its_routes(client: TestClient, translator: TestC
     assert "no chat template" in chat.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("text", ["", " ", [], ["one", ""], 3, ["one " * 100]])
+@pytest.mark.parametrize("text", [[], 3, ["one " * 100]])
 def test_texts_that_are_not_translated(translator: TestClient, text: object):
     response = translator.post("/translate", json={"text": text})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "text")

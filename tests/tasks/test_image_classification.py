@@ -93,7 +93,7 @@ def test_from_a_folder_to_predictions(capsys: pytest.CaptureFixture[str]):
     tables = {"confusion", "by_label", "calibration"}
     assert figures["held_out"].keys() == {"accuracy", "macro_f1", "loss"} | tables
     for told in (
-        "task: image classification (a folder for each of 2 classes: dark, light)",
+        "the 2 folders: dark, light  label",
         "pictures: 8 x 8 pixels, grey",
         "classes: dark 50.0%, light 50.0%",
         "use it: clearhead classify run picture.png",

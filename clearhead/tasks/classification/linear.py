@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from clearhead.brief import brief
 from clearhead.config.heads import ProblemType
 
 Texts: TypeAlias = Sequence[tuple[str, ...]]
@@ -25,6 +26,8 @@ STRENGTHS = (1.0, 10.0)
 @dataclass(frozen=True)
 class Answers:
     """What a method says of the texts of each split: n classes, n v of bool, or n numbers."""
+
+    __repr__ = brief
 
     name: str
     outputs: Mapping[str, np.ndarray]

@@ -27,6 +27,7 @@ PARTS = {
     "explorer": "The explorer",
     "batch": "Batches",
     "capture": "Capture",
+    "sklearn": "scikit-learn",
     "errors": "Errors",
     "lab": "The lab",
 }
