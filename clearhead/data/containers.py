@@ -30,7 +30,7 @@ from clearhead.data.file_contents import (
 from clearhead.data.files import encoding_of, files_in, opened_text, read_files
 from clearhead.data.layouts import class_of, is_about
 from clearhead.data.tables import format_of
-from clearhead.errors import UserError
+from clearhead.errors import UserError, pasted
 from clearhead.recipe.places import Place, absolute
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
@@ -267,7 +267,7 @@ def _class_files(root: Path, files: Sequence[Path]) -> Contents | None:
         if contents is None or contents.kind != "text":
             return None
     if all(LANGUAGE.fullmatch(label) for label in labels) or _go_together(files):
-        pair = f"--source {files[0].name} --target {files[1].name}"
+        pair = f"--source {pasted(files[0])} --target {pasted(files[1])}"
         raise UserError(
             f"{root}: expected one kind of data, got texts in {', '.join(labels)}; try"
             f" clearhead train translation {pair}"

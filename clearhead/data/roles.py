@@ -187,6 +187,8 @@ class _Choice:
         if len(best) == 1 and best[0].kind == "numbers":
             named = [one for one in candidates if one.label_rank and one.kind == "words"]
             best = [one for one in named if _says_the_same(one, best[0])][:1] or best
+        if len(best) > 3 and best == candidates and all(one.is_flag for one in best):
+            return best, "all others than texts are 0 and 1"
         if len(best) > 1:
             self.questions.append(f"expected one column of labels, got {len(best)}; {self._offer(best)}")
             return [], ""

@@ -103,6 +103,7 @@ def roles(columns: str, **given: Any) -> str:
         ("tweet:text a:two b:third", "single_label text=tweet label=a"),
         ("spans:spans text:text kind:two", "single_label text=text label=kind"),
         ("said:text much:float", "regression text=said label=much"),
+        ("text:text a:flag b:flag c:flag d:flag", "multi_label text=text label=['a', 'b', 'c', 'd']"),
         ("text:text text2:text label:float", "regression text=text text_pair=text2 label=label"),
         ("index:row genre:two sentence1:text sentence2:text score:float",
          "regression text=sentence1 text_pair=sentence2 label=score"),
