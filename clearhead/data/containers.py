@@ -12,6 +12,7 @@ from typing import Any
 
 from clearhead.brief import shorten
 from clearhead.data.archives import archive_of, is_archive, plain_name
+from clearhead.data.encodings import likeliest
 from clearhead.data.file_contents import (
     Contents,
     Decision,
@@ -33,6 +34,8 @@ from clearhead.data.tables import format_of
 from clearhead.errors import UserError, pasted
 from clearhead.recipe.places import Place, absolute
 
+SAMPLE = 200
+"""Files of a folder that tell its encoding."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 TEXT_NAMES, LABEL_NAMES = {"text", "texts", "title", "sentences", "data"}, {"label", "labels"}
 """Words in the names of files with a text or a label on each line."""
@@ -120,8 +123,9 @@ def _of_part(files: Sequence[Path]) -> Contents | None:
     if rest := sorted({one.relative_to(root).parts[0] for one in files} - {*counts}):
         told.append(_listed("left out", f"{len(rest)} files", rest, "not in the folder of a class"))
     contents = Contents("table", {"train": table_source(root, format="folder")}, decisions=told)
-    is_utf8 = all(_is_utf8(content) for one, content in read_files(root) if class_of(one, root))
-    return contents if is_utf8 else with_encoding(contents, "cp1252")
+    texts = (content for one, content in read_files(root) if class_of(one, root))
+    others = b"\n".join(islice((content for content in texts if not _is_utf8(content)), SAMPLE))
+    return with_encoding(contents, likeliest(others, root)) if others else contents
 
 
 def _is_utf8(content: bytes) -> bool:

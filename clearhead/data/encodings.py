@@ -19,8 +19,7 @@ NOT_CP1252 = re.compile(b"[\x81\x8d\x8f\x90\x9d]")
 def find_encoding(path: Place, *, whole: bool = False) -> str | None:
     """The encoding of a text file; None for UTF-8. Looks at the beginning of the file, or at all of it.
 
-    A file is UTF-8 if most of what is beyond ASCII in it is. Any other is what charset-normalizer finds, and cp1252 (or
-    latin-1) if nothing is likelier. Raises UserError for few ASCII letters if that package is not installed.
+    A file is UTF-8 if most of what is beyond ASCII in it is. Raises UserError as `likeliest` does.
     """
     decoder, shown = codecs.getincrementaldecoder("utf-8")("surrogateescape"), bytearray()
     n_good = n_bad = 0
@@ -36,8 +35,14 @@ def find_encoding(path: Place, *, whole: bool = False) -> str | None:
                 if n and len(shown) < SHOWN:
                     shown += b"".join(line for line in content.splitlines(True) if not line.isascii())[:SHOWN]
             content = file.read(HEAD) if whole else b""
-    if n_bad <= n_good / 4:
-        return None
+    return None if n_bad <= n_good / 4 else likeliest(bytes(shown), path)
+
+
+def likeliest(shown: bytes, path: object) -> str:
+    """The likeliest encoding of text that is not UTF-8: what charset-normalizer finds, else cp1252 or latin-1.
+
+    Raises UserError, which names the path, for few ASCII letters if that package is not installed.
+    """
     n_ascii, n_other = len(re.findall(rb"[A-Za-z]", shown)), len(re.findall(rb"[\x80-\xff]", shown))
     western = "latin-1" if NOT_CP1252.search(shown) else "cp1252"
     if n_ascii > 30 * n_other:
@@ -50,7 +55,7 @@ def find_encoding(path: Place, *, whole: bool = False) -> str | None:
         raise UserError(
             f"{path}: expected UTF-8, got another encoding; give --data.train.encoding, such as cp1251"
         ) from None
-    matches = [*from_bytes(bytes(shown))]
+    matches = [*from_bytes(shown)]
     likely = [one for one in matches if one.chaos <= matches[0].chaos]
     if not matches or any("cp1252" in one.could_be_from_charset for one in likely):
         return western
