@@ -17,7 +17,6 @@ from clearhead.data.file_contents import (
     Contents,
     Decision,
     Fields,
-    Kind,
     contents_of_file,
     first_lines,
     foreign_form,
@@ -44,13 +43,8 @@ SUFFIX = re.compile(r"\.(csv|tsv|tab|jsonl?|ndjson|parquet|xml|conllu?|iob2?|bio
 LANGUAGE = re.compile(r"[a-z]{2}(-[a-z]{2})?")
 
 
-def kind_of(path: Place) -> Kind | None:
-    """What a path holds; None for what is no data, such as a recipe or a program."""
-    return contents.kind if (contents := contents_of(path)) else None
-
-
 def contents_of(path: Place) -> Contents | None:
-    """What a path holds, with the splits in it; None for what is no data.
+    """What a path holds, with the splits in it; None for what is no data, such as a recipe or a program.
 
     Raises UserError if a file cannot be read, or if a folder may be meant in several ways.
     """

@@ -20,13 +20,12 @@ def show(decisions: Sequence[Decision]) -> None:
         for one in columns:
             table.add_row(one.value, one.what.replace("_", " "), one.why, " ".join(one.example.split()))
         console.print(table)
-        options = dict.fromkeys(one.option for one in columns)
+        options = dict.fromkeys(one.option for one in columns if one.option)
         console.print(f"change a column: {', '.join(options)}")
     for one in decisions:
         if one.what not in (*ROLES, "left out"):
-            console.print(
-                f"{one.what}: {one.value}" + (f" ({one.why})" if one.why else "") + f"; another: {one.option}"
-            )
+            why, option = one.why and f" ({one.why})", one.option and f"; another: {one.option}"
+            console.print(f"{one.what}: {one.value}{why}{option}")
     left: dict[str, list[str]] = {}
     for one in decisions:
         if one.what == "left out":

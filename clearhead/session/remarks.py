@@ -55,7 +55,7 @@ class Course:
 
     @classmethod
     def of(cls, events: Sequence[JsonObject], main_score: str) -> Self | None:
-        """None without an update or an evaluation."""
+        """Reads the events of a log. Returns None unless they have an update and an evaluation."""
         steps, evaluations, best = list[tuple[int, float, float]](), list[tuple[int, float, float]](), 0
         for event in map(dict[str, Any], events):
             if event["kind"] == "stepped":
@@ -71,7 +71,7 @@ class Course:
         return self.steps[-1][1] - next(seconds for step, seconds, _ in self.steps if step >= self.best)
 
     def improves(self) -> bool:
-        """Whether the last evaluation is the best by score and by loss; for a single one, whether the loss falls."""
+        """Returns True if the last evaluation is the best by score and loss, or is the only one and the loss falls."""
         (last, _, loss), before = self.evaluations[-1], [loss for *_, loss in self.evaluations[:-1]]
         if before:
             return self.best == last and not loss > min(before)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clearhead.data.containers import contents_of, kind_of
+from clearhead.data.containers import contents_of
 from clearhead.data.sniffing import sniff
 from clearhead.data.tagged_columns import spans_in, tag_words
 from clearhead.errors import UserError
@@ -96,7 +96,8 @@ def put(folder: Path, name: str, content: Any) -> Path:
 @pytest.mark.parametrize("form", TABLES)
 def test_tables(form: str, tmp_path: Path):
     path = put(tmp_path, *TABLES[form][:2])
-    assert kind_of(path) == "table"
+    assert (contents := contents_of(path))
+    assert contents.kind == "table"
     found = sniff(path)
     assert sorted(map(str, found.columns)) == sorted(map(str, TABLES[form][2]))
     n = 40 if form == "text and label" else 8
@@ -234,7 +235,8 @@ def test_questions_with_contexts(name: str, content: Any, tmp_path: Path):
     ],
 )
 def test_what_is_no_table(name: str, content: Any, kind: str | None, tmp_path: Path):
-    assert kind_of(put(tmp_path, name, content)) == kind
+    contents = contents_of(put(tmp_path, name, content))
+    assert (contents and contents.kind) == kind
 
 
 @pytest.mark.parametrize(

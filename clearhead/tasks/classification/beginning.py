@@ -27,7 +27,7 @@ MOST_ROWS = 2_000
 
 
 def can_begin(config: ModelConfig) -> bool:
-    """Whether a network is like the preset `text-classifier`, of any size."""
+    """Returns True if a network is like the preset `text-classifier`, whatever its size."""
     stack, head = config.encoder, config.head
     if stack is None or config.decoder is not None or not isinstance(head, ClassificationHead):
         return False
@@ -70,11 +70,11 @@ def begin_linear(
     learned, valid = targets["train"][some], tfidf.transform(counts(ids["valid"]))
     if problem_type == "single_label_classification" and len(np.unique(learned)) < n_labels:
         return
-    with warnings.catch_warnings(action="ignore"):  # Of a label that all texts have, and of many iterations.
+    with warnings.catch_warnings(action="ignore"):  # A label may be in all texts, and the solver may stop early.
         fitted = [estimator(strength, problem_type, n_labels).fit(known, learned) for strength in STRENGTHS]
     best = max(fitted, key=lambda model: score(targets["valid"], model.predict(valid)))
     if any(getattr(one, "coef_", None) is None for one in getattr(best, "estimators_", [best])):
-        return  # Of a label that all texts have, or none.
+        return  # All texts, or none, have one of the labels.
     weights, constants = coefficients(best)
     left, sizes, directions = np.linalg.svd((weights * tfidf.idf_).T, full_matrices=False)
     k = min(len(sizes), n_labels - (problem_type == "single_label_classification"), width * 3 // 8)
