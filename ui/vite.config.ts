@@ -85,30 +85,39 @@ function webgpu(): Plugin {
   };
 }
 
-/** One module and one style sheet for every host: the page loads them, a widget carries them, an exported file
- *  inlines them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
-export default defineConfig({
-  plugins: [mountedOnly(), withoutBoundary(), withoutAwait(), svelte(), texts(), webgpu()],
-  base: "./",
-  build: {
-    outDir: "../clearhead/explorer/static",
-    emptyOutDir: true,
-    target: "es2022",
-    cssCodeSplit: false,
-    assetsInlineLimit: Infinity,
-    modulePreload: false,
-    reportCompressedSize: false,
-    license: { fileName: "LICENSES.txt" },
-    rolldownOptions: {
-      input: "src/entry/index.ts",
-      preserveEntrySignatures: "strict",
-      treeshake: { propertyReadSideEffects: false },
-      optimization: { inlineConst: { mode: "all", pass: 3 } },
-      output: {
-        entryFileNames: "explorer.js",
-        assetFileNames: "explorer[extname]",
-        codeSplitting: false,
-      },
+/** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file, and the exercises. */
+function served(): Plugin {
+  return {
+    name: "served",
+    apply: "build",
+    async generateBundle() {
+      const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: plugins(), build: { ...options("src/entry/index.ts"), write: false } });
+      const { output: [script] } = made as Rolldown.RolldownOutput;
+      this.emitFile({ type: "asset", fileName: "explorer.js", source: script.code });
     },
+  };
+}
+
+const plugins = () => [mountedOnly(), withoutBoundary(), withoutAwait(), svelte()];
+const options = (input: string) => ({
+  target: "es2022",
+  cssCodeSplit: false,
+  assetsInlineLimit: Infinity,
+  modulePreload: false as const,
+  reportCompressedSize: false,
+  rolldownOptions: {
+    input,
+    preserveEntrySignatures: "strict" as const,
+    treeshake: { propertyReadSideEffects: false },
+    optimization: { inlineConst: { mode: "all" as const, pass: 3 } },
+    output: { entryFileNames: "file.js", assetFileNames: "explorer[extname]", codeSplitting: false },
   },
+});
+
+/** One module for files and one for pages, and one style sheet for both: a widget carries them, an exported file inlines
+ *  them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
+export default defineConfig({
+  plugins: [...plugins(), texts(), webgpu(), served()],
+  base: "./",
+  build: { outDir: "../clearhead/explorer/static", emptyOutDir: true, license: { fileName: "LICENSES.txt" }, ...options("src/entry/file.ts") },
 });

@@ -8,6 +8,7 @@ from clearhead.errors import UserError
 STATIC = Path(__file__).with_name("static")
 FILES = {
     "explorer.js": "text/javascript",
+    "file.js": "text/javascript",
     "boot.js": "text/javascript",
     "webgpu.js": "text/javascript",
     "explorer.css": "text/css",

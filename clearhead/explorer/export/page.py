@@ -219,7 +219,7 @@ def document(
     that says so, because its parts are dense.
     """
     style = inline(static_file("explorer.css"), "style")
-    modules = [inline(text, "script") for text in (static_file("explorer.js"), *map(str.encode, scripts))]
+    modules = [inline(text, "script") for text in (static_file("file.js"), *map(str.encode, scripts))]
     wasm, worker = (" 'wasm-unsafe-eval'", ["worker-src blob:"]) if computes else ("", [])
     hashes = " ".join(map(digest, modules))
     policy = [

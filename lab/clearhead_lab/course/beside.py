@@ -4,7 +4,6 @@ An exported file holds both, half a megabyte of them. A browser that has opened 
 others.
 """
 
-import re
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -14,8 +13,7 @@ from clearhead.explorer.static_files import static_file
 
 LANGUAGES = ("en",)
 """What the figures of the site speak: its own language. Each figure holds its texts."""
-SCRIPT, STYLE = "explorer.js", "explorer.css"
-EXPORT = re.compile(r"export\s*\{[^{}]*\};?\s*$")
+SCRIPT, STYLE = "file.js", "explorer.css"
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -60,8 +58,5 @@ def write_shared(assets: Path) -> None:
 
 
 def classic(module: str) -> str:
-    """The module as a classic script: from a disk a browser loads no module. Raises ValueError if it is none."""
-    text, n = EXPORT.subn("", module)
-    if n != 1:
-        raise ValueError(f"{SCRIPT}: expected a module that ends with its exports")
-    return f'(() => {{"use strict";\n{text}\n}})();\n'
+    """The module, which exports nothing, as a classic script: from a disk a browser loads no module."""
+    return f'(() => {{"use strict";\n{module}\n}})();\n'

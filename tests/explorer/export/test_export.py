@@ -27,7 +27,7 @@ BUILT = 'console.log("<script>", `</script>`, "<SCRIPT");\nexport{};\n'
 def _built(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A page in place of the built one."""
     folder = tmp_path_factory.mktemp("static")
-    (folder / "explorer.js").write_text(BUILT, encoding="utf-8")
+    (folder / "file.js").write_text(BUILT, encoding="utf-8")
     (folder / "explorer.css").write_text("body { color: red }", encoding="utf-8")
     (folder / "webgpu.js").write_text("globalThis.quicker = 1;", encoding="utf-8")
     monkeypatch.setattr(static_files, "STATIC", folder)
@@ -164,7 +164,7 @@ def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("clearhead.explorer.export.recorded.MOST_BYTES", 100)
     with too_large(), pytest.raises(UserError, match=r"at most .* of attention, got .*; try a shorter text"):
         export.export_page(model, "one two three", path=tmp_path / "long.html")
-    (static_files.STATIC / "explorer.js").unlink()
+    (static_files.STATIC / "file.js").unlink()
     with pytest.raises(UserError, match="expected the explorer's built page"):
         export.export_page(model, "one", path=tmp_path / "no.html")
 
