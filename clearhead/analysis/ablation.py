@@ -1,24 +1,28 @@
 """Ablation: the output of a network without some of its parts, its heads and neurons, and the effect of each part."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead import config as c
-from clearhead.analysis.comparison import states
+from clearhead.analysis import passes
+from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.metrics import Cosine, Metric, Vectors, mean_states
 from clearhead.analysis.passes import (
+    SEEN,
     Inputs,
     by_stack,
-    changing,
+    in_order,
     inference,
     last_states,
     layouts,
     n_positions,
+    part_of,
     real,
     repeated,
     row_means,
@@ -28,9 +32,9 @@ from clearhead.analysis.passes import (
 )
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
-from clearhead.model.linear import LinearMap, refuse_rounded
+from clearhead.model.linear import refuse_rounded
 from clearhead.progress import pieces
-from clearhead.trace import Address, Edit, trace, zero
+from clearhead.trace import Address, ByRow, Edit, edited, zero
 
 
 @dataclass(frozen=True)
@@ -109,14 +113,6 @@ def parts_at(network: Transformer, sites: Iterable[str]) -> list[Part]:
     return parts
 
 
-def switched_off(value: Tensor, parts: Sequence[Part]) -> Tensor:
-    """Sets heads, b h t k, or neurons, b t f, to 0, each in its own copy of the batch."""
-    value = value.clone()
-    for rows, part in zip(value.chunk(len(parts)), parts, strict=True):
-        rows.select(2 if part.place.is_ffn else 1, part.index).zero_()
-    return value
-
-
 How = Literal["zero", "mean"]
 
 
@@ -189,15 +185,12 @@ class Ablations:
         self.metric = metric
         """What is compared; None for the divergence of the answers."""
         with inference(network):
-            if not self._edit:
+            base = {Address.parse(at): one for at, one in self._edit.items()}
+            with edited(network, self._edit, explicit=_hidden(base)):
                 self._plain = states(network, list(self._tokens.values()))
             if metric is None and unit(network) != "nats":
-                result = traced(network, self._tokens, self._edit)[1]
-                self.metric = Cosine(vectors(result, layout[self._last]), vectors)
-            if self._edit:
-                self._expected = self._edited(())
-            else:
-                self._expected = self._read(self._plain[last_states(network, self._last)], layout[self._last])
+                self.metric = Cosine(vectors(self._plain[LOGITS], layout[self._last]), vectors)
+            self._expected = self._edited([{}], ("head", 0))
 
     def effects(self, sites: Iterable[str], *, budget: int = 1024) -> dict[str, float]:
         """The effects as the function `effects` computes them."""
@@ -206,20 +199,43 @@ class Ablations:
 
     def answers(self, sites: Iterable[str], *, budget: int = 1024) -> Iterator[tuple[str, Tensor]]:
         """The output without each part, block by block: n v, log probabilities; or the metric, b."""
-        parts = sorted(parts_at(self._network, sites), key=lambda part: part.place.path)
-        for _, group in itertools.groupby(parts, key=lambda part: part.place):
-            several, at_once = list(group), max(1, budget // self._length)
+        parts = [part.site for part in parts_at(self._network, sites)]
+        for i, logs in self.edited([{site: zero} for site in parts], budget=budget):
+            yield parts[i], logs
+
+    def edited(self, edits: Sequence[Mapping[str, Edit]], *, budget: int = 1024) -> Iterator[tuple[int, Tensor]]:
+        """The number of each set of edits, and the output with it: n v, log probabilities; or the metric, b.
+
+        Sets that begin in the same block are rows of one pass, which begins there; the first block comes first. Raises
+        UserError for an edit of no value.
+        """
+        network, at_once = self._network, max(1, budget // self._length)
+        each = [{Address.parse(at): edit for at, edit in some.items()} for some in edits]
+        firsts = [
+            min((part_of(network, at.path) for at in some), key=partial(in_order, network), default=("head", 0))
+            for some in each
+        ]
+
+        def order(i: int) -> tuple[int, int, bool]:
+            return (*in_order(network, firsts[i]), _hidden(each[i]))
+
+        for _, group in itertools.groupby(sorted(range(len(each)), key=order), key=order):
+            several = list(group)
             for start in pieces(range(0, len(several), at_once)):
                 some = several[start : start + at_once]
-                with inference(self._network):
-                    actual = self._edited(some) if self._edit else self._without(some)
-                yield from zip((part.site for part in some), actual.chunk(len(some)), strict=True)
+                with inference(network):
+                    found = self._edited([each[i] for i in some], firsts[some[0]])
+                yield from zip(some, found.chunk(len(some)), strict=True)
 
     def divergence(self, logs: Tensor) -> float:
         """KL(plain || these), in nats, the mean over the rows; or how much smaller these are than the plain metric."""
         if self.metric is not None:
             return float((self._expected - logs).mean())
         return max(0.0, float(self._each(logs).mean()))
+
+    def moved(self, logs: Tensor) -> float:
+        """The share of the answer that moves, ½ Σ |p - p'|, from 0 to 1: the mean over the rows. Needs no metric."""
+        return float((self._expected.exp() - logs.exp()).abs().sum(-1).mean()) / 2
 
     def _each(self, logs: Tensor) -> Tensor:
         """n: KL(plain || these) of each row, in nats."""
@@ -237,65 +253,53 @@ class Ablations:
             counts = torch.full((len(valid),), len(each) // len(valid), device=each.device)
         return row_means(each, counts)
 
-    def _without(self, parts: Sequence[Part]) -> Tensor:
-        """What `answers` compares, with each part switched off in its own copy of the batch."""
-        network, plain, n, place = self._network, self._plain, len(parts), parts[0].place
-        many = {name: repeated(batch, n) for name, batch in self._tokens.items()}
-        name, start = place.stack, place.block
-        before = f"{name}.blocks.{start - 1}.resid_post" if start else f"{name}.blocks.0.resid_pre"
-        x = plain[before].repeat(n, 1, 1)
-        reader = network.get_submodule(place.projection)
-        assert isinstance(reader, nn.Linear | LinearMap)
-        closed = torch.zeros(n, place.n, dtype=torch.bool, device=x.device)
-        closed[range(n), [part.index for part in parts]] = True
-        closed = closed.repeat_interleave(reader.in_features // place.n, 1).repeat_interleave(len(x) // n, 0)[:, None]
-        crosses = name == "decoder" and "encoder" in many
-        memory = plain[last_states(network, "encoder")].repeat(n, 1, 1) if crosses else None
-        with changing(reader, lambda read: read.masked_fill(closed, 0.0), reads=True):
-            return self._read(*run_from(network, many, name, start, x, memory))
+    def _edited(self, rows: Sequence[Mapping[Address, Edit]], first: passes.Part) -> Tensor:
+        """What `answers` compares, with the edits of each row in its own copy of the batch, from a part on."""
+        network, plain, n, (name, start) = self._network, self._plain, len(rows), first
+        base = {Address.parse(at): one for at, one in self._edit.items()}
+        base = {at: one for at, one in base.items() if self._follows(at, first)}
+        each = [[*base.items(), *row.items()] for row in rows]
+        paths = {at.path: None for row in each for at, _ in row}
+        edit = {path: ByRow([[one for one in row if one[0].path == path] for row in each]) for path in paths}
+        many = {stack: repeated(batch, n) for stack, batch in self._tokens.items()}
+        x = plain[self._before(first)].repeat(n, 1, 1)
+        with edited(network, edit, explicit=_hidden([at for row in each for at, _ in row])):
+            layout = layouts(network, many)[self._last]
+            if name != "head":
+                crosses = name == "decoder" and "encoder" in many
+                memory = plain[last_states(network, "encoder")].repeat(n, 1, 1) if crosses else None
+                x, layout = run_from(network, many, name, start, x, memory)
+            return self._read(x, layout, whole=any(path.startswith("head.") for path in paths))
 
-    def _read(self, x: Tensor, layout: Layout) -> Tensor:
-        """What `answers` compares, of the last states."""
+    def _follows(self, at: Address, first: passes.Part) -> bool:
+        """True if a pass that begins at a part meets the address."""
+        network = self._network
+        return in_order(network, part_of(network, at.path)) >= in_order(network, first)
+
+    def _before(self, first: passes.Part) -> str:
+        """The address of the states that a part reads."""
+        name, start = first
+        if name == "head":
+            return last_states(self._network, self._last)
+        return f"{name}.blocks.{start - 1}.resid_post" if start > 0 else f"{name}.blocks.0.resid_pre"
+
+    def _read(self, x: Tensor, layout: Layout, *, whole: bool) -> Tensor:
+        """What `answers` compares, of the last states; `whole` if edits need all positions of the head."""
+        network = self._network
         if self.metric is not None:
-            return self.metric(self._network.head(x, layout), layout)
-        return _distributions(self._network, x, layout, self._position)
-
-    def _edited(self, parts: Sequence[Part]) -> Tensor:
-        """The output of an edited network. Every block runs again."""
-        n, edit = max(1, len(parts)), dict(self._edit)
-        if parts:
-            path = Address.parse(parts[0].site).path
-            edit[path] = _then(edit.pop(path, None), lambda value: switched_off(value, parts))
-        many = {name: repeated(batch, n) for name, batch in self._tokens.items()}
-        with trace(self._network, edit):
-            result = self._network(*many.values())
-        layout = layouts(self._network, many)[self._last]
-        if self.metric is not None:
-            return self.metric(result, layout)
-        return _logs(self._network, result, real(layout), self._position)
+            return self.metric(network.head(x, layout), layout)
+        return _distributions(network, x, layout, self._position, whole=whole)
 
 
-def _then(first: Edit | None, second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Applies both edits to one value."""
-
-    def both(value: Tensor) -> Tensor:
-        match first:
-            case None:
-                return second(value)
-            case Tensor():
-                return second(first.to(value).expand_as(value))
-            case int() | float():
-                return second(torch.full_like(value, first))
-            case _:
-                return second(first(value).expand_as(value))
-
-    return both
+def _hidden(addresses: Iterable[Address]) -> bool:
+    """True if fast kernels hide a value at one of these addresses."""
+    return not all(SEEN.fullmatch(at.path) for at in addresses)
 
 
-def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None) -> Tensor:
+def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None, *, whole: bool) -> Tensor:
     """n v: log probabilities, one row for each distribution that counts."""
     valid = real(layout)
-    if isinstance(network.config.head, c.LanguageHead | c.TaggingHead):
+    if isinstance(network.config.head, c.LanguageHead | c.TaggingHead) and not whole:
         return network.head(x[_counted(valid, position)][None], layout)[0].float().log_softmax(-1)
     return _logs(network, network.head(x, layout), valid, position)
 

@@ -1,18 +1,19 @@
-"""Forward passes of an analysis: their inputs, their values, and passes that begin at a block or change a value."""
+"""Forward passes of an analysis: their inputs, their values, and passes that begin at a block."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.mode import Evaluating
-from clearhead.trace import Edit, Trace, recording, trace
+from clearhead.trace import Edit, Trace, recording, tell_padding, trace
 
 Inputs = Sequence[Tokens | Tensor]
 """An input for each stack."""
@@ -148,7 +149,7 @@ def text_mean(value: Tensor, axes: str, places: Mapping[str, Layout], path: str)
     return ((value * weight).sum(dims, keepdim=True) / weight.sum()).expand_as(value)
 
 
-# --- passes that begin at a block, or change a value ------------------------------------------------------------------
+# --- passes that begin at a block -------------------------------------------------------------------------------------
 
 
 def last_states(network: Transformer, name: str) -> str:
@@ -158,15 +159,39 @@ def last_states(network: Transformer, name: str) -> str:
     return f"{name}.{end}"
 
 
+Part = tuple[str, int]
+"""A stack and the number of a block, with -1 its embedding and with n_layers its final norm; or the head, 0."""
+SEEN = re.compile(r"(.*\.)?(resid_\w+|q|k|v|z|out|pre|post|logits)")
+"""The values that fast kernels compute too."""
+
+
+def part_of(network: Transformer, path: str) -> Part:
+    """The part of the network that computes the value at a path."""
+    name, _, rest = path.partition(".")
+    stacks = network.stacks()
+    if name not in stacks:
+        return "head", 0
+    block = re.match(r"blocks\.(\d+)\.", rest)
+    return name, int(block[1]) if block else len(stacks[name].blocks) if rest.startswith("final_norm.") else -1
+
+
+def in_order(network: Transformer, part: Part) -> tuple[int, int]:
+    """A key that sorts parts in the order in which they run."""
+    return [*network.stacks(), "head"].index(part[0]), part[1]
+
+
 def run_from(
     network: Transformer, tokens: Mapping[str, Tokens], name: str, start: int, x: Tensor, memory: Tensor | None
 ) -> tuple[Tensor, Layout]:
     """The network's last states and their layout, from the input x, b t d, of block `start` of the stack `name`.
 
-    `memory` has the encoder's last states, for a decoder that reads them.
+    With -1 the stack embeds its tokens first. `memory` has the encoder's last states, for a decoder that reads them.
     """
     places, stack = layouts(network, tokens), network.stacks()[name]
     layout = places[name]
+    tell_padding(t=layout.valid)
+    if start < 0:
+        x, start = stack.embed(tokens[name], layout, stack.positions.embedding(layout.positions)), 0
     read = None if memory is None else (memory, places["encoder"])
     memory_bias = None if read is None else AttentionBias.between(layout, read[1], dtype=x.dtype)
     for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:
@@ -176,20 +201,3 @@ def run_from(
     if name == "encoder" and network.decoder is not None:
         return network.decoder(tokens["decoder"], (x, layout))
     return x, layout
-
-
-@contextmanager
-def changing(module: nn.Module, change: Callable[[Tensor], Tensor], *, reads: bool) -> Iterator[None]:
-    """Applies `change` to what a module reads, or to its result, while the block runs."""
-
-    def before(_: nn.Module, read: tuple[Tensor, ...]) -> Tensor:
-        return change(read[0])
-
-    def after(_: nn.Module, _read: object, result: Tensor) -> Tensor:
-        return change(result)
-
-    handle = module.register_forward_pre_hook(before) if reads else module.register_forward_hook(after)
-    try:
-        yield
-    finally:
-        handle.remove()

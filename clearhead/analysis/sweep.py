@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -14,7 +13,6 @@ from torch import Tensor
 from clearhead.analysis.metrics import LEAST
 from clearhead.analysis.passes import (
     Inputs,
-    changing,
     check_labels,
     inference,
     last_states,
@@ -31,6 +29,7 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.heads import OutputHead
 from clearhead.progress import pieces
+from clearhead.trace import edited
 
 Part = Literal["resid", "attn", "ffn", "heads"]
 """Residual streams, attention outputs, and feed-forward outputs by position; heads, at all positions at once."""
@@ -148,29 +147,27 @@ class PatchingSweep:
             values = ", ".join(itertools.chain(*VALUES.values()))
             raise UserError(f"{at}: expected the address of {values} of a block, such as decoder.blocks.0.resid_pre")
         given, own = self._given(at, place.stack), self._values[1](at)
-        is_heads, n = place.value.endswith(".z"), len(own)
-        if is_heads:
-            given, own = given.transpose(0, 1).flatten(1), own.transpose(0, 1).flatten(1)
-        known = given.isfinite().all(-1)
-        masks = self._masks(n, known, own.shape[1], by_head=is_heads)
+        n, known = len(own), given.isfinite().all(-1, keepdim=True)
+        masks = torch.eye(n, dtype=torch.bool, device=own.device).view(n, n, *[1] * (own.ndim - 1)) & known
         effects = torch.full((n,), float("nan"), dtype=torch.float64)
         effects[masks.flatten(1).any(1)] = 0.0
-        changes = (masks & (given != own)).flatten(1).any(1).nonzero()[:, 0]
+        changes = (masks & (given != own).any(-1, keepdim=True)).flatten(1).any(1).nonzero()[:, 0]
         with inference(self._network):
             for some in pieces(changes.split(max(1, self._budget // self._length)) if len(changes) else ()):
-                effects[some] = (self._patched(place, given, masks[some]) - self.corrupt) / (self.clean - self.corrupt)
-        return Row(at, "h" if is_heads else "t", effects.float())
+                patched = self._patched(at, place, given, masks[some])
+                effects[some] = (patched - self.corrupt) / (self.clean - self.corrupt)
+        return Row(at, "h" if own.ndim > 2 else "t", effects.float())
 
     @cached_property
     def _length(self) -> int:
         return n_positions(layouts(self._network, self._corrupt))
 
-    def _patched(self, place: "_Place", given: Tensor, masks: Tensor) -> Tensor:
+    def _patched(self, at: str, place: "_Place", given: Tensor, masks: Tensor) -> Tensor:
         """n, float64: the difference of logits with the given states where each mask is open."""
         network, n = self._network, len(masks)
         many = {name: repeated(tokens, n) for name, tokens in self._corrupt.items()}
         x = self._values[1](f"{place.stack}.blocks.{place.block}.resid_pre").expand(n, -1, -1)
-        x, given = (one.to(next(network.parameters())) for one in (x, given))
+        x = x.to(next(network.parameters()))
         memory = None
         if place.stack == "decoder" and "encoder" in many:
             memory = self._values[1](last_states(network, "encoder")).expand(n, -1, -1).to(x)
@@ -178,11 +175,7 @@ class PatchingSweep:
         def put(value: Tensor) -> Tensor:
             return torch.where(masks.to(value.device), given.to(value), value)
 
-        block = network.stacks()[place.stack].blocks[place.block]
-        name, _, part = place.value.partition(".")
-        path, is_read = (f"{name}.out", True) if part == "z" else (name, False)
-        x = x if part else put(x)
-        with changing(block.get_submodule(path), put, reads=is_read) if part else nullcontext():
+        with edited(network, {at: put}):
             return self._difference(self._logits(*run_from(network, many, place.stack, place.block, x, memory)))
 
     def _logits(self, x: Tensor, layout: Layout) -> Tensor:
@@ -210,13 +203,6 @@ class PatchingSweep:
         ours, theirs = (list(side) for side in zip(*self.alignment[stack], strict=True))
         given[..., theirs, :] = clean[..., ours, :]
         return given
-
-    def _masks(self, n: int, known: Tensor, width: int, *, by_head: bool) -> Tensor:
-        """n t (d or 1), bool: the numbers that each patch replaces."""
-        if not by_head:
-            return torch.diag(known)[..., None]
-        of_head = torch.eye(n, dtype=torch.bool, device=known.device).repeat_interleave(width // n, 1)
-        return of_head[:, None] & known[None, :, None]
 
     def _aligned(self, name: str) -> list[tuple[int, int]]:
         clean, corrupt = self._clean[name].ids, self._corrupt[name].ids

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from clearhead.brief import shape_of
 from clearhead.errors import UserError
-from clearhead.trace.address import Address, Edit, add, apply, mean, nearest, scale, zero
+from clearhead.trace.address import Address, ByRow, Edit, add, apply, mean, nearest, scale, zero
 
 __all__ = [
     "Address",
     "Attached",
+    "ByRow",
     "Edit",
     "HasAttached",
     "Trace",
@@ -294,13 +295,13 @@ def trace(
 
 
 @contextmanager
-def edited(network: nn.Module, edit: Mapping[str, Edit]) -> Iterator[None]:
-    """Makes these edits while the block runs, keeps no value, and leaves the network's fast kernels on.
+def edited(network: nn.Module, edit: Mapping[str, Edit], *, explicit: bool = False) -> Iterator[None]:
+    """Makes these edits while the block runs, and keeps no value. The network's fast kernels stay on unless `explicit`.
 
-    So it cannot reach what a fused kernel hides, such as attention weights, and where a batch is packed, a value has
-    the axes m d, m counting its tokens. Raises UserError for an edit that no forward pass met; `trace` reaches all.
+    A fast kernel hides some values, such as attention weights, and where a batch is packed, a value has the axes m d,
+    m counting its tokens. Raises UserError for an edit that no forward pass met; an `explicit` one reaches all.
     """
-    with _running(network, edit, only=frozenset(), explicit=False):
+    with _running(network, edit, only=frozenset(), explicit=explicit):
         yield
 
 

@@ -1,7 +1,7 @@
 """Addresses of values, and the effect of an edit on the value at an address."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UserError
-
-Edit = Tensor | float | Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,16 @@ class Address:
         return value[self.slices(axes, value.shape)] if self.index else value
 
 
+@dataclass(frozen=True, eq=False)
+class ByRow:
+    """Edit: the edits of each copy of a batch, whose copies follow one another."""
+
+    each: Sequence[Sequence[tuple[Address, "Edit"]]]
+
+
+Edit = Tensor | float | Callable[[Tensor], Tensor] | ByRow
+
+
 def zero(value: Tensor) -> Tensor:
     """Edit: all zeros."""
     return torch.zeros_like(value)
@@ -90,6 +98,12 @@ def scale(factor: float) -> Callable[[Tensor], Tensor]:
 
 def apply(value: Tensor, address: Address, edit: Edit, axes: str) -> Tensor:
     """The value with an edit of the part that the address selects. Raises UserError for one that does not fit."""
+    if isinstance(edit, ByRow):
+        copies = list(value.chunk(len(edit.each)))
+        for i, own in enumerate(edit.each):
+            for where, one in own:
+                copies[i] = apply(copies[i], where, one, axes)
+        return torch.cat(copies)
     where = address.slices(axes, value.shape)
     part = address.of(value, axes)
     made = edit(part.clone()) if callable(edit) else edit  # A clone, because a function may write into its argument.

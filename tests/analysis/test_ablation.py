@@ -176,3 +176,30 @@ def test_the_fall_of_a_label_s_logit(edit: dict[str, Edit]):
     found = dict(ablations.answers([SITE]))[SITE]
     assert ablations.divergences(found).tolist() == pytest.approx(expected.tolist(), abs=1e-5)
     assert ablations.divergence(found) == pytest.approx(expected.mean().item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("base", [{}, {"blocks.0.ffn.post": 0.5}], ids=["plain", "edited"])
+@pytest.mark.parametrize("name", CASES)
+def test_sets_of_edits_are_passes_of_their_own(name: str, base: dict[str, Edit]):
+    network, inputs = CASES[name]()
+    last, first = list(network.stacks())[-1], next(iter(network.stacks()))
+    base = {f"{first}.{at}": edit for at, edit in base.items()}
+    sets: list[dict[str, Edit]] = [
+        {f"{last}.blocks.1.attn.weights[h=1,t=4,s=4]": 0.0},
+        {f"{first}.embed.sum[t=1]": lambda x: x * 2, f"{last}.blocks.1.ffn.out[t=-1]": zero},
+        {f"{first}.blocks.{i}.resid_post[t=2]": 0.25 for i in (0, 1)},
+        {f"{last}.blocks.0.attn.z[h=1]": zero, f"{last}.blocks.0.attn.z[h=2]": 0.5},
+        {"head.logits": lambda x: x * 3},
+        {},
+    ]
+    ablations = Ablations(network, inputs, edit=base)
+    found = dict(ablations.edited(sets, budget=30))
+    assert ablations.moved(found[5]) == pytest.approx(0, abs=1e-6)
+    for i, own in enumerate(sets):
+        _, logits = traced(network, [x.padded() for x in inputs], {**base, **own})
+        logs = said(inputs, logits).log_softmax(-1)
+        small.assert_close(found[i], logs)
+        moved = (logs.exp() - found[5].exp()).abs().sum(-1).mean().item() / 2
+        assert ablations.moved(found[i]) == pytest.approx(moved, abs=1e-6)
+    with pytest.raises(UserError, match="did you mean"):
+        list(ablations.edited([{f"{last}.blocks.0.attn.zz": zero}]))
