@@ -175,8 +175,8 @@ class Opened:
     @property
     def alert(self) -> str | None:
         """What the page says went wrong."""
-        found = self.page.locator(".clearhead [role=alert]")
-        return found.first.inner_text() if found.count() else None
+        found = self.page.locator(".clearhead [role=alert]").all_inner_texts()
+        return found[0] if found else None
 
     def figures(self, within: str = "main") -> dict[str, Table]:
         """The tables of all figures by their labels, such as "Q" and "Weights"."""
