@@ -23,6 +23,7 @@ from clearhead.explorer.answering.measures import (
     statistics,
 )
 from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.overview import overview
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.questions import Asked, OfRun, Reply, checked
 from clearhead.explorer.answering.search_tree import generate
@@ -55,6 +56,7 @@ HANDLERS: dict[str, Handler] = {
     "effects": Handler(effects, sweeps=True),
     "statistics": Handler(statistics, sweeps=True),
     "lens": Handler(lens, sweeps=True),
+    "overview": Handler(overview, sweeps=True),
     "attribution": Handler(attribution),
     "circuits": Handler(circuits),
     "edges": Handler(edges),

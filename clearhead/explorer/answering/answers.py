@@ -227,6 +227,54 @@ class StatisticsReply(TypedDict):
     heads: dict[str, HeadFacts]
 
 
+class OverviewAnswer(TypedDict):
+    """An answer at the position, and its probability."""
+
+    id: int
+    word: str
+    p: float
+
+
+class DecidedHead(TypedDict):
+    """The head that moves the answer most: its index in `at`."""
+
+    head: int
+    moved: float
+
+
+class CurveFacts(TypedDict):
+    """An attention weight, and what its removal moves; p is the probability of the likeliest answer without it."""
+
+    at: str
+    weight: float
+    moved: float
+    p: float | None
+
+
+class OverviewReply(TypedDict):
+    """How much of an answer moves with each edit: 1/2 sum |p - p(edit)|, 0 to 1. NaN: not measured.
+
+    Tensors of heads: `moved` and `p`, n each. Of lanes and ffn: `encoder` and `decoder`, l n.
+    """
+
+    position: int
+    kind: Literal["word", "class", "vector"]
+    """A vector has no answers, and 1/2 (1 - cosine) moves."""
+    answers: NotRequired[list[OverviewAnswer]]
+    """The likeliest, of heads."""
+    at: NotRequired[list[str]]
+    """The address of each head, of heads."""
+    decided: NotRequired[DecidedHead | None]
+    curves: NotRequired[list[CurveFacts]]
+    """The weights of the strongest heads, the strongest first; at least 0.02."""
+    total: NotRequired[int]
+    """How many weights were considered."""
+    stacks: NotRequired[dict[StackName, list[int]]]
+    """The token of each lane, of lanes and ffn."""
+    grouped: NotRequired[dict[StackName, list[int]]]
+    """The tokens of one more lane, the last, which are changed together."""
+
+
 class LensReply(TypedDict):
     """Tensors `ids`, `probabilities` (l t k), `lse` (l t)."""
 

@@ -245,7 +245,7 @@ class Passes:
         step = self.checkpoints.step if run.step is None else run.step
         return f"{step} {run.change.model_dump_json()}"
 
-    def _arithmetic(self, reading: ReadInput) -> Arithmetic:
+    def arithmetic(self, reading: ReadInput) -> Arithmetic:
         """The fastest float32 arithmetic for this network on this machine, measured once; small networks skip it."""
         if self._quickest is None:
             network, self._quickest = self.model.network, Arithmetic("fp32")
@@ -294,7 +294,7 @@ class Passes:
         target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = self._read(model, run.text if picture is None else picture, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value, direct=partial(self.direction, model)))
-        arithmetic = self._arithmetic(reading)
+        arithmetic = self.arithmetic(reading)
         lengths = {name: len(tokens) for name, tokens in reading.tokens.items()}
         if self._can_lack(model) and size_of(model.config, lengths) > KEPT_BYTES:
             recording = observe_by_block(model, reading, edit=edit, likeliest=LIKELIEST, arithmetic=arithmetic)

@@ -32,6 +32,8 @@ export interface Questions {
   statistics(asked: StatisticsQuestion): StatisticsReply;
   /** Asks what the network would say after each block. */
   lens(asked: LensQuestion): LensReply;
+  /** Asks how much of one answer each part of the network carries. */
+  overview(asked: OverviewQuestion): OverviewReply;
   /** Asks what each part adds to a logit. */
   attribution(asked: AttributionQuestion): AttributionReply;
   /** Asks for the score of every node: about how much the number falls if it sees the corrupt run. */
@@ -414,6 +416,51 @@ export interface LensQuestion {
 /** Tensors `ids`, `probabilities` (l t k), `lse` (l t). */
 export interface LensReply {
   addresses: string[]; words: Record<string, string>;
+}
+
+/** Asks how much of one answer each part of the network carries. */
+export interface OverviewQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  /** That of the answer in the last stack. None: the one whose best head moves it most. */
+  position?: number;
+  part: "heads" | "curves" | "lanes" | "ffn";
+}
+
+/** How much of an answer moves with each edit: 1/2 sum |p - p(edit)|, 0 to 1. NaN: not measured. Tensors of heads: `moved` and `p`, n each. Of lanes and ffn: `encoder` and `decoder`, l n. */
+export interface OverviewReply {
+  position: number;
+  /** A vector has no answers, and 1/2 (1 - cosine) moves. */
+  kind: "word" | "class" | "vector";
+  /** The likeliest, of heads. */
+  answers?: OverviewAnswer[];
+  /** The address of each head, of heads. */
+  at?: string[];
+  decided?: DecidedHead | null;
+  /** The weights of the strongest heads, the strongest first; at least 0.02. */
+  curves?: CurveFacts[];
+  /** How many weights were considered. */
+  total?: number;
+  /** The token of each lane, of lanes and ffn. */
+  stacks?: Partial<Record<StackName, number[]>>;
+  /** The tokens of one more lane, the last, which are changed together. */
+  grouped?: Partial<Record<StackName, number[]>>;
+}
+
+/** An answer at the position, and its probability. */
+export interface OverviewAnswer {
+  id: number; word: string; p: number;
+}
+
+/** The head that moves the answer most: its index in `at`. */
+export interface DecidedHead {
+  head: number; moved: number;
+}
+
+/** An attention weight, and what its removal moves; p is the probability of the likeliest answer without it. */
+export interface CurveFacts {
+  at: string; weight: number; moved: number; p: number | null;
 }
 
 /** Asks what each part adds to a logit. */
