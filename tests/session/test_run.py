@@ -113,7 +113,7 @@ def test_a_run_that_cannot_begin_leaves_nothing() -> None:
 
 def test_events_in_a_loop_and_what_is_left_goes_on() -> None:
     whole = clearhead.train(LABELLED, **QUICK)
-    run = clearhead.start(LABELLED, steps=3, device="cpu")
+    run = clearhead.start(LABELLED, steps=3, device="cpu", precision="fp32")
     for event in run.events():
         if isinstance(event, Stepped) and event.step == 2:
             break
