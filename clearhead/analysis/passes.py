@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
+from clearhead.model.cache import Cache
 from clearhead.model.mode import Evaluating
 from clearhead.trace import Edit, Trace, recording, tell_padding, trace
 
@@ -74,11 +75,12 @@ def repeated(tokens: Tokens, n: int) -> Tokens:
     return replace(tokens, **{key: value.repeat(n, *[1] * (value.ndim - 1)) for key, value in values.items()})
 
 
-def check_labels(size: int, *labels: int | None, name: str = "logit") -> None:
+def check_labels(size: int, *labels: int | Sequence[int] | None, name: str = "logit") -> None:
     """Raises UserError for a label that the network does not have."""
-    for label in labels:
-        if label is not None and not 0 <= label < size:
-            raise UserError(f"{name} {label}: expected a number below {size}")
+    for some in labels:
+        for label in () if some is None else [some] if isinstance(some, int) else some:
+            if not 0 <= label < size:
+                raise UserError(f"{name} {label}: expected a number below {size}")
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -181,22 +183,29 @@ def in_order(network: Transformer, part: Part) -> tuple[int, int]:
 
 
 def run_from(
-    network: Transformer, tokens: Mapping[str, Tokens], name: str, start: int, x: Tensor, memory: Tensor | None
+    network: Transformer,
+    tokens: Mapping[str, Tokens],
+    name: str,
+    start: int,
+    x: Tensor,
+    memory: Tensor | None,
+    past: Cache | None = None,
 ) -> tuple[Tensor, Layout]:
     """The network's last states and their layout, from the input x, b t d, of block `start` of the stack `name`.
 
-    With -1 the stack embeds its tokens first. `memory` has the encoder's last states, for a decoder that reads them.
+    With -1 the stack embeds its tokens first. `memory` has the encoder's last states, for a decoder that reads them,
+    and `past` the keys and values of the positions before those of `tokens`.
     """
     places, stack = layouts(network, tokens), network.stacks()[name]
-    layout = places[name]
+    layout, keys = (places[name],) * 2 if past is None else past.extend(tokens[name])
     tell_padding(t=layout.valid)
     if start < 0:
         x, start = stack.embed(tokens[name], layout, stack.positions.embedding(layout.positions)), 0
     read = None if memory is None else (memory, places["encoder"])
     memory_bias = None if read is None else AttentionBias.between(layout, read[1], dtype=x.dtype)
-    for block, kind in list(zip(stack.blocks, stack.kinds, strict=True))[start:]:
-        attn_bias = stack.attn_bias(layout, layout, kind=kind, dtype=x.dtype)
-        x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias)
+    for i, (block, kind) in list(enumerate(zip(stack.blocks, stack.kinds, strict=True)))[start:]:
+        attn_bias, cache = stack.attn_bias(layout, keys, kind=kind, dtype=x.dtype), past and past.blocks[i]
+        x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias, cache=cache)
     x = x if stack.final_norm is None else stack.final_norm(x)
     if name == "encoder" and network.decoder is not None:
         return network.decoder(tokens["decoder"], (x, layout))

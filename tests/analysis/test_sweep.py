@@ -54,17 +54,46 @@ def test_a_cell_is_what_the_patched_network_answers(name: str):
         logits = logits[0] if logits.ndim == 2 else logits[0, 2]
         return float(logits[0] - logits[1])
 
-    small.assert_close(torch.tensor(sweep.clean), torch.tensor(answer({}, clean)))
-    small.assert_close(torch.tensor(sweep.corrupt), torch.tensor(answer({}, corrupt)))
+    small.assert_close(sweep.clean.float(), torch.tensor([answer({}, clean)]))
+    small.assert_close(sweep.corrupt.float(), torch.tensor([answer({}, corrupt)]))
     rows = list(sweep.rows())
     assert [row.at for row in rows] == [at for part in PARTS for at in sweep.sites(part)]
-    scale = abs(sweep.clean - sweep.corrupt)
+    scale = abs(float(sweep.clean - sweep.corrupt))
     for row in rows:
         for i in (0, 2, -1):
             i = i % len(row.restored)
             edit: dict[str, Edit] = {f"{row.at}[{row.axis}={i}]": seen[f"{row.at}[{row.axis}={i}]"]}
-            expected = (answer(edit, corrupt) - sweep.corrupt) / (sweep.clean - sweep.corrupt)
+            expected = float((answer(edit, corrupt) - sweep.corrupt) / (sweep.clean - sweep.corrupt))
             assert abs(float(row.restored[i]) - expected) <= 2e-5 * max(1.0, 1 / scale), (row.at, i)
+
+
+@pytest.mark.parametrize("name", WITH_HEADS)
+def test_a_batch_is_its_pairs_alone(name: str):
+    network = shaken(CONFIGS[name])
+    given = [inputs(network), inputs(network)]
+    given[1][0] = Tokens(given[1][0].ids.roll(1, -1))
+    pairs = [(clean, other(network, clean, cut=0)) for clean in given]
+    alone = [PatchingSweep(network, *pair, 0, minus=i, position=3, least=0.0) for i, pair in enumerate(pairs, 1)]
+    clean, corrupt = (
+        [Tokens(torch.cat([one.ids for one in stack])) for stack in zip(*side, strict=True)]
+        for side in zip(*pairs, strict=True)
+    )
+    both = PatchingSweep(network, clean, corrupt, [0, 0], minus=[1, 2], position=3, budget=40, least=0.0)
+    for row in both.rows():
+        for i, one in enumerate(alone):
+            torch.testing.assert_close(row.each[i], one.row(row.at).each[0], atol=2e-5, rtol=2e-5)
+
+
+def test_cells_of_several_positions():
+    """A cell of all positions restores all, and one without positions has no number."""
+    network, clean = small.decoder(), small.ids(2, 6)
+    corrupt = clean.clone()
+    corrupt[0, 3], corrupt[1, 4] = (corrupt[0, 3] + 1) % small.VOCAB, (corrupt[1, 4] + 1) % small.VOCAB
+    columns = [[range(6), range(6)], [[3], [4]], [[3, 4], []]]
+    sweep = PatchingSweep(network, [clean], [corrupt], [2, 2], columns=columns, least=0.0)
+    expected = torch.tensor([[1.0, 1, 1], [1, 1, float("nan")]])
+    found = sweep.row("decoder.blocks.0.resid_pre").each
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0, equal_nan=True)
 
 
 def test_what_the_cells_say():
@@ -99,13 +128,13 @@ def test_what_is_refused():
     network, one, two = small.decoder(), small.ids(1, 4), small.ids(1, 4, seed=1)
     states = shaken(CONFIGS["encoder_states"])
     every = [PatchingSweep(network, [one], [two], answer, least=0.0) for answer in range(small.VOCAB)]
-    answer, near = next((i, sweep) for i, sweep in enumerate(every) if abs(sweep.clean - sweep.corrupt) < 0.1)
+    answer, near = next((i, sweep) for i, sweep in enumerate(every) if abs(float(sweep.clean - sweep.corrupt)) < 0.1)
     assert near.row("decoder.blocks.0.resid_pre").restored.isfinite().all(), "whoever asks for it gets it"
     for given, message in (
         (([one], [one], 0), r"expected texts that answer differently here, got .* at most"),
         (([one], [two], answer), r"at most 0\.1 apart, and shares of that mean little; choose another text"),
         (([one], [two], 99), "answer 99: expected a number below 13"),
-        (([one.repeat(2, 1)], [two], 0), "expected one text without padding, got 2 rows"),
+        (([one.repeat(2, 1)], [two], 0), "decoder: expected pairs of one length in a batch, got"),
     ):
         with pytest.raises(UserError, match=message):
             PatchingSweep(network, *given)

@@ -87,7 +87,8 @@ def _read(model: "Model", text: str, target: str | None) -> "ReadInput":
 
 
 def _about(sweep: "PatchingSweep", clean: "ReadInput", corrupt: "ReadInput") -> list[str]:
-    lines = [f"clean {sweep.clean:.4g}, corrupt {sweep.corrupt:.4g} (the logit of the answer, or its difference)"]
+    clean_logit, corrupt_logit = float(sweep.clean), float(sweep.corrupt)
+    lines = [f"clean {clean_logit:.4g}, corrupt {corrupt_logit:.4g} (the logit of the answer, or its difference)"]
     for stack, pairs in sweep.alignment.items():
         ours, theirs = (of.tokens[cast("StackName", stack)] for of in (clean, corrupt))
         if len(ours) == len(theirs):
@@ -130,8 +131,8 @@ def _document(
     """The alignment, the differences of logits of both texts, and the rows by address; null where none is aligned."""
     rows = {row.at: [None if math.isnan(x) else x for x in row.restored.tolist()] for row in sweep.rows(*parts)}
     return {
-        "clean": sweep.clean,
-        "corrupt": sweep.corrupt,
+        "clean": float(sweep.clean),
+        "corrupt": float(sweep.corrupt),
         "tokens": {
             side: {stack: [token.text for token in row] for stack, row in of.tokens.items()}
             for side, of in (("clean", clean), ("corrupt", corrupt))

@@ -227,13 +227,13 @@ def patching(opened: Opened, question: PatchingQuestion) -> Reply[PatchingReply]
         question.answer,
         minus=question.minus,
         position=question.position,
-        values=(clean.recording.value, corrupt.recording.value),
+        values=(clean, corrupt),
     )
     about = {
         "alignment": sweep.alignment,
         "position": sweep.position,
-        "clean": sweep.clean,
-        "corrupt": sweep.corrupt,
+        "clean": float(sweep.clean[0]),
+        "corrupt": float(sweep.corrupt[0]),
         "sites": {part: sweep.sites(part) for part in PARTS},
     }
     return Reply(about, {at: sweep.row(at).restored for at in question.at})
