@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -26,15 +26,17 @@ from clearhead.analysis.passes import (
     real,
     repeated,
     row_means,
-    run_from,
     text_mean,
     traced,
 )
 from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
+from clearhead.model.attention_bias import AttentionBias
+from clearhead.model.block import Memory
+from clearhead.model.cache import BlockCache, KeyValues
 from clearhead.model.linear import refuse_rounded
 from clearhead.progress import pieces
-from clearhead.trace import Address, ByRow, Edit, edited, zero
+from clearhead.trace import Address, ByRow, Edit, edited, tell_padding, untraced, zero
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ def parts_at(network: Transformer, sites: Iterable[str]) -> list[Part]:
 
 
 How = Literal["zero", "mean"]
+STEPS = 16
+"""About how many first positions the passes of one text have."""
 
 
 def without(network: Transformer, inputs: Inputs, sites: Iterable[str], *, how: How = "zero") -> Tensor:
@@ -184,13 +188,20 @@ class Ablations:
         self._length = n_positions(layout)
         self.metric = metric
         """What is compared; None for the divergence of the answers."""
+        self._base = {Address.parse(at): one for at, one in self._edit.items()}
+        self._past: dict[int, KeyValues] = {}
+        is_alone = len(self._tokens[self._last].ids) == 1 and self._tokens[self._last].valid is None
+        is_cut = is_alone and network.decoder is not None and isinstance(network.config.head, c.LanguageHead)
+        is_cut &= all(_is_everywhere(at, one) and not at.path.startswith("head.") for at, one in self._base.items())
+        self._end = position % layout[self._last].grid[1] + 1 if is_cut and position is not None else None
+        """The number of positions of a decoder that reach the answer, if only some are needed."""
         with inference(network):
-            base = {Address.parse(at): one for at, one in self._edit.items()}
-            with edited(network, self._edit, explicit=_hidden(base)):
+            with edited(network, self._edit, explicit=_hidden(self._base)):
                 self._plain = states(network, list(self._tokens.values()))
             if metric is None and unit(network) != "nats":
                 self.metric = Cosine(vectors(self._plain[LOGITS], layout[self._last]), vectors)
-            self._expected = self._edited([{}], ("head", 0))
+            self.expected = self._edited([{}], [("head", 0)], None)
+            """n v: the log probabilities without any removal; or the metric, b."""
 
     def effects(self, sites: Iterable[str], *, budget: int = 1024) -> dict[str, float]:
         """The effects as the function `effects` computes them."""
@@ -209,42 +220,55 @@ class Ablations:
         Sets that begin in the same block are rows of one pass, which begins there; the first block comes first. Raises
         UserError for an edit of no value.
         """
-        network, at_once = self._network, max(1, budget // self._length)
+        network = self._network
         each = [{Address.parse(at): edit for at, edit in some.items()} for some in edits]
         firsts = [
             min((part_of(network, at.path) for at in some), key=partial(in_order, network), default=("head", 0))
             for some in each
         ]
+        cells = [self._cells(some, first) for some, first in zip(each, firsts, strict=True)]
 
-        def order(i: int) -> tuple[int, int, bool]:
-            return (*in_order(network, firsts[i]), _hidden(each[i]))
+        def kind(i: int) -> tuple[int, bool, tuple[int, int]]:
+            return in_order(network, firsts[i])[0], _hidden(each[i]), cells[i] or (0, 0)
 
-        for _, group in itertools.groupby(sorted(range(len(each)), key=order), key=order):
+        order = sorted(range(len(each)), key=lambda i: (kind(i), firsts[i][1]))
+        for _, group in itertools.groupby(order, key=kind):
             several = list(group)
+            reached = cells[several[0]]
+            at_once = max(1, budget // (self._length if reached is None else reached[1] - reached[0]))
             for start in pieces(range(0, len(several), at_once)):
                 some = several[start : start + at_once]
                 with inference(network):
-                    found = self._edited([each[i] for i in some], firsts[some[0]])
+                    found = self._edited([each[i] for i in some], [firsts[i] for i in some], reached)
                 yield from zip(some, found.chunk(len(some)), strict=True)
+
+    def targets(self, result: Tensor, n: int) -> list[Tensor]:
+        """What gradients of the network's result say about: log p of the likeliest answers, or n parts of a vector."""
+        layout = layouts(self._network, self._tokens)[self._last]
+        if isinstance(self.metric, Cosine):
+            vectors = self.metric.vectors(result, layout)
+            draw = torch.Generator().manual_seed(0)
+            return [*(vectors.cpu() @ torch.randn(vectors.shape[-1], n, generator=draw)).sum(0)]
+        return [log_answers(self._network, result, real(layout), self._position).amax(-1).sum()]
 
     def divergence(self, logs: Tensor) -> float:
         """KL(plain || these), in nats, the mean over the rows; or how much smaller these are than the plain metric."""
         if self.metric is not None:
-            return float((self._expected - logs).mean())
+            return float((self.expected - logs).mean())
         return max(0.0, float(self._each(logs).mean()))
 
     def moved(self, logs: Tensor) -> float:
         """The share of the answer that moves, ½ Σ |p - p'|, from 0 to 1: the mean over the rows. Needs no metric."""
-        return float((self._expected.exp() - logs.exp()).abs().sum(-1).mean()) / 2
+        return float((self.expected.exp() - logs.exp()).abs().sum(-1).mean()) / 2
 
     def _each(self, logs: Tensor) -> Tensor:
         """n: KL(plain || these) of each row, in nats."""
-        return (self._expected.exp() * (self._expected - logs)).sum(-1)
+        return (self.expected.exp() * (self.expected - logs)).sum(-1)
 
     def divergences(self, logs: Tensor) -> Tensor:
         """b: KL(plain || these), in nats, the mean over the rows of each text of the batch; or as `divergence`."""
         if self.metric is not None:
-            return self._expected - logs
+            return self.expected - logs
         each = self._each(logs)
         valid = real(layouts(self._network, self._tokens)[self._last])
         if isinstance(self._network.config.head, c.LanguageHead | c.TaggingHead):
@@ -253,28 +277,96 @@ class Ablations:
             counts = torch.full((len(valid),), len(each) // len(valid), device=each.device)
         return row_means(each, counts)
 
-    def _edited(self, rows: Sequence[Mapping[Address, Edit]], first: passes.Part) -> Tensor:
-        """What `answers` compares, with the edits of each row in its own copy of the batch, from a part on."""
-        network, plain, n, (name, start) = self._network, self._plain, len(rows), first
-        base = {Address.parse(at): one for at, one in self._edit.items()}
-        base = {at: one for at, one in base.items() if self._follows(at, first)}
-        each = [[*base.items(), *row.items()] for row in rows]
-        paths = {at.path: None for row in each for at, _ in row}
-        edit = {path: ByRow([[one for one in row if one[0].path == path] for row in each]) for path in paths}
-        many = {stack: repeated(batch, n) for stack, batch in self._tokens.items()}
-        x = plain[self._before(first)].repeat(n, 1, 1)
-        with edited(network, edit, explicit=_hidden([at for row in each for at, _ in row])):
-            layout = layouts(network, many)[self._last]
-            if name != "head":
-                crosses = name == "decoder" and "encoder" in many
-                memory = plain[last_states(network, "encoder")].repeat(n, 1, 1) if crosses else None
-                x, layout = run_from(network, many, name, start, x, memory)
-            return self._read(x, layout, whole=any(path.startswith("head.") for path in paths))
+    def _edited(
+        self, rows: Sequence[Mapping[Address, Edit]], firsts: Sequence[passes.Part], cells: tuple[int, int] | None
+    ) -> Tensor:
+        """What `answers` compares, with the edits of each row in its own copy of the batch.
+
+        A row joins the pass at its first part; their order is that of the parts. `cells` are the first position that is
+        computed, and the end.
+        """
+        network, edit = self._network, dict[str, Edit]()
+        base = {at: one for at, one in self._base.items() if self._follows(at, firsts[0])}
+        for path in {at.path: None for row in [base, *rows] for at in row}:
+            there = [row for row, first in zip(rows, firsts, strict=True) if self._follows(Address(path), first)]
+            each = [[one for one in (*base.items(), *row.items()) if one[0].path == path] for row in there]
+            edit[path] = ByRow([[(_moved(at, cells), one) for at, one in own] for own in each])
+        with edited(network, edit, explicit=_hidden([at for row in [base, *rows] for at in row])):
+            x, layout = self._run(firsts, cells)
+            return self._read(x, layout, whole=any(path.startswith("head.") for path in edit))
+
+    def _run(self, firsts: Sequence[passes.Part], cells: tuple[int, int] | None) -> tuple[Tensor, Layout]:
+        """The last states of copies that join at these parts of one stack."""
+        network, name, n = self._network, firsts[0][0], 0
+        stack = network.stacks().get(name)
+        x, layout, memory = torch.empty(0), layouts(network, self._tokens)[self._last], None
+        if stack is None:
+            return self._plain[self._before(firsts[0])].repeat(len(firsts), 1, 1), self._copies(self._last, len(firsts))
+        for i in range(firsts[0][1], len(stack.blocks) + 1):
+            if joining := sum(block == i for _, block in firsts):
+                n += joining
+                layout = self._copies(name, n, cells)
+                joined = self._plain[self._before((name, i))][:, slice(*cells or (None,))].repeat(joining, 1, 1)
+                if i < 0:
+                    tokens, own = repeated(self._tokens[name], joining), self._copies(name, joining)
+                    joined = stack.embed(tokens, own, stack.positions.embedding(own.positions))
+                x = torch.cat([x, joined]) if len(x) else joined
+                if stack.cross:
+                    memory = self._plain[last_states(network, "encoder")].repeat(n, 1, 1), self._copies("encoder", n)
+            if 0 <= i < len(stack.blocks):
+                x = self._block(name, i, x, layout, memory)
+        x = x if stack.final_norm is None else stack.final_norm(x)
+        if name == "encoder" and network.decoder is not None:
+            return network.decoder(repeated(self._tokens["decoder"], n), (x, layout))
+        return x, layout
+
+    def _copies(self, name: str, n: int, cells: tuple[int, int] | None = None) -> Layout:
+        """The layout of so many copies of the batch, or of some cells of one text."""
+        if cells is None:
+            return layouts(self._network, {k: repeated(batch, n) for k, batch in self._tokens.items()})[name]
+        positions = layouts(self._network, self._tokens)[name].positions[:, slice(*cells)]
+        return Layout((n, cells[1] - cells[0]), positions, start=cells[0])
+
+    def _block(
+        self, name: str, i: int, x: Tensor, layout: Layout, memory: Memory | None, cache: BlockCache | None = None
+    ) -> Tensor:
+        stack, keys = self._network.stacks()[name], layout
+        if layout.start:
+            end = layout.start + layout.grid[1]
+            keys, cache = self._copies(name, len(x), (0, end)), BlockCache(self._earlier(name, i, layout.start))
+        attn_bias = stack.attn_bias(layout, keys, kind=stack.kinds[i], dtype=x.dtype)
+        memory_bias = None if memory is None else AttentionBias.between(layout, memory[1], dtype=x.dtype)
+        tell_padding(t=layout.valid)
+        return stack.blocks[i](x, layout, attn_bias, memory=memory, memory_bias=memory_bias, cache=cache)
+
+    def _cells(self, some: Mapping[Address, Edit], first: passes.Part) -> tuple[int, int] | None:
+        """The first position that these edits reach, or one a little before it, and the end; None for all positions."""
+        starts = [dict(at.index).get("t", 0 if _is_everywhere(at, edit) else -1) for at, edit in some.items()]
+        if self._end is None or first[0] != "decoder" or not all(0 <= start < self._end for start in starts):
+            return None
+        step = max(1, self._end // STEPS)
+        return min(starts) // step * step, self._end
 
     def _follows(self, at: Address, first: passes.Part) -> bool:
         """True if a pass that begins at a part meets the address."""
         network = self._network
         return in_order(network, part_of(network, at.path)) >= in_order(network, first)
+
+    def _earlier(self, name: str, i: int, start: int) -> KeyValues:
+        """The keys and values of a block for the positions before `start`, to which others are appended."""
+        if i not in self._past:
+            cache, layout = BlockCache(), layouts(self._network, self._tokens)[name]
+            memory = None
+            if "encoder" in self._tokens:
+                memory = self._plain[last_states(self._network, "encoder")], self._copies("encoder", 1)
+            base = {str(at): edit for at, edit in self._base.items() if part_of(self._network, at.path) == (name, i)}
+            with untraced(), edited(self._network, base, explicit=_hidden(map(Address.parse, base))):
+                self._block(name, i, self._plain[self._before((name, i))], layout, memory, cache)
+            self._past[i] = cache.attn
+        k, v = self._past[i].k, self._past[i].v
+        assert k is not None
+        assert v is not None
+        return _After(k[:, :, :start], v[:, :, :start])
 
     def _before(self, first: passes.Part) -> str:
         """The address of the states that a part reads."""
@@ -288,7 +380,30 @@ class Ablations:
         network = self._network
         if self.metric is not None:
             return self.metric(network.head(x, layout), layout)
-        return _distributions(network, x, layout, self._position, whole=whole)
+        length = layouts(network, self._tokens)[self._last].grid[1]
+        position = self._position if layout.grid[1] == length else -1
+        return _distributions(network, x, layout, position, whole=whole)
+
+
+class _After(KeyValues):
+    """Keys and values that follow those of the text itself."""
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.k is not None
+        assert self.v is not None
+        before = len(k), -1, -1, -1
+        return torch.cat([self.k.expand(before), k], 2), torch.cat([self.v.expand(before), v], 2)
+
+
+def _is_everywhere(at: Address, edit: Edit) -> bool:
+    """True for an edit that does the same at every position."""
+    return (edit is zero or isinstance(edit, int | float)) and not {"t", "s"} & dict(at.index).keys()
+
+
+def _moved(at: Address, cells: tuple[int, int] | None) -> Address:
+    """The address relative to the first position that is computed."""
+    start = 0 if cells is None else cells[0]
+    return replace(at, index=tuple((axis, i - start if axis == "t" else i) for axis, i in at.index))
 
 
 def _hidden(addresses: Iterable[Address]) -> bool:
@@ -301,10 +416,10 @@ def _distributions(network: Transformer, x: Tensor, layout: Layout, position: in
     valid = real(layout)
     if isinstance(network.config.head, c.LanguageHead | c.TaggingHead) and not whole:
         return network.head(x[_counted(valid, position)][None], layout)[0].float().log_softmax(-1)
-    return _logs(network, network.head(x, layout), valid, position)
+    return log_answers(network, network.head(x, layout), valid, position)
 
 
-def _logs(network: Transformer, logits: Tensor, valid: Tensor, position: int | None) -> Tensor:
+def log_answers(network: Transformer, logits: Tensor, valid: Tensor, position: int | None) -> Tensor:
     """The distributions from all logits."""
     match network.config.head:
         case c.NoHead() | c.VectorHead():

@@ -1,38 +1,47 @@
 """The overview of one answer: how much of it each head, attention weight, stream and feed-forward carries."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from math import isnan
 
 import torch
 from torch import Tensor
 
 from clearhead import config as c
-from clearhead.analysis.ablation import Place, places
-from clearhead.analysis.changes import Change, Changes
+from clearhead.analysis.ablation import Ablations, places
 from clearhead.analysis.metrics import Vectors, mean_states
-from clearhead.analysis.passes import Inputs, one_text
+from clearhead.analysis.passes import Inputs, Seen, layouts, one_text, part_of, traced
 from clearhead.brief import brief
-from clearhead.errors import UserError
-from clearhead.model import Layout, Transformer
-from clearhead.model.attention import Attention
-from clearhead.model.heads import scores
-from clearhead.model.linear import refuse_rounded
-from clearhead.trace import Address, Edit
+from clearhead.model import Transformer
+from clearhead.model.mode import Evaluating
+from clearhead.trace import Address, Edit, recording, zero
 
 HEADS = 24
-"""The most heads whose attention weights are measured one by one."""
-LANES = 24
-"""The most lanes of a stack."""
+"""The most heads whose attention weights are measured."""
 CURVES = 512
 """The most attention weights that are measured."""
+LANES = 24
+"""The most lanes of a stack."""
+LEAST_WEIGHT = 0.02
+"""The smallest attention weight that is measured."""
 DIRECTIONS = 4
 """Directions along which gradients of a vector are taken."""
 PASS = 2048
 """About how many positions go through a pass."""
-LEAST_WEIGHT = 0.02
-"""The smallest attention weight that is measured."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One attention weight."""
+
+    at: str
+    """Its address: `decoder.blocks.3.attn.weights[h=4,t=4,s=3]`."""
+    weight: float
+    moved: float
+    """M of this weight := 0, the others of its row unchanged."""
+    p: float
+    """The probability of the likeliest answer without it."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +55,15 @@ class HeadEffects:
     moved: Tensor
     """M of its output := 0 at all positions; NaN: not measured."""
     p: Tensor
-    """The probability of the likeliest answer without it."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One attention weight."""
-
-    at: str
-    """Its address: `decoder.blocks.3.attn.weights[h=4,t=4,s=3]`."""
-    weight: float
-    moved: float
-    """M of this weight := 0, the others of its row unchanged."""
-    p: float
+    """The probability of the likeliest answer without it; NaN for a vector."""
 
 
 class Overview:
-    """M(edit) = 1/2 sum_w |p(w) - p(w | edit)|: the share of one answer that moves, 0 to 1, with one edit of its pass.
+    """M(edit) = 1/2 sum_w |p(w) - p(w | edit)|: the share of one answer, 0 to 1, that moves with an edit of its pass.
 
-    A network that makes vectors has (1 - cosine) / 2 instead, one with independent labels the largest |p - p(edit)|,
-    and a regression |y - y(edit)| / (|y| + |y(edit)|). Each attribute is measured when it is first read. Gradients
-    only decide what is measured first; what `budget` does not reach is NaN.
+    A network that makes vectors has (1 - cosine) / 2 instead, and a span the mean of its start's and its end's M. Each
+    attribute is measured when it is first read. Gradients only decide what is measured first; what `budget` does not
+    reach is NaN.
     """
 
     def __init__(
@@ -77,327 +74,251 @@ class Overview:
         position: int | None = None,
         among: Sequence[int] = (),
         edit: Mapping[str, Edit] | None = None,
+        seen: Seen | None = None,
         vectors: Vectors = mean_states,
         budget: float = float("inf"),
     ) -> None:
         """`position` is that of the answer in the last stack. By default it is the one, `among` those given or all that
         answer, whose best head moves the answer most. A decoder alone answers at its last position.
 
-        Everything refers to the network with the edits `edit`. `budget` is the number of multiplications that each
-        attribute may take. Raises UserError for several texts, and for a position that the text does not have.
+        Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already. An
+        attribute takes about `budget` multiplications. Raises UserError for several texts or a wrong position.
         """
-        refuse_rounded(network, "overview")
-        self._network, self._vectors, self._budget = network, vectors, budget
-        self._head = network.config.head
-        self._edited = {*(edit or {})}
-        self._edits_head = any(at.startswith("head.") for at in edit or {})
-        self._passes = Changes(network, one_text(network, inputs), edit or {}, budget=PASS)
-        self._last = list(network.stacks())[-1]
-        self._length = self._passes.layouts[self._last].grid[1]
-        self._positions = self._answering(position, among)
-        self._gradients: dict[tuple[int, ...], dict[str, Tensor]] = {}
-        self._own = self._passes.read(partial(self._read, (*range(len(self._positions)),)))[0].detach()
-
-    def _answering(self, position: int | None, among: Sequence[int]) -> list[int]:
-        for one in [*among, *([] if position is None else [position])]:
-            if not -self._length <= one < self._length:
-                raise UserError(f"position {one}: expected one of the last stack, whose length is {self._length}")
-        if not self._is_by_position:
-            return [self._length - 1]
-        if position is not None:
-            return [position % self._length]
-        first = self._length - 1 if self._network.encoder is None else 0
-        return [one % self._length for one in among] or [*range(first, self._length)]
-
-    # --- the answer ---
+        tokens = one_text(network, inputs)
+        self._network, self._tokens, self._edit = network, [*tokens.values()], dict(edit or {})
+        self._vectors, self._budget, self._among = vectors, budget, among
+        self._lengths = {name: layout.grid[1] for name, layout in layouts(network, tokens).items()}
+        length = list(self._lengths.values())[-1]
+        self._is_by_position = isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
+        if position is None and (network.encoder is None or not self._is_by_position):
+            position = -1
+        self._whole = Ablations(network, self._tokens, position=position, edit=self._edit, vectors=vectors)
+        self._asked = None if position is None else position % length
+        self._kept: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
+        self._seen = traced(network, tokens, self._edit, without=("heads",))[0] if seen is None else seen
 
     @property
-    def kind(self) -> Literal["word", "class", "vector"]:
-        """What the network answers with. A vector has no probabilities."""
-        if isinstance(self._head, c.NoHead | c.VectorHead):
-            return "vector"
-        return "word" if isinstance(self._head, c.LanguageHead) else "class"
-
-    @property
-    def position(self) -> int:
-        """The position of the answer; the last one if the network answers once."""
-        return self._positions[self._chosen]
-
-    @property
-    def answer(self) -> Tensor:
-        """v: the probabilities at the position; of a vector its numbers."""
-        return self._own[self._chosen]
+    def is_vector(self) -> bool:
+        """True if the network makes vectors, which have no probabilities."""
+        return self._whole.metric is not None
 
     @cached_property
-    def _chosen(self) -> int:
-        """The number of the position among those that answer."""
-        return int(self._every_head[0].nan_to_num(-1.0).amax(0).argmax()) if len(self._positions) > 1 else 0
+    def position(self) -> int:
+        """The position of the answer; the last one if the network answers once."""
+        if self._asked is not None:
+            return self._asked
+        moved = self._every_head[0].nan_to_num(-1.0).amax(0)
+        among = [one % len(moved) for one in self._among] or [*range(len(moved))]
+        return among[int(moved[among].argmax())]
 
-    @property
-    def _is_by_position(self) -> bool:
-        return isinstance(self._head, c.LanguageHead | c.TaggingHead)
+    @cached_property
+    def answer(self) -> Tensor:
+        """v: the probabilities at the position; of a span those of its start. A vector has none."""
+        return torch.empty(0) if self.is_vector else self._ablations.expected[0].exp()
 
-    @property
-    def _is_each(self) -> bool:
-        """True if each label is true or not by itself."""
-        return isinstance(self._head, c.ClassificationHead) and (
-            self._head.problem_type == "multi_label_classification" or self._head.n_labels == 1
-        )
-
-    def _read(self, which: tuple[int, ...], x: Tensor, layout: Layout, cells: range) -> Tensor:
-        """n p v: the probabilities, or the vector, at these of the positions that answer."""
-        head = self._network.head
-        if self._is_by_position:
-            there = [self._positions[i] - cells.start for i in which]
-            if self._edits_head:
-                return head(x, layout)[:, there].float().softmax(-1)
-            return head(x[:, there].flatten(0, 1)[None], layout)[0].unflatten(0, (len(x), -1)).float().softmax(-1)
-        if cells.start:
-            own = self._passes.states[:, : cells.start].detach()
-            x = torch.cat([own.expand(len(x), -1, -1), x], 1)
-            layout = Layout((len(x), cells.stop), self._passes.layouts[self._last].positions)
-        result = head(x, layout)
-        match self._head:
-            case c.NoHead() | c.VectorHead():
-                found = self._vectors(result, layout).float()
-            case c.SpanHead():  # The start, then the end.
-                found = result.float().softmax(1).mT.flatten(1) / 2
-            case c.ClassificationHead():
-                found = scores(self._head, result.float())
-            case _:
-                raise AssertionError("a head by position")
-        return found[:, None]
-
-    def _moved(self, rows: Tensor, own: Tensor) -> Tensor:
-        """... p v -> ... p: M, against the answers of the text itself."""
-        if self.kind == "vector":
-            return (1 - torch.cosine_similarity(rows, own, dim=-1)).clamp(min=0) / 2
-        if self._is_each:
-            return (rows - own).abs().amax(-1)
-        total = torch.tensor(2.0)
-        if isinstance(self._head, c.ClassificationHead) and self._head.problem_type == "regression":
-            total = (rows.abs().sum(-1) + own.abs().sum(-1)).clamp(min=1e-30)
-        return (rows - own).abs().sum(-1) / total
+    @cached_property
+    def _ablations(self) -> Ablations:
+        if self._asked is not None:
+            return self._whole
+        return Ablations(self._network, self._tokens, position=self.position, edit=self._edit, vectors=self._vectors)
 
     # --- what is measured ---
 
     @cached_property
     def heads(self) -> HeadEffects:
         """Every head."""
-        moved, p = (values[:, self._chosen] for values in self._every_head)
-        return HeadEffects(tuple(site for place in self._places for site in place.sites), moved, p)
+        moved, p = self._every_head
+        i = 0 if self._asked is not None else self.position
+        return HeadEffects(tuple(self._sites), moved[:, i], p[:, i])
 
     @property
     def decided(self) -> tuple[int, float] | None:
-        """The head that moves the answer most, by its number among `heads`, and its M."""
+        """The head that moves the answer most: its number among `heads`, and its M."""
         moved = self.heads.moved.nan_to_num(-1.0)
         return (int(moved.argmax()), float(moved.max())) if len(moved) else None
 
     @cached_property
-    def _places(self) -> list[Place]:
-        return [place for place in places(self._network) if not place.is_ffn]
+    def _sites(self) -> list[str]:
+        return [site for place in places(self._network) if not place.is_ffn for site in place.sites]
 
     @cached_property
     def _every_head(self) -> tuple[Tensor, Tensor]:
-        """n p each: M and p at each position that answers."""
-        every = (*range(len(self._positions)),)
-        changes = [
-            Change(place.stack, place.block, place.path.split(".")[-1], 0.0, None, self._columns(place.path, h))
-            for place in self._places
-            for h in range(place.n)
-        ]
+        return self._measure([{site: zero} for site in self._sites], self._whole)
 
-        def estimate() -> Tensor:
-            slopes, parts = self._slopes(every), self._passes.parts
-            products = [(slopes[place.path] * parts[place.path].detach(), place.n) for place in self._places]
-            return torch.cat([_length(one.unflatten(-1, (n, -1)).sum((1, 2, 4))) for one, n in products])
-
-        return self._measure(changes, estimate, every)
-
-    @cached_property
+    @property
     def curves(self) -> list[Curve]:
-        """The attention weights of the strongest heads, the strongest first. Heads with an edited output have none."""
-        return self._measured_curves[0]
+        """The attention weights of the strongest heads, the strongest first. A head with an edited output has none."""
+        return self._curves[0]
 
     @property
     def n_weights(self) -> int:
-        """How many weights of these heads are at least LEAST_WEIGHT."""
-        return self._measured_curves[1]
+        """How many weights of these heads are at least LEAST_WEIGHT and reach the answer."""
+        return self._curves[1]
 
     @cached_property
-    def _measured_curves(self) -> tuple[list[Curve], int]:
-        order = self.heads.moved.nan_to_num(-1.0).argsort(descending=True, stable=True)[:HEADS].tolist()
-        which = [Address.parse(self.heads.at[i]) for i in order if not self.heads.moved[i].isnan()]
-        which = [where for where in which if not {where.path, str(where)} & self._edited]
-        paths = sorted({where.path.removesuffix(".z") for where in which})
-        parts, slopes = self._passes.parts, self._slopes((self._chosen,))
-        estimates, found = list[Tensor](), list[tuple[str, int, int, int, float, Tensor]]()
-        for path in paths:
-            weights, values = self._passes.weights(path)
-            for h in (dict(where.index)["h"] for where in which if where.path == f"{path}.z"):
-                own = values[h * len(values) // len(weights)]
-                columns = self._columns(path, h)
-                cells = (weights[h] >= LEAST_WEIGHT).nonzero()
-                cells = cells[cells[:, 0] <= self.position] if path.startswith("decoder") else cells
-                t, s = cells.unbind(1)
-                change = weights[h, t, s, None] * own[s]
-                estimates.append(_length((slopes[path][:, 0, t, columns] * change).sum(-1)))
-                z = parts[path].detach()[0, t, columns] - change
-                there = zip(t.tolist(), s.tolist(), weights[h, t, s].tolist(), z, strict=True)
-                found += [(path, h, *one) for one in there]
-        estimate = torch.cat(estimates) if estimates else torch.empty(0)
-        kept = estimate.topk(min(CURVES, len(found))).indices.tolist()
-        strongest = [found[i] for i in kept]
-        changes = [
-            Change(path.split(".")[0], int(path.split(".")[2]), path.split(".")[3], z, (t,), self._columns(path, h))
-            for path, h, t, _, _, z in strongest
-        ]
-        moved, p = self._measure(changes, lambda: estimate[kept], (self._chosen,))
-        curves = [
-            Curve(f"{path}.weights[h={h},t={t},s={s}]", weight, float(moved[i]), float(p[i]))
-            for i, (path, h, t, s, weight, _) in enumerate(strongest)
-            if not moved[i].isnan()
-        ]
-        return sorted(curves, key=lambda curve: -curve.moved), len(found)
+    def _curves(self) -> tuple[list[Curve], int]:
+        cells, sets, strengths = list[tuple[str, float]](), list[dict[str, Edit]](), [torch.empty(0)]
+        moved = self.heads.moved.nan_to_num(-1.0)
+        for i in moved.argsort(descending=True, stable=True)[:HEADS].tolist():
+            where = Address.parse(self._sites[i])
+            if moved[i] < 0 or {where.path, str(where)} & self._edit.keys():
+                continue
+            path, h = where.path.removesuffix(".z"), dict(where.index)["h"]
+            weights, z, v = (self._seen[at][0] for at in (f"{path}.weights[h={h}]", str(where), f"{path}.v"))
+            v = v[h * len(v) // self._network.stacks()[path.split(".")[0]].config.n_heads]
+            counted = weights >= LEAST_WEIGHT
+            if path.startswith("decoder"):
+                counted[self.position + 1 :] = False
+            t, s = counted.nonzero().unbind(1)
+            slopes = self._slopes(self._ablations)[where.path][1][:, h]
+            strengths.append(((slopes @ v.mT) * weights).float().norm(dim=0)[t, s].cpu())
+            for a, b in zip(t.tolist(), s.tolist(), strict=True):
+                cells.append((f"{path}.weights[h={h},t={a},s={b}]", float(weights[a, b])))
+                sets.append({f"{path}.z[h={h},t={a}]": z[a] - weights[a, b] * v[b]})
+        strength = torch.cat(strengths)
+        best = strength.topk(min(CURVES, len(sets))).indices.tolist()
+        found = zip(best, *(values.mean(1).tolist() for values in self._measure([sets[i] for i in best])), strict=True)
+        curves = [Curve(*cells[i], moved, p) for i, moved, p in found if not isnan(moved)]
+        return sorted(curves, key=lambda curve: -curve.moved), len(cells)
 
     @cached_property
     def tokens(self) -> dict[str, list[int]]:
         """The tokens that have a lane of their own, by stack: those on which gradients say that most depends."""
         found: dict[str, list[int]] = {}
-        for name, layout in self._passes.layouts.items():
-            found[name] = [*range(layout.grid[1])]
-            if len(found[name]) > LANES:
-                strength = self._by_token(name, "").amax(0)
-                if name == self._last and self._is_by_position:
+        for name, length in self._lengths.items():
+            found[name] = [*range(length)]
+            if length > LANES:
+                pairs = [self._slopes(self._ablations)[at] for at in self._streams(name)]
+                each = [(slope * (x - x.mean(1))).sum(-1).norm(dim=0) for x, slope in pairs]
+                strength = torch.stack(each).amax(0)
+                if self._is_by_position and name == [*self._lengths][-1]:
                     strength[self.position] = float("inf")
                 found[name] = sorted(strength.topk(LANES - 1).indices.tolist())
         return found
 
     @property
     def grouped(self) -> dict[str, list[int]]:
-        """The other tokens, which are changed together and have one lane, the last."""
-        return {
-            name: [t for t in range(layout.grid[1]) if t not in self.tokens[name]]
-            for name, layout in self._passes.layouts.items()
-        }
+        """The other tokens, which are changed together and share a lane, the last one."""
+        return {name: sorted({*range(n)} - {*self.tokens[name]}) for name, n in self._lengths.items()}
 
     @cached_property
     def lanes(self) -> dict[str, Tensor]:
         """l n by stack: M of the stream of each lane before the first block and after each := the mean of the text."""
-        return self._lanes("")
+        return self._by_lane({name: self._streams(name) for name in self._lengths})
 
     @cached_property
     def ffn(self) -> dict[str, Tensor]:
         """l n by stack: M of the output of each block's feed-forward in each lane := 0."""
-        return self._lanes("ffn")
+        return self._by_lane({name: self._fed(name) for name in self._lengths})
 
-    def _lanes(self, part: str) -> dict[str, Tensor]:
+    def _streams(self, name: str) -> list[str]:
+        n = len(self._network.stacks()[name].blocks)
+        return [*(f"{name}.blocks.{i}.resid_pre" for i in range(n)), f"{name}.blocks.{n - 1}.resid_post"]
+
+    def _fed(self, name: str) -> list[str]:
+        return [f"{name}.blocks.{i}.ffn.out" for i in range(len(self._network.stacks()[name].blocks))]
+
+    def _by_lane(self, paths: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        changes: list[Change] = []
-        places: list[tuple[str, int, int]] = []
-
-        def estimate() -> Tensor:
-            """The tokens that share a lane come last."""
-            by_token = {name: self._by_token(name, part) for name in found}
-            each = [(name, i, self.tokens[name][j:][:1]) for name, i, j in places]
-            return torch.stack([by_token[name][i, t].sum() for name, i, t in each])
-
-        for name, streams in self._passes.streams.items():
-            lanes = [(t,) for t in self.tokens[name]] + [tuple(self.grouped[name])] * bool(self.grouped[name])
-            n = len(streams) - (part == "ffn")
-            found[name] = torch.full((n, len(lanes)), float("nan"))
-            for i in range(n):
-                value = 0.0 if part else streams[i][0].detach().mean(0)
-                is_last = name == self._last and self._is_by_position and i == len(streams) - (2 if part else 1)
+        cells, sets = list[tuple[str, int, int]](), list[dict[str, Edit]]()
+        for name, several in paths.items():
+            lanes = [[t] for t in self.tokens[name]] + [self.grouped[name]] * bool(self.grouped[name])
+            found[name] = torch.zeros(len(several), len(lanes))
+            for i, path in enumerate(several):
+                new = zero if path.endswith("ffn.out") else self._seen[path][0].mean(0)
                 for j, lane in enumerate(lanes):
-                    if reaching := self._reaching(name, lane, is_last=is_last):
-                        changes.append(Change(name, i, part, value, reaching))
-                        places.append((name, i, j))
-                    else:
-                        found[name][i, j] = 0.0
-        moved, _ = self._measure(changes, estimate, (self._chosen,))
-        for (name, i, j), one in zip(places, moved[:, 0].tolist(), strict=True):
-            found[name][i, j] = one
+                    if reaching := self._reaching(name, lane, is_last=i == len(several) - 1):
+                        cells.append((name, i, j))
+                        one = {f"{path}[t={t}]": new for t in reaching}
+                        sets.append(one if len(one) == 1 else {path: partial(_put, reaching, new)})
+        for (name, i, j), moved in zip(cells, self._measure(sets)[0].mean(1).tolist(), strict=True):
+            found[name][i, j] = moved
         return found
 
-    def _reaching(self, name: str, lane: tuple[int, ...], *, is_last: bool) -> tuple[int, ...]:
-        """The tokens of a lane that can reach the answer."""
-        if is_last:
-            return tuple(t for t in lane if t == self.position)
-        return tuple(t for t in lane if t <= self.position) if name == "decoder" else lane
+    def _reaching(self, name: str, lane: Sequence[int], *, is_last: bool) -> list[int]:
+        """The tokens of a lane that reach the answer."""
+        if name != [*self._lengths][-1] or not self._is_by_position:
+            return [*lane]
+        return [t for t in lane if t == self.position or (not is_last and (name == "encoder" or t < self.position))]
 
     # --- how ---
 
-    def _columns(self, path: str, h: int) -> slice:
-        attention = self._network.get_submodule(path)
-        assert isinstance(attention, Attention)
-        return slice(h * attention.d_value, (h + 1) * attention.d_value)
-
-    def _measure(
-        self, changes: Sequence[Change], estimate: Callable[[], Tensor], which: tuple[int, ...]
-    ) -> tuple[Tensor, Tensor]:
-        """n p each: M and the probability of the likeliest answer after each change; NaN beyond the budget."""
-        own, end = self._own[[*which]], max(self._positions[i] for i in which)
-        best = own.argmax(-1)[:, None]
-        numbers = {id(changes[i]): i for i in self._within(changes, estimate, end)}
-        moved, p = (torch.full((len(changes), len(which)), float("nan")) for _ in range(2))
-        chosen = [changes[i] for i in sorted(numbers.values())]
-        for some, rows in self._passes.rows(chosen, partial(self._read, which), end):
-            i = [numbers[id(change)] for change in some]
-            moved[i] = self._moved(rows, own).cpu()
-            if self.kind != "vector":
-                p[i] = rows.gather(-1, best.expand(len(rows), -1, -1))[..., 0].cpu()
+    def _measure(self, sets: Sequence[Mapping[str, Edit]], ablations: Ablations | None = None) -> tuple[Tensor, Tensor]:
+        """n r each: M, and the probability of the likeliest answer, with each set of edits; NaN beyond the budget."""
+        ablations = ablations or self._ablations
+        expected, chosen = ablations.expected, self._within(sets, ablations)
+        moved, p = (torch.full((len(sets), len(expected)), float("nan")) for _ in range(2))
+        for i, logs in ablations.edited([sets[i] for i in chosen], budget=PASS):
+            if self.is_vector:
+                moved[chosen[i]] = (1 - logs).clamp(min=0).cpu() / 2
+            else:
+                moved[chosen[i]] = (logs.exp() - expected.exp()).abs().sum(-1).cpu() / 2
+                p[chosen[i]] = logs.gather(-1, expected.argmax(-1)[:, None])[:, 0].exp().cpu()
         return moved, p
 
-    def _within(self, changes: Sequence[Change], estimate: Callable[[], Tensor], end: int) -> list[int]:
-        """The numbers of the changes that the budget reaches, those first that gradients call strongest."""
-        costs = [self._passes.cost(change, end) for change in changes]
+    def _within(self, sets: Sequence[Mapping[str, Edit]], ablations: Ablations) -> list[int]:
+        """The numbers of the sets that the budget reaches, those first that gradients call strongest."""
+        costs = [self._cost(Address.parse(next(iter(some)))) for some in sets]
         if sum(costs) <= self._budget:
-            return [*range(len(changes))]
-        found, left = list[int](), self._budget
-        for i in estimate().argsort(descending=True, stable=True).tolist():
+            return [*range(len(sets))]
+        slopes, strengths, left, found = self._slopes(ablations), list[float](), self._budget, list[int]()
+        for some in sets:
+            at, new = next(iter(some.items()))
+            value, slope = slopes[Address.parse(at).path]
+            axes = "b h t k" if value.ndim == 4 else "b t d"
+            change = Address.parse(at).of(value, axes) * -1.0 if new is zero else 0.0
+            if isinstance(new, Tensor):
+                change = new - Address.parse(at).of(value, axes)
+            strengths.append(float((change * Address.parse(at).of(slope, axes)).flatten(1).sum(1).norm()))
+        for i in sorted(range(len(sets)), key=lambda i: -strengths[i]):
             if costs[i] <= left or not found:
                 found.append(i)
                 left -= costs[i]
         return found
 
-    def _by_token(self, name: str, part: str) -> Tensor:
-        """l t: the estimates of the changes of each token in a stack."""
-        rows: list[Tensor] = []
-        slopes = self._slopes((self._chosen,))
-        for i, stream in enumerate(self._passes.streams[name]):
-            at = f"{name}.blocks.{i}.{part}"
-            if not part:
-                rows.append(_length((slopes[at] * (stream.detach() - stream.detach().mean(1))).sum((1, -1))))
-            elif at in slopes:
-                rows.append(_length((slopes[at] * self._passes.parts[at].detach()).sum((1, -1))))
-        return torch.stack(rows)
+    def _cost(self, at: Address) -> int:
+        """About how many multiplications the pass of an edit takes."""
+        (own, first), total = part_of(self._network, at.path), 0
+        names = [*self._lengths]
+        for name in names[names.index(own) :]:
+            n = self.position + 1 - dict(at.index).get("t", 0) if name == "decoder" and self._asked is not None else 0
+            blocks = self._network.stacks()[name].blocks[first if name == own else 0 :]
+            total += (n or self._lengths[name]) * sum(one.numel() for block in blocks for one in block.parameters())
+        return total
 
-    def _slopes(self, which: tuple[int, ...]) -> dict[str, Tensor]:
-        """k 1 t d, of parts and, with an empty name, of streams: the gradients of log p of the likeliest answers.
+    def _slopes(self, ablations: Ablations) -> dict[str, tuple[Tensor, Tensor]]:
+        """The value at each address that is changed, and k gradients there, of the log probability of the answer.
 
-        Of a vector those of its components along k directions.
+        Of a vector they are those of its components along k directions.
         """
-        if which not in self._gradients:
-            streams = self._passes.streams.items()
-            at = {f"{name}.blocks.{i}.": x for name, several in streams for i, x in enumerate(several)}
-            at |= self._passes.parts
-            own = self._passes.read(partial(self._read, which))[0]
-            if self.kind == "vector":
-                draw = torch.Generator().manual_seed(0)
-                targets = (own @ torch.randn(own.shape[-1], DIRECTIONS, generator=draw).to(own))[0].unbind()
-            else:
-                targets = (own.amax(-1).clamp(min=1e-30).log().sum(),)
-            found = [
-                torch.autograd.grad(one, [*at.values()], retain_graph=True, allow_unused=True, materialize_grads=True)
+        network, key = self._network, id(ablations)
+        if key in self._kept:
+            return self._kept[key]
+        paths = [f"{place.path}.z" for place in places(network) if not place.is_ffn]
+        paths += [at for name in self._lengths for at in (*self._streams(name), *self._fed(name))]
+        leaves: dict[str, Edit] = {
+            self._streams(name)[0]: lambda x: x.detach().requires_grad_() for name in self._lengths
+        }
+        with Evaluating(network), torch.enable_grad():
+            with recording(network, [*paths, "…"], edit=leaves | self._edit, explicit=bool(self._edit)) as seen:
+                result = network(*self._tokens)
+            targets = ablations.targets(result, DIRECTIONS)
+            at = [seen[path] for path in paths]
+            slopes = [
+                torch.autograd.grad(one, at, retain_graph=True, allow_unused=True, materialize_grads=True)
                 for one in targets
             ]
-            self._gradients[which] = {
-                name: torch.stack(some) for name, some in zip(at, zip(*found, strict=True), strict=True)
-            }
-        return self._gradients[which]
+        each = [torch.cat(some) for some in zip(*slopes, strict=True)]
+        self._kept[key] = {path: (x.detach(), slope) for path, x, slope in zip(paths, at, each, strict=True)}
+        return self._kept[key]
 
 
-def _length(values: Tensor) -> Tensor:
-    """k ... -> ..., on the CPU: the length over the directions."""
-    return values.float().norm(dim=0).cpu()
+def _leaf(value: Tensor) -> Tensor:
+    return value.detach().requires_grad_()
+
+
+def _put(tokens: Sequence[int], new: Edit, value: Tensor) -> Tensor:
+    """Replaces the rows of some tokens, b t d."""
+    value = value.clone()
+    value[:, tokens] = new if isinstance(new, Tensor) else 0.0
+    return value

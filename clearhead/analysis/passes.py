@@ -1,13 +1,13 @@
 """Forward passes of an analysis: their inputs, their values, and passes that begin at a block."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
@@ -210,20 +210,3 @@ def run_from(
     if name == "encoder" and network.decoder is not None:
         return network.decoder(tokens["decoder"], (x, layout))
     return x, layout
-
-
-@contextmanager
-def changing(module: nn.Module, change: Callable[[Tensor], Tensor], *, reads: bool) -> Iterator[None]:
-    """Applies `change` to what a module reads, or to its result, while the block runs."""
-
-    def before(_: nn.Module, read: tuple[Tensor, ...]) -> Tensor:
-        return change(read[0])
-
-    def after(_: nn.Module, _read: object, result: Tensor) -> Tensor:
-        return change(result)
-
-    handle = module.register_forward_pre_hook(before) if reads else module.register_forward_hook(after)
-    try:
-        yield
-    finally:
-        handle.remove()

