@@ -32,6 +32,8 @@ RELATIONS = {*"label score entailment relation relatedness similarity duplicate 
 WORDS, TAGS = ("tokens", "words", "form"), ("ner_tags", "tags", "labels", "pos_tags", "upos")
 SHOWN = 8
 """Columns that a question lists."""
+OFTEN = 10
+"""How often each label of the finest of several columns is there, in the mean."""
 ALIGNED = 500
 """Rows by which two columns are compared."""
 
@@ -189,6 +191,8 @@ class _Choice:
             best = [one for one in named if _says_the_same(one, best[0])][:1] or best
         if len(best) > 3 and best == candidates and all(one.is_flag for one in best):
             return best, "all others than texts are 0 and 1"
+        if len(best) > 1 and (rank or isinstance(best[0].name, int)) and (finest := _finest(best)):
+            return [finest], "the finest: it says what the others say"
         if len(best) > 1:
             self.questions.append(f"expected one column of labels, got {len(best)}; {self._offer(best)}")
             return [], ""
@@ -336,8 +340,19 @@ def _without_twins(columns: Sequence[Profile]) -> list[Profile]:
 
 
 def _says_the_same(first: Profile, second: Profile) -> bool:
+    return _says(first, second) and _says(second, first)
+
+
+def _says(first: Profile, second: Profile) -> bool:
+    """Returns True if each value of the first column goes with one of the second."""
     both = {(written(a), written(b)) for a, b in zip(first.cells, second.cells, strict=True)}
-    return len(both) == len({a for a, _ in both}) == len({b for _, b in both})
+    return len(both) == len({a for a, _ in both})
+
+
+def _finest(columns: Sequence[Profile]) -> Profile | None:
+    """The column of labels that divides those of all others; none if there is none, or if its labels seldom recur."""
+    fine = (one for one in columns if all(_says(one, other) for other in columns))
+    return next((one for one in fine if OFTEN * len(one.counts) <= len(one.values)), None)
 
 
 def _is_aligned(first: Profile, second: Profile) -> bool:
