@@ -39,7 +39,7 @@ class RowErrors:
     """Leave them out."""
     rows: list[BadRow] = field(default_factory=list)
     most: int | None = None
-    """Rows with wrong quotes after which reading stops."""
+    """Bad rows after which reading stops."""
 
     def check(self, *, has_good: bool) -> None:
         """Raises BadRows if there are bad rows, unless they are left out; raises the first if no row is good."""

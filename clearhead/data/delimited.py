@@ -44,10 +44,9 @@ def read_delimited(table: Table, columns: Sequence[Column], errors: RowErrors) -
             rows = zip(*(column[n_skipped:] for column in cells), strict=True)
             yield from zip(places, map(list, rows), strict=True)
         else:
-            text = io.StringIO(
-                block.content.decode("utf-8", "surrogateescape"), newline="" if is_quoted(table) else "\n"
-            )
-            yield from check(islice(parse(table, text, block.line, errors), n_skipped, None))
+            text = block.content.decode("utf-8", "replace" if table.errors == "replace" else "surrogateescape")
+            lines = io.StringIO(text, newline="" if is_quoted(table) else "\n")
+            yield from check(islice(parse(table, lines, block.line, errors), n_skipped, None))
         n_skipped = 0
 
 
@@ -60,10 +59,12 @@ def _checked(
     table: Table, at: Sequence[int], width: int, errors: RowErrors, rows: Iterable[Record]
 ) -> Iterator[tuple[str, list[object]]]:
     """The cells at these indices of each row that has them."""
-    least = max(at, default=0) + 1
+    least, usual = max(at, default=0) + 1, (width, width + table.extra_cells)
     for line, cells in rows:
+        if errors.most and len(errors.rows) >= errors.most:
+            return
         where = f"{table.path}:{line}"
-        if (len(cells) != width or width < least) and (
+        if (len(cells) not in usual or width < least) and (
             problem := _misfit(cells, width, least, quoted=is_quoted(table))
         ):
             errors.rows.append(BadRow(f"{where}: {problem}"))
@@ -113,7 +114,8 @@ def delimiter_of(table: Table) -> str:
 
 def records(table: Table, errors: RowErrors) -> Iterator[Record]:
     """Yields the cells of each row, without blank rows. Adds rows whose quotes are wrong to `errors`."""
-    with opened_text(table.path, table.encoding, newline="" if is_quoted(table) else None) as text:
+    newline = "" if is_quoted(table) else None
+    with opened_text(table.path, table.encoding, newline=newline, errors=table.errors) as text:
         line = 1 + sum(1 for _ in islice(iter(text.readline, ""), table.skip_lines))
         yield from parse(table, text, line, errors)
 

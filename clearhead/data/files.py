@@ -172,10 +172,13 @@ def encoding_of(beginning: bytes) -> str | None:
 
 
 @contextmanager
-def opened_text(path: Place, encoding: str | None, *, newline: str | None = None) -> Iterator[io.TextIOWrapper]:
+def opened_text(
+    path: Place, encoding: str | None, *, newline: str | None = None, errors: str = "strict"
+) -> Iterator[io.TextIOWrapper]:
     """The text of a file in an encoding; None is what its byte order mark says, else UTF-8.
 
-    A byte that cannot be decoded becomes a lone surrogate, by which `undecoded` finds it. `newline` is as for `open`;
+    A byte that cannot be decoded becomes a lone surrogate, by which `undecoded` finds it, or U+FFFD if `errors` is
+    "replace". `newline` is as for `open`;
     None stands for a carriage return if the file's beginning has no other line end, else for a line feed. Raises
     UserError for an unknown encoding.
     """
@@ -188,7 +191,8 @@ def opened_text(path: Place, encoding: str | None, *, newline: str | None = None
         try:
             name = codecs.lookup(name).name
             name = "utf-8-sig" if name == "utf-8" and beginning.startswith(codecs.BOM_UTF8) else name
-            yield io.TextIOWrapper(file, name, "strict" if name[:6] in WIDE else "surrogateescape", newline)
+            how = errors if errors == "replace" or name[:6] in WIDE else "surrogateescape"
+            yield io.TextIOWrapper(file, name, how, newline)
         except LookupError:
             raise UserError(f"{path}: expected an encoding that Python knows, got {encoding!r}; try cp1252") from None
         except UnicodeError as error:

@@ -113,7 +113,7 @@ def _texts(table: Table) -> Objects:
 
 def _lines(path: Place, table: Table, errors: RowErrors) -> Iterator[tuple[str, str]]:
     """The lines of a file that are not blank, each with its place. Adds those that cannot be decoded to `errors`."""
-    with opened_text(path, table.encoding) as lines:
+    with opened_text(path, table.encoding, errors=table.errors) as lines:
         for line, text in enumerate(iter(partial(lines.readline, LONGEST_LINE), ""), start=1):
             where = f"{path}:{line}"
             if byte := undecoded(text):

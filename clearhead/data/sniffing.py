@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
+from typing import Any
 
 from clearhead.data.bad_rows import RowErrors, Undecoded
 from clearhead.data.containers import contents_of
-from clearhead.data.delimited import delimiter_of, quote_of
+from clearhead.data.delimited import delimiter_of, quote_of, records
 from clearhead.data.dialects import SEPARATORS, Trial, describe, has_header
 from clearhead.data.encodings import find_encoding
 from clearhead.data.file_contents import Decision
@@ -25,6 +26,8 @@ SAMPLE = 10_000
 STRONG = 2
 """How much the columns must speak for a header if the user gives their numbers."""
 TABLE_FIELDS = {*Table.model_fields} - {"kind", "path", "source", "target", "text"}
+LEAST = 20
+"""The fewest rows with cells after the last column."""
 EMPTY = 0.98
 """A column with a larger share of empty cells is left out."""
 ID_NAME = re.compile(r"(unnamed: \d+|index|idx|(.*[_ ])?(id|uuid|guid|no|nr)|[a-z]*id)?", re.IGNORECASE)
@@ -87,40 +90,84 @@ def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
         fields["format"] = "csv"
     table = Table.model_validate({"path": path, "text": 0, **fields})
     fields = {name: getattr(table, name) for name in fields}
-    is_text = table_format(table) in ("csv", "tsv")
-    whole = False
-    while True:
-        if "encoding" not in fields and table_format(table) in ("csv", "tsv", "jsonl"):
-            table = table.model_copy(update={"encoding": find_encoding(path, whole=whole)})
-        described = _described(table, fields, names) if is_text else table
-        columns, errors = column_names(described), RowErrors()
-        columns = [i if str(i) in names - {*map(str, columns)} else column for i, column in enumerate(columns)]
-        rows, n_rows = draw(cells for _, cells in read_cells(described, columns, errors))
-        if is_text and "quotes" not in fields and quote_of(described) and (errors.rows or _swallow(described, rows)):
-            plain, others = described.model_copy(update={"quotes": "", "escape": None}), RowErrors()
-            its, n_its = draw(cells for _, cells in read_cells(plain, columns, others))
-            fits = (len(others.rows), -n_its) < (len(errors.rows), -n_rows)
-            if fits and Trial(plain, [[*map(str, row)] for row in its], 0).has_strays:
-                described, rows, n_rows, errors = plain, its, n_its, others
-        if whole or "encoding" in fields or not any(isinstance(error, Undecoded) for error in errors.rows):
-            break
-        whole = True
-    decisions = _decisions(described, fields)
-    if errors.rows:
-        n_bad = f"{len(errors.rows):,} of {n_rows + len(errors.rows):,}"
-        decisions.append(Decision("bad rows", n_bad, str(errors.rows[0]), "--skip-bad"))
-    why = {
-        i: reason for i, column in enumerate(columns) if (reason := _needless(column, [row[i] for row in rows], n_rows))
-    }
-    needless = {i for i in why if str(columns[i]) not in names}
-    if len(columns) - len(needless) < 1:
-        needless = set()
-    for i in sorted(needless):
-        decisions.append(Decision("left out", str(columns[i]), why[i], "--text NAME or --label NAME"))
-    kept = [i for i in range(len(columns)) if i not in needless]
-    return Sniffed(
-        {"train": described}, [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], n_rows, decisions
-    )
+    told, is_found = list[Decision](), "encoding" not in fields and table_format(table) in ("csv", "tsv", "jsonl")
+    table = table.model_copy(update={"encoding": find_encoding(path)}) if is_found else table
+    found = _read(table, fields, names)
+    if is_found and found.broken and (encoding := find_encoding(path, whole=True)):
+        found = _read(table.model_copy(update={"encoding": encoding}), fields, names)
+    if "encoding" not in fields and (broken := found.broken):
+        rows = f"replaced in {len(broken):,} of {found.n_rows + len(found.errors.rows):,} rows"
+        told.append(Decision("bytes", rows, str(broken[0]).partition(";")[0], "--data.train.errors strict"))
+        found = _read(found.table.model_copy(update={"errors": "replace"}), fields, names)
+    errors, columns = found.errors.rows, found.columns
+    told = [*_decisions(found.table, fields), *told]
+    if errors:
+        n_bad = f"{len(errors):,} of {found.n_rows + len(errors):,}"
+        told.append(Decision("bad rows", n_bad, str(errors[0]), "--skip-bad"))
+    why = [_needless(column, [row[i] for row in found.rows], found.n_rows) for i, column in enumerate(columns)]
+    kept = [i for i, column in enumerate(columns) if not why[i] or str(column) in names] or [*range(len(columns))]
+    left = [i for i in range(len(columns)) if i not in kept]
+    told += [Decision("left out", str(columns[i]), why[i], "--text NAME or --label NAME") for i in left]
+    rows = [[row[i] for i in kept] for row in found.rows]
+    return Sniffed({"train": found.table}, [columns[i] for i in kept], rows, found.n_rows, told)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What reading a whole table found."""
+
+    table: Table
+    columns: list[Column]
+    rows: list[list[object]]
+    n_rows: int
+    errors: RowErrors
+
+    @property
+    def broken(self) -> list[Undecoded]:
+        """The rows with bytes of another encoding."""
+        return [error for error in self.errors.rows if isinstance(error, Undecoded)]
+
+    def again(self, *, most: int | None = None, **changes: Any) -> "_Reading":
+        """The same with changes of the table, up to so many bad rows."""
+        table, errors = self.table.model_copy(update=changes), RowErrors(most=most)
+        rows, n_rows = draw(cells for _, cells in read_cells(table, [*range(len(self.columns))], errors))
+        return _Reading(table, self.columns, rows, n_rows, errors)
+
+
+def _read(table: Table, fields: Mapping[str, object], names: set[str]) -> _Reading:
+    """The rows of a table in the form that fits all of them best."""
+    if table_format(table) not in ("csv", "tsv"):
+        columns, errors = column_names(table), RowErrors()
+        rows, n_rows = draw(cells for _, cells in read_cells(table, columns, errors))
+        return _Reading(table, columns, rows, n_rows, errors)
+    table = _described(table, fields, names)
+    columns = column_names(table)
+    columns = [i if str(i) in names - {*map(str, columns)} else column for i, column in enumerate(columns)]
+    found = _Reading(table, columns, [], 0, RowErrors()).again()
+    errors = found.errors.rows
+    if "quotes" not in fields and quote_of(table) and (errors or _swallow(table, found.rows)):
+        plain = found.again(quotes="", escape=None, most=len(errors) + 1)
+        fits = (len(plain.errors.rows), -plain.n_rows) < (len(errors), -found.n_rows)
+        if fits and Trial(plain.table, [[*map(str, row)] for row in plain.rows], 0).has_strays:
+            found = plain
+    n_cells = _extra_cells(found) if found.errors.rows and "extra_cells" not in fields else 0
+    return found.again(extra_cells=n_cells) if n_cells else found
+
+
+def _extra_cells(found: _Reading) -> int:
+    """How many cells more than the others some rows have.
+
+    0 unless they are at least LEAST without a header and quotes, all have as many, at least two, and they have numbers
+    in the columns where the others have them. A delimiter inside a text seldom stands there twice.
+    """
+    if found.table.header or quote_of(found.table):
+        return 0
+    width = len(found.columns)
+    others = [cells for _, cells in records(found.table, RowErrors()) if len(cells) != width]
+    most = {len(cells) for cells in others}
+    numbers = [i for i in range(width) if all(number_of(str(row[i])) is not None for row in found.rows)]
+    fits = numbers and all(number_of(cells[i]) is not None for cells in others for i in numbers if i < len(cells))
+    return max(most) - width if fits and len(others) >= LEAST and len(most) == 1 and max(most) > width + 1 else 0
 
 
 def _swallow(table: Table, rows: Iterable[Sequence[object]]) -> bool:
@@ -173,6 +220,9 @@ def _decisions(table: Table, fields: Mapping[str, object]) -> list[Decision]:
     if table.skip_lines and "skip_lines" not in fields:
         value = f"{table.skip_lines} lines before the table" if table.skip_lines > 1 else "the line before the table"
         found.append(Decision("left out", value, "it is no row", option.format("skip_lines")))
+    if table.extra_cells and "extra_cells" not in fields:
+        value = f"{table.extra_cells} cells after the last column"
+        found.append(Decision("left out", value, "some rows have them", option.format("extra_cells")))
     if not table.header and "header" not in fields:
         value = "none, as the first row holds no names; columns have numbers from 0"
         found.append(Decision("header", value, "the first row holds no names", option.format("header")))

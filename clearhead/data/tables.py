@@ -182,7 +182,7 @@ def cell_at(row: object, name: str, *, where: str) -> object:
 
 
 def _json_objects(table: Table, errors: RowErrors) -> Iterator[tuple[str, object]]:
-    with opened_text(table.path, table.encoding, newline="\n") as lines:
+    with opened_text(table.path, table.encoding, newline="\n", errors=table.errors) as lines:
         for line, text in enumerate(iter(partial(lines.readline, LONGEST_LINE + 1), ""), start=1):
             if text.strip():
                 where = f"{table.path}:{line}"

@@ -153,6 +153,10 @@ class Table(Columns):
     """What surrounds a cell that holds the delimiter; "" for nothing. None: " in CSV, nothing in TSV."""
     escape: Literal["\\"] | None = None
     """What stands before a quote or a delimiter inside a cell. None: quotes inside a quoted cell are doubled."""
+    errors: Literal["strict", "replace"] = "strict"
+    """A row with bytes of another encoding is a bad row, or U+FFFD takes their place."""
+    extra_cells: NonNegativeInt = 0
+    """A row may have exactly so many cells more than the first, which are left out."""
     skip_lines: NonNegativeInt = 0
     """Lines before the header or the first row, such as comments."""
     row_names: bool = False

@@ -142,6 +142,26 @@ FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
         [0, 1],
         [("header", "none, as the first row holds no names; columns have numbers from 0")],
     ),
+    "two more cells in some rows": (
+        "t.csv",
+        "".join(f'{i / 4}\t{i} words\t"so\t{i % 2}' + "\ta\tb" * (i > 19) + "\n" for i in range(40)),
+        [0, 1, 2, 3],
+        [
+            ("columns", "tabs between them"),
+            ("quotes", "none"),
+            ("left out", "2 cells after the last column"),
+            ("header", "none, as the first row holds no names; columns have numbers from 0"),
+        ],
+    ),
+    "colons": (
+        "t.dic",
+        "".join(f"wort{i}:word {i}:noun:-0.{i}\n" for i in range(40)),
+        [0, 1, 2, 3],
+        [
+            ("columns", "':' between them"),
+            ("header", "none, as the first row holds no names; columns have numbers from 0"),
+        ],
+    ),
     "languages": ("t.csv", "en,de\n" + "".join(f"the house {i},das Haus {i}\n" for i in range(9)), ["en", "de"], []),
     "years": (
         "t.csv",
@@ -224,8 +244,10 @@ def test_a_byte_far_into_the_file_decides_its_encoding(tmp_path: Path):
     assert told(sniff(path)) == [("encoding", "cp1252")]
     path.write_bytes((plain.replace("words", "w\xf6rds")).encode() + b"caf\xe9,bad\n")
     found = sniff(path)
-    assert [(one.what, one.value) for one in found.decisions] == [("bad rows", "1 of 50,001")]
-    assert found.decisions[0].why.startswith(f"{path}:50002: expected UTF-8, got the byte 0xE9")
+    assert told(found) == [("bytes", "replaced in 1 of 50,001 rows")]
+    assert found.decisions[0].why == f"{path}:50002: expected UTF-8, got the byte 0xE9"
+    assert cells(found)[-1] == ["caf\ufffd", "bad"]
+    assert told(sniff(path, given={"encoding": "utf-8"})) == [("bad rows", "1 of 50,001")]
 
 
 BAD = 'text,label\n"fine, fine",good\none, two, three,bad\n"never closed,good\nmore words,bad\nlast words,good\n'
