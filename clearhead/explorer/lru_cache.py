@@ -1,7 +1,7 @@
 """`LRUCache`: a bounded cache."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -25,6 +25,10 @@ class LRUCache(Generic[T]):
         while len(self._kept) > 1 and (len(self._kept) > self._count or self._too_large()):
             self._kept.popitem(last=False)
         return made
+
+    def newest_first(self) -> Iterator[T]:
+        """The kept values, those used last first."""
+        return reversed(self._kept.values())
 
     def _too_large(self) -> bool:
         return self._n_bytes is not None and sum(map(self._size, self._kept.values())) > self._n_bytes

@@ -14,21 +14,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from clearhead.analysis.comparison import states
+from clearhead.analysis.passes import by_stack, inference, layouts, run_from
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
 from clearhead.api.variants import changed as changed_config
 from clearhead.capture.passes import every_address
-from clearhead.config import ModelConfig, StackConfig, StackName
+from clearhead.config import StackName
 from clearhead.config.heads import ClassificationHead, LanguageHead, TaggingHead
-from clearhead.config.inputs import TokenInput
 from clearhead.errors import UserError, sizes
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.edits import ResolvedEdit, Window, functions, resolve
-from clearhead.explorer.answering.questions import COMPARED, REPLY_BYTES, RunRequest, TextSets
+from clearhead.explorer.answering.questions import COMPARED, REPLY_BYTES, EditRequest, RunRequest, TextSets
 from clearhead.explorer.lru_cache import LRUCache
-from clearhead.explorer.recording.recording import Recording, observe, observe_by_block
+from clearhead.explorer.recording.recording import Recording, observe
 from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
 from clearhead.explorer.turns import Turns
 from clearhead.generation import Finished, Hypothesis, Step, generate
@@ -38,7 +37,7 @@ from clearhead.model import Tokens
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.trace import Edit
+from clearhead.trace import Address, Edit, Trace
 
 if TYPE_CHECKING:
     from clearhead.data.images import Picture
@@ -146,10 +145,8 @@ products.
 """
 KEPT_BYTES = 320 << 20
 """Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log)."""
-MOST_BYTES = 2 << 30
-"""The most bytes that the values of one pass may take."""
 LARGE = 1 << 24
-"""The number of parameters from which it pays to probe for faster float32 products, and to keep less of a pass."""
+"""The number of parameters from which it pays to probe for faster float32 products."""
 LIKELIEST = 20
 DEPTH = 8
 """How many runs in a row may be patched from one another."""
@@ -163,6 +160,8 @@ class Pass:
     """The model of the requested checkpoint, with the requested config."""
     reading: ReadInput
     edit: dict[str, Edit]
+    edits: Mapping[str, Sequence[EditRequest]]
+    """What was asked for, by path."""
     recording: Recording
     target: str | None
     notes: tuple[str, ...]
@@ -200,7 +199,7 @@ class Passes:
         self.model, self.checkpoints, self.examples, self.compared = model, RunCheckpoints(folder), examples, compared
         self._models: LRUCache[Model] = LRUCache(2)
         self._variants: LRUCache[Model] = LRUCache(8)
-        self._axes: LRUCache[dict[str, str]] = LRUCache(8)
+        self._every: LRUCache[Trace] = LRUCache(8)
         self._passes: LRUCache[Pass] = LRUCache(64, n_bytes=KEPT_BYTES, size=_size)
         self._directions: LRUCache[Tensor] = LRUCache(16)
         self._depth = 0
@@ -236,10 +235,10 @@ class Passes:
         finally:
             self._depth -= 1
 
-    def axes_of(self, run: RunRequest) -> dict[str, str]:
-        """The axes of every address, the batch first."""
+    def addresses(self, run: RunRequest) -> Trace:
+        """Every address with its axes, the batch first."""
         model = self.model_of(run)
-        return self._axes.get(self._variant(run), lambda: every_address(model).axes)
+        return self._every.get(self._variant(run), lambda: every_address(model))
 
     def _variant(self, run: RunRequest) -> str:
         step = self.checkpoints.step if run.step is None else run.step
@@ -251,28 +250,23 @@ class Passes:
             network, self._quickest = self.model.network, Arithmetic("fp32")
             # Products of 16-bit numbers have one precision.
             if self._is_large and next(network.parameters()).dtype == torch.float32:
-                device = next(network.parameters()).device
-                self._quickest = quickest(shapes(network), device, lambda: states(network, reading.inputs))
+                tokens = by_stack(network, reading.inputs)
+                name, stack = next(iter(network.stacks().items()))
+                x = torch.randn(*layouts(network, tokens)[name].grid, stack.config.d_model, device=stack.device)
+
+                def run() -> Tensor:
+                    with inference(network):
+                        return run_from(network, tokens, name, len(stack.blocks) - 1, x, None)[0]
+
+                self._quickest = quickest(shapes(network), stack.device, run)
         return self._quickest
-
-    def _can_lack(self, model: Model) -> bool:
-        """Returns True if a pass may keep only the inputs of blocks.
-
-        It may do so for a large model that reads tokens and has no features attached.
-        """
-        texts = all(isinstance(stack.input, TokenInput) for stack in model.config.stacks.values())
-        return self._is_large and texts and not model.network.attached
 
     def _read(
         self, model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None
     ) -> ReadInput:
         """What a pass reads. Raises UserError if it is too long, for a text before its tokens are shown."""
-
-        def check(lengths: Mapping[StackName, int]) -> None:
-            check_size(model.config, lengths, by_block=self._can_lack(model))
-
-        reading = read(model, text, other, written=written, check=check)
-        check({name: len(tokens) for name, tokens in reading.tokens.items()})
+        reading = read(model, text, other, written=written, check=check_size)
+        check_size({name: len(tokens) for name, tokens in reading.tokens.items()})
         return reading
 
     def direction(self, model: Model, of: TextSets, at: str) -> Tensor:
@@ -288,27 +282,42 @@ class Passes:
 
     def _made(self, run: RunRequest) -> Pass:
         model = self.model_of(run)
-        edits = resolve(run.edits, self.axes_of(run)) if run.edits else []
+        edits = resolve(run.edits, self.addresses(run).axes) if run.edits else []
         written, notes = self._written(model, run, edits)
         picture = picture_of(run.image, self.examples) if model.reader.reads_images else None
         target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = self._read(model, run.text if picture is None else picture, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value, direct=partial(self.direction, model)))
         arithmetic = self.arithmetic(reading)
-        lengths = {name: len(tokens) for name, tokens in reading.tokens.items()}
-        if self._can_lack(model) and size_of(model.config, lengths) > KEPT_BYTES:
-            recording = observe_by_block(model, reading, edit=edit, likeliest=LIKELIEST, arithmetic=arithmetic)
-        else:
-            with arithmetic.products():
-                recording = observe(model, reading, edit=edit, likeliest=LIKELIEST, lean=self._is_large)
+        recording = observe(
+            model,
+            reading,
+            edit=edit,
+            likeliest=LIKELIEST,
+            arithmetic=arithmetic,
+            every=self.addresses(run),
+            before=self._before(run, model, reading),
+        )
         return Pass(
             model,
             reading,
             edit,
+            _by_path(run.edits),
             recording,
             target,
             (*_unknown(model, run), *_prompted(model), *notes),
         )
+
+    def _before(self, run: RunRequest, model: Model, reading: ReadInput) -> tuple[Recording, set[str]] | None:
+        """The last kept pass of the same input, and the paths whose edits differ."""
+        edits = _by_path(run.edits)
+        for other in self._passes.newest_first():
+            inputs = zip(other.reading.inputs, reading.inputs, strict=True)
+            is_same = other.model is model and other.reading.tokens == reading.tokens
+            if is_same and all(a.ids.equal(b.ids) for a, b in inputs):
+                paths = {path for path in {*edits, *other.edits} if edits.get(path) != other.edits.get(path)}
+                return other.recording, paths
+        return None
 
     def _written(
         self, model: Model, run: RunRequest, edits: Sequence[ResolvedEdit]
@@ -337,29 +346,21 @@ class Passes:
         return EditedGeneration(model, first.inputs, edit, window, left_out)
 
 
-def check_size(config: ModelConfig, lengths: Mapping[StackName, int], *, by_block: bool = False) -> None:
-    """Raises UserError if the values of a pass of these lengths do not fit into MOST_BYTES.
+def _by_path(edits: Sequence[EditRequest]) -> dict[str, list[EditRequest]]:
+    found: dict[str, list[EditRequest]] = {}
+    for edit in edits:
+        found.setdefault(Address.parse(edit.at).path, []).append(edit)
+    return found
 
-    If the pass is computed by block, only the attention map of a head must fit, into a reply.
-    """
+
+def check_size(lengths: Mapping[StackName, int]) -> None:
+    """Raises UserError for texts of these lengths if the attention map of a head does not fit into a reply."""
     s = max(lengths.values())
-    n_bytes, limit = (4 * s * s, REPLY_BYTES) if by_block else (size_of(config, lengths), MOST_BYTES)
-    if n_bytes > limit:
-        most, need = sizes(limit, n_bytes)
+    if 4 * s * s > REPLY_BYTES:
+        most, need = sizes(REPLY_BYTES, 4 * s * s)
         raise UserError(
-            f"text: expected one whose values fit into {most}, got {s} tokens, which need {need}; cut the text"
+            f"text: expected one whose attention fits into {most}, got {s} tokens, which need {need}; cut the text"
         )
-
-
-def size_of(config: ModelConfig, lengths: Mapping[StackName, int]) -> int:
-    """The approximate number of bytes of all values of a pass of these lengths."""
-    s = max(lengths.values())
-    return sum(stack.n_layers * _of_block(stack, lengths[name], s) for name, stack in config.stacks.items())
-
-
-def _of_block(stack: StackConfig, t: int, s: int) -> int:
-    attention = stack.n_heads * (3 * t * s + t * (stack.d_model + 4 * stack.head_width))
-    return 4 * (2 * attention + t * (8 * stack.d_model + 3 * stack.d_ff))
 
 
 def text_of(model: Model, ids: Sequence[int]) -> str:

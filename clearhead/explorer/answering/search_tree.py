@@ -109,7 +109,7 @@ def generate(opened: Opened, question: GenerateQuestion) -> Reply[GenerateReply]
     """The tree of all tokens written, and the likeliest tokens of each step of the best path."""
     run, passes = question.run, opened.passes
     model = passes.model_of(run)
-    writer = passes.writer(model, run, resolve(run.edits, passes.axes_of(run)) if run.edits else [])
+    writer = passes.writer(model, run, resolve(run.edits, passes.addresses(run).axes) if run.edits else [])
     config = configured(model.settings(), question.settings)
     tree = Tree(config.length_penalty)
     ends = [0, *[-1] * (config.width - 1)]  # All beams begin as one.

@@ -16,7 +16,7 @@ from clearhead.explorer.answering.answers import CheckReply, RunReply, ShapesRep
 from clearhead.explorer.answering.opened import Opened, mask_of, stated
 from clearhead.explorer.answering.questions import Addresses, Asked, OfRun, Reply, Step, check_size
 from clearhead.explorer.places import places
-from clearhead.explorer.recording.recording import pixels_of, recompute, to_half
+from clearhead.explorer.recording.recording import recompute, to_half
 from clearhead.explorer.static_files import catalogues
 from clearhead.model.assign import merged
 from clearhead.model.meta import masks_of, ops_of
@@ -184,7 +184,7 @@ def run(opened: Opened, question: OfRun) -> Reply[RunReply]:
     """A pass at a glance: tokens, shapes, attention as pixels, the likeliest answers."""
     found = opened.passes.get(question.run)
     recording = found.recording
-    tensors = pixels_of(recording.tensors) if recording.pixels is None else dict(recording.pixels)
+    tensors = dict(recording.pixels)
     if recording.output is not None:
         tensors |= {f"output.{name}": value for name, value in vars(recording.output).items()}
     elif "head.logits" in recording.tensors:

@@ -1,23 +1,25 @@
 """The values of a forward pass that stores only the input of each block and computes the others on request."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import by_stack, layouts
+from clearhead.analysis.passes import Part, by_stack, layouts, part_of
+from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.facts import TensorFact, check_finite
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Layout, Tokens, Transformer
+from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Memory
 from clearhead.model.cache import BlockCache, KeyValues
 from clearhead.model.heads import LanguageHead
+from clearhead.model.layout import check_tokens
 from clearhead.model.mode import Evaluating
 from clearhead.model.transformer import LayerKind
 from clearhead.trace import Address, Edit, Trace, recording, trace
@@ -28,8 +30,6 @@ EDITED_CELLS = 1 << 26
 """The most of them in a part of the network with edits, which is computed at once."""
 KEPT_BYTES = 32 << 20
 """Bytes of the computed values that are kept, those used last."""
-Part = tuple[str, int]
-"""A stack and the number of a block, with -1 its embedding and with n_layers its final norm; or the head, 0."""
 Look = Callable[[str, Tensor], None]
 """Takes the address of a value and the value without the batch axis, or some rows of it, in order."""
 HEAD: Part = ("head", 0)
@@ -38,8 +38,8 @@ HEAD: Part = ("head", 0)
 class Blockwise(Mapping[str, Tensor]):
     """The values by address, float32, without the batch axis; -inf in cells that an edit closed.
 
-    Bit for bit those that the pass saw, because a part computes them again from the same input, in the same windows of
-    rows. A window has about CELLS attention weights, so no text is too long for memory.
+    The pass keeps the input of each part. A part computes its values from its input when they are read, in windows of
+    rows with about CELLS attention weights: bit for bit what the pass saw, where it took no fast kernel.
     """
 
     def __init__(
@@ -47,12 +47,18 @@ class Blockwise(Mapping[str, Tensor]):
         network: Transformer,
         inputs: Sequence[Tokens],
         *,
+        every: Trace,
         edit: Mapping[str, Edit],
         without: tuple[str, ...],
         arithmetic: Arithmetic,
+        looks: Collection[str],
         look: Look,
+        before: "tuple[Blockwise, Collection[str]] | None" = None,
     ) -> None:
-        """Runs the pass; `look` is shown each value once. `without` names values that follow from others.
+        """Runs the pass; `look` is shown the values whose last names are in `looks`, and the logits.
+
+        `every` has all addresses, of any input; `without` names values that follow from others. `before` has a pass of
+        the same input, and the paths whose edits differ: what comes before them is shared.
 
         Raises UserError for a number that is not finite, except for -inf.
         """
@@ -63,21 +69,38 @@ class Blockwise(Mapping[str, Tensor]):
         self._biases: dict[tuple[str, LayerKind], AttentionBias] = {}
         self._memory: Memory | None = None
         self._kept: LRUCache[dict[str, Tensor]] = LRUCache(256, n_bytes=KEPT_BYTES, size=_size)
-        self.facts: dict[str, TensorFact] = {}
+        self._looks, self._look = looks, look
+        self._given = {
+            f"{name}.embed.{reads.values}": (tokens.ids[0], reads.axes)
+            for (name, tokens), stack in zip(self._tokens.items(), network.stacks().values(), strict=True)
+            if isinstance(reads := stack.config.input, Continuous)
+        }
+        """A picture, with its axes."""
+        self.facts = {path: self._fact(path, every) for path in every if self._has(path)}
         """The fact of each address, in the order in which the values are computed."""
-        x: Tensor | None = None
-        for name, stack in network.stacks().items():
-            x = self._forward((name, -1), None, look)
-            for i in range(len(stack.blocks) + 1):
-                x = self._forward((name, i), x, look)
-            if name == "encoder" and network.decoder is not None:
+        for path, (value, axes) in self._given.items():
+            self.facts[path] = TensorFact(shape=tuple(value.shape), axes=axes)
+        stacks = network.stacks().items()
+        parts = [*((name, i) for name, stack in stacks for i in range(-1, len(stack.blocks) + 1)), HEAD]
+        if before is not None:
+            other, paths = before
+            first = min((parts.index(self._part(path)) for path in paths), default=len(parts) - 1)
+            self._biases, self._memory = dict(other._biases), other._memory
+            self._inputs = {part: other._inputs[part] for part in parts[: first + 1] if part in other._inputs}
+            parts = parts[first:]
+        for name, i in parts:
+            x = self._forward((name, i))
+            if name in network.stacks() and i < len(network.stacks()[name].blocks):
+                self._inputs[name, i + 1] = x
+            elif name == "encoder" and network.decoder is not None:
                 self._memory = self._layouts[name].blank(x), self._layouts[name]
-        self._forward(HEAD, x, look)
+            elif name != "head":
+                self._inputs[HEAD] = x
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the pass keeps, at most."""
-        return KEPT_BYTES + sum(x.nbytes for x in self._inputs.values())
+        """Bytes that the pass keeps by now."""
+        return sum(x.nbytes for x in self._inputs.values()) + sum(map(_size, self._kept.newest_first()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.facts)
@@ -109,12 +132,7 @@ class Blockwise(Mapping[str, Tensor]):
 
     def _part(self, path: str) -> Part:
         """The part of the network that computes the value."""
-        name, _, rest = path.partition(".")
-        if name not in self._layouts:
-            return HEAD
-        block = re.match(r"blocks\.(\d+)\.", rest)
-        after = rest.startswith("final_norm.")
-        return name, int(block[1]) if block else len(self._network.stacks()[name].blocks) if after else -1
+        return part_of(self._network, path)
 
     def _edits(self, part: Part) -> dict[str, Edit]:
         return {at: edit for at, edit in self._edit.items() if self._part(Address.parse(at).path) == part}
@@ -140,28 +158,55 @@ class Blockwise(Mapping[str, Tensor]):
         step = max(2, CELLS // width) if width else length
         return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
+    def _is_fused(self, part: Part) -> bool:
+        """True if a fast kernel makes no number for each pair of positions."""
+        stack, positions = self._network.stacks()[part[0]], self._layouts[part[0]].positions
+        kind, attn = stack.kinds[part[1]], stack.blocks[part[1]].get_submodule("attn")
+        assert isinstance(attn, Attention)
+        encoding, one = stack.encoding(kind), positions[:, :1]
+        has_bias = encoding is not None and encoding.score_bias(one, one) is not None
+        return not (has_bias or kind.windowed or attn.is_explicit(positions.shape[1], positions.device))
+
     # --- computing ---
 
-    def _forward(self, part: Part, x: Tensor | None, look: Look) -> Tensor:
-        """The result of a part, whose input is kept from now on; of the head its last rows."""
-        if x is not None:
-            self._inputs[part] = x
+    def _forward(self, part: Part) -> Tensor:
+        """The result of a part; of the head its last rows."""
+        (name, i), is_plain = part, part in self._blocks and not self._edits(part)
+        result = f"{name}.blocks.{i}.resid_post"
+        looked = [path for path in self.facts if self._is_looked_at(path) and self._part(path) == part]
+        is_fast = is_plain and not looked and self._is_fused(part)
+        windows = [slice(0, self._layouts[name].grid[1])] if is_fast else self._windows(part)
         found: list[Tensor] = []
-        windows = self._windows(part)
         for rows in windows:
             if part == HEAD:  # All logits of a long text would take much memory.
                 found.clear()
-            seen = self._traced(part, rows, found.append)
-            values = self._own(part, seen)
-            for path, value in values.items():
-                self._describe(path, value, seen.axes[path].removeprefix("b "), windows)
-                look(path, value)
-            if len(windows) == 1:
-                self._kept.get(str(part), lambda values=values: values)
+            values: dict[str, Tensor] = {}
+            if is_fast:
+                with self._computing():
+                    found.append(self._compute(part, rows, None))
+            elif is_plain:
+                values = self._own(part, self._traced(part, rows, only=[*looked, result]))
+                found.append(values[result][None])
+            else:
+                values = self._own(part, self._traced(part, rows, found.append))
+                if len(windows) == 1:
+                    self._kept.get(str(part), lambda values=values: values)
+            for path, value in (values or {result: found[-1]}).items():
+                check_finite(path, value)
+                if path == "head.logits" or self._is_looked_at(path):
+                    self._look(path, value)
         return torch.cat(found, 1) if len(found) > 1 else found[0]
+
+    def _is_looked_at(self, path: str) -> bool:
+        return path.rpartition(".")[2] in self._looks
 
     def _value(self, part: Part, rows: slice, path: str) -> Tensor:
         """The value, or these rows of it. With several windows, only these rows are computed."""
+        name, i = part
+        if path in self._given:
+            return self._given[path][0]
+        if path == f"{name}.blocks.{i}.resid_post":
+            return self._inputs[name, i + 1][0, rows]
         is_whole = len(self._windows(part)) == 1
         key, only = (str(part), ()) if is_whole else (f"{path} {rows.start}", (path,))
         return self._kept.get(key, lambda: self._own(part, self._traced(part, rows, only=only)))[path]
@@ -170,16 +215,18 @@ class Blockwise(Mapping[str, Tensor]):
         self, part: Part, rows: slice, take: Callable[[Tensor], None] = lambda _: None, *, only: Sequence[str] = ()
     ) -> Trace:
         """The values of a part for these rows, or only those at some addresses; `take` takes the result."""
-        keys = self._keys_and_values(part) if len(self._windows(part)) > 1 and part in self._blocks else None
+        keys = self._keys_of(part, rows)
         with self._computing():
             values = recording(self._network, only, explicit=True) if only else None
             with values or trace(self._network, self._edits(part), without=self._without) as seen:
                 take(self._compute(part, rows, keys))
         return seen
 
-    def _keys_and_values(self, part: Part) -> dict[str, Tensor]:
-        """The values of all positions, which every window of rows reads."""
-        (name, i), layout = part, self._layouts[part[0]]
+    def _keys_of(self, part: Part, rows: slice) -> dict[str, Tensor] | None:
+        """The values of all positions, which every window of rows reads; None for a block that is computed at once."""
+        (name, i), layout = part, self._layouts.get(part[0])
+        if part not in self._blocks or layout is None or rows == slice(0, layout.grid[1]):
+            return None
         stack = self._network.stacks()[name]
         encoding = stack.encoding(stack.kinds[i])
 
@@ -227,6 +274,8 @@ class Blockwise(Mapping[str, Tensor]):
     def _embedded(self, name: str) -> Tensor:
         """The embedding; with it what is read from tables of distances, which has addresses too."""
         stack, layout = self._network.stacks()[name], self._layouts[name]
+        check_tokens(self._tokens[name], stack.config)
+        stack.check_length(layout, counted=layout.valid is None)
         x = stack.embed(self._tokens[name], layout, stack.positions.embedding(layout.positions))
         if len(self._windows((name, 0))) == 1:
             kinds = dict.fromkeys(stack.kinds)
@@ -242,14 +291,23 @@ class Blockwise(Mapping[str, Tensor]):
 
     @cached_property
     def _edited(self) -> frozenset[str]:
-        return frozenset(Address.parse(at).path for at in self._edit)
+        paths = frozenset(Address.parse(at).path for at in self._edit)
+        return paths | {one.writes for one in self._network.attached if f"{one.reads}.{one.name}" in paths}
 
-    def _describe(self, path: str, value: Tensor, axes: str, windows: list[slice]) -> None:
-        """Adds the value at the address to the facts."""
-        length = {_axis(path, axes): windows[-1].stop} if len(windows) > 1 else {}
-        shape = [length.get(name, n) for name, n in zip(axes.split(), value.shape, strict=True)]
-        check_finite(path, value)
-        self.facts[path] = TensorFact(shape=tuple(shape), axes=axes, by_hand=path in self._edited)
+    def _has(self, path: str) -> bool:
+        name = path.rpartition(".")[2]
+        return path in self._edited or name not in ("masked", *self._without)
+
+    def _fact(self, path: str, every: Trace) -> TensorFact:
+        """The fact of the value, whose axes of positions are as long as this input."""
+        axes, name = every.axes[path].removeprefix("b "), path.partition(".")[0]
+        own = name if name in self._layouts else list(self._layouts)[-1]
+        lengths = {str(axis): self._layouts[own].grid[1] for axis in "ts"}
+        if ".cross." in path:
+            lengths["s"] = self._layouts["encoder"].grid[1]
+        sizes = zip(axes.split(), every[path].shape[1:], strict=True)
+        shape = tuple(lengths.get(axis, n) for axis, n in sizes)
+        return TensorFact(shape=shape, axes=axes, by_hand=path in self._edited)
 
 
 class _Given(KeyValues):

@@ -1,6 +1,6 @@
 """`Recording`: the values of one forward pass by address, with the ops that compute each from others."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.brief import brief
-from clearhead.config import Continuous, LanguageHead, ModelConfig, StackName
+from clearhead.capture.passes import every_address
+from clearhead.config import LanguageHead, ModelConfig, StackName
 from clearhead.errors import UserError
 from clearhead.explorer.recording.blockwise import Blockwise
-from clearhead.explorer.recording.facts import RecomputeCheck, TensorFact, Token, check_finite
+from clearhead.explorer.recording.facts import RecomputeCheck, TensorFact, Token
 from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.meta import evaluated, masks_of, ops_of
-from clearhead.model.mode import Evaluating
 from clearhead.model.ops import Mask, Op
-from clearhead.trace import Address, Edit
+from clearhead.trace import Address, Edit, Trace
 
 LARGEST_HALF = 65504.0
 
@@ -89,7 +89,7 @@ def differences(
 
 
 MADE_AGAIN = ("heads",)
-"""Names of values that a lean recording leaves out and computes on demand."""
+"""Names of values, the largest, that follow from others and are made when they are read."""
 LIKELIEST = 200
 """How many logits of each position are kept with their ids."""
 
@@ -133,13 +133,12 @@ class Recording:
     tokens: Mapping[StackName, tuple[Token, ...]]
     facts: Mapping[str, TensorFact]
     """By address, those of the values that are computed on demand among them."""
-    tensors: Mapping[str, Tensor]
+    tensors: Blockwise
     network: Transformer
     """Computes the values that are not kept."""
-    output: Output | None = None
-    pixels: Mapping[str, Tensor] | None = None
-    """The attention weights as pixels, if they were made during the pass; None if `tensors` has them at hand. There are
-    none of a long text."""
+    output: Output | None
+    pixels: Mapping[str, Tensor]
+    """The attention weights as `ADDRESS.u8` and `ADDRESS.max`; none of a long text."""
 
     @cached_property
     def ops(self) -> Mapping[str, Op]:
@@ -159,14 +158,12 @@ class Recording:
     @property
     def nbytes(self) -> int:
         """Bytes that are kept."""
-        tensors = self.tensors
-        kept = tensors.nbytes if isinstance(tensors, Blockwise) else sum(value.nbytes for value in tensors.values())
-        return kept + sum(value.nbytes for value in (self.pixels or {}).values())
+        return self.tensors.nbytes + sum(value.nbytes for value in self.pixels.values())
 
     @property
     def is_long(self) -> bool:
         """True if the attention weights of all heads are too many to be computed at once."""
-        return self.pixels is not None and not self.pixels
+        return not self.pixels
 
     def value(self, address: str) -> Tensor:
         """The value as the network saw it. Raises UserError for an unknown address."""
@@ -175,19 +172,11 @@ class Recording:
             op = self.ops.get(where.path)
             got = f"one that is not stored but made by {op.op}" if op else "one that it does not have"
             raise UserError(f"{where.path}: expected an address of this trace, got {got}; try another")
-        if isinstance(self.tensors, Blockwise):
-            return self.tensors[address] if where.path in self.tensors else self._shares(where, self.tensors)
-        value = self.tensors[where.path] if where.path in self.tensors else self._again(where.path)
-        return where.of(value, self.facts[where.path].axes)
+        return self.tensors[address] if where.path in self.tensors else self._shares(where)
 
-    def _again(self, path: str) -> Tensor:
-        op = self.ops[path]
-        inputs = [self.value(name) for name in op.inputs]
-        return evaluated(op, inputs, self.network, self.masks.get(op.how))
-
-    def _shares(self, where: Address, values: Blockwise) -> Tensor:
+    def _shares(self, where: Address) -> Tensor:
         """z_h W_O^h, of the heads and positions that the address has."""
-        op = self.ops[where.path]
+        op, values = self.ops[where.path], self.tensors
         index = dict(where.index)
         where.slices("h t d", torch.Size(self.facts[where.path].shape))
         z = values[str(Address(op.inputs[0], tuple((axis, i) for axis, i in where.index if axis in "ht")))]
@@ -221,54 +210,48 @@ def observe(
     reading: ReadInput,
     *,
     edit: Mapping[str, Edit] | None = None,
-    likeliest: int = 0,
-    lean: bool = False,
+    likeliest: int = LIKELIEST,
+    arithmetic: Arithmetic | None = None,
+    every: Trace | None = None,
+    before: tuple[Recording, Collection[str]] | None = None,
 ) -> Recording:
-    """Records an input that was read already.
+    """Records an input that was read already. Values are computed when they are read.
 
-    `lean` leaves out each head's share of the output, the largest values, and computes them on demand. Raises UserError
-    if an edit makes a number that is not finite. -inf is allowed: it closes a cell.
-    """
-    config = model.config
-    with Evaluating(model.network), torch.no_grad(), model.tracing(edit, without=MADE_AGAIN if lean else ()) as seen:
-        model.network(*reading.inputs)
-    by_hand = frozenset(Address.parse(address).path for address in edit or {})
-    by_hand |= {one.writes for one in model.network.attached if f"{one.reads}.{one.name}" in by_hand}
-    values = {a: seen[a][0].float().cpu() for a in seen if a in by_hand or not a.endswith(".masked")}
-    axes = {address: seen.axes[address].removeprefix("b ") for address in values}
-    if isinstance(reads := config.first.input, Continuous):
-        at = f"encoder.embed.{reads.values}"
-        values[at], axes[at] = reading.inputs[0].ids[0].float().cpu(), reads.axes
-    for address, value in values.items():
-        check_finite(address, value)
-    facts = {a: TensorFact(shape=tuple(x.shape), axes=axes[a], by_hand=a in by_hand) for a, x in values.items()}
-    is_language = isinstance(config.head, LanguageHead)
-    output = Output.of(values["head.logits"], likeliest or LIKELIEST) if is_language else None
-    return Recording(config, reading.tokens, _described(model, facts), values, model.network, output)
-
-
-def observe_by_block(
-    model: Model, reading: ReadInput, *, edit: Mapping[str, Edit], likeliest: int, arithmetic: Arithmetic
-) -> Recording:
-    """Records texts as `observe` does, but keeps only the inputs of blocks, and computes values when they are read.
-
-    Raises UserError for numbers that are not finite.
+    `every` is what `every_address` returns. `before` has a recording of the same input, and the paths whose edits
+    differ: only what follows from them is computed. Raises UserError if an edit makes a number that is not finite. -inf
+    is allowed: it closes a cell.
     """
     network, stacks = model.network, model.config.stacks.items()
     lengths = {name: len(reading.tokens[name]) for name in model.config.stacks}
     cells = sum(stack.n_layers * stack.n_heads * lengths[name] * max(lengths.values()) for name, stack in stacks)
-    pixels: dict[str, Tensor] = {}
+    shares: dict[str, list[Tensor]] = {}
     tops: list[Output] = []
 
     def look(path: str, value: Tensor) -> None:
-        if path.endswith(".weights") and cells <= MOST_PIXELS:
-            pixels[f"{path}.u8"], pixels[f"{path}.max"] = to_pixels(value.float().clamp(min=0).cpu())
         if path == "head.logits" and isinstance(model.config.head, LanguageHead):
             tops.append(Output.of(value.float().cpu(), likeliest))
+        elif path != "head.logits":
+            shares.setdefault(path, []).append(value.float().clamp(min=0).cpu())
 
-    tensors = Blockwise(network, reading.inputs, edit=edit, without=MADE_AGAIN, arithmetic=arithmetic, look=look)
-    output = Output.joined(tops) if tops else None
-    facts = _described(model, tensors.facts)
+    tensors = Blockwise(
+        network,
+        reading.inputs,
+        every=every or every_address(model),
+        edit=edit or {},
+        without=MADE_AGAIN,
+        arithmetic=arithmetic or Arithmetic("fp32"),
+        looks=("weights",) if cells <= MOST_PIXELS else (),
+        look=look,
+        before=before and (before[0].tensors, before[1]),
+    )
+    pixels = dict(before[0].pixels) if before else {}
+    for address, rows in shares.items():
+        pixels[f"{address}.u8"], pixels[f"{address}.max"] = to_pixels(torch.cat(rows, 1))
+    output, facts = Output.joined(tops) if tops else None, dict(tensors.facts)
+    for op in ops_of(model.config):
+        if op.op == "project" and op.out not in facts:
+            width = len(parameter(network, op.weights[0]))
+            facts[op.out] = TensorFact(shape=(*facts[op.inputs[0]].shape[:2], width), axes="h t d")
     return Recording(model.config, reading.tokens, facts, tensors, network, output, pixels)
 
 
@@ -279,25 +262,6 @@ def refuse_long(recording: Recording, what: str) -> None:
         raise UserError(
             f"{what}: expected attention of at most {MOST_PIXELS:,} cells, got {longest} tokens; cut the text"
         )
-
-
-def pixels_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Attention weights, by address, as `ADDRESS.u8` and `ADDRESS.max`; other values are left out."""
-    found: dict[str, Tensor] = {}
-    for address, value in tensors.items():
-        if address.endswith(".weights"):
-            found[f"{address}.u8"], found[f"{address}.max"] = to_pixels(value.clamp(min=0))
-    return found
-
-
-def _described(model: Model, stored: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
-    """The facts, with those of the values that are computed on demand."""
-    facts = dict(stored)
-    for op in ops_of(model.config):
-        if op.op == "project" and op.out not in facts:
-            width = len(parameter(model.network, op.weights[0]))
-            facts[op.out] = TensorFact(shape=(*facts[op.inputs[0]].shape[:2], width), axes="h t d")
-    return facts
 
 
 def recompute(recording: Recording) -> RecomputeCheck:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import torch
 
 from clearhead import config as c
 from clearhead.api import Model
@@ -12,7 +11,7 @@ from clearhead.explorer.answering import passes
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.lru_cache import LRUCache
-from clearhead.explorer.recording.recording import observe, recompute
+from clearhead.explorer.recording.recording import observe
 from clearhead.explorer.session import Session
 from clearhead.model import Transformer
 from clearhead.text.tokenizers import Tokenizer
@@ -49,8 +48,8 @@ def test_a_text_too_long_to_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     model = Model(Transformer(c.ModelConfig(decoder=stack())).eval(), TOKENIZER)
     run = RunRequest(text=" ".join(["one"] * 300))
     Passes(model, None, []).get(run)
-    monkeypatch.setattr(passes, "MOST_BYTES", 1 << 20)
-    with pytest.raises(UserError, match=r"text: expected one whose values fit into .* got 300 tokens"):
+    monkeypatch.setattr(passes, "REPLY_BYTES", 1 << 18)
+    with pytest.raises(UserError, match=r"text: expected one whose attention fits into .* got 300 tokens"):
         Passes(model, None, []).get(run)
 
 
@@ -63,27 +62,21 @@ def test_runs_patched_from_runs_end_somewhere() -> None:
     ask(session_of("decoder_pre_learned"), "run", run=run["edits"][0]["from"])
 
 
-@pytest.mark.parametrize("name", ["decoder_rotary_grouped", "encoder_decoder_post", "encoder_classifier"])
-def test_of_a_large_model_heads_are_made_again_and_all_is_as_before(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that a page asks for says which it was; an edit of a head is made all the same."""
-    model = model_of(CONFIGS[name])
-    stack_name = "encoder" if model.config.decoder is None else "decoder"
-    at = f"{stack_name}.blocks.0.attn.heads"
-    for edits in ([], [{"at": f"{at}[h=1]", "do": "zero"}]):
-        run = RunRequest.model_validate({"text": "one two three", "edits": edits})
-        whole = Passes(model, None, []).get(run).recording
-        with monkeypatch.context() as patch:
-            patch.setattr(passes, "LARGE", 1)
-            lean = Passes(model, None, []).get(run).recording
-        kept = {a for a in lean.tensors if a.endswith(".heads")}
-        assert kept == ({at} if edits else set())
-        assert lean.facts == whole.facts
-        for address in whole.tensors:
-            torch.testing.assert_close(lean.value(address), whole.value(address), rtol=1e-5, atol=1e-5)
-        assert recompute(lean).recompute_max_abs < 1e-5
+def test_an_edit_begins_at_the_last_pass_of_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Any, set[str]] | None] = []
+    monkeypatch.setattr(
+        passes, "observe", lambda *given, **named: made.append(named["before"]) or observe(*given, **named)
+    )
+    known = Passes(model_of(CONFIGS["decoder_pre_learned"]), None, [])
+    off = [{"at": f"decoder.blocks.1.attn.z[h={h}]", "do": "zero"} for h in range(2)]
+    scaled = {"at": "decoder.blocks.0.ffn.out", "do": "scale", "value": 2}
+    asked = [("one two", []), ("two one", []), ("one two", off[:1]), ("one two", off), ("one two", [*off, scaled])]
+    found = [known.get(RunRequest.model_validate({"text": text, "edits": edits})) for text, edits in asked]
+    z, out = "decoder.blocks.1.attn.z", "decoder.blocks.0.ffn.out"
+    assert made == [None, None, (found[0].recording, {z}), (found[2].recording, {z}), (found[3].recording, {out})]
 
 
 def test_a_text_that_is_too_long_is_refused_before_its_tokens_are_shown(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Tokenizer, "offsets", lambda *_: pytest.fail("too late"))
-    with pytest.raises(UserError, match="text: expected one whose values fit into"):
+    with pytest.raises(UserError, match="text: expected one whose attention fits into"):
         Passes(endless_model(), None, ()).get(RunRequest(text="ab " * 30_000))

@@ -1,71 +1,90 @@
-"""A pass that keeps only the inputs of blocks has the values of one that keeps all, bit for bit, in any windows."""
+"""A pass that keeps only the inputs of blocks has the values of one that keeps all, in any windows, after any edit."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from clearhead import config as c
+from clearhead.analysis.passes import Part, part_of
+from clearhead.api import Model
 from clearhead.errors import UserError
 from clearhead.explorer.recording import blockwise
 from clearhead.explorer.recording import recording as recorded
 from clearhead.explorer.recording.blockwise import Blockwise
-from clearhead.explorer.recording.recording import Recording, observe, observe_by_block, recompute
-from clearhead.explorer.recording.tokens import read
-from clearhead.machine.precision import Arithmetic
-from clearhead.trace import Edit, zero
+from clearhead.explorer.recording.recording import Recording, observe, recompute
+from clearhead.explorer.recording.tokens import ReadInput, read
+from clearhead.model import attention
+from clearhead.model.mode import Evaluating
+from clearhead.trace import Address, Edit, zero
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
-TEXTS = [name for name, config in CONFIGS.items() if not isinstance(config.first.input, c.PatchInput)]
+Values = dict[str, Tensor]
 
 
-def both(name: str, edit: dict[str, Edit] | None = None, text: str | None = None) -> tuple[Recording, Recording]:
+def traced(model: Model, reading: ReadInput, edit: dict[str, Edit]) -> Values:
+    """What a trace of the whole network sees."""
+    with Evaluating(model.network), torch.no_grad(), model.tracing(edit) as seen:
+        model.network(*reading.inputs)
+    by_hand = {Address.parse(at).path for at in edit}
+    left_out = [at for at in seen if at.endswith((".masked", ".heads")) and at not in by_hand]
+    return {at: seen[at][0] for at in seen if at not in left_out}
+
+
+def both(name: str, edit: dict[str, Edit] | None = None, text: str | None = None) -> tuple[Values, Recording]:
     model, (first, other) = model_of(CONFIGS[name]), inputs(CONFIGS[name])
-    reading, edit = read(model, text or first, other), edit or {}
-    whole = observe(model, reading, edit=edit, likeliest=5, lean=True)
-    return whole, observe_by_block(model, reading, edit=edit, likeliest=5, arithmetic=Arithmetic("fp32"))
+    reading, edit = read(model, first if text is None else text, other), edit or {}
+    return traced(model, reading, edit), observe(model, reading, edit=edit)
 
 
-def check_equal(whole: Recording, lazy: Recording, *, exactly: bool) -> None:
-    assert lazy.facts == whole.facts
-    off = 0.0 if exactly else 1e-5
-    for address in whole.facts:
-        torch.testing.assert_close(lazy.value(address), whole.value(address), rtol=off, atol=off)
-    assert (lazy.output is None) == (whole.output is None)
-    if lazy.output is not None and whole.output is not None:
-        torch.testing.assert_close(lazy.output.values, whole.output.values, rtol=off, atol=off)
-    pixels = recorded.pixels_of(whole.tensors)
-    assert lazy.pixels is not None
-    assert pixels.keys() <= lazy.pixels.keys() or not exactly
+def check_equal(whole: Values, lazy: Recording) -> None:
+    assert [at for at in lazy.tensors if not at.endswith("embed.pixels")] == list(whole)
+    for at, value in whole.items():
+        assert lazy.facts[at].shape == value.shape
+        torch.testing.assert_close(lazy.value(at), value, rtol=1e-5, atol=1e-5)
+    if lazy.output is not None:
+        torch.testing.assert_close(lazy.output.values, whole["head.logits"].topk(lazy.output.values.shape[1])[0])
+    shares = {at for at in whole if at.endswith(".weights")}
+    assert lazy.is_long or {at.rpartition(".")[0] for at in lazy.pixels} == shares
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_the_values_are_those_of_a_pass_that_keeps_all(name: str) -> None:
-    check_equal(*both(name), exactly=True)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_values_are_those_that_a_trace_sees(name: str) -> None:
+    check_equal(*both(name))
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_windows_of_rows_make_the_same_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, list[Tensor]] = {}
     monkeypatch.setattr(blockwise, "CELLS", 50)
-    monkeypatch.setattr(recorded, "MOST_PIXELS", 0)
-    describe = Blockwise._describe
+    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 2)
+    for most in (0, 1 << 20):
+        monkeypatch.setattr(recorded, "MOST_PIXELS", most)
+        whole, lazy = both(name)
+        assert lazy.is_long == (most == 0)
+        check_equal(whole, lazy)
 
-    def spy(self: Blockwise, path: str, value: Tensor, axes: str, windows: list[slice]) -> None:
-        seen.setdefault(path, []).append(value)
-        describe(self, path, value, axes, windows)
 
-    monkeypatch.setattr(Blockwise, "_describe", spy)
-    whole, lazy = both(name)
-    assert isinstance(lazy.tensors, Blockwise)
-    assert lazy.pixels == {}
-    if name not in ("encoder_masked_language", "encoder_states"):
-        assert any(len(values) > 1 for values in seen.values())
-    check_equal(whole, lazy, exactly=False)
-    for path, values in seen.items():
-        axes = lazy.facts[path].axes
-        axis = blockwise._axis(path, axes)
-        at_once = torch.cat(values, axes.split().index(axis)) if axis and len(values) > 1 else values[0]
-        assert torch.equal(lazy.tensors[path], at_once)  # What is computed again is what the pass saw.
+@pytest.mark.parametrize("name", CONFIGS)
+def test_an_edit_computes_what_follows_from_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first part whose edits differ on; the result is that of a whole pass, bit for bit."""
+    model, (first, other) = model_of(CONFIGS[name]), inputs(CONFIGS[name])
+    reading, stacks = read(model, first, other), list(CONFIGS[name].stacks)
+    made: list[Part] = []
+    forward = Blockwise._forward
+    monkeypatch.setattr(Blockwise, "_forward", lambda self, part: made.append(part) or forward(self, part))
+    one: dict[str, Edit] = {f"{stacks[0]}.blocks.0.ffn.out": zero}
+    two: dict[str, Edit] = {f"{stacks[-1]}.blocks.1.attn.weights[h=1]": 0.1}
+    before, every, last = observe(model, reading), made.copy(), dict[str, Edit]()
+    for edit in (one, one | two, two, {f"{stacks[-1]}.blocks.1.resid_post": 0.5}, {"head.logits": 1.0}, {}):
+        if "head.logits" in edit and "head.logits" not in before.facts:
+            continue
+        made.clear()
+        paths = {Address.parse(at).path for at in {*edit, *last} if edit.get(at) != last.get(at)}
+        before, last = observe(model, reading, edit=edit, before=(before, paths)), edit
+        assert made == every[min(every.index(part_of(model.network, path)) for path in paths) :]
+        again = observe(model, reading, edit=edit)
+        assert all(torch.equal(again.value(at), before.value(at)) for at in again.facts)
+        assert again.facts == before.facts
+        assert again.pixels.keys() == before.pixels.keys()
+        check_equal(traced(model, reading, edit), before)
 
 
 @pytest.mark.parametrize("cells", [50, 1 << 22])
@@ -80,7 +99,9 @@ def test_a_part_of_a_value(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
         "ffn.pre[t=3]",
     ):
         address = f"decoder.blocks.1.{at}"
-        torch.testing.assert_close(lazy.value(address), whole.value(address), rtol=1e-5, atol=1e-5)
+        where = Address.parse(address)
+        part = where.of(whole[where.path], lazy.facts[where.path].axes)
+        torch.testing.assert_close(lazy.value(address), part, rtol=1e-5, atol=1e-5)
     with pytest.raises(UserError, match=r"t=6 is outside 0\.\.5"):
         lazy.value("decoder.blocks.1.attn.weights[t=6]")
 
@@ -101,7 +122,7 @@ def test_edits(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
         "encoder.blocks.1.resid_post[t=2]": 0.5,
     }
     whole, lazy = both("encoder_decoder_relative", edit)
-    check_equal(whole, lazy, exactly=cells > 50)
+    check_equal(whole, lazy)
     if cells > 50:
         assert recompute(lazy).recompute_max_abs < 1e-4
 
@@ -112,6 +133,6 @@ def test_little_is_kept_and_edits_of_long_texts_are_refused(monkeypatch: pytest.
     monkeypatch.setattr(blockwise, "EDITED_CELLS", 1 << 16)
     text = "one two three four " * 50
     whole, lazy = both("decoder_rotary_grouped", text=text)
-    assert lazy.nbytes - sum(one.nbytes for one in (lazy.pixels or {}).values()) < whole.nbytes / 10
+    assert lazy.tensors.nbytes < sum(value.nbytes for value in whole.values()) / 10
     with pytest.raises(UserError, match=r"attn\.z: expected at most 81 tokens for an edit here, got 201; cut the text"):
         both("decoder_rotary_grouped", {"decoder.blocks.0.attn.z": zero}, text)

@@ -46,6 +46,7 @@ def test_every_op_recomputes(name: str, edited: bool) -> None:
 def test_a_wrong_weight_shows_where_it_is_used() -> None:
     model = model_of(CONFIGS["decoder_pre_learned"])
     recording = record(model, "one two three")
+    recording.value("decoder.blocks.1.attn.v")  # Which keeps the values of its block.
     with torch.no_grad():
         model.network.get_parameter("decoder.blocks.1.attn.v.weight")[0, 0] += 0.5
     found = recomputed(recording)
