@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
-import { build, defineConfig, type Plugin, type Rolldown } from "vite";
+import { build, defineConfig, type BuildOptions, type Plugin, type Rolldown } from "vite";
 
 /** texts.json: every language, with the texts that stand in the folder of a place, and the walks that every page has. The
  *  module has the little that the page says before it has read it. */
@@ -99,17 +99,17 @@ function served(): Plugin {
 }
 
 const plugins = () => [mountedOnly(), withoutBoundary(), withoutAwait(), svelte()];
-const options = (input: string) => ({
+const options = (input: string): BuildOptions => ({
   target: "es2022",
   cssCodeSplit: false,
   assetsInlineLimit: Infinity,
-  modulePreload: false as const,
+  modulePreload: false,
   reportCompressedSize: false,
   rolldownOptions: {
     input,
-    preserveEntrySignatures: "strict" as const,
+    preserveEntrySignatures: "strict",
     treeshake: { propertyReadSideEffects: false },
-    optimization: { inlineConst: { mode: "all" as const, pass: 3 } },
+    optimization: { inlineConst: { mode: "all", pass: 3 } },
     output: { entryFileNames: "file.js", assetFileNames: "explorer[extname]", codeSplitting: false },
   },
 });

@@ -6,9 +6,13 @@ import { changesOf } from "./changes";
 import { nameOf } from "./entries";
 
 export function crumbsOf({ page, about: { plan } }: Explorer): string[] {
-  const { of } = placeOf(page.view);
+  const { of } = placeOf(page.view), block = [t(`stack.${page.stack}`), t("crumb.layer", { n: page.layer })];
+  if (page.view === "overview") {
+    const head = [...block, partName(plan, page.stack, page.part), t("crumb.head", { n: page.head })];
+    return { "": [t("view.overview")], word: [t("overview.crumb_word", { n: page.query })], block, head }[page.zoom];
+  }
   return [
-    ...(of ? [t(`stack.${page.stack}`), t("crumb.layer", { n: page.layer })] : []),
+    ...(of ? block : []),
     ...(of === "part" || of === "head" ? [partName(plan, page.stack, page.part)] : []),
     of === "head" ? t("crumb.head", { n: page.head }) : t(`view.${page.view}`),
   ];

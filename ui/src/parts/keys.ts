@@ -33,18 +33,26 @@ function actions(state: Explorer, help: () => void): Record<string, () => void> 
   };
   const head = `${state.at}.z[h=${page.head}]`;
   const way = walking(state);
+  /** In the overview the arrows enter the words and the blocks, which go on from there. */
+  const walk = (of: "query" | "key", by: number): void => {
+    if (page.view !== "overview") return state.go({ [of]: page[of] + by });
+    document.querySelector<HTMLElement>(`.clearhead .overview .${of === "query" ? "token" : "number"}[tabindex="0"]`)?.focus();
+  };
   const go = (by: number): void => void (way.isOn && way.go(way.index + by));
   return {
     "/": () => document.querySelector<HTMLElement>(".clearhead #text")?.focus(),
     "[": () => state.go({ head: page.head - 1 }), "]": () => state.go({ head: page.head + 1 }),
     "{": () => state.go({ layer: page.layer - 1 }), "}": () => state.go({ layer: page.layer + 1 }),
     ",": () => step(-1), ".": () => step(1),
-    ArrowUp: () => state.go({ query: page.query - 1 }), ArrowDown: () => state.go({ query: page.query + 1 }),
-    ArrowLeft: () => state.go({ key: page.key - 1 }), ArrowRight: () => state.go({ key: page.key + 1 }),
+    ArrowUp: () => walk("query", -1), ArrowDown: () => walk("query", 1), ArrowLeft: () => walk("key", -1), ArrowRight: () => walk("key", 1),
     a: () => state.go({ side: "a" }), b: () => state.go({ side: "b" }), d: () => state.go({ side: "diff" }),
     h: () => void state.edit(head, state.editAt(head) ? null : { do: "zero" }),
     e: () => document.querySelector<HTMLElement>(".clearhead #cell")?.focus(),
-    p: () => void (state.pinned = !state.pinned), Escape: () => (state.page.present && !state.pinned ? state.go({ present: false }) : void (state.pinned = false)),
+    p: () => void (state.pinned = !state.pinned), Escape: () => {
+      if (state.pinned) state.pinned = false;
+      else if (page.present && !page.zoom) state.go({ present: false });
+      else if (state.hasOverview && !way.isOn) state.out();
+    },
     u: () => void state.undo(), r: () => void state.redo(), "?": help, f: () => state.go({ present: !page.present }),
     m: () => {
       if (placeOf(page.view).moments) state.go({ form: page.form === "steps" ? "map" : "steps" });

@@ -9,7 +9,7 @@ import { chooseLanguage, t } from "../i18n/index.svelte";
 import { fieldOf, startOf, walkIn } from "./own";
 import { attentionAt, limit, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
 import { fromFragment, toFragment } from "./permalink";
-import { addPlaces, type PlaceName } from "./places";
+import { addPlaces, hasPlace, placeOf, type PlaceName } from "./places";
 import type { Told } from "./python";
 import { Run } from "./run";
 import { mostTelling } from "./telling";
@@ -64,12 +64,12 @@ export class Explorer {
     return explorer;
   }
 
-  /** The first page: head 0 of the second block of the first stack, or of its only block. */
+  /** The first page: the overview, where the host measures it; head 0 of the second block of the first stack, or of its only block. */
   #first(reads: Reads): Page {
     const { config } = this.about.plan;
     const stack = config.encoder ? "encoder" : "decoder";
     const n = config[stack]?.n_layers ?? 1;
-    return { ...plainPage(reads), stack, layer: Math.min(1, n - 1) };
+    return { ...plainPage(reads), stack, layer: Math.min(1, n - 1), ...(this.hasOverview && { view: "overview" as const }) };
   }
 
   // --- what is shown ---
@@ -77,6 +77,17 @@ export class Explorer {
   /** The side that is shown. Without a B it is A. */
   get side(): Side {
     return this.b ? this.page.side : "a";
+  }
+
+  get hasOverview(): boolean {
+    return hasPlace(this.about, placeOf("overview"));
+  }
+
+  /** Goes one step out: from a head to its block, to the overview, and from any other place there. */
+  out(): void {
+    const { view, zoom } = this.page;
+    if (view !== "overview") this.go({ view: "overview", zoom: "" });
+    else this.go({ zoom: zoom === "head" ? "block" : "" });
   }
 
   /** The run whose tokens and single numbers are shown. */

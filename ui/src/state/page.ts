@@ -10,6 +10,8 @@ export type Side = "a" | "b" | "diff";
 export type Form = (typeof FORMS)[number];
 export const FORMS = ["map", "steps", "lines"] as const;
 
+export const ZOOMS = ["", "word", "block", "head"] as const;
+
 export type Reads = Pick<RunRequest, "text" | "target" | "image" | "step">;
 
 /** For what does not depend on the text. */
@@ -17,6 +19,8 @@ export const NOTHING: Reads = { text: "", target: null };
 
 export interface Page {
   view: PlaceName;
+  /** In the overview: what is looked at more closely, the chosen word, block or head. */
+  zoom: (typeof ZOOMS)[number];
   step: Step;
   stack: StackName;
   layer: number;
@@ -54,7 +58,7 @@ export interface Page {
 
 export function plainPage(reads: Reads): Page {
   return {
-    view: "attention", step: "softmax", stack: "encoder", layer: 0, part: "attn", head: 0, query: 0, key: 0, dim: null,
+    view: "attention", zoom: "", step: "softmax", stack: "encoder", layer: 0, part: "attn", head: 0, query: 0, key: 0, dim: null,
     position: null, side: "a", reads, other: null, edits: [], change: {}, temperature: 1, mode: "explore",
     walk: "", stop: 0, form: "map", moment: 0, heads: null, set: 0, feature: -1, present: false,
   };

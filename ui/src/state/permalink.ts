@@ -4,14 +4,15 @@
  */
 
 import type { Edit } from "../core/protocol";
-import { FORMS, plainPage, type Page, type Reads } from "./page";
+import { FORMS, plainPage, ZOOMS, type Page, type Reads } from "./page";
 import { PLACES, STEPS } from "./places";
 
 const VERSION = "1";
-const PLAIN = ["step", "form", "stack", "part", "side", "mode"] as const;
+const PLAIN = ["zoom", "step", "form", "stack", "part", "side", "mode"] as const;
 const COUNTS = ["layer", "head", "query", "key", "stop", "moment", "set", "feature"] as const;
 const NAME = /^[a-z][a-z0-9-]{0,60}$/;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
+  zoom: ZOOMS,
   step: STEPS,
   form: FORMS,
   stack: ["encoder", "decoder"],

@@ -33,6 +33,7 @@ const makes = (at: RegExp) => ({ plan }: About): boolean => plan.ops.some(({ out
 const chooses = ({ plan }: About): boolean => /^(language|classification|tagging)$/.test(plan.config.head.kind);
 
 const ROWS = [
+  { name: "overview", list: "whole", asks: "overview" },
   { name: "image", list: "steps", chapter: "images", when: ({ kind }) => kind === "image" },
   { name: "tokens", list: "steps", chapter: "tokens", when: ({ kind }) => kind !== "image" },
   { name: "embedding", list: "steps", chapter: "embeddings", moments: true, values: /\.embed\.(?!positions$)/ },

@@ -1,0 +1,77 @@
+/** Where the lanes, blocks and curves of the overview stand, in pixels. */
+
+export interface Area {
+  /** Of the states, from before the first block to after the last. */
+  x: number[];
+  top: number;
+  gap: number;
+  lanes: number;
+}
+export interface Wanted { lanes: number; widths: number[] }
+
+/** Between the last block and the answers. */
+export const FAN = 56;
+export const TOP = 38;
+/** Below the lanes: what the model would say after each block. */
+export const FOOT = 62;
+const WIDEST = 104;
+
+export const yOf = (area: Area, lane: number): number => area.top + area.gap * lane;
+export const bottomOf = (area: Area): number => yOf(area, area.lanes - 1);
+/** A place in a block, 0 to 1. */
+export const xIn = ({ x }: Area, block: number, share: number): number => x[block]! + (x[block + 1]! - x[block]!) * share;
+
+/** Blocks in which much happens, and one that is open, take more room than others. */
+export function widthsOf(moved: readonly number[], open: number | null): number[] {
+  const n = moved.length, all = moved.reduce((sum, x) => sum + x, 0) || 1, many = n > 4;
+  if (open !== null) return moved.map((_, i) => (i === open ? (many ? n * 0.5 : 2.2) : 0.7));
+  return moved.map((x) => 1 + (many ? 0.2 * n * (x / all) : 0));
+}
+
+function area(from: number, to: number, top: number, height: number, { lanes, widths }: Wanted): Area {
+  const sum = widths.reduce((all, x) => all + x, 0) || 1, gap = Math.min(height / Math.max(1, lanes - 1), WIDEST);
+  let x = from;
+  return { x: [from, ...widths.map((w) => (x += ((to - from) * w) / sum))], top: top + Math.max(0, (height - gap * (lanes - 1)) / 2), gap: lanes > 1 ? gap : WIDEST, lanes };
+}
+
+/** One stack takes all of the room. Of two, the encoder takes the left and the decoder the right, below what the encoder
+ *  hands over: that is the last area, a narrow band above the decoder's lanes. */
+export function layout(stacks: readonly Wanted[], width: number, height: number, left: number, end = FAN): Area[] {
+  const [first, second] = stacks, right = width - end, tall = Math.max(60, height - TOP - FOOT);
+  if (!first) return [];
+  if (!second) return [area(left, right, TOP + 16, tall - 32, first)];
+  const half = left + (right - left - left) * 0.42, start = half + left;
+  const band = Math.min(tall * 0.3, 15 * (first.lanes - 1));
+  return [
+    area(left, half, TOP + 16, tall - 32, first),
+    area(start, right, TOP + 16 + band + 52, tall - band - 84, second),
+    area(start, right, TOP + 10, band, { lanes: first.lanes, widths: second.widths.map(() => 1) }),
+  ];
+}
+
+/** How thick a lane is of which so much depends: 0 to 1. */
+export function thickness(area: Area, moved: number): number {
+  const most = Math.min(34, area.gap * 0.6);
+  return Math.min(most, 1.6 + (most - 1.6) * Math.sqrt(Math.max(0, moved)));
+}
+
+/** Which of many labels are written, so that they stand apart: every first, second, fifth …, those in `always`, and none too near to these. */
+export function labelled(centres: readonly number[], room: number, always: readonly number[] = []): boolean[] {
+  const least = Math.min(...centres.slice(1).map((x, i) => x - centres[i]!), Infinity);
+  const step = [1, 2, 5, 10, 20].find((n) => n * least >= room) ?? 50;
+  return centres.map((x, i) => always.includes(i) || (i % step === 0 && always.every((one) => Math.abs(centres[one]! - x) >= room)));
+}
+
+/** Which words of the lens are written: the last, and, going back, each where the word changes and there is room. */
+export function changes(words: readonly string[], x: readonly number[], room: (word: string) => number): number[] {
+  const kept: number[] = [];
+  let free = Infinity;
+  for (let i = words.length - 1; i >= 0; i--) {
+    if (i && i < words.length - 1 && words[i] === words[i - 1]) continue;
+    const half = room(words[i]!) / 2;
+    if (x[i]! + half > free) continue;
+    free = x[i]! - half;
+    kept.unshift(i);
+  }
+  return kept;
+}

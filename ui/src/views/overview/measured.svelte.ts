@@ -1,0 +1,76 @@
+/** What the overview asks: of the run as it is, and of the run with the reader's edits. Each part is drawn when it is there. */
+
+import { softmax } from "../../state/answer.svelte";
+import { load, type Explorer, type Run } from "../../parts/kit";
+import { wordOf } from "../../parts/walk";
+import { answers, logitsOf } from "../answers.svelte";
+import { curvesIn, gridOf, headsIn, lanesIn, type Curve, type Grid, type Heads, type Lanes } from "./story";
+
+type Part = "heads" | "curves" | "lanes" | "ffn";
+export interface Said { word: string; p: number }
+export interface Side {
+  readonly run: Run | null;
+  readonly curves: Curve[] | null;
+  readonly lanes: Lanes | null;
+  readonly ffn: { grid(stack: "encoder" | "decoder", words: number, many: boolean): Grid | null } | null;
+  /** The likeliest answer after each block. */
+  readonly lens: Said[] | null;
+  /** The probability of every answer. */
+  readonly shares: Float64Array | null;
+}
+
+export interface Measured { readonly heads: Heads | null; readonly a: Side; readonly b: Side }
+
+/** An answer counts while its run is the one that is shown. */
+interface Of<T> { run: Run; position: number | null; value: T }
+
+export function measured(app: Explorer): Measured {
+  const { host, about } = app;
+  const ask = (part: Part, run: Run, position: number | null, signal: AbortSignal) => host.ask("overview", { run: run.request, part, ...(position !== null && { position }) }, signal);
+  const plain = (): Run | null => (app.page.other ? app.shown : app.a), edited = (): Run | null => (app.page.other ? null : app.b);
+  const wanted = (): number | null => (answers(app) === "one" ? null : app.page.position);
+  const heads = load((signal) => {
+    const run = plain(), position = wanted();
+    return run && ask("heads", run, position, signal).then((reply): Of<Heads> => ({ run, position, value: headsIn(reply) }));
+  });
+  const known = $derived(heads.value?.run === plain() && heads.value.position === wanted() ? heads.value.value : null);
+
+  function side(of: () => Run | null): Side {
+    /** A part of this run, at the position that the heads were measured at. */
+    function part<T>(make: (run: Run, position: number, signal: AbortSignal) => Promise<T> | null): { readonly value: T | null } {
+      const found = load((signal) => {
+        const run = of(), position = known?.position, made = run && position !== undefined ? make(run, position, signal) : null;
+        return made && made.then((value): Of<T> => ({ run: run!, position: position!, value }));
+      });
+      return { get value() { return found.value?.run === of() && found.value.position === known?.position ? found.value.value : null; } };
+    }
+    const curves = part((run, position, signal) => ask("curves", run, position, signal).then(curvesIn));
+    const lanes = part((run, position, signal) => ask("lanes", run, position, signal).then(lanesIn));
+    const ffn = part(async (run, position, signal) => {
+      const { tensors } = await ask("ffn", run, position, signal);
+      return { grid: (stack: "encoder" | "decoder", words: number, many: boolean) => (tensors.has(stack) ? gridOf(tensors.get(stack)!, words, many) : null) };
+    });
+    const lens = part((run, position, signal) => (answers(app) === "none" || !about.answers.includes("lens") ? null : lensAt(app, run, position, signal)));
+    const shares = part((run, position) => (answers(app) === "none" ? null : logitsOf(app, run, position)?.then(({ data }) => softmax(data)) ?? null));
+    return {
+      get run() { return of(); },
+      get curves() { return curves.value; },
+      get lanes() { return lanes.value; },
+      get ffn() { return ffn.value; },
+      get lens() { return lens.value; },
+      get shares() { return shares.value; },
+    };
+  }
+  const a = side(plain), b = side(edited);
+  return { get heads() { return known; }, a, b };
+}
+
+async function lensAt({ host, about }: Explorer, run: Run, position: number, signal: AbortSignal): Promise<Said[]> {
+  const { json, tensors } = await host.ask("lens", { run: run.request, k: 1 }, signal), ids = tensors.get("ids")!, p = tensors.get("probabilities")!;
+  const [states = 0, n = 1, k = 1] = ids.shape;
+  const asked = about.plan.config.head.pool === "first" ? 0 : Math.min(position, n - 1);
+  return Array.from({ length: states }, (_, i) => {
+    const at = (i * n + asked) * k, id = ids.data[at] ?? 0;
+    return { word: wordOf(about.labels?.[id] ?? json.words[id] ?? `#${id}`), p: p.data[at] ?? 0 };
+  });
+}

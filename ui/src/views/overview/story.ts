@@ -1,0 +1,115 @@
+/** What carries an answer: the replies to the question `overview` as heads, curves and lanes, and one sentence of them. */
+
+import { parseAddress } from "../../core/address";
+import type { Reply } from "../../core/host";
+import type { OverviewReply, StackName, Token } from "../../core/protocol";
+import { percent, t, type Run } from "../../parts/kit";
+import { wordOf } from "../../parts/walk";
+import type { Part } from "../../state/page";
+
+export interface Place { stack: StackName; layer: number; part: Part; head: number }
+export interface Head extends Place {
+  z: string;
+  /** How much of the answer moves without it, 0 to 1; NaN: not measured. */
+  moved: number;
+  /** The probability of the first answer without it. */
+  p: number;
+}
+export interface Choice { id: number; word: string; p: number }
+export interface Heads { position: number; kind: "word" | "class" | "vector"; answers: Choice[]; heads: Head[]; decided: Head | null }
+
+/** One attention weight: token `to` reads token `from`. */
+export interface Curve extends Place { z: string; to: number; from: number; weight: number; moved: number }
+
+/** A word's stream, or that of several words together. */
+export interface Lane { tokens: number[] }
+export interface Grid { at(row: number, lane: number): number }
+export interface Lanes { lanes: Partial<Record<StackName, Lane[]>>; streams: Partial<Record<StackName, Grid>> }
+
+function placeOf(at: string): Place & { index: Record<string, number>; z: string } {
+  const { path, index } = parseAddress(at), [, stack, layer, part] = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross)/.exec(path)!;
+  const found = Object.fromEntries(index), head = found.h ?? 0;
+  return { stack: stack as StackName, layer: Number(layer), part: part as Part, head, index: found, z: `${stack}.blocks.${layer}.${part}.z[h=${head}]` };
+}
+
+export function headsIn({ json, tensors }: Reply<OverviewReply>): Heads {
+  const moved = tensors.get("moved")!.data, p = tensors.get("p")?.data;
+  const heads = (json.at ?? []).map((at, i): Head => ({ ...placeOf(at), moved: moved[i] ?? NaN, p: p?.[i] ?? NaN }));
+  return { position: json.position ?? 0, kind: json.kind ?? "word", answers: json.answers ?? [], heads, decided: heads[json.decided?.head ?? -1] ?? null };
+}
+
+export function curvesIn({ json }: Reply<OverviewReply>): Curve[] {
+  return (json.curves ?? []).map(({ at, weight, moved }): Curve => {
+    const { index, ...place } = placeOf(at);
+    return { ...place, to: index.t ?? 0, from: index.s ?? 0, weight, moved };
+  });
+}
+
+/** The words that are drawn, and the many that are drawn as one: that lane is the first. */
+export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
+  const made: Lanes = { lanes: {}, streams: {} };
+  for (const name of ["encoder", "decoder"] as const) {
+    const tokens = json.stacks?.[name], many = json.grouped?.[name] ?? [];
+    if (!tokens) continue;
+    made.lanes[name] = [...(many.length ? [{ tokens: many }] : []), ...tokens.map((one) => ({ tokens: [one] }))];
+    made.streams[name] = gridOf(tensors.get(name)!, tokens.length, many.length > 0);
+  }
+  return made;
+}
+
+/** By state or block, and lane; the reply has the lane of many last. */
+export function gridOf({ shape, data }: { shape: number[]; data: ArrayLike<number> }, words: number, many: boolean): Grid {
+  const columns = shape[1] ?? 1;
+  return { at: (row, lane) => data[row * columns + (many ? (lane === 0 ? words : lane - 1) : lane)] || 0 };
+}
+
+/** The stack whose tokens a head reads. */
+export const readBy = ({ stack, part }: Place): StackName => (part === "cross" ? "encoder" : stack);
+
+/** The strongest curve of a head: of another word, if there is one that matters. */
+export function telling(curves: readonly Curve[], z: string): Curve | null {
+  const own = curves.filter((one) => one.z === z && (one.part === "cross" || one.to !== one.from));
+  return own.reduce<Curve | null>((best, one) => (best && best.moved >= one.moved ? best : one), null);
+}
+
+export function isSame(one: Place, other: Place): boolean {
+  return one.stack === other.stack && one.layer === other.layer && one.part === other.part && one.head === other.head;
+}
+
+/** "decoder, block 1, cross-attention, head 0"; in a model of one stack without its name. */
+export function nameOf(run: Run, { stack, layer, part, head }: Place, brief = false): string {
+  const { encoder, decoder } = run.plan.config, both = encoder && decoder;
+  const names = { stack: t(`overview.${stack}`), n: layer, head, part: part === "cross" ? t("overview.cross") : t("overview.self") };
+  if (brief) return t(both ? (part === "cross" ? "overview.at_cross" : "overview.at_stack") : "overview.at", names);
+  return t(both ? "overview.head_of" : "overview.head", names);
+}
+
+export function quoted(token: Token | undefined): string {
+  return token ? (token.span ? t("overview.quoted", { text: wordOf(token.text).trim() || token.text }) : token.text) : "";
+}
+
+/** From this share of the answer on, a head or a curve decides something. */
+export const DECIDES = 0.02;
+
+/** How far a vector has turned, in degrees, where `moved` is (1 - cosine) / 2. */
+export function turned(moved: number): string {
+  return `${((Math.acos(Math.max(-1, 1 - 2 * moved)) * 180) / Math.PI).toFixed(moved < 0.002 ? 1 : 0)}°`;
+}
+
+export interface Sentence { key: string; names: Record<string, string> }
+
+/** What the picture shows, in the reader's words. */
+export function headline(head: Head | null, curve: Curve | null, { kind, answers: [best] }: Heads, names: { head: string; query: string; key: string }): Sentence {
+  if (!head || !(head.moved >= DECIDES)) return { key: head ? "overview.open" : "overview.no_head", names: { head: names.head, moved: percent(head?.moved ?? 0) } };
+  const reads = curve && curve.moved >= DECIDES ? "reads" : "carries";
+  if (kind === "vector" || !best) return { key: `overview.vector_${reads}`, names: { ...names, angle: turned(head.moved) } };
+  const verb = t(head.p > best.p ? "overview.rises" : "overview.falls");
+  return { key: `overview.${reads}`, names: { ...names, word: wordOf(best.word), before: percent(best.p), after: percent(head.p), verb } };
+}
+
+/** What an edit has done: to the first answer, and which one is first now. */
+export function consequence(cause: string, was: Choice, now: number, first: { word: string; p: number } | null): Sentence {
+  const verb = t(now > was.p ? "overview.rises" : "overview.falls"), names = { cause, verb, word: wordOf(was.word), before: percent(was.p), after: percent(now) };
+  if (!first || first.word === wordOf(was.word)) return { key: "overview.off", names };
+  return { key: "overview.off_now", names: { ...names, other: first.word, now: percent(first.p) } };
+}
