@@ -102,14 +102,14 @@ def write_json(path: Path, value: object) -> Path:
 def switch_a_head_off(page: Page) -> None:
     """The page appears with the sentence and its translation, a head is switched off in it, and the answer moves."""
     explorer = page.locator(".clearhead")
-    explorer.locator(".ribbon").wait_for(timeout=SECONDS * 1000)
-    tokens = explorer.locator(".ribbon").inner_text()
-    assert all(word in tokens for word in f"{SOURCE} {TARGET}".split()), tokens
-    moved = explorer.get_by_test_id("moved")
-    assert moved.count() == 0
-    explorer.locator(".change").get_by_role("button", name="off", exact=True).click()
-    moved.wait_for()
-    assert "KL" in moved.inner_text()
+    switch = explorer.locator(".overview .about").get_by_role("switch")
+    switch.wait_for(timeout=SECONDS * 1000)
+    words = explorer.locator(".overview .token").all_inner_texts()
+    assert {*SOURCE.split()} <= {*words}, words
+    assert "→" not in explorer.locator(".answers").inner_text()
+    switch.click()
+    explorer.locator(".answers").get_by_text("→").first.wait_for()
+    assert explorer.locator(".tale").inner_text().startswith("Without ")
     assert explorer.get_by_role("alert").count() == 0
 
 

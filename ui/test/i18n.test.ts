@@ -60,6 +60,7 @@ const followers: Record<string, string> = {
   "mode.": "learn explore research",
   "norm.part.": "attn cross ffn final",
   "norm.place.": "pre post sandwich branch",
+  "overview.": "encoder decoder reads carries vector_reads vector_carries head head_of at at_stack at_cross of of_stack of_cross",
   "patching.of.": "resid attn ffn heads",
   "position.": positions,
   "positions.": positions,

@@ -31,6 +31,7 @@ PLAIN = {
     "s",
     "t",
     "view",
+    "zoom",
     "step",
     "stack",
     "part",
@@ -241,7 +242,10 @@ class Opened:
         self.button(f"{names[part]}, block {layer}, head {head}").click()
 
     def step(self, name: str) -> None:
-        """Click on one of the steps at the left."""
+        """Click on one of the steps at the left; the overview, which stands alone, has a list of places instead."""
+        if self.page.locator(".page.whole").count():
+            self.page.locator(".picker").select_option(label=name)
+            return
         self.page.locator("nav.left .steps").get_by_role(
             "button", name=re.compile(rf"^\d*\s*{re.escape(name)}$")
         ).click()

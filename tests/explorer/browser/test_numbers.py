@@ -8,8 +8,8 @@ import torch
 
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees
-from tests.explorer.browser.page import eventually
-from tests.explorer.browser.seeing import INPUTS, Seen, says, shows
+from tests.explorer.browser.page import eventually, fragment
+from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, Seen, says, shows
 
 PLACES = {
     "translator": [("encoder", "attn"), ("decoder", "attn"), ("decoder", "cross")],
@@ -119,7 +119,7 @@ def test_what_the_model_says(see, name: str) -> None:
 
 def test_the_target_is_what_the_model_writes(open_page: Open) -> None:
     """Without a target the decoder reads what it wrote itself, greedily."""
-    opened = open_page("translator")
+    opened = open_page("translator", fragment(SOURCE, TARGET))
     opened.run("four nine two", "")
     written = opened.served.model.translate(["four nine two"])[0]
     words = opened.page.locator(".ribbon .chips").last.locator("button b").all_inner_texts()

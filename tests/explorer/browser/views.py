@@ -11,6 +11,7 @@ from tests.explorer.browser.page import Opened, Served, becomes
 from tests.training.tiny import begin, write_recipe
 
 VIEWS = {
+    "overview": "Overview",
     "tokens": "Text → tokens", "image": "Image → patches", "embedding": "Embedding", "position": "+ Position",
     "attention": "Softmax", "output": "Concat · W_O", "norm": "Add & norm", "ffn": "FFN", "logits": "Logits → word",
     "heads": "Heads", "residual": "Residual stream", "lens": "Logit lens", "circuits": "Circuits",

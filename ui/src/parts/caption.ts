@@ -1,15 +1,17 @@
 /** Where the page looks, in words: as crumbs, and as the lines under a picture. */
 
-import { describeModel, modelName, partName, t, type Explorer } from "./kit";
+import { describeModel, modelName, partName, t, tokensOf, type Explorer } from "./kit";
 import { placeOf } from "../state/places";
 import { changesOf } from "./changes";
 import { nameOf } from "./entries";
+import { wordOf } from "./walk";
 
-export function crumbsOf({ page, about: { plan } }: Explorer): string[] {
+export function crumbsOf(app: Explorer): string[] {
+  const { page, about: { plan } } = app;
   const { of } = placeOf(page.view), block = [t(`stack.${page.stack}`), t("crumb.layer", { n: page.layer })];
   if (page.view === "overview") {
     const head = [...block, partName(plan, page.stack, page.part), t("crumb.head", { n: page.head })];
-    return { "": [t("view.overview")], word: [t("overview.crumb_word", { n: page.query })], block, head }[page.zoom];
+    return { "": [t("view.overview")], word: [wordOf(tokensOf(app, page.stack)[page.query]?.text ?? "")], block, head }[page.zoom];
   }
   return [
     ...(of ? block : []),

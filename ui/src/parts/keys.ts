@@ -36,7 +36,8 @@ function actions(state: Explorer, help: () => void): Record<string, () => void> 
   /** In the overview the arrows enter the words and the blocks, which go on from there. */
   const walk = (of: "query" | "key", by: number): void => {
     if (page.view !== "overview") return state.go({ [of]: page[of] + by });
-    document.querySelector<HTMLElement>(`.clearhead .overview .${of === "query" ? "token" : "number"}[tabindex="0"]`)?.focus();
+    const row = document.querySelectorAll<HTMLElement>(`.clearhead .overview .${of === "query" ? "token" : "number"}`);
+    [...row].find((one) => one.tabIndex === 0)?.focus();
   };
   const go = (by: number): void => void (way.isOn && way.go(way.index + by));
   return {

@@ -83,10 +83,10 @@ export class Explorer {
     return hasPlace(this.about, placeOf("overview"));
   }
 
-  /** Goes one step out: from a head to its block, to the overview, and from any other place there. */
+  /** Goes one step out: from a head to its block and to the whole, and from any other place to where the overview was left. */
   out(): void {
     const { view, zoom } = this.page;
-    if (view !== "overview") this.go({ view: "overview", zoom: "" });
+    if (view !== "overview") this.go({ view: "overview" });
     else this.go({ zoom: zoom === "head" ? "block" : "" });
   }
 

@@ -146,7 +146,7 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
 
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
   const { from, to, weight, off, marked, dim } = curve, ghost = off && change > 0.3;
-  const strong = Math.sqrt(Math.max(0, moved));
+  const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
   g.lineCap = "round";
   if (ghost) {
     g.setLineDash([5, 5]);
@@ -156,7 +156,7 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
     g.setLineDash([]);
   }
   if (strong > 0.03) {
-    const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.25 : 1) * Math.min(1, 0.1 + strong * 1.05);
+    const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.2 : 1) * strong;
     fill.addColorStop(0, rgba(c.K, share));
     fill.addColorStop(1, rgba(c.acc, share));
     g.strokeStyle = fill;
@@ -168,10 +168,14 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
 
 /** The last lane becomes the answers: as thick as each is likely. */
 function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, share, first }: DrawnAnswer, c: Colours, change: number): void {
-  const p = between(share, change), most = 34;
-  g.strokeStyle = rgba(first ? c.acc : mix(c.acc, c.ink3, 0.4), 0.3 + 0.6 * Math.sqrt(p));
-  g.lineWidth = Math.max(0.8, most * p);
-  stroke(g, { x, y: from }, { x: x + 50, y: to });
+  const p = between(share, change), thick = Math.max(0.5, 17 * p), thin = Math.max(0.5, 4 * Math.sqrt(p)), [half, end] = [x + 26, x + 54];
+  g.fillStyle = rgba(first ? c.acc : mix(c.acc, c.ink3, 0.4), 0.3 + 0.6 * Math.sqrt(p));
+  g.beginPath();
+  g.moveTo(x, from - thick);
+  g.bezierCurveTo(half, from - thick, half, to - thin, end, to - thin);
+  g.lineTo(end, to + thin);
+  g.bezierCurveTo(half, to + thin, half, from + thick, x, from + thick);
+  g.fill();
 }
 
 /** The curve under a point; null: none. */

@@ -77,19 +77,28 @@ export function isSame(one: Place, other: Place): boolean {
 }
 
 /** "decoder, block 1, cross-attention, head 0"; in a model of one stack without its name. */
-export function nameOf(run: Run, { stack, layer, part, head }: Place, brief = false): string {
+export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "full" | "at" | "of" = "full"): string {
   const { encoder, decoder } = run.plan.config, both = encoder && decoder;
   const names = { stack: t(`overview.${stack}`), n: layer, head, part: part === "cross" ? t("overview.cross") : t("overview.self") };
-  if (brief) return t(both ? (part === "cross" ? "overview.at_cross" : "overview.at_stack") : "overview.at", names);
-  return t(both ? "overview.head_of" : "overview.head", names);
+  const kind = both ? (part === "cross" ? "_cross" : "_stack") : "";
+  return t(`overview.${form === "full" ? (both ? "head_of" : "head") : form + kind}`, names);
 }
 
-export function quoted(token: Token | undefined): string {
-  return token ? (token.span ? t("overview.quoted", { text: wordOf(token.text).trim() || token.text }) : token.text) : "";
+/** A token in plain letters: the signs of the start and the end in words. */
+export function plainOf(tokens: readonly Token[], i: number): string {
+  const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<.*(s|bos|eos|start|end|text|turn).*>$/.test(text);
+  return isSign ? t(i === 0 ? "overview.start" : "overview.end") : wordOf(text).trim() || text;
+}
+
+export function quoted(tokens: readonly Token[], i: number): string {
+  return tokens[i]?.span ? t("overview.quoted", { text: plainOf(tokens, i) }) : plainOf(tokens, i);
 }
 
 /** From this share of the answer on, a head or a curve decides something. */
 export const DECIDES = 0.02;
+
+/** A curve that alone has this share of its head's effect is what the head is about. */
+const SHARE = 0.25;
 
 /** How far a vector has turned, in degrees, where `moved` is (1 - cosine) / 2. */
 export function turned(moved: number): string {
@@ -99,10 +108,10 @@ export function turned(moved: number): string {
 export interface Sentence { key: string; names: Record<string, string> }
 
 /** What the picture shows, in the reader's words. */
-export function headline(head: Head | null, curve: Curve | null, { kind, answers: [best] }: Heads, names: { head: string; query: string; key: string }): Sentence {
-  if (!head || !(head.moved >= DECIDES)) return { key: head ? "overview.open" : "overview.no_head", names: { head: names.head, moved: percent(head?.moved ?? 0) } };
-  const reads = curve && curve.moved >= DECIDES ? "reads" : "carries";
-  if (kind === "vector" || !best) return { key: `overview.vector_${reads}`, names: { ...names, angle: turned(head.moved) } };
+export function headline(head: Head | null, curve: Curve | null, { kind, answers: [best] }: Heads, names: { head: string; of: string; query: string; key: string }): Sentence {
+  if (!head || !(head.moved >= DECIDES)) return { key: head ? "overview.open" : "overview.no_head", names: { of: names.of, moved: percent(head?.moved ?? 0) } };
+  const reads = curve && curve.moved >= Math.max(DECIDES, SHARE * head.moved) ? "reads" : "carries";
+  if (kind === "vector" || !best) return { key: `overview.${"vector_" + reads}`, names: { ...names, angle: turned(head.moved) } };
   const verb = t(head.p > best.p ? "overview.rises" : "overview.falls");
   return { key: `overview.${reads}`, names: { ...names, word: wordOf(best.word), before: percent(best.p), after: percent(head.p), verb } };
 }

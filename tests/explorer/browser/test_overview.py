@@ -1,0 +1,126 @@
+"""The overview, on which the page opens: its sentence and its bars are Python's numbers, and one switch moves them."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import pytest
+
+from clearhead.trace import zero
+from tests.explorer.browser.checks import fits, violations
+from tests.explorer.browser.conftest import Open
+from tests.explorer.browser.numbers import agrees
+from tests.explorer.browser.page import Opened, becomes, eventually, fragment, said
+from tests.explorer.browser.seeing import INPUTS
+
+Z = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.(attn|cross)\.z\[h=(\d+)\]")
+
+
+def opening(open_page: Open, name: str, state: str = "", **options: object) -> Opened:
+    """The page as it opens, with all of its overview."""
+    opened = open_page(name, state, **options)
+    opened.page.locator(".overview .about [role=switch], .overview .about p").first.wait_for()
+    opened.quiet()
+    return opened
+
+
+def bars(opened: Opened) -> dict[str, str]:
+    """The shares of the answers by their words, as they stand."""
+    rows = opened.page.locator(".answers li").evaluate_all(
+        "rows => rows.map((row) => ['.name', '.p'].map((part) => row.querySelector(part).textContent.trim()))"
+    )
+    return {word: share for word, share in rows}
+
+
+def test_the_page_opens_on_it(open_page: Open) -> None:
+    opened = opening(open_page, "translator")
+    becomes(lambda: opened.fragment().get("view"), "overview")
+    assert opened.page.locator(".tale").inner_text().endswith(".")
+
+
+@pytest.mark.parametrize("name", ["translator", "filler"])
+def test_it_shows_what_decides(open_page: Open, name: str) -> None:
+    """The switch of the head that decides stands there: off, the answers are those of Python's pass without it."""
+    text, target = INPUTS[name]
+    opened = opening(open_page, name, fragment(text, target, view="overview"))
+    page, served = opened.page, opened.served
+    assert page.locator(".ribbon, nav.left, aside.right").count() == 0, "at most three areas"
+    before = bars(opened)
+    best, first = next(iter(before.items()))
+    sentence = page.locator(".tale").inner_text()
+    assert f"{best} falls from {first} to " in sentence
+    page.locator(".overview .about").get_by_role("switch").click()
+    [edit] = eventually(lambda: opened.fragment()["edits"])
+    assert Z.fullmatch(edit["at"]) and edit["do"] == "zero"
+    without = said(page.locator(".tale").inner_text, "Without ")
+    opened.quiet()
+    logits = served.trace(text, target, edit={edit["at"]: zero})[1].softmax(-1)
+    words = [served.model.tokenizer.tokens([i])[0].lstrip("▁") for i in range(logits.shape[-1])]
+    after = {word: share.split("→")[-1].strip() for word, share in bars(opened).items()}
+    rows = [row for row in logits if all(agrees(share, float(row[words.index(word)])) for word, share in after.items())]
+    assert rows, after
+    assert after[best] in without
+    opened.press("u")
+    becomes(lambda: bars(opened), before)
+
+
+def test_zoom_and_back(open_page: Open) -> None:
+    """A block, a head of it, its attention, and with Esc all the way back."""
+    opened = opening(open_page, "translator")
+    page = opened.page
+
+    def place() -> list[str | None]:
+        return [opened.fragment().get(name) for name in ("view", "zoom", "stack", "layer")]
+
+    page.get_by_role("button", name=re.compile(r"^decoder, block 1: its strongest head moves ")).click()
+    becomes(place, ["overview", "block", "decoder", "1"])
+    page.locator(".maps").get_by_role("button", name=re.compile("cross-attention, head 1")).click()
+    becomes(place, ["overview", "head", "decoder", "1"])
+    assert "Decoder, block 1, cross-attention, head 1" in said(page.locator(".about [role=heading]").inner_text)
+    opened.button("Open its attention ›").click()
+    opened.settled()
+    becomes(lambda: [opened.fragment().get(name) for name in ("view", "part", "head")], [None, "cross", "1"])
+    for wanted in (["overview", "head"], ["overview", "block"], ["overview", None]):
+        opened.press("Escape")
+        becomes(lambda: place()[:2], wanted)
+
+
+def test_by_the_keyboard(open_page: Open) -> None:
+    opened = opening(open_page, "writer")
+    focus = partial(
+        opened.page.evaluate, "document.activeElement.getAttribute('aria-label') ?? document.activeElement.title"
+    )
+    opened.press("ArrowRight", "ArrowRight")
+    assert focus().startswith("Block 1: ")
+    opened.press("Enter")
+    becomes(lambda: opened.fragment().get("zoom"), "block")
+    opened.press("Escape")
+    becomes(lambda: opened.fragment().get("zoom"), None)
+    opened.page.evaluate("document.activeElement.blur()")
+    opened.press("ArrowDown", "ArrowDown", "Enter")
+    becomes(lambda: opened.fragment().get("zoom"), "word")
+    assert opened.page.locator(".about .go").count() > 0
+    assert violations(opened.page) == []
+
+
+def test_on_a_phone(open_page: Open) -> None:
+    """The sentence, the switch, and the picture are seen at once; nothing is wider than the window."""
+    opened = opening(open_page, "translator", viewport={"width": 390, "height": 844})
+    for part in (".tale", ".about [role=switch]", ".stage canvas"):
+        box = opened.page.locator(f".overview {part}").bounding_box()
+        assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= 844, part
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert violations(opened.page) == []
+    small = opened.page.evaluate("""() => [...document.querySelectorAll(".overview *")].filter((one) =>
+      [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && parseFloat(getComputedStyle(one).fontSize) < 12)
+      .map((one) => one.textContent)""")
+    assert small == []
+    fits(opened.page)
+
+
+def test_a_picture(open_page: Open) -> None:
+    """It stands at the left, and its patches are the words."""
+    opened = opening(open_page, "seer")
+    assert opened.page.get_by_role("img", name="The picture that the model reads").count() == 1
+    assert opened.page.locator(".overview .patch").count() == 16

@@ -1,0 +1,80 @@
+import { describe, expect, it } from "vitest";
+import type { Run } from "../../src/parts/kit";
+import { piecesOf } from "../../src/state/walk";
+import { t } from "../../src/i18n/index.svelte";
+import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
+import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, quoted, telling, type Sentence } from "../../src/views/overview/story";
+import "../english";
+
+const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
+const say = ({ key, names }: Sentence): string => piecesOf(t(key), names).map((piece) => (typeof piece === "string" ? piece : piece.text)).join("");
+const at = (layer: number, head: number, name = "z"): string => `decoder.blocks.${layer}.attn.${name}[h=${head}`;
+
+/** What the prototype measured of SmolLM2 on "The capital of France is". */
+const heads = headsIn({
+  json: { position: 4, kind: "word", answers: [{ id: 7042, word: "ĠParis", p: 0.772 }], at: [`${at(22, 1)}]`, `${at(23, 4)}]`], decided: { head: 1, moved: 0.67 } },
+  tensors: new Map([["moved", f32(0.12, 0.67)], ["p", f32(0.7, 0.14)]]),
+});
+const curves = curvesIn({ json: { position: 4, kind: "word", total: 3, curves: [[4, 4, 0.05, 0.9], [4, 3, 0.9, 0.66], [3, 0, 0.5, 0.01]].map(([to, from, weight, moved]) => ({ at: `${at(23, 4, "weights")},t=${to},s=${from}]`, weight: weight!, moved: moved!, p: null })) }, tensors: new Map() });
+const alone = { plan: { config: { encoder: null, decoder: {} } } } as unknown as Run, pair = { plan: { config: { encoder: {}, decoder: {} } } } as unknown as Run;
+const tokens = ["The", "Ġcapital", "Ġof", "ĠFrance", "Ġis"].map((text, i) => ({ id: i, text, span: [i, i + 1] as [number, number], type: 0 }));
+const head = heads.decided!, curve = telling(curves, head.z)!;
+const names = { head: nameOf(alone, head, "at"), of: nameOf(alone, head, "of"), query: quoted(tokens, curve.to), key: quoted(tokens, curve.from) };
+
+describe("the sentence of the overview", () => {
+  it.each([
+    ["its curve carries the head", head, curve, heads, "“is” reads “France” in block 23, head 4: without it Paris falls from 77 % to 14 %."],
+    ["no one curve does", head, { ...curve, moved: 0.1 }, heads, "Without head 4 of block 23, Paris falls from 77 % to 14 %."],
+    ["the answer gains", { ...head, p: 0.9 }, null, heads, "Without head 4 of block 23, Paris rises from 77 % to 90 %."],
+    ["nothing decides", { ...head, moved: 0.019 }, curve, heads, "No single head decides this answer: the strongest, head 4 of block 23, moves 2 % of it."],
+    ["nothing was measured", null, null, heads, "No head of this model was measured."],
+    ["a vector", { ...head, moved: 0.25 }, null, { ...heads, kind: "vector" as const, answers: [] }, "Without head 4 of block 23, the vector turns by 60°."],
+  ])("%s", (_, one, read, seen, wanted) => expect(say(headline(one, read, seen, names))).toBe(wanted));
+
+  it("says what an edit did", () => {
+    const [best] = heads.answers, cause = t("overview.without", { of: names.of });
+    expect(say(consequence(cause, best!, 0.14, { word: "Paris", p: 0.14 }))).toBe("Without head 4 of block 23, Paris falls from 77 % to 14 %.");
+    expect(say(consequence(cause, best!, 0.01, { word: "London", p: 0.3 }))).toBe("Without head 4 of block 23, Paris falls from 77 % to 1 %, and London takes its place with 30 %.");
+  });
+
+  it("names a head with its stack, and the ends of a text in words", () => {
+    const cross = { stack: "decoder", layer: 1, part: "cross", head: 0 } as const;
+    expect([nameOf(pair, cross), nameOf(pair, cross, "at"), nameOf(alone, head)]).toEqual(["decoder, block 1, cross-attention, head 0", "decoder block 1, cross-attention head 0", "block 23, self-attention, head 4"]);
+    const signs = ["<s>", "[CLS]", "</s>"].map((text) => ({ id: 0, text, span: null, type: 0 }));
+    expect(signs.map((_, i) => quoted(signs, i))).toEqual(["the start", "[CLS]", "the end"]);
+  });
+});
+
+describe("what the picture is made of", () => {
+  it("draws the words that share a lane first", () => {
+    const { lanes, streams } = lanesIn({ json: { position: 3, kind: "word", stacks: { decoder: [1, 3] }, grouped: { decoder: [0, 2] } }, tensors: new Map([["decoder", { shape: [2, 3], data: Float32Array.of(0.1, 0.3, 0.9, 0.5, 0.7, NaN) }]]) });
+    expect(lanes.decoder).toEqual([{ tokens: [0, 2] }, { tokens: [1] }, { tokens: [3] }]);
+    expect([0, 1, 2].map((lane) => streams.decoder!.at(0, lane))).toEqual([0.9, 0.1, 0.3].map(Math.fround));
+    expect(streams.decoder!.at(1, 0)).toBe(0);
+  });
+
+  it.each([[1, 1], [5, 2], [24, 30], [24, 80]])("%i lanes of %i blocks fill the room and stay in it", (lanes, blocks) => {
+    const [area] = layout([{ lanes, widths: widthsOf(Array(blocks).fill(0), null) }], 900, 600, 120), { x, top } = area!;
+    expect([x[0], Math.round(x.at(-1)!), x.length]).toEqual([120, 844, blocks + 1]);
+    expect(top).toBeGreaterThan(30);
+    expect(yOf(area!, lanes - 1)).toBeLessThan(540);
+  });
+
+  it("puts the decoder at the right of the encoder, below what it reads", () => {
+    const [encoder, decoder, band] = layout([{ lanes: 7, widths: [1, 1] }, { lanes: 3, widths: [1, 1] }], 900, 600, 120);
+    expect(decoder!.x[0]! - encoder!.x.at(-1)!).toBeCloseTo(120);
+    expect(yOf(band!, 6)).toBeLessThan(decoder!.top - 40);
+  });
+
+  it("drops labels that do not fit at regular steps, but never the one that matters", () => {
+    const kept = (gap: number, always: number[] = []) => labelled(Array.from({ length: 30 }, (_, i) => i * gap), 26, always).flatMap((is, i) => (is ? [i] : []));
+    expect(kept(30)).toHaveLength(30);
+    expect(kept(13)).toEqual([0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28]);
+    expect(kept(6, [23])).toEqual([0, 5, 10, 15, 23]);
+  });
+
+  it("says the lens' word where it changes and has room, and always at the end", () => {
+    expect(changes(["is", ".", ".", "the", "Paris"], [0, 100, 200, 300, 400], () => 60)).toEqual([0, 1, 3, 4]);
+    expect(changes(["is", ".", ".", "the", "Paris"], [0, 10, 20, 30, 40], () => 60)).toEqual([4]);
+  });
+});
