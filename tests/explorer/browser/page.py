@@ -93,13 +93,13 @@ def eventually(check: Callable[[], T], seconds: float = SECONDS) -> T:
             time.sleep(0.03)
 
 
-def becomes(read: Callable[[], T], wanted: T) -> None:
+def becomes(read: Callable[[], T], wanted: T, seconds: float = SECONDS) -> None:
     """Until this is what is read."""
 
     def is_so() -> None:
         assert read() == wanted
 
-    eventually(is_so)
+    eventually(is_so, seconds)
 
 
 def said(read: Callable[[], str | None], part: str = "") -> str:
@@ -162,10 +162,10 @@ class Opened:
         """Until both forward passes are there."""
         self.page.locator("main[aria-busy=false]").wait_for()
 
-    def quiet(self) -> None:
+    def quiet(self, seconds: float = SECONDS) -> None:
         """Until every question is answered, and what is drawn of the answers has asked no more."""
         for _ in range(2):
-            becomes(self.answered, True)
+            becomes(self.answered, True, seconds)
 
     def answered(self) -> bool:
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)))")

@@ -128,7 +128,7 @@ def test_links_that_are_cut_short_or_hostile(open_page: Open, part: int) -> None
             opened.settled()
             becomes(lambda: opened.alert, None)
         if alert is None or "step" not in alert:
-            assert len(opened.chances()) >= 5, link[:200]
+            opened.page.locator(".answer tbody tr, .answers li").nth(4).wait_for()
 
 
 def full(opened: Opened) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from clearhead.api import load
 from clearhead.runs import Keeper
 from clearhead.training.metrics_log import MetricsLog
 from clearhead.training.train import train
-from tests.explorer.browser.page import Opened, Served, becomes
+from tests.explorer.browser.page import SECONDS, Opened, Served, becomes
 from tests.training.tiny import begin, write_recipe
 
 VIEWS = {
@@ -28,7 +28,7 @@ def show(opened: Opened, view: str) -> None:
     opened.step(LOGITS.get(kind, VIEWS[view]) if view == "logits" else VIEWS[view])
     opened.settled()
     becomes(lambda: opened.fragment().get("view", "attention"), view)
-    opened.quiet()
+    opened.quiet(4 * SECONDS if view == "overview" else SECONDS)
 
 
 def of_run(serve: Any, folder: Path) -> Served:
