@@ -50,16 +50,18 @@ SENTENCES = (
     ("The price of oil fell again.", "The price of gold rose again."),
     ("We had soup and bread for lunch.", "We had fish and rice for dinner."),
 )
-PHRASES = (
-    ("3 weeks ago", "5 weeks ago", "il y a"),
-    ("20 May 2024", "20 June 2024", "20"),
-    ("1 million euros", "2 million euros", ""),
-    ("2 days ago", "7 days ago", "il y a"),
-    ("4 March 2020", "4 April 2020", "4"),
-    ("10 million euros", "20 million euros", ""),
-    ("6 weeks ago", "6 months ago", "il y a 6"),
-)
-"""Two phrases, and what the decoder has written when they part."""
+TRANSLATED = (
+    ("The sailor slept at the bank.", "The banker slept at the bank.", "Le"),
+    ("The bank near the school is steep.", "The bank near the school is closed.", "La"),
+    ("She left the boat at the bank.", "She left the money at the bank.", "Elle a laissé"),
+    ("Max loves apple phones.", "Max loves apple cakes.", "Max aime les"),
+    ("The animal did not cross the street because it was too tired.",
+     "The animal did not cross the street because it was too wide.", "L'animal n'a pas traversé la rue parce qu'"),
+    ("The dog did not eat the soup because it was too tired.",
+     "The dog did not eat the soup because it was too salty.", "Le chien n'a pas mangé la soupe parce qu'"),
+    ("The man saw the astronomer with the mirror.", "The man met the astronomer with the mirror.", "L'homme a"),
+)  # fmt: skip
+"""Two sentences, and what the decoder has written when they part."""
 SMALLEST = 1e-6
 """Scores and effects below this share of the largest are the rounding of float32."""
 METHODS: dict[str, tuple[Callable[[Circuits], Nodes], Callable[[Circuits], Edges]]] = {
@@ -216,7 +218,7 @@ def _pairs(which: str, checkpoints: Path, demo: Path | None, n: int, features: S
         yield from _texts(clearhead.load(checkpoints / "all-MiniLM-L6-v2-fp16"), SENTENCES[:n])
     elif demo is not None:
         model = clearhead.load(demo)
-        for clean, corrupt, target in PHRASES[:n]:
+        for clean, corrupt, target in TRANSLATED[:n]:
             yield circuits_of(model, read(model, clean, target).inputs, read(model, corrupt, target).inputs)[0]
 
 

@@ -17,7 +17,7 @@ from benchmarks.entry import run_command
 from benchmarks.figures import Figure, within
 from clearhead.api import Model, architecture
 from clearhead.checkpoints.families import preset
-from clearhead.data.phrases import compose
+from clearhead.data.sentences import compose
 from clearhead.demo import CHOICE, TOKENIZER
 from clearhead.explorer.export.page import export_page
 from clearhead.explorer.hosting.server import QuestionQueue, serving
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 STATIC = Path(__file__).parents[1] / "clearhead/explorer/static"
-PHRASE = "20 May 2024, 3 weeks ago, and 1 million euros"
-TARGET = "20 mai 2024, il y a 3 semaines, et 1 million d’euros"
+SENTENCE = "The animal did not cross the street because it was too tired."
+TARGET = "L'animal n'a pas traversé la rue parce qu'il était trop fatigué."
 """What the decoder reads. An untrained network writes anything, and its length decides how long an edit takes."""
 WEBGPU = ("--enable-unsafe-webgpu", "--enable-features=Vulkan")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -101,7 +101,7 @@ def explorer(*, rounds: int = 30) -> None:
         small, large = demo_model(), random_decoder()
         holds = [table("sizes", [*bundle(), overview(large)])]
         with browser() as page:
-            figures = served(page, Session(small, name="demo", text=PHRASE, target=TARGET), rounds)
+            figures = served(page, Session(small, name="demo", text=SENTENCE, target=TARGET), rounds)
             holds.append(table("the demo's model, served", figures))
             holds.append(exported(page, "the demo's model", small, folder / "demo.html", rounds))
             figures = served(page, numbers(large, 64), rounds)
@@ -122,8 +122,8 @@ def table(title: str, figures: list[Figure]) -> bool:
 
 def demo_model() -> Model:
     """The demo's network before any training: its numbers take as long as trained ones."""
-    phrases = compose("fr", seed=0, n_train=2000, n_valid=10, n_test=10).train
-    texts = [text for phrase in phrases for text in (phrase.source, phrase.target)]
+    sentences = compose("fr", n_train=2000, n_valid=10, n_test=10).train
+    texts = [text for one in sentences for text in (one.source, one.target)]
     tokenizer = Tokenizer.train(texts, TOKENIZER)
     torch.manual_seed(0)
     network = Transformer(architecture(CHOICE, tokenizer.vocab_size)).eval()
@@ -224,7 +224,7 @@ def edited(page: "Page", rounds: int, limit: float) -> list[Figure]:
 
 def exported(page: "Page", what: str, model: Model, path: Path, rounds: int) -> bool:
     """An exported file, opened with the network off."""
-    export_page(model, *((PHRASE, TARGET) if model.has_tokenizer else (ids(64),)), path=path)
+    export_page(model, *((SENTENCE, TARGET) if model.has_tokenizer else (ids(64),)), path=path)
     page.context.set_offline(True)
     try:
         figures = painted([opened(page, path.as_uri()) for _ in range(5)], 2.0)

@@ -21,24 +21,24 @@ def demo(
 ) -> None:
     """Train a translator in about two minutes and see what it attends to.
 
-    It composes 20,000 English phrases (dates, countries, amounts, units, lists, ...) with their translations from CLDR,
+    It composes 20,000 everyday English sentences with their translations, in which a word often depends on others,
     trains an encoder-decoder on them from nothing, tests it on 500 others, and opens the explorer on it: type your own
-    phrases, see every number on the way to a translation, change any of them. Needs no network.
+    sentences, see every number on the way to a translation, change any of them. Needs no network.
 
     Args:
-        to: Language to translate into: any locale of CLDR, such as fr, de, es, ja, pt-BR.
-        say: Your own phrases to translate at the end; without them, the command asks for some.
-        out: Folder for the model, its figures and the page (default: clearhead-demo-LOCALE).
+        to: Language to translate into: fr, de or es.
+        say: Your own sentences to translate at the end; without them, the command asks for some.
+        out: Folder for the model, its figures and the page (default: clearhead-demo-LANGUAGE).
         browser: Open the explorer in a browser when done (default: unless --json).
-        json: Print the figures on standard output, as one JSON object: seconds, exact_match (0 to 1), bleu (0 to 100),
-            alignment (0 to 1: content words whose attention is on the right word), and more.
-        seed: Seed of the network and of the choice of phrases.
+        json: Print the figures on standard output, as one JSON object: seconds, exact_match, ambiguous and it (0 to 1),
+            bleu (0 to 100), alignment (0 to 1: content words whose attention is on the right word), and more.
+        seed: Seed of the network and of the choice of sentences.
     """
     began = time.perf_counter()
     from clearhead.demo import run_demo
 
     opens = not json if browser is None else browser
-    run_demo(to, out=out, browser=opens, as_json=json, seed=seed, phrases=say, began=began)
+    run_demo(to, out=out, browser=opens, as_json=json, seed=seed, sentences=say, began=began)
 
 
 def lab(*_words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> NoReturn:

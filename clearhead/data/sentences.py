@@ -25,9 +25,6 @@ UNDECIDED = 0.25
 _REFERENCE = re.compile(r"\$(\w+)(?:\.(\w+))?(?::(\w+))?")
 _MARKED = re.compile(r"<(\w+):([^>]*)>")
 
-Text = tuple[str, dict[str, list[tuple[int, int]]]]
-"""A text, and where the word of each slot stands in it."""
-
 
 @dataclass(frozen=True)
 class Span:
@@ -117,15 +114,12 @@ def _grammar() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
-Forms = Mapping[str, Sequence[str]]
-"""Groups of forms by name, such as those of the past."""
-
-
 @dataclass(frozen=True)
 class Word:
     """A word in all languages. A noun has a determiner too, and perhaps an adjective."""
 
-    forms: Mapping[str, Forms]
+    forms: Mapping[str, Mapping[str, Sequence[str]]]
+    """By language: groups of forms by name, such as those of the past."""
     gender: Mapping[str, str]
     """By language: m, f or n, and 1 for the first person. Empty unless it is a noun."""
     determiner: str = ""
@@ -140,11 +134,15 @@ def _words(part: str, name: str) -> tuple[Word, ...]:
     words: list[Word] = []
     for line in _grammar()[part][name]["words"].strip().splitlines():
         texts = dict(zip(_grammar()["languages"], line.split(" | "), strict=True))
-        gender: dict[str, str] = {}
-        if part == "nouns":
-            gender, texts = ({side: text.split(maxsplit=1)[i] for side, text in texts.items()} for i in (0, 1))
+        gender = {side: text.split()[0] for side, text in texts.items() if part == "nouns"}
         groups = {
-            side: dict(zip(names.get(side, "base").split(), [one.split() for one in text.split(";")], strict=True))
+            side: dict(
+                zip(
+                    names.get(side, "base").split(),
+                    [one.split()[bool(gender) :] for one in text.split(";")],
+                    strict=True,
+                )
+            )
             for side, text in texts.items()
         }
         words.append(Word(groups, gender))
@@ -170,17 +168,17 @@ class Draft:
         """The English word of a slot."""
         return next(iter(self._slots[slot].forms["en"].values()))[0]
 
-    def _text(self, side: str, pattern: str) -> Text:
+    def _text(self, side: str, pattern: str) -> tuple[str, dict[str, list[tuple[int, int]]]]:
+        """What a pattern says, and where the word of each slot stands in it."""
         text = self._fill(side, pattern) + "." * (pattern[-1] != "?")
         for old, new in _grammar()["alike"] + _grammar()[side]["rules"]:
             text = re.sub(old, new, text)
-        plain, at = "", 0
+        plain, *rest = _MARKED.split(text)
         places: dict[str, list[tuple[int, int]]] = {}
-        for match in _MARKED.finditer(text):
-            plain += text[at : match.start()]
-            places.setdefault(match[1], []).append((len(plain), len(plain) + len(match[2])))
-            plain, at = plain + match[2], match.end()
-        return re.sub(r"[^\W\d_]", lambda first: first[0].upper(), plain + text[at:], count=1), places
+        for slot, word, after in zip(*[iter(rest)] * 3, strict=True):
+            places.setdefault(slot, []).append((len(plain), len(plain) + len(word)))
+            plain += word + after
+        return re.sub(r"[^\W\d_]", lambda first: first[0].upper(), plain, count=1), places
 
     def _fill(self, side: str, pattern: str) -> str:
         return _REFERENCE.sub(lambda match: self._say(side, *match.groups("")), pattern)

@@ -1,21 +1,20 @@
-"""`clearhead demo`: trains a translator from scratch on phrases composed here, and opens it in the explorer."""
+"""`clearhead demo`: trains a translator from scratch on sentences composed here, and opens it in the explorer."""
 
-import itertools
 import json
 import shlex
 import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from clearhead.api import CONFIG, Model, architecture, model_json
 from clearhead.data.encoded import EncodedPairs
-from clearhead.data.phrases import KINDS, Phrase, PhraseCorpus, compose
+from clearhead.data.sentences import Sentence, SentenceCorpus, compose, kinds
 from clearhead.data.sources import Pairs
-from clearhead.demo.figures import Figures, measure
-from clearhead.demo.talk import Own, can_ask, converse, report, say, translate_own
+from clearhead.demo.figures import FLIPPED, deciding_head, measure
+from clearhead.demo.talk import Own, can_ask, converse, report, say, suggest, translate_own
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.export.page import MOST_TRANSLATIONS, export_translations
@@ -44,9 +43,9 @@ BUDGET = 135.0
 """Seconds from the start of the command to the end of training."""
 LAYER = 1
 """The decoder layer whose mean cross-attention is measured and shown as the word alignment."""
-TOKENIZER = BPE(vocab_size=1500, split_digits=True)
+TOKENIZER = BPE(vocab_size=1500)
 CHOICE = ModelChoice(preset="demo")
-GENERATION = GenerationConfig(max_new_tokens=96)
+GENERATION = GenerationConfig(max_new_tokens=48)
 TRAINING = Training(
     minutes=2.0,
     max_tokens=2048,
@@ -60,25 +59,25 @@ FIGURES, PAGE = "figures.json", "page.html"
 
 
 def run_demo(
-    locale: str,
+    language: str,
     *,
     out: Path | None = None,
     browser: bool = False,
     as_json: bool = False,
     seed: int = 0,
-    phrases: Sequence[str] = (),
+    sentences: Sequence[str] = (),
     began: float | None = None,
 ) -> None:
-    """Composes phrases, trains, translates, measures and shows the results, then translates what the user types.
+    """Composes sentences, trains, translates, measures and shows the results, then translates what the user types.
 
-    `began` is the start of the command, by time.perf_counter. Raises UserError, before the training, for a
-    locale that CLDR does not know and for a folder that holds other files.
+    `began` is the start of the command, by time.perf_counter. Raises UserError, before the training, for another
+    language than it can write and for a folder that holds other files.
     """
     began = time.perf_counter() if began is None else began
     check_built()
-    say(f"Composing phrases from CLDR, English -> {locale}: dates, countries, amounts, units, lists ...")
-    corpus = compose(locale, seed=seed)
-    folder = out or Path(f"clearhead-demo-{corpus.locale}")
+    say(f"Composing everyday sentences, English -> {language}")
+    corpus = compose(language, seed=seed)
+    folder = out or Path(f"clearhead-demo-{corpus.language}")
     is_new = prepared(folder)
     with lock_folder(folder):
         run = folder / f"run-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -91,47 +90,48 @@ def run_demo(
             raise
         # Written first, so that an interruption of the rest leaves the model usable.
         (folder / BEST).write_text(json.dumps({"checkpoint": run.name}), encoding="utf-8")
-        say(f"Translating {len(corpus.test)} phrases it has never seen ...")
-        outputs = model.translate([phrase.source for phrase in corpus.test], model.generation)
+        say(f"Translating {len(corpus.test)} sentences it has never seen ...")
+        outputs = model.translate([one.source for one in corpus.test], model.generation)
         figures = measure(model, corpus, outputs, layer=LAYER, began=began)
         report(figures, corpus, outputs)
-        own = translate_own(model, corpus, phrases)
+        edit = deciding_head(model, [one for one in corpus.test if one.kind == FLIPPED])
+        suggest(edit)
+        own, suggested = translate_own(model, corpus, sentences), Own(edit.source, edit.target, ())
         page = folder / PAGE
-        text = own[0].source if own else corpus.test[0].source
+        text = own[0].source if own else edit.source
         session = Session(model, name=str(folder), folder=folder, text=text, data=[*pairs_of(corpus.valid)])
-        write_page(session, page, corpus, outputs, own)
+        write_page(session, page, corpus, outputs, [*own, suggested])
         figures = replace(figures, seconds=time.perf_counter() - began)
-        (folder / FIGURES).write_text(json.dumps(vars(figures) | {"model": run.name}, indent=2), encoding="utf-8")
+        (folder / FIGURES).write_text(
+            json.dumps(asdict(figures) | {"edit": asdict(edit), "model": run.name}, indent=2), encoding="utf-8"
+        )
     say(f"\nDone in {figures.seconds:.0f} s.  Model: {folder}  Page: {page}")
-    say(next_steps(folder, corpus.locale, corpus.test[0].source))
+    say(next_steps(folder, corpus.language, corpus.test[0].source))
     if as_json:
-        print(json.dumps(vars(figures) | {"translations": [vars(one) for one in own]}), flush=True)
+        print(
+            json.dumps(asdict(figures) | {"edit": asdict(edit), "translations": [asdict(one) for one in own]}),
+            flush=True,
+        )
     if browser:
         explore(session, folder)
-    elif not phrases and not as_json and can_ask() and (typed := converse(model, corpus)):
-        write_page(session, page, corpus, outputs, typed)
-        say(f"Your phrases are on the page now: {page}")
+    elif not sentences and not as_json and can_ask() and (typed := converse(model, corpus)):
+        write_page(session, page, corpus, outputs, [*typed, suggested])
+        say(f"Your sentences are on the page now: {page}")
 
 
-def write_page(session: Session, path: Path, corpus: PhraseCorpus, outputs: Sequence[str], own: Sequence[Own]) -> None:
-    """Writes the explorer's file on the user's own phrases and some of the test."""
+def write_page(
+    session: Session, path: Path, corpus: SentenceCorpus, outputs: Sequence[str], own: Sequence[Own]
+) -> None:
+    """Writes the explorer's file on the user's own sentences and some of the test."""
     runs = [RunRequest(text=one.source, target=one.output) for one in own]
     runs += [RunRequest(text=corpus.test[i].source, target=outputs[i]) for i in chosen(corpus.test)]
     export_translations(session, runs, path)
 
 
-def chosen(phrases: Sequence[Phrase]) -> list[int]:
-    """Some phrases of every kind: those whose words change places most."""
-    ranked = sorted(range(len(phrases)), key=lambda i: (-crossings(phrases[i]), -len(phrases[i].spans)))
-    return [
-        i for kind in KINDS for i in [j for j in ranked if phrases[j].kind == kind][: MOST_TRANSLATIONS // len(KINDS)]
-    ]
-
-
-def crossings(phrase: Phrase) -> int:
-    """The number of pairs of spans whose order the translation reverses."""
-    order = [span.target for span in sorted(phrase.spans, key=lambda span: span.source)]
-    return sum(earlier > later for earlier, later in itertools.combinations(order, 2))
+def chosen(sentences: Sequence[Sentence]) -> list[int]:
+    """The first sentences of every kind."""
+    several = [[i for i, one in enumerate(sentences) if one.kind == kind] for kind in kinds()]
+    return [i for places in several for i in places[: MOST_TRANSLATIONS // len(several)]]
 
 
 def explore(session: Session, folder: Path) -> None:
@@ -140,7 +140,7 @@ def explore(session: Session, folder: Path) -> None:
         if not open_browser(server.url) and not can_ask():
             say(f"\nLook inside it:\n  clearhead explore {pasted(folder)}")
             return
-        say(f"\nThe explorer, on your model: {server.url}\nType your own phrases there. Ctrl-C ends it.")
+        say(f"\nThe explorer, on your model: {server.url}\nType your own sentences there. Ctrl-C ends it.")
         with suppress(KeyboardInterrupt):
             server.wait()
 
@@ -160,7 +160,7 @@ def prepared(folder: Path) -> bool:
     return is_new
 
 
-def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Model:
+def learn(corpus: SentenceCorpus, folder: Path, *, seed: int, began: float) -> Model:
     """Trains a tokenizer and a network on the corpus until the time is up, with checkpoints in a new folder."""
     train_pairs = pairs_of(corpus.train)
     tokenizer = Tokenizer.train([*train_pairs.source, *train_pairs.target], TOKENIZER)
@@ -190,19 +190,15 @@ def learn(corpus: PhraseCorpus, folder: Path, *, seed: int, began: float) -> Mod
     return Model(network.eval(), tokenizer, GENERATION)
 
 
-def pairs_of(phrases: Sequence[Phrase]) -> Pairs:
-    """Phrases as sentence pairs."""
-    return Pairs([phrase.source for phrase in phrases], [phrase.target for phrase in phrases])
+def pairs_of(sentences: Sequence[Sentence]) -> Pairs:
+    """Sentences as pairs of texts."""
+    return Pairs([one.source for one in sentences], [one.target for one in sentences])
 
 
-def next_steps(folder: Path, locale: str, example: str) -> str:
+def next_steps(folder: Path, language: str, example: str) -> str:
     """Commands that use this model, and one that trains on real sentences."""
-    code = locale.split("_", maxsplit=1)[0]
     return (
         f"\nThis translator again:\n  clearhead translate {pasted(folder)} {shlex.quote(example)}\n"
         f"Real sentences, from two text files where line n of one translates line n of the other:\n"
-        f"  clearhead train translation --source sentences.en --target sentences.{code}"
+        f"  clearhead train translation --source sentences.en --target sentences.{language}"
     )
-
-
-__all__ = ["Figures", "learn", "measure", "run_demo"]

@@ -2,24 +2,18 @@
 
 import re
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len, set_cell_size
-
 from clearhead.api import Model
-from clearhead.data.phrases import PhraseCorpus
-from clearhead.demo.figures import Figures
+from clearhead.data.sentences import SentenceCorpus
+from clearhead.demo.figures import Figures, SwitchedOff
 from clearhead.errors import UserError
-
-WIDTH = 100
-"""Cells of a line."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """A phrase of the user, its translation, and its words that were not in the training data."""
+    """A sentence of the user, its translation, and its words that were not in the training data."""
 
     source: str
     output: str
@@ -31,36 +25,45 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def report(figures: Figures, corpus: PhraseCorpus, outputs: Sequence[str]) -> None:
-    """The figures, and of each kind the first phrase of the test, right or wrong."""
-    examples = dict(reversed([(p.kind, (p, o)) for p, o in zip(corpus.test, outputs, strict=True)]))
+def report(figures: Figures, corpus: SentenceCorpus, outputs: Sequence[str]) -> None:
+    """The figures, and of each kind the first sentence of the test, right or wrong."""
+    examples = dict(reversed([(one.kind, (one, output)) for one, output in zip(corpus.test, outputs, strict=True)]))
     say("")
     for kind, share in figures.kinds.items():
-        phrase, output = examples[kind]
+        sentence, output = examples[kind]
         say(f"{share:>6.1%} right  {kind}")
-        say(line("en", phrase.source))
-        if output != phrase.target:
-            say(line("wrong", output))
-        say(line("right", phrase.target))
+        wrong = f"\n       wrong  {output}" if output != sentence.target else ""
+        say(f"          en  {sentence.source}{wrong}\n       right  {sentence.target}")
     say(
-        f"{figures.exact_match:>6.1%} right  all {figures.n_test} phrases, none of which it has seen; "
+        f"{figures.exact_match:>6.1%} right  all {figures.n_test} sentences, none of which it has seen; "
         f"BLEU {figures.bleu:.1f}\n"
+        f"{figures.ambiguous:>6.1%} of ambiguous words (bank, apple, light, hard, key, with), {figures.it:.1%} of it\n"
         f"{figures.alignment:>6.1%} of content tokens: the strongest cross-attention of decoder layer {figures.layer}"
         " is on the right word"
     )
 
 
-def line(label: str, text: str) -> str:
-    """A labelled text on one line, cut to WIDTH cells; a Chinese character takes two."""
-    whole = f"{label:>12}  {text}"
-    return whole if cell_len(whole) <= WIDTH else set_cell_size(whole, WIDTH - 1).rstrip() + "…"
+def suggest(edit: SwitchedOff) -> None:
+    """The head that decides a word, and how the probabilities change without it."""
+    (right, other), before, after = edit.words, edit.before, edit.after
+    say(
+        f"\n{edit.source}\n    Switch off {place(edit.at)}, and {right} becomes {other}:\n"
+        f"    {right} {before[0]:.0%} -> {after[0]:.0%}, {other} {before[1]:.0%} -> {after[1]:.0%}."
+        f" So it is in {edit.flipped} of {edit.of} unseen sentences."
+    )
 
 
-# --- the user's own phrases --------------------------------------------------------------------------------------
+def place(at: str) -> str:
+    """An address of a head in words: `encoder.blocks.0.attn.z[h=2]` is encoder, block 0, self-attention, head 2."""
+    stack, _, block, kind, head = re.split(r"\.z\[h=|[.\]]", at)[:5]
+    return f"{stack}, block {block}, {'cross' if kind == 'cross' else 'self'}-attention, head {head}"
 
 
-def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> list[Own]:
-    """Translates the user's phrases and reports each at once."""
+# --- the user's own sentences --------------------------------------------------------------------------------------
+
+
+def translate_own(model: Model, corpus: SentenceCorpus, texts: Sequence[str]) -> list[Own]:
+    """Translates the user's sentences and reports each at once."""
     known = known_words(corpus)
     result: list[Own] = []
     for text in filter(str.strip, texts):
@@ -70,7 +73,7 @@ def translate_own(model: Model, corpus: PhraseCorpus, texts: Sequence[str]) -> l
 
 
 def answer(model: Model, known: Mapping[str, set[str]], text: str) -> Own:
-    """Translates and reports one phrase."""
+    """Translates and reports one sentence."""
     unseen = tuple(word for word in words(text) if word not in known.get(word.lower(), ()))
     own = Own(text, model.translate([text])[0], unseen)
     say(f"    {own.output}")
@@ -86,7 +89,7 @@ def can_ask() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
+def converse(model: Model, corpus: SentenceCorpus) -> list[Own]:
     """Translates line after line until an empty one, the end of the input or Ctrl-C."""
     say(f"\nYour turn.\n{what_it_knows(corpus)}\nAn empty line ends.")
     known = known_words(corpus)
@@ -102,26 +105,27 @@ def converse(model: Model, corpus: PhraseCorpus) -> list[Own]:
     return result
 
 
-def what_it_knows(corpus: PhraseCorpus) -> str:
-    """The words that the translator knows, in a line or two."""
-    parts = [f"{len(names)} {plural(role)} ({', '.join(names[:2])} ...)" for role, names in corpus.names.items()]
-    text = f"It knows {', '.join(parts)}, dates, times, numbers, and lists of these; it has seen no other word."
-    return textwrap.fill(text, WIDTH)
+EXAMPLES = (
+    "I love apple phones.",
+    "The animal did not cross the street because it was too tired.",
+    "The man saw the astronomer with the telescope.",
+)
 
 
-def known_words(corpus: PhraseCorpus) -> dict[str, set[str]]:
+def what_it_knows(corpus: SentenceCorpus) -> str:
+    """How many words the translator knows, and what to try."""
+    tries = "\n".join(f"    {text}" for text in EXAMPLES)
+    return f"It knows {len(known_words(corpus))} words of everyday sentences and no other. For example:\n{tries}"
+
+
+def known_words(corpus: SentenceCorpus) -> dict[str, set[str]]:
     """The spellings of every source word in the training data, by the word in lower case."""
     known: dict[str, set[str]] = {}
-    for word in (word for phrase in corpus.train for word in words(phrase.source)):
+    for word in (word for sentence in corpus.train for word in words(sentence.source)):
         known.setdefault(word.lower(), set()).add(word)
     return known
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters. Digits are all known, so numbers do not count."""
+    """Runs of letters."""
     return re.findall(r"[^\W\d_]+", text)
-
-
-def plural(role: str) -> str:
-    """The plural of a role's name."""
-    return role[:-1] + "ies" if role.endswith("y") and role[-2] not in "aeiou" else role + "s"

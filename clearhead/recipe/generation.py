@@ -17,7 +17,7 @@ ENGLISH = "en"
 
 @cache
 def language_names() -> dict[str, str]:
-    """The English name of each language, by its code. tools/demo_locales.py writes them from CLDR."""
+    """The English name of each language, by its code. They are CLDR's."""
     return json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
 
 

@@ -52,7 +52,7 @@ EXCEPTION = ("api", "explore", "explorer")
 
 WITHOUT_TORCH = (
     *("brief", "config", "recipe", "errors", "randomness", "json_text", "progress"),
-    *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.phrases"),
+    *("text.tokenizers", "text.formats", "data.sources", "data.batches", "data.sentences"),
     *("data.images", "text.chat"),
     *("checkpoints.families", "checkpoints.weights.fields", "checkpoints.weights.documents"),
     *("tasks.registry", "explorer.static_files", "live"),
@@ -207,7 +207,7 @@ def test_nothing_executes_data() -> None:
 # What a stranger wrote is read by json_text.parse. These read what clearhead or a library has just written.
 READ_OWN_JSON = ("json_text", "training.metrics_log", "storage.manifest", "storage.checkpoints", "text.schemes")
 READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_files", "cli.share.ctranslate2")
-READ_OWN_JSON += ("data.phrases.locale_text", "recipe.generation", f"{LAB}.course.values")
+READ_OWN_JSON += ("recipe.generation", f"{LAB}.course.values")
 
 
 def test_json_has_one_reader() -> None:

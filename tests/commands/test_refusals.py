@@ -61,7 +61,7 @@ LINES = [
     ("train {recipe} --valid-text a.en", "--valid-text"),
     ("train {recipe} --sweep training.clip=1,-1", "training.clip: expected greater than 0, got -1"),
     ("train {recipe} --sweep training.clip", "expected a field with its values"),
-    ("demo --to zz", "expected one that CLDR knows well, got 'zz'"),
+    ("demo --to zz", "language: expected fr, de, es, got 'zz'; try fr"),
     ("tokenizer train a.txt --out new --vocab-size 3", "tokenizer:vocab_size: expected greater than 4, got 3"),
     ("tokenizer train no.txt --out new", "no.txt: expected a file, got none"),
     ("tokenizer train a.txt --out {writer}", "expected a new folder"),
