@@ -302,7 +302,7 @@ class Ablations:
         x, layout, memory = torch.empty(0), layouts(network, self._tokens)[self._last], None
         if stack is None:
             return self._plain[self._before(firsts[0])].repeat(len(firsts), 1, 1), self._copies(self._last, len(firsts))
-        for i in range(firsts[0][1], len(stack.blocks) + 1):
+        for i in pieces(range(firsts[0][1], len(stack.blocks) + 1)):
             if joining := sum(block == i for _, block in firsts):
                 n += joining
                 layout = self._copies(name, n, cells)

@@ -14,6 +14,7 @@ from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.cache import Cache
 from clearhead.model.mode import Evaluating
+from clearhead.progress import pieces
 from clearhead.trace import Edit, Trace, recording, tell_padding, trace
 
 Inputs = Sequence[Tokens | Tensor]
@@ -203,7 +204,7 @@ def run_from(
         x, start = stack.embed(tokens[name], layout, stack.positions.embedding(layout.positions)), 0
     read = None if memory is None else (memory, places["encoder"])
     memory_bias = None if read is None else AttentionBias.between(layout, read[1], dtype=x.dtype)
-    for i, (block, kind) in list(enumerate(zip(stack.blocks, stack.kinds, strict=True)))[start:]:
+    for i, (block, kind) in pieces(list(enumerate(zip(stack.blocks, stack.kinds, strict=True)))[start:]):
         attn_bias, cache = stack.attn_bias(layout, keys, kind=kind, dtype=x.dtype), past and past.blocks[i]
         x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias, cache=cache)
     x = x if stack.final_norm is None else stack.final_norm(x)

@@ -26,8 +26,8 @@ class Handler:
     """The function that answers a question, whose annotations name the question and the JSON part of the reply."""
 
     answer: Callable[[Opened, Any], Reply[Any]]
-    sweeps: bool = False
-    """Whether it waits for all other questions, before it begins and between two pieces of its work."""
+    rank: int = 0
+    """0: it is short. 1: it gives way to those between two pieces of its work. 2: also to all others."""
 
     @cached_property
     def question(self) -> type[Asked]:
@@ -44,6 +44,7 @@ class Handler:
 class Place(Handler):
     """A place of another package. Its question is an `OfRun`, whose other fields have defaults."""
 
+    rank: int = 1
     title: str
     """The name of the place in the page's list."""
     script: str

@@ -1,7 +1,6 @@
 """`Session`: a model opened in a page, and the handlers of the page's questions (ui/src/core/protocol.ts)."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from functools import cached_property
 
 from pydantic import JsonValue
@@ -30,8 +29,9 @@ from clearhead.explorer.answering.search_tree import generate
 from clearhead.explorer.answering.values import check, description, run, texts, values, weights
 from clearhead.explorer.answering.words import tokenize
 from clearhead.explorer.export.page import export
+from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.places import Handler, places
-from clearhead.explorer.turns import sweeping
+from clearhead.explorer.turns import ranking
 from clearhead.progress import pausing
 
 
@@ -49,32 +49,40 @@ HANDLERS: dict[str, Handler] = {
     "weights": Handler(weights),
     "qk": Handler(qk),
     "ov": Handler(ov),
-    "patching": Handler(patching, sweeps=True),
-    "check": Handler(check),
+    "patching": Handler(patching, rank=2),
+    "check": Handler(check, rank=1),
     "texts": Handler(texts),
     "tokenize": Handler(tokenize),
-    "effects": Handler(effects, sweeps=True),
-    "statistics": Handler(statistics, sweeps=True),
-    "lens": Handler(lens, sweeps=True),
-    "overview": Handler(overview, sweeps=True),
-    "attribution": Handler(attribution),
-    "circuits": Handler(circuits),
-    "edges": Handler(edges),
-    "faithfulness": Handler(faithfulness),
-    "edge": Handler(edge),
-    "difference": Handler(compare, sweeps=True),
-    "examples": Handler(examples, sweeps=True),
+    "effects": Handler(effects, rank=2),
+    "statistics": Handler(statistics, rank=2),
+    "lens": Handler(lens, rank=2),
+    "overview": Handler(overview, rank=2),
+    "attribution": Handler(attribution, rank=1),
+    "circuits": Handler(circuits, rank=1),
+    "edges": Handler(edges, rank=1),
+    "faithfulness": Handler(faithfulness, rank=1),
+    "edge": Handler(edge, rank=1),
+    "difference": Handler(compare, rank=2),
+    "examples": Handler(examples, rank=2),
     "neighbours": Handler(neighbours),
     "features": Handler(features),
-    "direction": Handler(direction),
-    "generate": Handler(generate),
-    "export": Handler(export, sweeps=True),
+    "direction": Handler(direction, rank=1),
+    "generate": Handler(generate, rank=1),
+    "export": Handler(export, rank=2),
 }
 """By the `ask` of a question."""
 
 
+REPLIES = 64 << 20
+"""Bytes of the kept replies, those asked for last."""
+
+
 class Session(Opened):
     """A model opened in a page. Stateless: every question specifies its forward pass in full."""
+
+    @cached_property
+    def _replies(self) -> LRUCache[bytes]:
+        return LRUCache(1024, n_bytes=REPLIES, size=len)
 
     @cached_property
     def handlers(self) -> Mapping[str, Handler]:
@@ -89,7 +97,9 @@ class Session(Opened):
             raise UserError(f"ask: expected one of {', '.join(self.handlers)}, got {str(ask)[:40]!r}; try about")
         handler = self.handlers[ask]
         asked = checked(handler.question, fields)
-        waits = handler.sweeps or (isinstance(asked, OfRun) and asked.later)
-        with sweeping() if waits else nullcontext(), pausing(LOCK.give_way), LOCK:
-            reply = handler.answer(self, asked)
-        return reply.encode()
+        rank = 2 if isinstance(asked, OfRun) and asked.later else handler.rank
+        key = f"{ask} {asked.model_dump_json(by_alias=True)}"
+        with ranking(rank), pausing(LOCK.give_way), LOCK:
+            if ask in ("about", "export"):
+                return handler.answer(self, asked).encode()
+            return self._replies.get(key, lambda: handler.answer(self, asked).encode())

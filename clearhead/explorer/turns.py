@@ -1,4 +1,4 @@
-"""`Turns`: one computation at a time. What a reader looks at comes first, a sweep gives way between two pieces."""
+"""`Turns`: one computation at a time, in order of rank. Work in pieces gives way between two of them."""
 
 import bisect
 import itertools
@@ -11,12 +11,13 @@ from contextvars import ContextVar
 from clearhead.errors import UserError
 
 QUIET = 0.05
-"""Seconds without another question after which a sweep goes on: a place asks several, one after the other."""
+"""Seconds without a question of rank 0 after which others go on: a place asks several, one after the other."""
 LOOK = 0.1
 """Seconds after which a waiting thread looks whether its asker has left."""
 LEFT: ContextVar[threading.Event | None] = ContextVar("LEFT", default=None)
 """Set once the asker of the question that this thread answers no longer waits."""
-_SWEEPS: ContextVar[bool] = ContextVar("_SWEEPS", default=False)
+_RANK: ContextVar[int] = ContextVar("_RANK", default=0)
+"""0: a look, which is short. 1: work in pieces that the reader asked for. 2: a sweep, which waits for both."""
 
 
 class GivenUp(UserError):
@@ -24,17 +25,17 @@ class GivenUp(UserError):
 
 
 @contextmanager
-def sweeping() -> Iterator[None]:
-    """Turns that this thread takes inside come after those of all other questions."""
-    token = _SWEEPS.set(True)
+def ranking(rank: int) -> Iterator[None]:
+    """Turns that this thread takes inside have this rank."""
+    token = _RANK.set(rank)
     try:
         yield
     finally:
-        _SWEEPS.reset(token)
+        _RANK.reset(token)
 
 
 class Turns:
-    """A reentrant lock with two queues: sweeps wait until nobody else does, and each queue is served in order.
+    """A reentrant lock. Lower ranks come first, and those of one rank in order; work that began ends before the next.
 
     `with turns:` raises GivenUp if the asker has left.
     """
@@ -42,16 +43,18 @@ class Turns:
     def __init__(self) -> None:
         self._free = threading.Condition()
         self._owner: int | None = None
+        self._turn = 0, 0
+        """The owner's, as in `_waiting`."""
         self._depth = 0
-        self._waiting: list[tuple[bool, int]] = []
-        """(whether it is a sweep, number), in the order in which they are served."""
+        self._waiting: list[tuple[int, int]] = []
+        """(rank, number), in the order in which they are served."""
         self._numbers = itertools.count()
         self._quiet_from = 0.0
 
     def __enter__(self) -> None:
         """Waits for its turn."""
         if self._owner != threading.get_ident():
-            self._take(_refuse_left)
+            self._take(refuse_left, (_RANK.get(), next(self._numbers)))
         self._depth += 1
 
     def __exit__(self, *_: object) -> None:
@@ -64,16 +67,15 @@ class Turns:
         """Lets the questions go first that come before this one by now. Does nothing without the lock."""
         if self._owner != threading.get_ident():
             return
-        _refuse_left()
-        depth, self._depth = self._depth, 0
+        refuse_left()
+        depth, self._depth, turn = self._depth, 0, self._turn
         self._release()
-        self._take(lambda: None)  # Raises nothing before it holds the lock again, which the caller will release.
+        self._take(lambda: None, turn)  # Raises nothing before it holds the lock again, which the caller will release.
         self._depth = depth
-        _refuse_left()
+        refuse_left()
 
-    def _take(self, check: Callable[[], None]) -> None:
+    def _take(self, check: Callable[[], None], mine: tuple[int, int]) -> None:
         with self._free:
-            mine = (_SWEEPS.get(), next(self._numbers))
             bisect.insort(self._waiting, mine)
             try:
                 while True:
@@ -82,7 +84,7 @@ class Turns:
                     if pause == 0:
                         break
                     self._free.wait(pause)
-                self._owner = threading.get_ident()
+                self._owner, self._turn = threading.get_ident(), mine
             finally:
                 self._waiting.remove(mine)
                 self._free.notify_all()
@@ -90,18 +92,19 @@ class Turns:
     def _release(self) -> None:
         with self._free:
             self._owner = None
-            if not _SWEEPS.get():
+            if self._turn[0] == 0:
                 self._quiet_from = time.monotonic() + QUIET
             self._free.notify_all()
 
-    def _pause(self, mine: tuple[bool, int]) -> float:
+    def _pause(self, mine: tuple[int, int]) -> float:
         """Seconds to wait before looking again; 0: it is this one's turn."""
         if self._owner is not None or mine != self._waiting[0]:
             return LOOK
         return max(0.0, self._quiet_from - time.monotonic()) if mine[0] else 0.0
 
 
-def _refuse_left() -> None:
+def refuse_left() -> None:
+    """Raises GivenUp if the asker of the question that this thread answers has left."""
     left = LEFT.get()
     if left is not None and left.is_set():
         raise GivenUp("the page no longer waits for this answer")

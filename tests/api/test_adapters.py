@@ -22,7 +22,7 @@ from clearhead.model.assign import merged
 from clearhead.model.fast.packing import packed
 from clearhead.model.linear import LinearMap, effective_weight, replace, shapes
 from tests.explorer.asking import ask
-from tests.explorer.traced import CONFIGS, inputs, model_of
+from tests.explorer.traced import CONFIGS, inputs, model_of, record
 
 NAMES = ("encoder_decoder_post", "decoder_pre_learned", "decoder_rotary_grouped")
 """Shared and tied tables; a tied one; none."""
@@ -111,7 +111,7 @@ def test_analyses_are_those_of_the_sum(both: tuple[Model, Model]) -> None:
 def test_the_explorer_shows_the_sum(both: tuple[Model, Model]) -> None:
     model, plain = both
     text, target = inputs(model.config)
-    recording = recorded.record(model, text, target)
+    recording = record(model, text, target)
     assert max(one.relative for one in recorded.recomputed(recording).values()) <= 1e-5
     sessions = [Session(one, name="model", text=text, target=target) for one in both]
     name = "decoder.blocks.0.attn.out.weight"

@@ -18,11 +18,14 @@ model = {{ preset = "nano", stacks = {{ n_layers = 1, d_model = 16, n_heads = 2,
 USE = """
 import json, sys
 import clearhead
-from clearhead.explorer.recording.recording import record, recompute
+from clearhead.explorer.answering.passes import Passes
+from clearhead.explorer.answering.questions import RunRequest
+from clearhead.explorer.recording.recording import recompute
 model = clearhead.load(sys.argv[1])
+seen = Passes(model, None, []).get(RunRequest(text="the cat"))
 print(json.dumps({
     "addresses": list(model.trace("the cat")[0]),
-    "difference": recompute(record(model, "the cat")).recompute_max_relative,
+    "difference": recompute(seen.recording).recompute_max_relative,
     "summary": str(model.summary()),
     "text": model.generate("the", max_new_tokens=4),
 }))

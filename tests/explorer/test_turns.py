@@ -3,12 +3,14 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from pydantic import JsonValue
 
 from clearhead.explorer.answering.passes import LOCK
-from clearhead.explorer.turns import LEFT, GivenUp, Turns, sweeping
+from clearhead.explorer.answering.questions import Reply
+from clearhead.explorer.turns import LEFT, GivenUp, Turns, ranking
 from tests.explorer.asking import session_of
 
 RUN: dict[str, JsonValue] = {"text": "one two three", "target": None, "edits": []}
@@ -41,28 +43,37 @@ def started(of: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def test_sweeps_come_last_and_each_queue_is_served_in_order() -> None:
+def test_lower_ranks_come_first_and_what_began_ends_before_others_of_its_rank() -> None:
     turns, order = Turns(), list[str]()
+    threads = list[threading.Thread]()
 
-    def take(name: str, sweeps: bool) -> Callable[[], None]:
-        def taken() -> None:
-            if sweeps:
-                with sweeping(), turns:
-                    order.append(name)
-            else:
-                with turns, turns:
-                    order.append(name)
+    def work(name: str, rank: int, pieces: int) -> None:
+        with ranking(rank), turns, turns:
+            for i in range(pieces):
+                order.append(f"{name}{i}")
+                if name == "a" and i == 0:
+                    for later, other, n in (("b", 2, 1), ("c", 1, 2), ("d", 0, 1), ("e", 0, 1)):
+                        threads.append(started(partial(work, later, other, n)))
+                        waits(turns, len(threads))
+                turns.give_way()
 
-        return taken
-
-    with turns:
-        threads = list[threading.Thread]()
-        for name, sweeps in (("sweep 1", True), ("sweep 2", True), ("look 1", False), ("look 2", False)):
-            threads.append(started(take(name, sweeps)))
-            waits(turns, len(threads))
+    work("a", 2, 3)
     for thread in threads:
         thread.join()
-    assert order == ["look 1", "look 2", "sweep 1", "sweep 2"]
+    assert order == ["a0", "d0", "e0", "c0", "c1", "a1", "a2", "b0"]
+
+
+@pytest.mark.parametrize("ask", SWEEPS)
+def test_what_is_asked_twice_is_computed_once(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, made, replies = session_of.__wrapped__("decoder_pre_learned"), list[int](), list[bytes]()
+    encode = Reply.encode
+    monkeypatch.setattr(Reply, "encode", lambda reply: made.append(1) or encode(reply))
+    threads = [started(lambda: replies.append(session.answer({"ask": ask, **SWEEPS[ask]}))) for _ in range(3)]
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert len(replies) == 3
+    assert len({*replies}) == 1
 
 
 def test_who_has_left_gets_no_turn_and_leaves_the_lock_free() -> None:

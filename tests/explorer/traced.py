@@ -1,17 +1,24 @@
 """Models of every architecture for the explorer's tests: each weight random, norms and biases too."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
 from clearhead import config as c
 from clearhead.api import Model
+from clearhead.api.reader import Input
+from clearhead.capture.passes import every_address
 from clearhead.config.positions import Disentangled
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
+from clearhead.explorer.recording.recording import Recording, observe
+from clearhead.explorer.recording.tokens import ReadInput, read
+from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Words
 from clearhead.text.tokenizers import Tokenizer
+from clearhead.trace import Edit
 from tests.small_models import TEXTS
 
 TOKENIZER = Tokenizer.train(TEXTS, Words())
@@ -86,3 +93,24 @@ def inputs(config: c.ModelConfig) -> tuple[Any, str | None]:
         return torch.arange(192).reshape(8, 8, 3).to(torch.uint8).numpy(), None
     both = config.encoder is not None and config.decoder is not None
     return "one two three four five two", "eins zwei drei vier" if both else None
+
+
+def observed(
+    model: Model,
+    reading: ReadInput,
+    edit: Mapping[str, Edit] | None = None,
+    before: tuple[Recording, Collection[str]] | None = None,
+) -> Recording:
+    return observe(
+        model,
+        reading,
+        edit=edit or {},
+        likeliest=200,
+        arithmetic=Arithmetic("fp32"),
+        every=every_address(model),
+        before=before,
+    )
+
+
+def record(model: Model, text: Input, other: str | None = None, edit: Mapping[str, Edit] | None = None) -> Recording:
+    return observed(model, read(model, text, other), edit)

@@ -68,15 +68,16 @@ def effects(opened: Opened, question: EffectsQuestion) -> Reply[EffectsReply]:
     metric = None if question.logit is None else LogitDifference(question.logit, position=question.position)
     if metric is not None and "head.logits" not in found:
         raise UserError("logit: expected none, because this model has no logits; leave it out")
-    ablations = Ablations(
-        found.model.network,
-        found.reading.inputs,
-        position=question.position,
-        edit=found.edit,
-        metric=metric,
-        vectors=found.model.sentences.vectors,
-    )
-    return Reply({"effects": ablations.effects(question.at, budget=PIECE)})
+    with opened.passes.arithmetic(found.reading).products():
+        ablations = Ablations(
+            found.model.network,
+            found.reading.inputs,
+            position=question.position,
+            edit=found.edit,
+            metric=metric,
+            vectors=found.model.sentences.vectors,
+        )
+        return Reply({"effects": ablations.effects(question.at, budget=PIECE)})
 
 
 class StatisticsQuestion(OfRun):
@@ -236,7 +237,8 @@ def patching(opened: Opened, question: PatchingQuestion) -> Reply[PatchingReply]
         "corrupt": float(sweep.corrupt[0]),
         "sites": {part: sweep.sites(part) for part in PARTS},
     }
-    return Reply(about, {at: sweep.row(at).restored for at in question.at})
+    with opened.passes.arithmetic(clean.reading).products():
+        return Reply(about, {at: sweep.row(at).restored for at in question.at})
 
 
 class DirectionQuestion(OfRun):

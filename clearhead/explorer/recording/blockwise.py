@@ -12,6 +12,7 @@ from clearhead.config import Continuous
 from clearhead.errors import UserError
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.facts import TensorFact, check_finite
+from clearhead.explorer.turns import refuse_left
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention import Attention
@@ -53,7 +54,7 @@ class Blockwise(Mapping[str, Tensor]):
         arithmetic: Arithmetic,
         looks: Collection[str],
         look: Look,
-        before: "tuple[Blockwise, Collection[str]] | None" = None,
+        before: "tuple[Blockwise, Collection[str]] | None",
     ) -> None:
         """Runs the pass; `look` is shown the values whose last names are in `looks`, and the logits.
 
@@ -70,16 +71,12 @@ class Blockwise(Mapping[str, Tensor]):
         self._memory: Memory | None = None
         self._kept: LRUCache[dict[str, Tensor]] = LRUCache(256, n_bytes=KEPT_BYTES, size=_size)
         self._looks, self._look = looks, look
-        self._given = {
-            f"{name}.embed.{reads.values}": (tokens.ids[0], reads.axes)
-            for (name, tokens), stack in zip(self._tokens.items(), network.stacks().values(), strict=True)
-            if isinstance(reads := stack.config.input, Continuous)
-        }
-        """A picture, with its axes."""
+        self._picture: dict[str, Tensor] = {}
         self.facts = {path: self._fact(path, every) for path in every if self._has(path)}
         """The fact of each address, in the order in which the values are computed."""
-        for path, (value, axes) in self._given.items():
-            self.facts[path] = TensorFact(shape=tuple(value.shape), axes=axes)
+        if isinstance(reads := network.config.first.input, Continuous):
+            path, value = f"encoder.embed.{reads.values}", self._tokens["encoder"].ids[0]
+            self._picture[path], self.facts[path] = value, TensorFact(shape=tuple(value.shape), axes=reads.axes)
         stacks = network.stacks().items()
         parts = [*((name, i) for name, stack in stacks for i in range(-1, len(stack.blocks) + 1)), HEAD]
         if before is not None:
@@ -89,6 +86,7 @@ class Blockwise(Mapping[str, Tensor]):
             self._inputs = {part: other._inputs[part] for part in parts[: first + 1] if part in other._inputs}
             parts = parts[first:]
         for name, i in parts:
+            refuse_left()
             x = self._forward((name, i))
             if name in network.stacks() and i < len(network.stacks()[name].blocks):
                 self._inputs[name, i + 1] = x
@@ -203,8 +201,8 @@ class Blockwise(Mapping[str, Tensor]):
     def _value(self, part: Part, rows: slice, path: str) -> Tensor:
         """The value, or these rows of it. With several windows, only these rows are computed."""
         name, i = part
-        if path in self._given:
-            return self._given[path][0]
+        if path in self._picture:
+            return self._picture[path]
         if path == f"{name}.blocks.{i}.resid_post":
             return self._inputs[name, i + 1][0, rows]
         is_whole = len(self._windows(part)) == 1

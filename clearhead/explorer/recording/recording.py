@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.api import Model
-from clearhead.api.reader import Input
 from clearhead.brief import brief
-from clearhead.capture.passes import every_address
 from clearhead.config import LanguageHead, ModelConfig, StackName
 from clearhead.errors import UserError
 from clearhead.explorer.recording.blockwise import Blockwise
 from clearhead.explorer.recording.facts import RecomputeCheck, TensorFact, Token
-from clearhead.explorer.recording.tokens import ReadInput, read
+from clearhead.explorer.recording.tokens import ReadInput
 from clearhead.machine.precision import Arithmetic
 from clearhead.model import Transformer
 from clearhead.model.linear import parameter
@@ -90,8 +88,6 @@ def differences(
 
 MADE_AGAIN = ("heads",)
 """Names of values, the largest, that follow from others and are made when they are read."""
-LIKELIEST = 200
-"""How many logits of each position are kept with their ids."""
 
 MOST_PIXELS = 48 << 20
 """The most attention weights of a pass that are kept as pixels. Those of longer texts are computed by head."""
@@ -200,22 +196,17 @@ class Recording:
         return found
 
 
-def record(model: Model, text: Input, other: str | None = None, *, edit: Mapping[str, Edit] | None = None) -> Recording:
-    """Records every value of one input's forward pass, with edits."""
-    return observe(model, read(model, text, other), edit=edit)
-
-
 def observe(
     model: Model,
     reading: ReadInput,
     *,
-    edit: Mapping[str, Edit] | None = None,
-    likeliest: int = LIKELIEST,
-    arithmetic: Arithmetic | None = None,
-    every: Trace | None = None,
-    before: tuple[Recording, Collection[str]] | None = None,
+    edit: Mapping[str, Edit],
+    likeliest: int,
+    arithmetic: Arithmetic,
+    every: Trace,
+    before: tuple[Recording, Collection[str]] | None,
 ) -> Recording:
-    """Records an input that was read already. Values are computed when they are read.
+    """Records an input that was read already, and its `likeliest` answers. Values are computed when they are read.
 
     `every` is what `every_address` returns. `before` has a recording of the same input, and the paths whose edits
     differ: only what follows from them is computed. Raises UserError if an edit makes a number that is not finite. -inf
@@ -236,10 +227,10 @@ def observe(
     tensors = Blockwise(
         network,
         reading.inputs,
-        every=every or every_address(model),
-        edit=edit or {},
+        every=every,
+        edit=edit,
         without=MADE_AGAIN,
-        arithmetic=arithmetic or Arithmetic("fp32"),
+        arithmetic=arithmetic,
         looks=("weights",) if cells <= MOST_PIXELS else (),
         look=look,
         before=before and (before[0].tensors, before[1]),

@@ -10,12 +10,12 @@ from clearhead.errors import UserError
 from clearhead.explorer.recording import blockwise
 from clearhead.explorer.recording import recording as recorded
 from clearhead.explorer.recording.blockwise import Blockwise
-from clearhead.explorer.recording.recording import Recording, observe, recompute
+from clearhead.explorer.recording.recording import Recording, recompute
 from clearhead.explorer.recording.tokens import ReadInput, read
 from clearhead.model import attention
 from clearhead.model.mode import Evaluating
 from clearhead.trace import Address, Edit, zero
-from tests.explorer.traced import CONFIGS, inputs, model_of
+from tests.explorer.traced import CONFIGS, inputs, model_of, observed
 
 Values = dict[str, Tensor]
 
@@ -32,7 +32,7 @@ def traced(model: Model, reading: ReadInput, edit: dict[str, Edit]) -> Values:
 def both(name: str, edit: dict[str, Edit] | None = None, text: str | None = None) -> tuple[Values, Recording]:
     model, (first, other) = model_of(CONFIGS[name]), inputs(CONFIGS[name])
     reading, edit = read(model, first if text is None else text, other), edit or {}
-    return traced(model, reading, edit), observe(model, reading, edit=edit)
+    return traced(model, reading, edit), observed(model, reading, edit)
 
 
 def check_equal(whole: Values, lazy: Recording) -> None:
@@ -72,15 +72,15 @@ def test_an_edit_computes_what_follows_from_it(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(Blockwise, "_forward", lambda self, part: made.append(part) or forward(self, part))
     one: dict[str, Edit] = {f"{stacks[0]}.blocks.0.ffn.out": zero}
     two: dict[str, Edit] = {f"{stacks[-1]}.blocks.1.attn.weights[h=1]": 0.1}
-    before, every, last = observe(model, reading), made.copy(), dict[str, Edit]()
+    before, every, last = observed(model, reading), made.copy(), dict[str, Edit]()
     for edit in (one, one | two, two, {f"{stacks[-1]}.blocks.1.resid_post": 0.5}, {"head.logits": 1.0}, {}):
         if "head.logits" in edit and "head.logits" not in before.facts:
             continue
         made.clear()
         paths = {Address.parse(at).path for at in {*edit, *last} if edit.get(at) != last.get(at)}
-        before, last = observe(model, reading, edit=edit, before=(before, paths)), edit
+        before, last = observed(model, reading, edit, (before, paths)), edit
         assert made == every[min(every.index(part_of(model.network, path)) for path in paths) :]
-        again = observe(model, reading, edit=edit)
+        again = observed(model, reading, edit)
         assert all(torch.equal(again.value(at), before.value(at)) for at in again.facts)
         assert again.facts == before.facts
         assert again.pixels.keys() == before.pixels.keys()

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from clearhead.errors import UserError
-from clearhead.explorer.recording.recording import recompute, recomputed, record
+from clearhead.explorer.recording.recording import recompute, recomputed
 from clearhead.trace import Edit, scale, zero
-from tests.explorer.traced import CONFIGS, inputs, model_of
+from tests.explorer.traced import CONFIGS, inputs, model_of, record
 
 CLOSE = 1e-5
 
