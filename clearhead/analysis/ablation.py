@@ -341,8 +341,12 @@ class Ablations:
 
     def _cells(self, some: Mapping[Address, Edit], first: passes.Part) -> tuple[int, int] | None:
         """The first position that these edits reach, or one a little before it, and the end; None for all positions."""
-        starts = [dict(at.index).get("t", 0 if _is_everywhere(at, edit) else -1) for at, edit in some.items()]
-        if self._end is None or first[0] != "decoder" or not all(0 <= start < self._end for start in starts):
+        if self._end is None or first[0] != "decoder":
+            return None
+        is_last = all(at.path.endswith(f".{len(self._network.last_stack.blocks) - 1}.attn.z") for at in some)
+        whole = self._end - 1 if is_last else 0  # The last block reads what others make at the answer's position only.
+        starts = [dict(at.index).get("t", whole if _is_everywhere(at, edit) else -1) for at, edit in some.items()]
+        if not all(0 <= start < self._end for start in starts):
             return None
         step = max(1, self._end // STEPS)
         return min(starts) // step * step, self._end

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from math import isnan
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead import config as c
@@ -27,6 +28,8 @@ LEAST_WEIGHT = 0.02
 """The smallest attention weight that is measured."""
 DIRECTIONS = 4
 """Directions along which gradients of a vector are taken."""
+PASSES = 2
+"""The number of passes of the whole text that each attribute may take at least."""
 PASS = 2048
 """About how many positions go through a pass."""
 
@@ -81,8 +84,9 @@ class Overview:
         """`position` is that of the answer in the last stack. By default it is the one, `among` those given or all that
         answer, whose best head moves the answer most. A decoder alone answers at its last position.
 
-        Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already. An
-        attribute takes about `budget` multiplications. Raises UserError for several texts or a wrong position.
+        Everything refers to the network with the edits `edit`; `seen` are its values, if they were made already. Heads
+        take about `budget` multiplications, each other attribute half as many, and two passes of the text at least.
+        Raises UserError for several texts or a wrong position.
         """
         tokens = one_text(network, inputs)
         self._network, self._tokens, self._edit = network, [*tokens.values()], dict(edit or {})
@@ -157,7 +161,11 @@ class Overview:
 
     @cached_property
     def _curves(self) -> tuple[list[Curve], int]:
-        cells, sets, strengths = list[tuple[str, float]](), list[dict[str, Edit]](), [torch.empty(0)]
+        heads, cells, strengths = (
+            list[tuple[str, int, Tensor, Tensor, Tensor]](),
+            [torch.empty(0, 3, dtype=torch.long)],
+            [torch.empty(0)],
+        )
         moved = self.heads.moved.nan_to_num(-1.0)
         for i in moved.argsort(descending=True, stable=True)[:HEADS].tolist():
             where = Address.parse(self._sites[i])
@@ -166,20 +174,20 @@ class Overview:
             path, h = where.path.removesuffix(".z"), dict(where.index)["h"]
             weights, z, v = (self._seen[at][0] for at in (f"{path}.weights[h={h}]", str(where), f"{path}.v"))
             v = v[h * len(v) // self._network.stacks()[path.split(".")[0]].config.n_heads]
-            counted = weights >= LEAST_WEIGHT
-            if path.startswith("decoder"):
-                counted[self.position + 1 :] = False
-            t, s = counted.nonzero().unbind(1)
+            counted = (weights >= LEAST_WEIGHT).nonzero()
+            counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
             slopes = self._slopes(self._ablations)[where.path][1][:, h]
-            strengths.append(((slopes @ v.mT) * weights).float().norm(dim=0)[t, s].cpu())
-            for a, b in zip(t.tolist(), s.tolist(), strict=True):
-                cells.append((f"{path}.weights[h={h},t={a},s={b}]", float(weights[a, b])))
-                sets.append({f"{path}.z[h={h},t={a}]": z[a] - weights[a, b] * v[b]})
-        strength = torch.cat(strengths)
-        best = strength.topk(min(CURVES, len(sets))).indices.tolist()
-        found = zip(best, *(values.mean(1).tolist() for values in self._measure([sets[i] for i in best])), strict=True)
-        curves = [Curve(*cells[i], moved, p) for i, moved, p in found if not isnan(moved)]
-        return sorted(curves, key=lambda curve: -curve.moved), len(cells)
+            strengths.append(((slopes @ v.mT) * weights).float().norm(dim=0)[tuple(counted.T)].cpu())
+            cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
+            heads.append((path, h, weights, z, v))
+        every, sets, found = torch.cat(cells), list[dict[str, Edit]](), list[tuple[str, float]]()
+        for i, t, s in every[torch.cat(strengths).topk(min(CURVES, len(every))).indices].tolist():
+            path, h, weights, z, v = heads[i]
+            found.append((f"{path}.weights[h={h},t={t},s={s}]", float(weights[t, s])))
+            sets.append({f"{path}.z[h={h},t={t}]": z[t] - weights[t, s] * v[s]})
+        moved, p = (values.mean(1).tolist() for values in self._measure(sets))
+        curves = [Curve(*one, m, q) for one, m, q in zip(found, moved, p, strict=True) if not isnan(m)]
+        return sorted(curves, key=lambda curve: -curve.moved), len(every)
 
     @cached_property
     def tokens(self) -> dict[str, list[int]]:
@@ -245,8 +253,8 @@ class Overview:
 
     def _measure(self, sets: Sequence[Mapping[str, Edit]], ablations: Ablations | None = None) -> tuple[Tensor, Tensor]:
         """n r each: M, and the probability of the likeliest answer, with each set of edits; NaN beyond the budget."""
-        ablations = ablations or self._ablations
-        expected, chosen = ablations.expected, self._within(sets, ablations)
+        budget, ablations = self._budget if ablations else self._budget / 2, ablations or self._ablations
+        expected, chosen = ablations.expected, self._within(sets, ablations, budget)
         moved, p = (torch.full((len(sets), len(expected)), float("nan")) for _ in range(2))
         for i, logs in ablations.edited([sets[i] for i in chosen], budget=PASS):
             if self.is_vector:
@@ -256,12 +264,13 @@ class Overview:
                 p[chosen[i]] = logs.gather(-1, expected.argmax(-1)[:, None])[:, 0].exp().cpu()
         return moved, p
 
-    def _within(self, sets: Sequence[Mapping[str, Edit]], ablations: Ablations) -> list[int]:
+    def _within(self, sets: Sequence[Mapping[str, Edit]], ablations: Ablations, budget: float) -> list[int]:
         """The numbers of the sets that the budget reaches, those first that gradients call strongest."""
         costs = [self._cost(Address.parse(next(iter(some)))) for some in sets]
-        if sum(costs) <= self._budget:
+        budget = max(budget, PASSES * self._cost(Address(f"{next(iter(self._lengths))}.blocks.0.resid_pre")))
+        if sum(costs) <= budget:
             return [*range(len(sets))]
-        slopes, strengths, left, found = self._slopes(ablations), list[float](), self._budget, list[int]()
+        slopes, strengths, left, found = self._slopes(ablations), list[float](), budget, list[int]()
         for some in sets:
             at, new = next(iter(some.items()))
             value, slope = slopes[Address.parse(at).path]
@@ -270,10 +279,12 @@ class Overview:
             if isinstance(new, Tensor):
                 change = new - Address.parse(at).of(value, axes)
             strengths.append(float((change * Address.parse(at).of(slope, axes)).flatten(1).sum(1).norm()))
-        for i in sorted(range(len(sets)), key=lambda i: -strengths[i]):
-            if costs[i] <= left or not found:
-                found.append(i)
-                left -= costs[i]
+        # Half of it goes to the strongest, the rest to what is strong for its cost.
+        for kept, scale in ((budget / 2, [1] * len(sets)), (0, costs)):
+            for i in sorted({*range(len(sets))} - {*found}, key=lambda i: -strengths[i] / scale[i]):
+                if costs[i] <= left - kept or not found:
+                    found.append(i)
+                    left -= costs[i]
         return found
 
     def _cost(self, at: Address) -> int:
@@ -282,9 +293,16 @@ class Overview:
         names = [*self._lengths]
         for name in names[names.index(own) :]:
             n = self.position + 1 - dict(at.index).get("t", 0) if name == "decoder" and self._asked is not None else 0
-            blocks = self._network.stacks()[name].blocks[first if name == own else 0 :]
-            total += (n or self._lengths[name]) * sum(one.numel() for block in blocks for one in block.parameters())
+            total += (n or self._lengths[name]) * sum(self._sizes[name][first if name == own else 0 :])
         return total
+
+    @cached_property
+    def _sizes(self) -> dict[str, list[int]]:
+        """The number of weights of each block."""
+        stacks = self._network.stacks().items()
+        return {
+            name: [sum(one.numel() for one in block.parameters()) for block in stack.blocks] for name, stack in stacks
+        }
 
     def _slopes(self, ablations: Ablations) -> dict[str, tuple[Tensor, Tensor]]:
         """The value at each address that is changed, and k gradients there, of the log probability of the answer.

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from clearhead import config as c
+from clearhead.analysis import overview
 from clearhead.analysis.metrics import mean_states
 from clearhead.analysis.overview import CURVES, Overview
+from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.heads import scores
 from clearhead.trace import Edit, zero
@@ -69,3 +71,44 @@ def test_each_number_is_what_a_single_edit_moves(name: str, edit: dict[str, Edit
             for t in range(len(row)):
                 check(f"{stack}.blocks.{i}.ffn.out[t={t}]", zero, row[t])
     assert found.lanes.keys() == network.stacks().keys()
+
+
+@pytest.mark.parametrize("name", ["decoder_pre_learned", "encoder_decoder_post", "encoder_states", "vision"])
+def test_what_the_budget_does_not_reach_is_not_a_number(name: str, monkeypatch: pytest.MonkeyPatch):
+    """What it reaches is the same as without one, in the lanes of the tokens that share none too."""
+    monkeypatch.setattr(overview, "LANES", 3)
+    network = shaken(CONFIGS[name])
+    given = inputs(network)
+    whole = Overview(network, given)
+    some = Overview(network, given, budget=0, position=whole.position)
+    pairs = [(some.heads.moved, whole.heads.moved)]
+    pairs += [(some.lanes[at], whole.lanes[at]) for at in whole.lanes] + [
+        (some.ffn[at], whole.ffn[at]) for at in whole.ffn
+    ]
+    for one, other in pairs:
+        reached = ~one.isnan()
+        assert not other.isnan().any()
+        torch.testing.assert_close(one[reached], other[reached], atol=1e-5, rtol=0)
+    assert 0 < int((~some.heads.moved.isnan()).sum()) < len(some.heads.moved)
+    assert some.curves
+    seen, plain = traced(network, given)[0], whole.answer
+    for stack, grouped in whole.grouped.items():
+        assert sorted([*grouped, *whole.tokens[stack]]) == [*range(seen[f"{stack}.blocks.0.resid_pre"].shape[1])]
+        assert len(whole.tokens[stack]) == 2
+        at = f"{stack}.blocks.1.resid_pre"
+        edit: dict[str, Edit] = {f"{at}[t={t}]": seen[at][0].mean(0) for t in grouped}
+        if not whole.is_vector:
+            expected = moved(network, plain, answer(network, given, edit, whole.position))
+            assert float(whole.lanes[stack][1, -1]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_position_is_that_of_the_best_head():
+    network = shaken(CONFIGS["encoder_decoder_post"])
+    given = inputs(network)
+    found = Overview(network, given)
+    best = [Overview(network, given, position=t).decided for t in range(6)]
+    assert found.decided == best[found.position] == pytest.approx(max(best, key=lambda one: one[1]))
+    among = Overview(network, given, among=[1, -1])
+    assert among.position == max((1, 5), key=lambda t: best[t][1])
+    with pytest.raises(UserError, match="position 6"):
+        _ = Overview(network, given, position=6)

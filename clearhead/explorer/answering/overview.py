@@ -15,8 +15,10 @@ from clearhead.explorer.answering.questions import OfRun, Reply, RunRequest, Who
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.trace import Edit, zero
 
-BUDGET = 6e10
-"""How many multiplications one part may take: about 0.3 s on two cores."""
+BUDGET = 8e10
+"""The number of multiplications that heads may take: about half a second on two cores."""
+BUDGET = 8e10
+"""The number of multiplications that heads may take: about half a second on two cores."""
 ANSWERS = 6
 """How many answers are told."""
 
@@ -38,8 +40,8 @@ def overview(opened: Opened, question: OverviewQuestion) -> Reply[OverviewReply]
     found = opened.passes.get(question.run)
     key = f"{question.position} {question.run.key}"
     kept = opened.kept(Overviews, lambda: Overviews(4))
-    seen = kept.get(key, lambda: _overview(found, question.run, question.position))
     with opened.passes.arithmetic(found.reading).products():
+        seen = kept.get(key, lambda: _overview(found, question.run, question.position))
         about, tensors = _part(seen, found, question.part)
     return Reply({"position": seen.position, "kind": _kind(seen, found), **about}, tensors)
 
@@ -53,7 +55,16 @@ def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
         edit = {one.at: zero for one in run.edits}
     among = [i for i, token in enumerate(tokens) if token.id == mask]
     inputs, vectors = found.reading.inputs, model.sentences.vectors
-    return Overview(model.network, inputs, position=position, among=among, edit=edit, vectors=vectors)
+    return Overview(
+        model.network,
+        inputs,
+        position=position,
+        among=among,
+        edit=edit,
+        seen=found,
+        vectors=vectors,
+        budget=BUDGET,
+    )
 
 
 def _kind(seen: Overview, found: Pass) -> str:
