@@ -43,7 +43,7 @@ BUDGET = 135.0
 """Seconds from the start of the command to the end of training."""
 LAYER = 1
 """The decoder layer whose mean cross-attention is measured and shown as the word alignment."""
-TOKENIZER = BPE(vocab_size=1500)
+TOKENIZER = BPE(vocab_size=2000)
 CHOICE = ModelChoice(preset="demo")
 GENERATION = GenerationConfig(max_new_tokens=48)
 TRAINING = Training(
