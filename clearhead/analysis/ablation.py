@@ -248,7 +248,7 @@ class Ablations:
         if isinstance(self.metric, Cosine):
             vectors = self.metric.vectors(result, layout)
             draw = torch.Generator().manual_seed(0)
-            return [*(vectors.cpu() @ torch.randn(vectors.shape[-1], n, generator=draw)).sum(0)]
+            return [*(vectors.float().cpu() @ torch.randn(vectors.shape[-1], n, generator=draw)).sum(0)]
         return [log_answers(self._network, result, real(layout), self._position).amax(-1).sum()]
 
     def divergence(self, logs: Tensor) -> float:
