@@ -60,8 +60,8 @@ def test_scripts_as_names_of_tokens_and_of_labels(open_page: Open, serve: Serve)
     for config in (c.ModelConfig(decoder=reads), c.ModelConfig(encoder=reads, head=labels)):
         name, text = f"{ELEMENTS[0]} {config.head.kind}", " ".join(SCRIPTS[20:26])
         opened = open_page(serve(name, random_model(config, tokenizer), text=text))
-        assert "<" in opened.page.locator(".ribbon").inner_text()
-        for view in ("attention", "tokens", "embedding", "heads", "logits", "geometry", "residual"):
+        assert "<" in opened.page.locator(".stage").inner_text()
+        for view in ("overview", "attention", "tokens", "embedding", "heads", "logits", "geometry", "residual"):
             show(opened, view)
         is_harmless(opened)
     assert {word for word, *_ in opened.chances()} <= set(SCRIPTS)

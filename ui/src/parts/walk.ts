@@ -43,13 +43,13 @@ export function differs(printed: number | undefined, right: number | undefined, 
 }
 
 /** What stands beside the figure: in Learn only what the walk has come to. */
-export function sideOf(way: Walking): { answer: boolean; change: boolean; vectors: boolean } {
-  return { answer: way.introduced("logits"), change: way.changes, vectors: way.introduced("attention", "weighted") };
+export function sideOf(way: Walking): { answer: boolean; change: boolean } {
+  return { answer: way.introduced("logits"), change: way.changes };
 }
 
 export function hasSide(way: Walking): boolean {
-  const { answer, change, vectors } = sideOf(way);
-  return answer || change || (vectors && way.app.page.view === "attention");
+  const { answer, change } = sideOf(way);
+  return answer || change;
 }
 
 /** A token inside a sentence, without the sign of the space before it. */

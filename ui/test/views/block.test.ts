@@ -5,7 +5,7 @@ import { active, column, feedForwardOf, strongest } from "../../src/views/ffn/fe
 import { carriers, grouped, headsOf, pooledPixels } from "../../src/views/heads/heads";
 import { cosine, lengths } from "../../src/core/vectors";
 import { joinsOf, normsAround } from "../../src/views/norm/joins";
-import { band, banks, measured } from "../../src/views/residual/river";
+import { measured } from "../../src/views/residual/stops";
 
 const at = "decoder.blocks.0";
 const norm = (name: string, of: string): Op[] => [
@@ -62,18 +62,11 @@ describe("vectors", () => {
   });
 });
 
-describe("the river", () => {
-  const join = { layer: 0, part: "attn" as const, stream: "", branch: "", sum: "", after: "" };
-  const stop = measured(join, [3, 4], [3, 4], [1, 0]);
-
-  it("is as wide as its vectors are long", () => {
+describe("the stream", () => {
+  it("is told by the lengths of what is added", () => {
+    const join = { layer: 0, part: "attn" as const, stream: "", branch: "", sum: "", after: "" }, stop = measured(join, [3, 4], [3, 4], [1, 0]);
     expect(stop).toMatchObject({ stream: 5, adds: 5, sum: 10, after: 1 });
     expect(stop.cosine).toBeCloseTo(1, 12);
-    expect(banks([stop]).map((point) => point.width)).toEqual([5, 5, 10, 1]);
-  });
-
-  it("is drawn around its middle", () => {
-    expect(band([{ x: 0, half: 2 }, { x: 10, half: 4 }], 50)).toBe("M0.0 48.0C5.0 48.0 5.0 46.0 10.0 46.0L10.0 54.0C5.0 54.0 5.0 52.0 0.0 52.0Z");
   });
 });
 
