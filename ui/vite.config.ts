@@ -72,15 +72,18 @@ function withoutAwait(): Plugin {
   };
 }
 
-/** webgpu.js: a script that a worker of an exported file runs after the module, if the file holds a large model. */
-function webgpu(): Plugin {
+/** Scripts that only some exported files hold beside file.js: webgpu.js for the worker of a large model, tokenizers.js where the
+ *  page reads any text. */
+function besides(): Plugin {
   return {
-    name: "webgpu",
+    name: "besides",
     apply: "build",
     async generateBundle() {
-      const lib = { entry: "src/entry/webgpu.ts", formats: ["iife" as const], name: "webgpu" };
-      const made = await build({ configFile: false, logLevel: "warn", build: { lib, write: false, target: "es2022", reportCompressedSize: false } });
-      for (const { output: [script] } of made as Rolldown.RolldownOutput[]) this.emitFile({ type: "asset", fileName: "webgpu.js", source: script.code });
+      for (const name of ["webgpu", "tokenizers"]) {
+        const lib = { entry: `src/entry/${name}.ts`, formats: ["iife" as const], name };
+        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, build: { lib, write: false, target: "es2022", reportCompressedSize: false } });
+        for (const { output: [script] } of made as Rolldown.RolldownOutput[]) this.emitFile({ type: "asset", fileName: `${name}.js`, source: script.code });
+      }
     },
   };
 }
@@ -117,7 +120,7 @@ const options = (input: string): BuildOptions => ({
 /** One module for files and one for pages, and one style sheet for both: a widget carries them, an exported file inlines
  *  them. So nothing may be split off: no second chunk, no asset beside the style sheet. */
 export default defineConfig({
-  plugins: [...plugins(), texts(), webgpu(), served()],
+  plugins: [...plugins(), texts(), besides(), served()],
   base: "./",
   build: { outDir: "../clearhead/explorer/static", emptyOutDir: true, license: { fileName: "LICENSES.txt" }, ...options("src/entry/file.ts") },
 });

@@ -9,7 +9,7 @@ import { Live } from "./baked/live";
 import { Parts, type Find } from "./baked/parts";
 import { Recorded } from "./baked/recorded";
 
-interface Opened { document: FileDocument; sources: Answers[]; background: Host | null }
+interface Opened { document: FileDocument; sources: Answers[]; live: Live | null; background: Host | null }
 
 export class BakedHost implements Host {
   readonly #opened: Promise<Opened>;
@@ -21,11 +21,12 @@ export class BakedHost implements Host {
   }
 
   async ask<A extends Ask>(ask: A, asked: Asked<A>, signal?: AbortSignal): Promise<Answered<A>> {
-    const { document: { about, command }, sources, background } = await this.#opened;
+    const { document: { about, command }, sources, live, background } = await this.#opened;
     signal?.throwIfAborted();
     if (background) return background.ask(ask, asked, signal);
     const source = about.answers.includes(ask) && sources.find((one) => one[ask]);
     if (!source) throw new Error(ask === "weights" ? t("file.weights", { command }) : t("file.answer", { ask, command }));
+    await live?.meet(asked, signal);
     return source[ask]!(asked, signal);
   }
 
@@ -39,29 +40,27 @@ export class BakedHost implements Host {
 async function open(parts: Parts, script: string | null): Promise<Opened> {
   const document = await parts.document();
   const background = document.live?.is_large && script ? await inBackground(script, parts, document) : null;
-  if (background) return { document, sources: [], background };
-  const runs = document.live
-    ? await Live.open(document, document.live, parts)
-    : new Recorded(document, document.recorded ?? [], parts);
-  return { document, sources: [runs, answersHeld(document, parts), asWritten(document, parts)], background };
+  if (background) return { document, sources: [], live: null, background };
+  const live = document.live ? await Live.open(document, document.live, parts) : null, runs = live ?? new Recorded(document, document.recorded ?? [], parts);
+  return { document, sources: [runs, answersHeld(document, parts), asWritten(document, parts, live)], live, background };
 }
 
 /** None where there can be no worker: the page computes itself. */
 async function inBackground(script: string, parts: Parts, document: FileDocument): Promise<Host | null> {
   const more = document.parts.webgpu ? (await parts.read<{ script: string }>("webgpu")).json.script : "";
-  return Background.start(script, more, parts.texts(document)).catch(() => null);
+  return Background.start(script, more + (parts.find("tokenizers") ?? ""), parts.texts(document)).catch(() => null);
 }
 
 /** What does not depend on a run. */
-function asWritten(document: FileDocument, parts: Parts): Answers {
+function asWritten(document: FileDocument, parts: Parts, live: Live | null): Answers {
   return {
     about: () => plain(document.about),
     texts: async ({ language }) =>
       plain({ texts: (await parts.read<Record<string, Record<string, string>>>("texts")).json[language] ?? {} }),
     tokenize: ({ text, target }) => {
-      const found = document.tokenized.find((one) => one.text === text && one.target === target);
+      const found = document.tokenized.find((one) => one.text === text && one.target === target)?.reply ?? live?.reader?.tokenize(text);
       if (!found) throw new Error(t("file.cut_text", { text, command: document.command }));
-      return plain(found.reply);
+      return plain(found);
     },
   };
 }

@@ -84,7 +84,7 @@ export function replaced(text: Aligned, pattern: RegExp, content: string): Align
 export function split(text: Aligned, stretches: readonly Stretch[], behavior: Behavior): Aligned[] {
   const backwards = behavior === "MergedWithNext", cuts: Stretch[] = [];
   let before = false;
-  for (const { start, end, hit } of backwards ? stretches.toReversed() : stretches) {
+  for (const { start, end, hit } of backwards ? [...stretches].reverse() : stretches) {
     const last = cuts.at(-1), joins = behavior === "Contiguous" ? hit === before : behavior.startsWith("Merged") && hit && !before;
     if (last && joins) backwards ? (last.start = start) : (last.end = end);
     else if (!(hit && behavior === "Removed")) cuts.push({ start, end, hit });

@@ -59,15 +59,15 @@ export class BytePairs implements Model {
   #start(word: readonly string[]): Piece[] {
     const found: Piece[] = [], { fuse_unk, byte_fallback } = this.rules;
     let unknown: Piece | null = null;
-    word.forEach((char, i) => {
+    word.forEach((char, i): unknown => {
       const text = (i ? this.prefix : "") + char + (i === word.length - 1 ? this.suffix : ""), id = this.ids.get(text), place = { start: i, end: i + 1 };
       const bytes = id === undefined && byte_fallback ? bytePieces(this.ids, text) : null;
       if (bytes) return found.push(...bytes.map(([name, number]) => ({ id: number, text: name, ...place })));
-      if (id === undefined && this.unknown === null) return;
+      if (id === undefined && this.unknown === null) return null;
       if (id === undefined && unknown && fuse_unk) return (unknown.end = i + 1);
       if (unknown) found.push(unknown);
       unknown = id === undefined ? { id: this.ids.get(this.unknown!)!, text: this.unknown!, ...place } : null;
-      if (id !== undefined) found.push({ id, text, ...place });
+      return id !== undefined && found.push({ id, text, ...place });
     });
     if (unknown) found.push(unknown);
     return found;

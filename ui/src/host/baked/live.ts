@@ -2,7 +2,7 @@
 
 import { formatAddress, indexed, parseAddress } from "../../core/address";
 import type { Answered, Asked, Tensor } from "../../core/host";
-import type { About, Edit, Plan, RunReply, RunRequest } from "../../core/protocol";
+import type { About, Edit, GenerateSettings, Plan, RunReply, RunRequest } from "../../core/protocol";
 import { row, toFloats } from "../../core/tensor";
 import { num } from "../../draw/format";
 import { canWait, Decoding, type Reader } from "../../engine/decoding";
@@ -14,20 +14,26 @@ import { effect, lens, neighbours } from "./analyses";
 import { attribution } from "./attribution";
 import { changeOf, heldInput } from "./ask";
 import type { Answers, FileDocument, LiveInput, LiveModel } from "./document";
-import { settingsOf, write } from "./generation";
+import { settingsOf, write, type Written } from "./generation";
 import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
 import { parameters } from "./parameters";
 import type { Parts } from "./parts";
+import type { Carried, Texts } from "../../tokenizers/texts";
 import { patching } from "./patching";
 import { splitScore, splitValue } from "./scores";
 import { spelled } from "./spelled";
 
 /** The number of passes kept, of a large model fewer, and the milliseconds of work after which the page may draw. */
 const KEPT = 8, KEPT_LARGE = 3, AT_A_TIME = 12;
+/** The most tokens of a target that the model writes, as clearhead/explorer/answering/passes.py has it. */
+const LONGEST_WRITTEN = 200;
 
 /** A file of a large model brings a reader along that WebGPU may make quicker (entry/webgpu.ts). */
 interface WithWebGPU { clearheadWebGPU?: (decoding: Decoding, room: number) => Promise<Reader> }
+
+/** A file with a tokenizer brings its code along (entry/tokenizers.ts). */
+interface WithTexts { ClearheadTexts?: typeof Texts }
 
 interface KeptPass { key: string; input: LiveInput; pass: Pass }
 
@@ -43,6 +49,7 @@ export class Live implements Answers {
     private readonly model: LiveModel,
     private readonly weightsOf: ReadonlyMap<string, ReadonlyMap<string, Tensor>>,
     private readonly pixels: ReadonlyMap<string, Tensor>,
+    readonly reader: Texts | null,
   ) {
     this.#about = document.about;
   }
@@ -52,7 +59,16 @@ export class Live implements Answers {
     const weights = new Map<string, Map<string, Tensor>>();
     for (const name of names) weights.set(name, await parameters(parts, name));
     const pixels = "pixels" in document.parts ? (await parts.read("pixels")).tensors : new Map<string, Tensor>();
-    return new Live(document, model, weights, pixels);
+    const carried = "tokenizer" in document.parts ? (await parts.read<Carried>("tokenizer")).json : null, { ClearheadTexts } = globalThis as WithTexts;
+    const texts = carried && ClearheadTexts ? new ClearheadTexts(carried, (id) => model.words?.[id] ?? String(id), t) : null;
+    return new Live(document, model, weights, pixels, texts);
+  }
+
+  /** Reads the texts that a question is about and that the file does not hold. */
+  async meet(asked: object, signal?: AbortSignal): Promise<void> {
+    for (const run of this.reader ? runsIn(asked) : []) {
+      if (!this.#known(run)) await this.#read(run, this.reader!, signal);
+    }
   }
 
   run({ run: request }: Asked<"run">): Answered<"run"> {
@@ -120,13 +136,7 @@ export class Live implements Answers {
 
   async generate({ run, settings: asked }: Asked<"generate">, signal?: AbortSignal): Promise<Answered<"generate">> {
     const input = this.#input(run), plan = this.#plan(run), settings = settingsOf(this.model.writing!, asked);
-    const read = (input.reply.tokens.decoder ?? []).map((token) => token.id), translates = this.#about.kind === "encoder-decoder";
-    const prompt = translates ? read.slice(0, 1) : read, room = (this.#about.limits.decoder ?? Infinity) - prompt.length + 1;
-    const possible = run.edits.filter((edit) => canWait(edit, tappedAxes(parseAddress(edit.at).path) ?? ""));
-    const decoding = new Decoding(plan, this.#weightsOf(input), this.#numbers(input, plan), possible, this.#other);
-    const limit = Math.min(settings.max_new_tokens, room), { clearheadWebGPU: quicker } = globalThis as WithWebGPU;
-    const reader: Reader = settings.beams === 1 && quicker ? await quicker(decoding, prompt.length + limit) : decoding;
-    const written = await write(reader, prompt, settings, limit, pauses(signal)).finally(() => reader.end?.());
+    const translates = this.#about.kind === "encoder-decoder", { written, reader, possible } = await this.#write(input, plan, run.edits, settings, signal);
     const ids = [...written.nodes.slice(1).map((node) => node.id), ...written.tops.flatMap((top) => top.map(([id]) => id))];
     const { found } = written;
     if (found) this.#written.push({ input, ids: found.written });
@@ -139,6 +149,17 @@ export class Live implements Answers {
     return { json, tensors: new Map() };
   }
 
+  /** Continues an input, or writes its target, with the edits that can be made meanwhile. */
+  async #write(input: LiveInput, plan: Plan, edits: readonly Edit[], settings: ReturnType<typeof settingsOf>, signal?: AbortSignal): Promise<{ written: Written; reader: Reader; possible: Edit[] }> {
+    const read = (input.reply.tokens.decoder ?? []).map((token) => token.id);
+    const prompt = this.#about.kind === "encoder-decoder" ? read.slice(0, 1) : read, room = (this.#about.limits.decoder ?? Infinity) - prompt.length + 1;
+    const possible = edits.filter((edit) => canWait(edit, tappedAxes(parseAddress(edit.at).path) ?? ""));
+    const decoding = new Decoding(plan, this.#weightsOf(input), this.#numbers(input, plan), possible, this.#other);
+    const limit = Math.min(settings.max_new_tokens, room), { clearheadWebGPU: quicker } = globalThis as WithWebGPU;
+    const reader: Reader = settings.beams === 1 && quicker ? await quicker(decoding, prompt.length + limit) : decoding;
+    return { written: await write(reader, prompt, settings, limit, pauses(signal)).finally(() => reader.end?.()), reader, possible };
+  }
+
   neighbours({ run, stack, of, k }: Asked<"neighbours">): Answered<"neighbours"> {
     const made = this.#pass(run), found = neighbours(made, stack, "id" in of ? of.id : valueAt(made, of.at), k);
     const words = Object.fromEntries(found.ids.map((id) => [id, this.#token(id)]));
@@ -148,10 +169,34 @@ export class Live implements Answers {
   // --- runs ---
 
   #input(request: RunRequest): LiveInput {
-    const found = heldInput([...this.model.inputs, ...this.#begun], request, this.#about) ?? this.#begin(request);
+    const found = this.#known(request);
     if (found) return found;
     const texts = this.model.inputs.map(({ run }) => `“${run.text}”`).join(", ");
     throw new Error(t("file.text", { texts, command: this.document.command }));
+  }
+
+  #known(request: RunRequest): LiveInput | null {
+    const same = ({ run }: LiveInput): boolean => run.text === request.text && run.target === request.target && (run.step ?? null) === (request.step ?? null);
+    return heldInput(this.model.inputs, request, this.#about) ?? this.#begun.find(same) ?? this.#begin(request);
+  }
+
+  /** Reads a text with the file's tokenizer. Without a target an encoder-decoder reads the one that it writes. */
+  async #read(request: RunRequest, texts: Texts, signal?: AbortSignal): Promise<void> {
+    const step = request.step ?? this.#about.step, like = this.model.inputs.find(({ run }) => (run.step ?? this.#about.step) === step);
+    if (!like) return;
+    const { text, target } = request, { writing } = this.model, own = request.written ?? (target === null && this.#about.kind === "encoder-decoder" && writing ? [] : null);
+    const begin = (target: string | null, ids: readonly number[] | null): LiveInput => {
+      const { tokens, unknown } = texts.read(text, target, ids), notes = unknown.length ? [t("file.unknown", { words: unknown.join(", ") })] : [];
+      return { run: { ...request, target, edits: [] }, weights: like.weights, reply: { tokens, target, facts: {}, words: {}, notes } };
+    };
+    let made = begin(target, own), ids = own;
+    if (own && !request.written) {
+      const greedy = { max_new_tokens: Math.min(writing!.max_new_tokens, LONGEST_WRITTEN), beams: 1, temperature: 0, top_k: null, top_p: null, seed: 0 } as GenerateSettings;
+      const { found } = (await this.#write(made, this.#plan({ ...request, change: {} }), [], settingsOf(writing!, greedy), signal)).written;
+      ids = found?.written.slice(0, found.ended ? -1 : undefined) ?? [];
+    }
+    if (own && target === null) made = begin(spelled(ids!, this.model.words, true), ids);
+    this.#begun.push(made, { ...made, run: { ...made.run, target } });
   }
 
   /** An input that goes on as the model wrote it: its tokens are known without a tokenizer. */
@@ -227,6 +272,12 @@ export class Live implements Answers {
   #token(id: number): string {
     return this.model.words?.[id] ?? String(id);
   }
+}
+
+/** Every run in a question, those first that others are patched from. */
+function runsIn(asked: unknown): RunRequest[] {
+  if (typeof asked !== "object" || asked === null) return [];
+  return [...Object.values(asked).flatMap(runsIn), ...("text" in asked && "edits" in asked ? [asked as RunRequest] : [])];
 }
 
 /** Lets the page draw where enough time has gone by. */

@@ -15,7 +15,7 @@ export type Find = (name: string) => string | null;
 export class Parts {
   #read = new Map<string, Promise<Reply<unknown>>>();
 
-  constructor(private readonly find: Find) {}
+  constructor(readonly find: Find) {}
 
   /** Reads the table of contents. Rejects with one line if the file is incomplete. */
   async document(): Promise<FileDocument> {
