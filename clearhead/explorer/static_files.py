@@ -11,6 +11,7 @@ FILES = {
     "file.js": "text/javascript",
     "boot.js": "text/javascript",
     "webgpu.js": "text/javascript",
+    "tokenizers.js": "text/javascript",
     "explorer.css": "text/css",
     "LICENSES.txt": "text/plain",
 }

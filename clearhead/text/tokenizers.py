@@ -198,6 +198,11 @@ class Tokenizer:
         """True if the tokenizer has a template of its own that puts special tokens around a text."""
         return self._sides is not None or self.library.num_special_tokens_to_add(is_pair=False) > 0
 
+    @property
+    def has_sides(self) -> bool:
+        """True if the tokenizer has a source and a target side."""
+        return self._sides is not None
+
     def encode(
         self, text: str, *, bos: bool = False, eos: bool = False, special_tokens: bool = False, target: bool = False
     ) -> list[int]:

@@ -27,8 +27,9 @@ from tests.explorer.asking import ask, last, session_of
 from tests.explorer.traced import CONFIGS, inputs, model_of
 
 Json = dict[str, Any]
+TYPED = "six  strange five four four"
 OTHER, ALIKE = "one four five one", "one six three four five two"
-"""A text of another length than the one that a file begins with, and one of as many tokens."""
+"""A text of another length than the one that a file begins with, and one of as many tokens; TYPED is in no file."""
 WITH_CIRCUITS = ("encoder_decoder_relative", "decoder_rotary_grouped", "encoder_states")
 NEAR, ROUNDED = 1e-4, 4e-3
 """How far numbers may be off, as a share of the largest: float32 summed otherwise, and float16."""
@@ -102,7 +103,8 @@ def _both(folder: Path, name: str) -> list[str]:
     session = session_of(name)
     corrupt = RunRequest(text=ALIKE) if name in WITH_CIRCUITS else None
     held = html_of(session, session.start, other_of(session), corrupt=corrupt)
-    _write(folder / f"{name}_live", held, session, live_questions(name, session) + circuit_questions(session, corrupt))
+    questions = live_questions(name, session) + circuit_questions(session, corrupt) + typed_questions(name, session)
+    _write(folder / f"{name}_live", held, session, questions)
     with too_large():
         html = html_of(session, session.start, corrupt=corrupt)
         few = circuit_questions(session, corrupt, most=EDGES_LARGE)
@@ -216,8 +218,18 @@ def plain(session: Session) -> Json:
     return {**start, "target": ask(session, "run", run=start)[0]["target"]}
 
 
-def live_questions(name: str, session: Session) -> list[tuple[Json, float]]:
-    about, run, at = ask(session, "about")[0], plain(session), f"{last(name)}.blocks"
+def typed_questions(name: str, session: Session) -> list[tuple[Json, float]]:
+    """The same of a text that the file does not hold: its target is the one that the model writes, or another."""
+    if session.model.reader.reads_images:
+        return []
+    typed = {**plain(session), "text": TYPED, "target": None}
+    target = "vier drei eins zwei" if session.model.is_encoder_decoder else None
+    return [({"ask": "run", "run": typed}, NEAR), *live_questions(name, session, {**typed, "target": target})]
+
+
+def live_questions(name: str, session: Session, run: Json | None = None) -> list[tuple[Json, float]]:
+    about, at = ask(session, "about")[0], f"{last(name)}.blocks"
+    run = run or plain(session)
     runs = [run]
     runs.append({**run, "edits": [
         {"at": f"{at}.0.attn.z[h=1]", "do": "zero"},

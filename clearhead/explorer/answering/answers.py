@@ -85,6 +85,8 @@ class About(TypedDict):
     """The revision of the repository `name`, unless it is the main one."""
     corrupt: NotRequired[str]
     """In an exported file: the text against which it holds circuits."""
+    fixed: NotRequired[str]
+    """In an exported file that reads only the texts it holds: the command that opens the model."""
     start: RunRequest
     """The run that the page opens with."""
     examples: list[RunRequest]

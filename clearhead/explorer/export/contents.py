@@ -32,6 +32,7 @@ from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateS
 from clearhead.explorer.answering.values import description, plan_of, vector_weights, worded
 from clearhead.explorer.answering.values import run as pass_at_a_glance
 from clearhead.explorer.answering.words import tokenized
+from clearhead.explorer.export.carried import carried, refusal
 from clearhead.explorer.export.held import held_answers, held_circuit
 from clearhead.explorer.export.recorded import Answered, answered, splits_likeliest
 from clearhead.explorer.static_files import catalogues, static_file
@@ -78,9 +79,12 @@ def contents(
     live = is_live(opened)
     runs = [*runs, *([corrupt] if corrupt else [])]
     more = [*others, *(_followed(opened, run) for run in stops)]
+    why = refusal_of(opened)
     cut = _tokenized(opened, [*runs, *more])
     answers = [*ALWAYS, "effects"]
-    answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * bool(cut)
+    answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * (
+        opened.model.has_tokenizer and not opened.model.reader.reads_images
+    )
     answers += (
         ["check"]
         + ["weights", "neighbours", "qk", "ov"] * live
@@ -95,6 +99,8 @@ def contents(
     spoken = {name: worded(texts, opened.model.config) for name, texts in known.items()}
     answers += ["texts"] * bool(spoken)
     said: dict[str, Any] = {"history": (), "start": examples[0], "examples": examples, "answers": answers}
+    if why is not None:
+        said["fixed"] = _command(opened.name)
     if languages:
         said["languages"] = [*spoken]
     if opened.matrices:
@@ -123,6 +129,15 @@ def _patches(config: ModelConfig) -> bool:
 def is_live(opened: Opened) -> bool:
     """Returns True if a file holds the model itself, which is small or has 8 or 4 bits."""
     return bool(opened.matrices) or sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
+
+
+def refusal_of(opened: Opened) -> str | None:
+    """The reason why a file reads only the texts it holds; None if its page reads any text."""
+    if is_live(opened):
+        return refusal(opened.model, pairs=opened.start.target is not None)
+    if opened.model.reader.reads_images:
+        return None
+    return "the model has too many parameters for a file; add --live int8 to hold it"
 
 
 def _plain(run: RunRequest) -> RunRequest:
@@ -157,9 +172,9 @@ def _distinct(runs: Sequence[RunRequest]) -> list[RunRequest]:
 
 
 def _tokenized(opened: Opened, runs: Sequence[RunRequest]) -> list[dict[str, Any]]:
-    """The tokenization of every text and target."""
+    """The tokenization of every text and target, if the page cannot cut them itself."""
     model, texts = opened.model, dict[tuple[str, bool], None]()
-    if model.reader.reads_images or not model.has_tokenizer:
+    if refusal_of(opened) is None or not model.has_tokenizer:
         return []
     for run in runs:
         target = _settled(opened, run).target
@@ -187,6 +202,8 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
         if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
             pixels[f"pixels.{i}"] = image
     made.parts.update({"pixels": Reply[Any]({}, pixels)} if pixels else {})
+    if not opened.model.reader.reads_images and refusal_of(opened) is None:
+        made.parts["tokenizer"] = Reply[Any](carried(opened.model))
     made.parts.update({"webgpu": Reply[Any]({"script": static_file("webgpu.js").decode()})} if opened.matrices else {})
     config = opened.model.config
     held = {"plans": _plans(config, opened.model.sentences), "words": _words(opened), "writing": _writing(opened.model)}

@@ -215,18 +215,23 @@ def document(
 ) -> bytes:
     """A page with these parts. Its policy loads nothing and allows the page's script and these `scripts` of places.
 
-    A page that `computes` may compile WebAssembly and work in the background. It is UTF-16, with a mark at its start
-    that says so, because its parts are dense.
+    A page with a tokenizer has a script that reads with it. One that `computes` may compile WebAssembly and work in the
+    background; it is UTF-16, with a mark at its start that says so, because its parts are dense.
     """
     style = inline(static_file("explorer.css"), "style")
-    modules = [inline(text, "script") for text in (static_file("file.js"), *map(str.encode, scripts))]
+    own = ["tokenizers.js"] * ("tokenizer" in parts)
+    sources = [*map(static_file, [*own, "file.js"]), *map(str.encode, scripts)]
+    modules = [inline(text, "script") for text in sources]
     wasm, worker = (" 'wasm-unsafe-eval'", ["worker-src blob:"]) if computes else ("", [])
     hashes = " ".join(map(digest, modules))
     policy = [
         "default-src 'none'", f"script-src {hashes}{wasm}", *worker, f"style-src {digest(style)}",
         "img-src data: blob:", "base-uri 'none'", "form-action 'none'",
     ]  # fmt: skip
-    elements = "\n".join(f'<script type="module">{text}</script>' for text in modules)
+    names = [' id="clearhead-tokenizers"'] * len(own) + [""] * len(sources)
+    elements = "\n".join(
+        f'<script type="module"{name}>{text}</script>' for name, text in zip(names, modules, strict=False)
+    )
     html = PAGE.format(
         policy="; ".join(policy), title=escape(title), style=style, scripts=elements, parts=blocks(parts, state)
     )

@@ -48,7 +48,7 @@ _OPTIONAL, _LONG = ("?", "*"), ("*", "+", "{")
 def unbounded(parts: Mapping[str, Any]) -> bool:
     """True if the rules (a tokenizer.json, or `parts_of`) are not known to be harmless."""
     try:
-        normalizing, splitting, ending, decoding = (list(_flat(parts.get(name))) for name in PARTS)
+        normalizing, splitting, ending, decoding = (list(steps_of(parts.get(name))) for name in PARTS)
         grows = max(prod(map(_growth, [*normalizing, *splitting])), prod(map(_growth, decoding))) > MOST_GROWTH
         steps = max(map(len, (normalizing, splitting, ending, decoding))) > MOST_STEPS
         return grows or steps or _repeats(ending) or not _is_plain(parts.get("model") or {})
@@ -66,7 +66,7 @@ def parts_of(library: tokenizers.Tokenizer) -> dict[str, Any]:
     }
 
 
-def _flat(part: Any) -> Iterator[Mapping[str, Any]]:
+def steps_of(part: Any) -> Iterator[Mapping[str, Any]]:
     """The steps of a part, in order."""
     if part is None:
         return
@@ -75,7 +75,7 @@ def _flat(part: Any) -> Iterator[Mapping[str, Any]]:
         return
     for name in ("normalizers", "pretokenizers", "processors", "decoders"):
         for step in part.get(name, ()):
-            yield from _flat(step)
+            yield from steps_of(step)
 
 
 def _growth(step: Mapping[str, Any]) -> float:

@@ -163,13 +163,25 @@ def test_a_large_model_takes_any_head_off_and_refuses_the_rest(
     assert "any one head" in alert
 
 
-def test_another_text_is_refused_in_one_line(open_file: Open, translator: Session, tmp_path: Path) -> None:
+def test_another_text_is_read_and_too_long_a_one_is_not(open_file: Open, translator: Session, tmp_path: Path) -> None:
     opened = open_file(translator, written(translator, tmp_path / "a.html"))
-    opened.run("one two three")
-    line = f"This file only holds “{SOURCE}”. To type your own text, open the model: clearhead explore translator"
-    said(lambda: opened.alert, line)
+    opened.run("three  four", "vier drei")
+    says(opened, translator.model.trace("three  four", "vier drei")[1][opened.fragment().get("position", 2)])
+    opened.button("off", ".change").click()
+    opened.settled()
+    opened.run("one " * 5000)
+    said(lambda: opened.alert, "The text has 5002 tokens. The page can look into at most")
     opened.run(SOURCE)
     becomes(lambda: opened.alert, None)
+
+
+def test_a_file_that_reads_no_other_text_says_so_in_place_of_the_field(
+    open_file: Open, translator: Session, tmp_path: Path
+) -> None:
+    opened = open_file(translator, written(translator, tmp_path / "a.html", large=True))
+    line = "answers for the texts that it holds. To type your own, open the model: clearhead explore translator"
+    assert line in opened.page.locator("header .say").inner_text()
+    assert not opened.page.locator("#text").count()
 
 
 def test_a_file_that_is_cut_short_says_so(chromium: Browser, translator: Session, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def _built(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("static")
     (folder / "file.js").write_text(BUILT, encoding="utf-8")
     (folder / "explorer.css").write_text("body { color: red }", encoding="utf-8")
+    (folder / "tokenizers.js").write_text("globalThis.texts = 1;", encoding="utf-8")
     (folder / "webgpu.js").write_text("globalThis.quicker = 1;", encoding="utf-8")
     monkeypatch.setattr(static_files, "STATIC", folder)
 
@@ -44,17 +45,19 @@ def test_a_file_may_speak_fewer_languages() -> None:
     assert (one.parts["texts"].json, one.document["about"]["languages"]) == ({"en": {"a": "the"}}, ["en"])
 
 
-def test_the_policy_names_the_one_script_and_the_one_style() -> None:
+def test_the_policy_names_each_script_and_the_one_style() -> None:
+    """The script that reads with a tokenizer stands first, and has run when the page's own looks for it."""
     session = session_of("decoder_pre_learned")
     html = export.html_of(session, session.start).decode()
-    for element in ("script", "style"):
-        found = re.findall(rf'<{element}(?: type="module")?>(.*?)</{element}>', html, re.DOTALL)
-        assert len(found) == 1
-        digest = base64.b64encode(hashlib.sha256(found[0].encode()).digest()).decode()
-        assert f"{element}-src 'sha256-{digest}';" in html
+    for element, n in (("script", 2), ("style", 1)):
+        found = re.findall(rf'<{element}(?: type="module"[^>]*)?>(.*?)</{element}>', html, re.DOTALL)
+        assert len(found) == n
+        digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in found]
+        named = " ".join(f"'sha256-{digest}'" for digest in digests)
+        assert f"{element}-src {named};" in html
     assert "default-src 'none';" in html
     assert "'unsafe" not in html
-    assert html.count("</script>") == 1 + len(parts_of(html))
+    assert html.count("</script>") == 2 + len(parts_of(html))
 
 
 def test_what_ends_an_element_is_written_otherwise_in_the_script() -> None:

@@ -83,6 +83,8 @@ export interface About {
   revision: string | null;
   /** In an exported file: the text against which it holds circuits. */
   corrupt?: string;
+  /** In an exported file that reads only the texts it holds: the command that opens the model. */
+  fixed?: string;
   /** The run that the page opens with. */
   start: RunRequest;
   examples: RunRequest[];

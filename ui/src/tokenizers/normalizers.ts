@@ -47,15 +47,16 @@ function stripped(text: Aligned, { strip_left, strip_right }: { strip_left: bool
 /** Characters that may join the one before them. */
 const JOINS = /[\p{M}\u1160-\u11ff\u3131-\u318e\uff9e-\uffdc]/u;
 
-/** Unicode's forms, of each letter with its marks alone. */
+/** Unicode's forms, of each letter with its marks alone; what a character becomes stands where it stood, unless it joins others. */
 function composed(text: Aligned, form: string): Aligned {
   const out: Aligned = { chars: [], from: [], to: [] }, isKnown = (i: number): boolean => !UNKNOWN.test(text.chars[i]!);
   const starts = text.chars.flatMap((char, i) => (i && JOINS.test(char) && isKnown(i) && isKnown(i - 1) ? [] : [i]));
   starts.forEach((start, i) => {
-    const end = starts[i + 1] ?? text.chars.length;
-    const part = text.chars.slice(start, end).join("");
-    [...(isKnown(start) ? part.normalize(form) : part)].forEach((char, j) => {
-      const at = Math.min(start + j, end - 1);
+    const end = starts[i + 1] ?? text.chars.length, part = text.chars.slice(start, end);
+    const whole = isKnown(start) ? part.join("").normalize(form) : part.join(""), alone = part.map((char) => [...char.normalize(form)]);
+    const places = alone.flat().join("") === whole ? alone.flatMap((made, j) => made.map(() => start + j)) : null;
+    [...whole].forEach((char, j) => {
+      const at = places?.[j] ?? Math.min(start + j, end - 1);
       add(out, char, text.from[at]!, text.to[at]!);
     });
   });

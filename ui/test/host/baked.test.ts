@@ -25,10 +25,14 @@ describe.each(names)("%s", (name) => {
     for (const [key, tensor] of tensors) expect(difference(shut(got.tensors.get(key)!), shut(tensor), 1), key).toBeLessThanOrEqual(near);
   });
 
-  test("what it does not hold is refused in one line that says where it is", async () => {
-    const { json } = await host.ask("about", {});
-    const other = host.ask("run", { run: { ...json.start, text: "another", image: null } });
-    await expect(other).rejects.toThrow(`open the model: clearhead explore ${json.name}`);
+  test("what it cannot answer is refused in one line that says where it is, or what the limit is", async () => {
+    const { json } = await host.ask("about", {}), reads = (text: string): Promise<unknown> => host.ask("run", { run: { ...json.start, text, image: null } });
+    if (json.fixed === undefined && json.kind !== "image") {
+      await expect(reads("one ".repeat(5000))).rejects.toThrow(/^The text has 50\d\d tokens. The page can look into at most \d+ of them here/);
+      return;
+    }
+    expect(json.fixed, name).toBe(json.kind === "image" ? undefined : `clearhead explore ${json.name}`);
+    await expect(reads("another")).rejects.toThrow(`open the model: clearhead explore ${json.name}`);
     if (!name.endsWith("_large")) return;
     const settings: GenerateSettings = { max_new_tokens: 24, beams: 2, temperature: 0, top_k: null, top_p: null, seed: 0 };
     await expect(host.ask("generate", { run: json.start, settings })).rejects.toThrow(json.answers.includes("generate") ? "holds its text of 24" : "does not answer");

@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import "../../src/entry/tokenizers";
 import { BakedHost } from "../../src/host/baked";
 
 export const folder = process.env.CLEARHEAD_FIXTURES ?? "";

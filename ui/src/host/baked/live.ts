@@ -201,12 +201,7 @@ export class Live implements Answers {
 
   /** An input that goes on as the model wrote it: its tokens are known without a tokenizer. */
   #begin(request: RunRequest): LiveInput | null {
-    const translates = this.#about.kind === "encoder-decoder", [source, answer] = this.#halves(request);
-    if (source && answer) {
-      const tokens = { ...source.reply.tokens, decoder: answer.reply.tokens.decoder ?? [] };
-      this.#begun.push({ run: { ...request, edits: [] }, weights: source.weights, reply: { ...source.reply, tokens, target: request.target } });
-      return this.#begun.at(-1)!;
-    }
+    const translates = this.#about.kind === "encoder-decoder";
     for (const { input, ids } of this.#written) {
       const { text } = input.run, rest = translates ? request.target : request.text.slice(text.length);
       if (rest === null || !(translates ? request.text === text : request.text.startsWith(text))) continue;
@@ -219,12 +214,6 @@ export class Live implements Answers {
       return this.#begun.at(-1)!;
     }
     return null;
-  }
-
-  /** Of an encoder-decoder: the inputs with this source and with this target. */
-  #halves({ text, target, step }: RunRequest): (LiveInput | undefined)[] {
-    const held = target === null ? [] : this.model.inputs.filter(({ run }) => (run.step ?? null) === (step ?? null));
-    return [held.find(({ run }) => run.text === text), held.find(({ reply }) => reply.target === target)];
   }
 
   #plan(request: RunRequest): Plan {
