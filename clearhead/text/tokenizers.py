@@ -77,13 +77,13 @@ class Tokenizer:
         """The number of rows an embedding needs, which is the largest id plus one."""
 
     @cached_property
-    def _parts(self) -> dict[str, object]:
+    def parts(self) -> dict[str, object]:
         """The content of tokenizer.json."""
         return json_object(self.library.to_str().encode(), formats.MODEL_FILE)
 
     @cached_property
     def _is_bytes(self) -> bool:
-        return '"ByteLevel"' in json.dumps(self._parts.get("decoder"))
+        return '"ByteLevel"' in json.dumps(self.parts.get("decoder"))
 
     # --- making, reading, writing ---
 
@@ -187,7 +187,7 @@ class Tokenizer:
         """The unknown token of the model itself, stored as a name or, in a unigram model, as an id."""
         if not isinstance(kind := self.library.model, tokenizers.models.Unigram):
             return None if kind.unk_token is None else self.library.token_to_id(kind.unk_token)
-        model = self._parts["model"]  # Long to write out and to read where the vocabulary is large.
+        model = self.parts["model"]  # Long to write out and to read where the vocabulary is large.
         assert isinstance(model, dict)
         return model.get("unk_id")
 
@@ -264,7 +264,7 @@ class Tokenizer:
     @cached_property
     def _cleans(self) -> bool:
         """True if decoding drops spaces before punctuation. A model with merges needs a second field for it."""
-        model = self._parts["model"]
+        model = self.parts["model"]
         assert isinstance(model, dict)
         return cleans(self.settings, merges="merges" in model)
 

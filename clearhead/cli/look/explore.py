@@ -57,7 +57,8 @@ def explore(
     """
     from clearhead.api.features import attach, features_named
     from clearhead.capture.texts import texts_in
-    from clearhead.explorer.export.contents import refusal_of
+    from clearhead.explorer.export.carried import refusal
+    from clearhead.explorer.export.contents import is_live
     from clearhead.explorer.export.page import write
     from clearhead.explorer.static_files import check_built
 
@@ -79,7 +80,7 @@ def explore(
     if export is not None:
         session = make()
         print(write(session, export, corrupt=corrupt))
-        if (reason := refusal_of(session)) is not None:
+        if (reason := refusal(session, live=is_live(session))) is not None:
             tell(f"It reads only its own texts, because {reason}.")
         tell(f"{export.stat().st_size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
         return

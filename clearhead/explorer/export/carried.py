@@ -1,32 +1,37 @@
 """The tokenizer that a file carries, with which its page reads any text (ui/src/tokenizers)."""
 
-import json
 import re
 from itertools import chain
+from math import isqrt
 from typing import Any
 
 from clearhead.api import Model
 from clearhead.config import ClassificationHead, StackName, VectorHead
-from clearhead.explorer.answering.passes import size_of
+from clearhead.explorer.answering.opened import Opened
 from clearhead.text.formats.bounds import TokenizerApart, steps_of
 from clearhead.text.special_tokens import start_token, target_tokens
 from clearhead.text.tokenizers import Tokenizer
 
 MOST_BYTES, LONGEST = 400 << 20, 4096
-"""The limit for the values of a pass that a page computes, and for the tokens of a text."""
+"""The limit for the attention of a pass that a page computes, and for the tokens of a text."""
+MAPS = 4
+"""Values of a pass for each query and key of a head."""
 UNLIKE = re.compile(r"\(\?>|[*+?]\+|\d\}\+|\[:")
 """Parts of regular expressions that a browser lacks."""
 UNKNOWN_STEPS = frozenset({"UnicodeScripts", "FixedLength"})
 
 
-def refusal(model: Model, *, pairs: bool = False) -> str | None:
-    """The reason why a file with this model reads only the texts it holds; None if its page reads any text.
+def refusal(opened: Opened, *, live: bool) -> str | None:
+    """The reason why a file reads only the texts it holds; None if its page reads any text.
 
-    `pairs`: the file begins with a pair of texts, which one stack reads.
+    `live`: the file holds the model.
     """
+    model = opened.model
     if model.reader.reads_images:
         return None
-    if pairs and not model.is_encoder_decoder:
+    if not live:
+        return "the model has too many parameters for a file; add --live int8 to hold it"
+    if opened.start.target is not None and not model.is_encoder_decoder:
         return "the model reads pairs of texts"
     if isinstance(model.config.head, VectorHead):
         return "the model reads texts of one length"
@@ -37,7 +42,7 @@ def refusal(model: Model, *, pairs: bool = False) -> str | None:
         return "its tokenizer has a source and a target side"
     if isinstance(tokenizer.library, TokenizerApart):
         return "the rules of its tokenizer may need too much memory or time"
-    rules = json.loads(tokenizer.library.to_str())
+    rules = tokenizer.parts
     for step in chain(steps_of(rules["normalizer"]), steps_of(rules["pre_tokenizer"])):
         pattern = step.get("pattern")
         if step["type"] in UNKNOWN_STEPS or (isinstance(pattern, dict) and UNLIKE.search(pattern.get("Regex", ""))):
@@ -72,14 +77,14 @@ def carried(model: Model) -> dict[str, Any]:
 
 def rules_of(tokenizer: Tokenizer) -> dict[str, Any]:
     """How the page cuts a text into tokens."""
-    rules = json.loads(tokenizer.library.to_str())
+    rules = tokenizer.parts
     kept = {name: rules[name] for name in ("normalizer", "pre_tokenizer", "model", "added_tokens")}
     keeps = tokenizer.library.encode_special_tokens
     return {"rules": kept, "keeps_special": keeps, "unknown": tokenizer.unk_id}
 
 
 def longest(model: Model, name: StackName) -> int:
-    """The most tokens of a stack whose values a page computes."""
+    """The most tokens of a stack whose attention a page computes."""
     stacks = model.config.stacks
-    limit = stacks[name].max_length or LONGEST
-    return next((n for n in range(limit, 1, -1) if size_of(model.config, dict.fromkeys(stacks, n)) <= MOST_BYTES), 1)
+    cell = MAPS * 4 * sum(stack.n_layers * stack.n_heads for stack in stacks.values())
+    return min(stacks[name].max_length or LONGEST, isqrt(MOST_BYTES // cell))

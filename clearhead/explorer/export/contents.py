@@ -79,7 +79,7 @@ def contents(
     live = is_live(opened)
     runs = [*runs, *([corrupt] if corrupt else [])]
     more = [*others, *(_followed(opened, run) for run in stops)]
-    why = refusal_of(opened)
+    why = refusal(opened, live=live)
     cut = _tokenized(opened, [*runs, *more])
     answers = [*ALWAYS, "effects"]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * (
@@ -131,15 +131,6 @@ def is_live(opened: Opened) -> bool:
     return bool(opened.matrices) or sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
 
 
-def refusal_of(opened: Opened) -> str | None:
-    """The reason why a file reads only the texts it holds; None if its page reads any text."""
-    if is_live(opened):
-        return refusal(opened.model, pairs=opened.start.target is not None)
-    if opened.model.reader.reads_images:
-        return None
-    return "the model has too many parameters for a file; add --live int8 to hold it"
-
-
 def _plain(run: RunRequest) -> RunRequest:
     """The same input without edits and changes."""
     return run.model_copy(update={"edits": [], "change": Change()})
@@ -174,7 +165,7 @@ def _distinct(runs: Sequence[RunRequest]) -> list[RunRequest]:
 def _tokenized(opened: Opened, runs: Sequence[RunRequest]) -> list[dict[str, Any]]:
     """The tokenization of every text and target, if the page cannot cut them itself."""
     model, texts = opened.model, dict[tuple[str, bool], None]()
-    if refusal_of(opened) is None or not model.has_tokenizer:
+    if refusal(opened, live=is_live(opened)) is None or not model.has_tokenizer:
         return []
     for run in runs:
         target = _settled(opened, run).target
@@ -202,7 +193,7 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
         if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
             pixels[f"pixels.{i}"] = image
     made.parts.update({"pixels": Reply[Any]({}, pixels)} if pixels else {})
-    if not opened.model.reader.reads_images and refusal_of(opened) is None:
+    if not opened.model.reader.reads_images and refusal(opened, live=True) is None:
         made.parts["tokenizer"] = Reply[Any](carried(opened.model))
     made.parts.update({"webgpu": Reply[Any]({"script": static_file("webgpu.js").decode()})} if opened.matrices else {})
     config = opened.model.config

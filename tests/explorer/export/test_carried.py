@@ -3,12 +3,14 @@
 import pytest
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
-from tokenizers.models import Model
+from tokenizers.models import Model as Pieces
 
 import hatch_build
 from benchmarks.carried import WHOLE, differences, mixed, trained
 from clearhead import config as c
+from clearhead.api import Model
 from clearhead.explorer.export.carried import carried, longest, refusal
+from clearhead.explorer.session import Session
 from clearhead.text.formats.byte_pairs import CASED, SINGLE_DIGITS, THREE_DIGITS, WORDS_2019, splitter
 from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, LLAMA, model_of, stack
@@ -21,7 +23,7 @@ LEARNED = [" ".join(line.split()) for line in mixed(40, 3)] * 3
 def library(model: str, splits: pre_tokenizers.PreTokenizer, *steps: normalizers.Normalizer) -> Tokenizer:
     """A tokenizer as other programs make them."""
     small = {"vocab_size": 500}
-    kinds: dict[str, tuple[Model, trainers.Trainer]] = {
+    kinds: dict[str, tuple[Pieces, trainers.Trainer]] = {
         "bytes": (
             models.BPE(),
             trainers.BpeTrainer(**small, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()),
@@ -95,8 +97,10 @@ def test_what_stands_around_a_text_and_the_longest_one() -> None:
 
 def test_a_rule_that_no_browser_knows_is_named() -> None:
     model = model_of(CONFIGS["decoder_pre_learned"])
-    assert refusal(model) is None
-    assert refusal(model, pairs=True) == "the model reads pairs of texts"
+    opened = Session(model, name="a")
+    assert refusal(opened, live=True) is None
+    assert "--live int8" in (refusal(opened, live=False) or "")
     for splits in (pre_tokenizers.Split(Regex(r"\p{L}++"), "isolated"), pre_tokenizers.UnicodeScripts()):
         foreign = library("bytes", pre_tokenizers.Sequence([splits, pre_tokenizers.ByteLevel()]))
-        assert "rule" in (refusal(type(model)(model.network, foreign, model.generation)) or "")
+        opened.model = Model(model.network, foreign, model.generation)
+        assert "rule" in (refusal(opened, live=True) or "")
