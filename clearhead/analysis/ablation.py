@@ -242,24 +242,18 @@ class Ablations:
                     found = self._edited([each[i] for i in some], [firsts[i] for i in some], reached)
                 yield from zip(some, found.chunk(len(some)), strict=True)
 
-    def targets(self, result: Tensor, n: int) -> list[Tensor]:
-        """What gradients of the network's result say about: log p of the likeliest answers, or n parts of a vector."""
+    def target(self, result: Tensor) -> Tensor:
+        """The sum of the log probabilities of the likeliest answers in a result, or of the numbers of its vector."""
         layout = layouts(self._network, self._tokens)[self._last]
         if isinstance(self.metric, Cosine):
-            vectors = self.metric.vectors(result, layout)
-            draw = torch.Generator().manual_seed(0)
-            return [*(vectors.float().cpu() @ torch.randn(vectors.shape[-1], n, generator=draw)).sum(0)]
-        return [log_answers(self._network, result, real(layout), self._position).amax(-1).sum()]
+            return self.metric.vectors(result, layout).sum()
+        return log_answers(self._network, result, real(layout), self._position).amax(-1).sum()
 
     def divergence(self, logs: Tensor) -> float:
         """KL(plain || these), in nats, the mean over the rows; or how much smaller these are than the plain metric."""
         if self.metric is not None:
             return float((self.expected - logs).mean())
         return max(0.0, float(self._each(logs).mean()))
-
-    def moved(self, logs: Tensor) -> float:
-        """The share of the answer that moves, ½ Σ |p - p'|, from 0 to 1: the mean over the rows. Needs no metric."""
-        return float((self.expected.exp() - logs.exp()).abs().sum(-1).mean()) / 2
 
     def _each(self, logs: Tensor) -> Tensor:
         """n: KL(plain || these) of each row, in nats."""

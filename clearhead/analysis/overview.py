@@ -1,6 +1,6 @@
 """The overview of one answer: how much of it each head, attention weight, stream and feed-forward carries."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import isnan
@@ -13,7 +13,6 @@ from clearhead import config as c
 from clearhead.analysis.ablation import Ablations, places
 from clearhead.analysis.metrics import Vectors, mean_states
 from clearhead.analysis.passes import Inputs, Seen, layouts, one_text, part_of, traced
-from clearhead.brief import brief
 from clearhead.model import Transformer
 from clearhead.model.mode import Evaluating
 from clearhead.trace import Address, Edit, recording, zero
@@ -26,8 +25,6 @@ LANES = 24
 """The most lanes of a stack."""
 LEAST_WEIGHT = 0.02
 """The smallest attention weight that is measured."""
-DIRECTIONS = 4
-"""Directions along which gradients of a vector are taken."""
 PASSES = 2
 """The number of passes of the whole text that each attribute may take at least."""
 PASS = 2048
@@ -35,30 +32,16 @@ PASS = 2048
 
 
 @dataclass(frozen=True)
-class Curve:
-    """One attention weight."""
+class Moved:
+    """What one edit moves."""
 
     at: str
-    """Its address: `decoder.blocks.3.attn.weights[h=4,t=4,s=3]`."""
-    weight: float
+    """The address of a head, `decoder.blocks.3.attn.z[h=4]`, or of a weight, `….weights[h=4,t=4,s=3]`."""
     moved: float
-    """M of this weight := 0, the others of its row unchanged."""
+    """M of this value := 0, of a weight with the others of its row unchanged; NaN: not measured."""
     p: float
-    """The probability of the likeliest answer without it."""
-
-
-@dataclass(frozen=True)
-class HeadEffects:
-    """The answer without each head."""
-
-    __repr__ = brief
-
-    at: tuple[str, ...]
-    """The address of each head: `decoder.blocks.3.attn.z[h=4]`."""
-    moved: Tensor
-    """M of its output := 0 at all positions; NaN: not measured."""
-    p: Tensor
     """The probability of the likeliest answer without it; NaN for a vector."""
+    weight: float | None = None
 
 
 class Overview:
@@ -129,17 +112,15 @@ class Overview:
     # --- what is measured ---
 
     @cached_property
-    def heads(self) -> HeadEffects:
+    def heads(self) -> list[Moved]:
         """Every head."""
-        moved, p = self._every_head
-        i = 0 if self._asked is not None else self.position
-        return HeadEffects(tuple(self._sites), moved[:, i], p[:, i])
+        moved, p = (values[:, 0 if self._asked is not None else self.position].tolist() for values in self._every_head)
+        return [Moved(*one) for one in zip(self._sites, moved, p, strict=True)]
 
     @property
-    def decided(self) -> tuple[int, float] | None:
-        """The head that moves the answer most: its number among `heads`, and its M."""
-        moved = self.heads.moved.nan_to_num(-1.0)
-        return (int(moved.argmax()), float(moved.max())) if len(moved) else None
+    def decided(self) -> int:
+        """The number of the head that moves the answer most."""
+        return max(range(len(self.heads)), key=lambda i: _known(self.heads[i].moved))
 
     @cached_property
     def _sites(self) -> list[str]:
@@ -149,35 +130,25 @@ class Overview:
     def _every_head(self) -> tuple[Tensor, Tensor]:
         return self._measure([{site: zero} for site in self._sites], self._whole)
 
-    @property
-    def curves(self) -> list[Curve]:
-        """The attention weights of the strongest heads, the strongest first. A head with an edited output has none."""
-        return self._curves[0]
-
-    @property
-    def n_weights(self) -> int:
-        """How many weights of these heads are at least LEAST_WEIGHT and reach the answer."""
-        return self._curves[1]
-
     @cached_property
-    def _curves(self) -> tuple[list[Curve], int]:
-        heads, cells, strengths = (
-            list[tuple[str, int, Tensor, Tensor, Tensor]](),
-            [torch.empty(0, 3, dtype=torch.long)],
-            [torch.empty(0)],
-        )
-        moved = self.heads.moved.nan_to_num(-1.0)
-        for i in moved.argsort(descending=True, stable=True)[:HEADS].tolist():
-            where = Address.parse(self._sites[i])
-            if moved[i] < 0 or {where.path, str(where)} & self._edit.keys():
+    def curves(self) -> tuple[list[Moved], int]:
+        """The attention weights of the strongest heads, the strongest first, and how many are at least LEAST_WEIGHT.
+
+        A head with an edited output has none.
+        """
+        heads = list[tuple[str, int, Tensor, Tensor, Tensor]]()
+        cells, strengths = [torch.empty(0, 3, dtype=torch.long)], [torch.empty(0)]
+        for one in sorted(self.heads, key=lambda one: -_known(one.moved))[:HEADS]:
+            where = Address.parse(one.at)
+            if isnan(one.moved) or {where.path, one.at} & self._edit.keys():
                 continue
             path, h = where.path.removesuffix(".z"), dict(where.index)["h"]
-            weights, z, v = (self._seen[at][0] for at in (f"{path}.weights[h={h}]", str(where), f"{path}.v"))
+            weights, z, v = (self._seen[at][0] for at in (f"{path}.weights[h={h}]", one.at, f"{path}.v"))
             v = v[h * len(v) // self._network.stacks()[path.split(".")[0]].config.n_heads]
             counted = (weights >= LEAST_WEIGHT).nonzero()
             counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
-            slopes = self._slopes(self._ablations)[where.path][1][:, h]
-            strengths.append(((slopes @ v.mT) * weights).float().norm(dim=0)[tuple(counted.T)].cpu())
+            slope = self._slopes(self._ablations)[where.path][1][0, h]
+            strengths.append(((slope @ v.mT) * weights).float().abs()[tuple(counted.T)].cpu())
             cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
             heads.append((path, h, weights, z, v))
         every, sets, found = torch.cat(cells), list[dict[str, Edit]](), list[tuple[str, float]]()
@@ -185,9 +156,9 @@ class Overview:
             path, h, weights, z, v = heads[i]
             found.append((f"{path}.weights[h={h},t={t},s={s}]", float(weights[t, s])))
             sets.append({f"{path}.z[h={h},t={t}]": z[t] - weights[t, s] * v[s]})
-        moved, p = (values.mean(1).tolist() for values in self._measure(sets))
-        curves = [Curve(*one, m, q) for one, m, q in zip(found, moved, p, strict=True) if not isnan(m)]
-        return sorted(curves, key=lambda curve: -curve.moved), len(every)
+        each = zip(found, *(values.mean(1).tolist() for values in self._measure(sets)), strict=True)
+        curves = [Moved(at, moved, p, weight) for (at, weight), moved, p in each if not isnan(moved)]
+        return sorted(curves, key=lambda one: -one.moved), len(every)
 
     @cached_property
     def tokens(self) -> dict[str, list[int]]:
@@ -197,8 +168,7 @@ class Overview:
             found[name] = [*range(length)]
             if length > LANES:
                 pairs = [self._slopes(self._ablations)[at] for at in self._streams(name)]
-                each = [(slope * (x - x.mean(1))).sum(-1).norm(dim=0) for x, slope in pairs]
-                strength = torch.stack(each).amax(0)
+                strength = torch.cat([(slope * (x - x.mean(1))).sum(-1).abs() for x, slope in pairs]).amax(0)
                 if self._is_by_position and name == [*self._lengths][-1]:
                     strength[self.position] = float("inf")
                 found[name] = sorted(strength.topk(LANES - 1).indices.tolist())
@@ -212,12 +182,12 @@ class Overview:
     @cached_property
     def lanes(self) -> dict[str, Tensor]:
         """l n by stack: M of the stream of each lane before the first block and after each := the mean of the text."""
-        return self._by_lane({name: self._streams(name) for name in self._lengths})
+        return self._by_lane(self._streams)
 
     @cached_property
     def ffn(self) -> dict[str, Tensor]:
         """l n by stack: M of the output of each block's feed-forward in each lane := 0."""
-        return self._by_lane({name: self._fed(name) for name in self._lengths})
+        return self._by_lane(self._fed)
 
     def _streams(self, name: str) -> list[str]:
         n = len(self._network.stacks()[name].blocks)
@@ -226,18 +196,18 @@ class Overview:
     def _fed(self, name: str) -> list[str]:
         return [f"{name}.blocks.{i}.ffn.out" for i in range(len(self._network.stacks()[name].blocks))]
 
-    def _by_lane(self, paths: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
+    def _by_lane(self, paths: Callable[[str], list[str]]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         cells, sets = list[tuple[str, int, int]](), list[dict[str, Edit]]()
-        for name, several in paths.items():
-            lanes = [[t] for t in self.tokens[name]] + [self.grouped[name]] * bool(self.grouped[name])
-            found[name] = torch.zeros(len(several), len(lanes))
+        for name in self._lengths:
+            several, lanes = paths(name), [[t] for t in self.tokens[name]] + [self.grouped[name]]
+            found[name] = torch.zeros(len(several), len(lanes) - (not lanes[-1]))
             for i, path in enumerate(several):
                 new = zero if path.endswith("ffn.out") else self._seen[path][0].mean(0)
                 for j, lane in enumerate(lanes):
                     if reaching := self._reaching(name, lane, is_last=i == len(several) - 1):
                         cells.append((name, i, j))
-                        one = {f"{path}[t={t}]": new for t in reaching}
+                        one: dict[str, Edit] = {f"{path}[t={t}]": new for t in reaching}
                         sets.append(one if len(one) == 1 else {path: partial(_put, reaching, new)})
         for (name, i, j), moved in zip(cells, self._measure(sets)[0].mean(1).tolist(), strict=True):
             found[name][i, j] = moved
@@ -273,12 +243,11 @@ class Overview:
         slopes, strengths, left, found = self._slopes(ablations), list[float](), budget, list[int]()
         for some in sets:
             at, new = next(iter(some.items()))
-            value, slope = slopes[Address.parse(at).path]
-            axes = "b h t k" if value.ndim == 4 else "b t d"
-            change = Address.parse(at).of(value, axes) * -1.0 if new is zero else 0.0
-            if isinstance(new, Tensor):
-                change = new - Address.parse(at).of(value, axes)
-            strengths.append(float((change * Address.parse(at).of(slope, axes)).flatten(1).sum(1).norm()))
+            where = Address.parse(at)
+            value, slope = (where.of(one, "b h t k" if one.ndim == 4 else "b t d") for one in slopes[where.path])
+            # Tokens that share a lane come last.
+            change = new - value if isinstance(new, Tensor) else value if new is zero else torch.zeros(())
+            strengths.append(abs(float((change * slope).sum())))
         # Half of it goes to the strongest, the rest to what is strong for its cost.
         for kept, scale in ((budget / 2, [1] * len(sets)), (0, costs)):
             for i in sorted({*range(len(sets))} - {*found}, key=lambda i: -strengths[i] / scale[i]):
@@ -305,30 +274,26 @@ class Overview:
         }
 
     def _slopes(self, ablations: Ablations) -> dict[str, tuple[Tensor, Tensor]]:
-        """The value at each address that is changed, and k gradients there, of the log probability of the answer.
+        """The value at each address that is changed, and the gradient of the log probability of the answer there.
 
-        Of a vector they are those of its components along k directions.
+        Of a vector it is that of the sum of its numbers.
         """
         network, key = self._network, id(ablations)
-        if key in self._kept:
-            return self._kept[key]
-        paths = [f"{place.path}.z" for place in places(network) if not place.is_ffn]
-        paths += [at for name in self._lengths for at in (*self._streams(name), *self._fed(name))]
-        leaves: dict[str, Edit] = {
-            self._streams(name)[0]: lambda x: x.detach().requires_grad_() for name in self._lengths
-        }
-        with Evaluating(network), torch.enable_grad():
-            with recording(network, [*paths, "…"], edit=leaves | self._edit, explicit=bool(self._edit)) as seen:
-                result = network(*self._tokens)
-            targets = ablations.targets(result, DIRECTIONS)
-            at = [seen[path] for path in paths]
-            slopes = [
-                torch.autograd.grad(one, at, retain_graph=True, allow_unused=True, materialize_grads=True)
-                for one in targets
-            ]
-        each = [torch.cat(some) for some in zip(*slopes, strict=True)]
-        self._kept[key] = {path: (x.detach(), slope) for path, x, slope in zip(paths, at, each, strict=True)}
+        if key not in self._kept:
+            paths = [f"{place.path}.z" for place in places(network) if not place.is_ffn]
+            paths += [at for name in self._lengths for at in (*self._streams(name), *self._fed(name))]
+            edit: dict[str, Edit] = {self._streams(name)[0]: _leaf for name in self._lengths} | self._edit
+            with Evaluating(network), torch.enable_grad():
+                with recording(network, [*paths, "…"], edit=edit, explicit=bool(self._edit)) as seen:
+                    result = network(*self._tokens)
+                at = [seen[path] for path in paths]
+                slopes = torch.autograd.grad(ablations.target(result), at, allow_unused=True, materialize_grads=True)
+            self._kept[key] = {path: (x.detach(), slope) for path, x, slope in zip(paths, at, slopes, strict=True)}
         return self._kept[key]
+
+
+def _known(moved: float) -> float:
+    return -1.0 if isnan(moved) else moved
 
 
 def _leaf(value: Tensor) -> Tensor:

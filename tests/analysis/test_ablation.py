@@ -194,12 +194,9 @@ def test_sets_of_edits_are_passes_of_their_own(name: str, base: dict[str, Edit])
     ]
     ablations = Ablations(network, inputs, edit=base)
     found = dict(ablations.edited(sets, budget=30))
-    assert ablations.moved(found[5]) == pytest.approx(0, abs=1e-6)
     for i, own in enumerate(sets):
         _, logits = traced(network, [x.padded() for x in inputs], {**base, **own})
         logs = said(inputs, logits).log_softmax(-1)
         small.assert_close(found[i], logs)
-        moved = (logs.exp() - found[5].exp()).abs().sum(-1).mean().item() / 2
-        assert ablations.moved(found[i]) == pytest.approx(moved, abs=1e-6)
     with pytest.raises(UserError, match="did you mean"):
         list(ablations.edited([{f"{last}.blocks.0.attn.zz": zero}]))

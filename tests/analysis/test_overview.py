@@ -56,10 +56,11 @@ def test_each_number_is_what_a_single_edit_moves(name: str, edit: dict[str, Edit
         got = moved(network, plain, answer(network, given, {**edit, at: value}, found.position))
         assert got == pytest.approx(expected, abs=1e-5), at
 
-    for at, one in zip(found.heads.at, found.heads.moved.tolist(), strict=True):
-        check(at, zero, one)
-    assert len(found.curves) == min(found.n_weights, CURVES)
-    for curve in found.curves[::9]:
+    for one in found.heads:
+        check(one.at, zero, one.moved)
+    curves, total = found.curves
+    assert len(curves) == min(total, CURVES)
+    for curve in curves[::9]:
         assert curve.weight == pytest.approx(float(seen[curve.at]), abs=1e-5)
         check(curve.at, zero, curve.moved)
     for stack, lanes in found.lanes.items():
@@ -81,7 +82,8 @@ def test_what_the_budget_does_not_reach_is_not_a_number(name: str, monkeypatch: 
     given = inputs(network)
     whole = Overview(network, given)
     some = Overview(network, given, budget=0, position=whole.position)
-    pairs = [(some.heads.moved, whole.heads.moved)]
+    heads = [torch.tensor([head.moved for head in one.heads]) for one in (some, whole)]
+    pairs = [(heads[0], heads[1])]
     pairs += [(some.lanes[at], whole.lanes[at]) for at in whole.lanes] + [
         (some.ffn[at], whole.ffn[at]) for at in whole.ffn
     ]
@@ -89,8 +91,8 @@ def test_what_the_budget_does_not_reach_is_not_a_number(name: str, monkeypatch: 
         reached = ~one.isnan()
         assert not other.isnan().any()
         torch.testing.assert_close(one[reached], other[reached], atol=1e-5, rtol=0)
-    assert 0 < int((~some.heads.moved.isnan()).sum()) < len(some.heads.moved)
-    assert some.curves
+    assert 0 < int((~heads[0].isnan()).sum()) < len(heads[0])
+    assert some.curves[0]
     seen, plain = traced(network, given)[0], whole.answer
     for stack, grouped in whole.grouped.items():
         assert sorted([*grouped, *whole.tokens[stack]]) == [*range(seen[f"{stack}.blocks.0.resid_pre"].shape[1])]
@@ -106,9 +108,9 @@ def test_the_position_is_that_of_the_best_head():
     network = shaken(CONFIGS["encoder_decoder_post"])
     given = inputs(network)
     found = Overview(network, given)
-    best = [Overview(network, given, position=t).decided for t in range(6)]
-    assert found.decided == best[found.position] == pytest.approx(max(best, key=lambda one: one[1]))
+    best = [max(head.moved for head in Overview(network, given, position=t).heads) for t in range(6)]
+    assert found.heads[found.decided].moved == pytest.approx(max(best)) == pytest.approx(best[found.position])
     among = Overview(network, given, among=[1, -1])
-    assert among.position == max((1, 5), key=lambda t: best[t][1])
+    assert among.position == max((1, 5), key=lambda t: best[t])
     with pytest.raises(UserError, match="position 6"):
         _ = Overview(network, given, position=6)

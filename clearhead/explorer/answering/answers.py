@@ -266,7 +266,7 @@ class OverviewReply(TypedDict):
     """The likeliest, of heads."""
     at: NotRequired[list[str]]
     """The address of each head, of heads."""
-    decided: NotRequired[DecidedHead | None]
+    decided: NotRequired[DecidedHead]
     curves: NotRequired[list[CurveFacts]]
     """The weights of the strongest heads, the strongest first; at least 0.02."""
     total: NotRequired[int]

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from math import isnan
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from clearhead.analysis.overview import Overview
@@ -43,55 +44,44 @@ def overview(opened: Opened, question: OverviewQuestion) -> Reply[OverviewReply]
     with opened.passes.arithmetic(found.reading).products():
         seen = kept.get(key, lambda: _overview(found, question.run, question.position))
         about, tensors = _part(seen, found, question.part)
-    return Reply({"position": seen.position, "kind": _kind(seen, found), **about}, tensors)
+    named = "word" if isinstance(found.model.config.head, LanguageHead) else "class"
+    return Reply({"position": seen.position, "kind": "vector" if seen.is_vector else named, **about}, tensors)
 
 
 def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
     """The overview of a run: where words are masked, their answers are the ones to choose from."""
     model, tokens = found.model, list(found.recording.tokens.values())[-1]
     mask = model.tokenizer.mask_id if model.has_tokenizer and isinstance(model.config.head, LanguageHead) else None
-    edit: dict[str, Edit] = found.edit
-    if all(one.do == "zero" for one in run.edits):  # Which needs no other position, unlike a function.
-        edit = {one.at: zero for one in run.edits}
-    among = [i for i, token in enumerate(tokens) if token.id == mask]
-    inputs, vectors = found.reading.inputs, model.sentences.vectors
+    # Zeros need no other position, unlike the functions of a pass.
+    edit: dict[str, Edit] = {one.at: zero for one in run.edits}
     return Overview(
         model.network,
-        inputs,
+        found.reading.inputs,
         position=position,
-        among=among,
-        edit=edit,
+        among=[i for i, token in enumerate(tokens) if token.id == mask],
+        edit=edit if all(one.do == "zero" for one in run.edits) else found.edit,
         seen=found,
-        vectors=vectors,
+        vectors=model.sentences.vectors,
         budget=BUDGET,
     )
-
-
-def _kind(seen: Overview, found: Pass) -> str:
-    if seen.is_vector:
-        return "vector"
-    return "word" if isinstance(found.model.config.head, LanguageHead) else "class"
 
 
 def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     match part:
         case "heads":
-            heads, decided = seen.heads, seen.decided
+            values, ids = seen.answer.topk(min(ANSWERS, len(seen.answer)))
+            words, pairs = found.words(ids), zip(ids.tolist(), values.tolist(), strict=True)
             about = {
-                "answers": _answers(seen, found),
-                "at": heads.at,
-                "decided": None if decided is None else {"head": decided[0], "moved": decided[1]},
+                "answers": [{"id": i, "word": words[str(i)], "p": p} for i, p in pairs],
+                "at": [head.at for head in seen.heads],
+                "decided": {"head": seen.decided, "moved": seen.heads[seen.decided].moved},
             }
-            return about, {"moved": heads.moved, "p": heads.p}
+            return about, {name: torch.tensor([getattr(head, name) for head in seen.heads]) for name in ("moved", "p")}
         case "curves":
-            curves = [{**asdict(curve), "p": None if isnan(curve.p) else curve.p} for curve in seen.curves]
-            return {"curves": curves, "total": seen.n_weights}, {}
+            curves, total = seen.curves
+            return {
+                "curves": [{**asdict(one), "p": None if isnan(one.p) else one.p} for one in curves],
+                "total": total,
+            }, {}
         case _:
-            lanes = seen.lanes if part == "lanes" else seen.ffn
-            return {"stacks": seen.tokens, "grouped": seen.grouped}, {**lanes}
-
-
-def _answers(seen: Overview, found: Pass) -> list[dict[str, Any]]:
-    values, ids = seen.answer.topk(min(ANSWERS, len(seen.answer)))
-    words = found.words(ids)
-    return [{"id": i, "word": words[str(i)], "p": p} for i, p in zip(ids.tolist(), values.tolist(), strict=True)]
+            return {"stacks": seen.tokens, "grouped": seen.grouped}, {**(seen.lanes if part == "lanes" else seen.ffn)}

@@ -439,7 +439,7 @@ export interface OverviewReply {
   answers?: OverviewAnswer[];
   /** The address of each head, of heads. */
   at?: string[];
-  decided?: DecidedHead | null;
+  decided?: DecidedHead;
   /** The weights of the strongest heads, the strongest first; at least 0.02. */
   curves?: CurveFacts[];
   /** How many weights were considered. */
