@@ -1,6 +1,7 @@
 """Ablation: the output of a network without some of its parts, its heads and neurons, and the effect of each part."""
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -281,8 +282,9 @@ class Ablations:
         """
         network, edit = self._network, dict[str, Edit]()
         base = {at: one for at, one in self._base.items() if self._follows(at, firsts[0])}
+        order = [in_order(network, first) for first in firsts]
         for path in {at.path: None for row in [base, *rows] for at in row}:
-            there = [row for row, first in zip(rows, firsts, strict=True) if self._follows(Address(path), first)]
+            there = rows[: bisect_right(order, in_order(network, part_of(network, path)))]
             each = [[one for one in (*base.items(), *row.items()) if one[0].path == path] for row in there]
             edit[path] = ByRow([[(_moved(at, cells), one) for at, one in own] for own in each])
         with edited(network, edit, explicit=_hidden([at for row in [base, *rows] for at in row])):

@@ -152,7 +152,10 @@ class Overview:
             cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
             heads.append((path, h, weights, z, v))
         every, sets, found = torch.cat(cells), list[dict[str, Edit]](), list[tuple[str, float]]()
-        for i, t, s in every[torch.cat(strengths).topk(min(CURVES, len(every))).indices].tolist():
+        strength, n = torch.cat(strengths), len(every) if len(every) <= CURVES else CURVES // 2
+        # Half of them are strong, half are strong for their cost, because fewer positions follow.
+        later = strength / (1 + (self.position - every[:, 1]).abs())
+        for i, t, s in every[torch.cat([one.topk(n).indices for one in (strength, later)]).unique()].tolist():
             path, h, weights, z, v = heads[i]
             found.append((f"{path}.weights[h={h},t={t},s={s}]", float(weights[t, s])))
             sets.append({f"{path}.z[h={h},t={t}]": z[t] - weights[t, s] * v[s]})

@@ -59,7 +59,7 @@ def test_each_number_is_what_a_single_edit_moves(name: str, edit: dict[str, Edit
     for one in found.heads:
         check(one.at, zero, one.moved)
     curves, total = found.curves
-    assert len(curves) == min(total, CURVES)
+    assert len(curves) == total if total <= CURVES else CURVES // 2 <= len(curves) <= CURVES
     for curve in curves[::9]:
         assert curve.weight == pytest.approx(float(seen[curve.at]), abs=1e-5)
         check(curve.at, zero, curve.moved)
