@@ -12,8 +12,8 @@ from clearhead.data.archives import plain_name
 from clearhead.data.encodings import find_encoding
 from clearhead.data.files import opened, read_text
 from clearhead.data.layouts import FASTTEXT, texts_of
-from clearhead.data.tables import cells_in, format_of, numbered
-from clearhead.data.tagged_columns import TaggedColumns, spans_in, tagged_columns
+from clearhead.data.tables import format_of
+from clearhead.data.tagged_columns import TaggedColumns, tagged_columns
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson, parse, records
 from clearhead.recipe.places import Place, absolute
@@ -40,6 +40,8 @@ LABEL = re.compile(r"[+-]?\d{1,3}|[A-Z]{2,}[:_]\w+|[A-Z_]{2,}|(?i:pos|neg|neu|po
 FOREIGN = {".xml": "XML", ".html": "HTML", ".yml": "YAML", ".yaml": "YAML"}
 FOREIGN |= dict.fromkeys((".xlsx", ".xls", ".ods"), "a workbook")
 """Forms that are not read, by the suffixes of their files."""
+SPAN = {"start", "end", "label"}
+"""The fields of a span of characters, as tools of annotation write it."""
 SIGNS = {
     "XML": r"(?i)\A\s*(<\?xml|<!doctype|<html|<[^<>]+>\s*\n\s*<)",
     "pairs of index:value": r"\A([-+.\d,]+( (\d+|qid):[-+.\deE]+)+ *(\n|\Z)){2}",
@@ -304,11 +306,10 @@ def _of_rows(path: Place, rows: Sequence[Any], splits: Mapping[str, Fields], tol
         if words != tags and some and all(_are_tagged(row.get(words), row.get(tags)) for row in some)
     ]
     sources = {split: table_source(path, **one) for split, one in splits.items()}
-    if spans := _span_fields(rows[:100]):
-        told = [*told, Decision("text", f"field {spans[0]!r}", "the spans are in it", "--data.words NAME")]
-        told.append(Decision("label", f"field {spans[1]!r}", "spans of characters with labels", "--label NAME"))
-        sources = {split: one | {"text": spans[0]} for split, one in sources.items()}
-        return Contents("tagged", sources, {"label": spans[1]}, told)
+    first = {name: cell[0] for row in some for name, cell in row.items() if isinstance(cell, list) and cell}
+    if name := next((name for name, one in first.items() if isinstance(one, dict) and one.keys() >= SPAN), ""):
+        got = f"spans of characters in {name!r}"
+        raise UserError(f"{path}: expected labels, or words with tags, got {got}; write each word with its tag")
     if pairs:
         words, tags = min(pairs, key=lambda pair: ("ner" not in pair[1].lower(), [*names].index(pair[1])))
         told = [*told, Decision("words", f"field {words!r}", "lists of words", "--data.words NAME")]
@@ -328,23 +329,6 @@ def _texts_by_label(rows: Sequence[Any]) -> tuple[str, str] | None:
     pair = found.pop() if len(found) == 1 else None
     texts = [text for row in rows for text in row[pair[1]]] if pair else []
     return pair if sum(" " in text for text in texts) > len(texts) / 2 else None
-
-
-def _span_fields(rows: Sequence[Any]) -> tuple[str, str] | None:
-    """The fields of a text and of the spans in it: the first in which all rows are alike and some have spans."""
-    cells = [numbered(row) | dict(cells_in(row)) for row in rows]
-    names = dict.fromkeys(name for row in cells for name in row)
-    texts = [name for name in names if all(isinstance(row.get(name), str) for row in cells)]
-    for name in names:
-        found = [spans_in(row.get(name) or []) for row in cells]
-        if all(spans is not None for spans in found) and any(found) and texts:
-            ends = [max((end for _, end, _ in spans or ()), default=0) for spans in found]
-            fits = [
-                text for text in texts if all(len(str(row[text])) >= end for row, end in zip(cells, ends, strict=True))
-            ]
-            if fits:
-                return fits[0], name
-    return None
 
 
 def _are_tagged(words: object, tags: object) -> bool:

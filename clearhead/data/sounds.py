@@ -3,8 +3,8 @@
 Frames of loudness (Radford et al. 2022, 2.2) or samples (Baevski et al. 2020), as preprocessor_config.json describes.
 """
 
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log
 from pathlib import Path
@@ -21,8 +21,6 @@ from clearhead.config import Config
 from clearhead.data.preprocessor import ANOTHER, read_fields
 from clearhead.errors import UserError, reason, refuse
 
-WHOLE, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE
-"""The formats of samples in a WAV file: whole numbers, floats, or one that a longer header names."""
 LOWEST = 1000
 """Samples a second of the slowest sound that is read: a header that claims fewer asks for hours of silence."""
 CONVERT = "convert it: ffmpeg -i SOUND -ar 16000 -ac 1 SOUND.wav"
@@ -45,64 +43,26 @@ def read_wave(path: Path) -> Wave:
 
     Raises UserError, which names the file, for any other file.
     """
+    from scipy.io import wavfile
+
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # A recorder that was cut off leaves a last chunk that is too short.
+            rate, samples = wavfile.read(file)
     except OSError as error:
         raise UserError(f"{path}: expected a sound file, got {reason(error)}; check the path") from None
-    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
-        got = "an empty file" if not content else f"one that begins with {content[:4]!r}"
-        raise UserError(f"{path}: expected a WAV file, got {got}; {CONVERT}")
-    chunks = dict(reversed([*_chunks(content)]))
-    if b"fmt " not in chunks or b"data" not in chunks:
-        raise UserError(f"{path}: expected a WAV file with a format and samples, got one without; {CONVERT}")
-    code, n_channels, rate, bits = _format(chunks[b"fmt "], path)
-    samples = _samples(chunks[b"data"], code, bits)
-    mean = samples[: len(samples) // n_channels * n_channels].reshape(-1, n_channels).mean(1, dtype=np.float64)
-    mean = mean.astype(np.float32)
+    except Exception as error:  # struct.error, ZeroDivisionError and more
+        raise UserError(f"{path}: expected a WAV file, got {reason(error)}; {CONVERT}") from None
+    if rate < LOWEST:
+        raise UserError(f"{path}: expected {LOWEST} samples a second or more, got {rate}; {CONVERT}")
+    if samples.dtype.kind != "f":
+        middle = 128 if samples.dtype == np.uint8 else 0  # The only width without a sign.
+        samples = (samples - np.float64(middle)) / 2.0 ** (8 * samples.dtype.itemsize - 1)
+    mean = (samples.mean(1, dtype=np.float64) if samples.ndim > 1 else samples).astype(np.float32)
     if not len(mean) or not np.isfinite(mean).all():
         got = "numbers that are not finite" if len(mean) else "none"
         raise UserError(f"{path}: expected a WAV file with at least one sample, got {got}; try another file")
     return Wave(mean, rate)
-
-
-def _chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The name and content of each chunk. A recorder that was cut off leaves a last one that is too short."""
-    at = 12
-    while at + 8 <= len(content):
-        name, (size,) = content[at : at + 4], struct.unpack_from("<I", content, at + 4)
-        yield name, content[at + 8 : at + 8 + size]
-        at += 8 + size + size % 2
-
-
-def _format(chunk: bytes, path: Path) -> tuple[int, int, int, int]:
-    """The code of the samples, the number of channels, the samples a second, and the bits of a sample."""
-    if len(chunk) < 16:
-        raise UserError(f"{path}: expected a format of 16 bytes or more, got {len(chunk)}; {CONVERT}")
-    code, n_channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
-    if code == EXTENSIBLE and len(chunk) >= 26:
-        (code,) = struct.unpack_from("<H", chunk, 24)
-    known = {WHOLE: (8, 16, 24, 32), FLOATS: (32, 64)}
-    if bits not in known.get(code, ()):
-        raise UserError(f"{path}: expected whole or floating samples, got {bits} bits of format {code}; {CONVERT}")
-    if not n_channels or rate < LOWEST:
-        got = f"{n_channels} and {rate}"
-        raise UserError(f"{path}: expected channels, and {LOWEST} samples a second or more, got {got}; {CONVERT}")
-    return code, n_channels, rate, bits
-
-
-def _samples(data: bytes, code: int, bits: int) -> NDArray[np.float32] | NDArray[np.float64]:
-    """All channels in turn, from -1 to 1."""
-    width = bits // 8
-    data = data[: len(data) // width * width]
-    if code == FLOATS:
-        return np.frombuffer(data, f"<f{width}")
-    if bits == 8:  # The only width without a sign.
-        return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
-    if bits == 24:  # As the upper bytes of 32 bits.
-        wide = np.zeros((len(data) // 3, 4), np.uint8)
-        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
-        return (wide.view("<i4")[:, 0] / 2.0**31).astype(np.float32)
-    return (np.frombuffer(data, f"<i{width}") / 2.0 ** (bits - 1)).astype(np.float32)
 
 
 Sound = str | Path | NDArray[np.float32] | NDArray[np.float64]

@@ -1,11 +1,10 @@
-"""Finds out where words and tags are: in the columns of CoNLL files, and in spans of characters. Imports no torch."""
+"""Finds out where words and tags are: in the columns of CoNLL files. Imports no torch."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from typing import TypeAlias
+from itertools import islice
 
 from clearhead.recipe.data import Column
 
@@ -106,56 +105,3 @@ def _is_by_line(rows: Sequence[Sequence[str]]) -> bool:
     return are_even and sum(
         tag == "O" or SPAN_TAG.fullmatch(tag) is not None for _, tags in pairs for tag in tags
     ) > len(rows)
-
-
-# --- spans of characters ----------------------------------------------------------------------------------------------
-
-STARTS, ENDS, NAMES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "tag", "entity")
-TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+|[^\w\s]")
-"""A word, a sign, or a character of a script without spaces."""
-Span: TypeAlias = tuple[int, int, str]
-"""The first character, the one after the last, and the label."""
-
-
-def spans_in(cell: object) -> list[Span] | None:
-    """The spans in a cell, as tools of annotation write them; None for anything else.
-
-    They are objects with `start`, `end` and `label`, lists of the three, or for each label an object of texts with
-    their places, whose last character counts (Xu et al. 2020).
-    """
-    if isinstance(cell, list):
-        spans = [_span(one) for one in cell]
-        return None if None in spans else [one for one in spans if one]
-    if not isinstance(cell, dict) or not all(isinstance(texts, dict) for texts in cell.values()):
-        return None
-    places = [(label, pair) for label, texts in cell.items() for pairs in texts.values() for pair in _lists(pairs)]
-    spans = [_span([*pair, label]) for label, pair in places]
-    return None if None in spans else [(start, end + 1, label) for start, end, label in filter(None, spans)]
-
-
-def _lists(cell: object) -> list[list[object]]:
-    return [one if isinstance(one, list) else [] for one in cell] if isinstance(cell, list) else [[]]
-
-
-def _span(one: object) -> Span | None:
-    if isinstance(one, dict):
-        one = [next((one[name] for name in names if name in one), None) for names in (STARTS, ENDS, NAMES)]
-    match one:
-        case [int(start), int(end), str(label)] if 0 <= start <= end:
-            return start, end, label
-        case _:
-            return None
-
-
-def tag_words(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str]]:
-    """The words of a text, cut where spans begin and end, with a tag of BIO for each."""
-    edges = sorted({edge for start, end, _ in spans for edge in (start, end)})
-    words, tags, last = list[str](), list[str](), -1
-    for token in TOKEN.finditer(text):
-        cuts = [token.start(), *(edge for edge in edges if token.start() < edge < token.end()), token.end()]
-        for start, end in pairwise(cuts):
-            inside = next((i for i, (a, b, _) in enumerate(spans) if a <= start and end <= b), -1)
-            words.append(text[start:end])
-            tags.append("O" if inside < 0 else f"{'I' if inside == last else 'B'}-{spans[inside][2]}")
-            last = inside
-    return words, tags

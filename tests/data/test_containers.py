@@ -9,7 +9,6 @@ import pytest
 
 from clearhead.data.containers import contents_of
 from clearhead.data.sniffing import sniff
-from clearhead.data.tagged_columns import spans_in, tag_words
 from clearhead.errors import UserError
 from clearhead.recipe.data import SquadFiles, Table, TaggedFiles
 from clearhead.tasks.question_answering.data import QuestionData, read_questions
@@ -177,26 +176,6 @@ def test_rows_of_another_width_are_told_at_once(tmp_path: Path):
     assert [one.words for one in read_tagged(source.model_copy(update={"skip_bad": True}), None, None)] == [("c", "d")]
 
 
-@pytest.mark.parametrize(
-    "spans",
-    [
-        [{"start": 3, "end": 5, "label": "ORG"}],
-        [[3, 5, "ORG"]],
-        {"ORG": {"EU": [[3, 4]]}},
-        [{"start_offset": 3, "end_offset": 5, "label": "ORG"}],
-    ],
-)
-def test_spans_become_tags(spans: Any, tmp_path: Path):
-    assert tag_words("An EU-wide rule", spans_in(spans) or []) == (
-        ["An", "EU", "-", "wide", "rule"],
-        ["O", "B-ORG", "O", "O", "O"],
-    )
-    rows = [{"id": 1, "text": "An EU-wide rule", "spans": spans}, {"id": 2, "text": "A rule", "spans": []}]
-    contents = contents_of(put(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows))))
-    assert contents
-    assert (contents.kind, contents.sources["train"]["text"], contents.data) == ("tagged", "text", {"label": "spans"})
-
-
 QUESTION = {"question": "who ?", "context": "the cat sat", "answers": {"text": ["cat"], "answer_start": [4]}}
 ASKED = [{"question": "who ?", "answers": [{"text": "cat", "answer_start": 4}]}]
 SQUAD = {"paragraphs": [{"context": "the cat sat", "qas": ASKED}]}
@@ -251,6 +230,11 @@ def test_what_is_no_table(name: str, content: Any, kind: str | None, tmp_path: P
         ("t.xlsx", b"PK", "expected a table or text, got a workbook; save it as CSV or JSON lines"),
         ("t.xml.gz", b"?", "got XML; save it"),
         ("t", "<reviews>\n  <review>\nGood\n", "got XML; save it"),
+        (
+            "t.json",
+            [{"text": "a", "spans": [{"start": 0, "end": 1, "label": ""}]}],
+            "got spans of characters in 'spans'",
+        ),
         ("t.yml", "nlu:\n- intent: a\n", "got YAML; save it"),
         ("t.md", "## intent:a\n- hello\n- hi\n", "got Markdown of Rasa; save it"),
         ("heart", "+1 1:0.7 2:1\n-1 1:0.5 3:-1 \n", "got pairs of index:value; save it"),

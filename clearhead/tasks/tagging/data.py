@@ -12,7 +12,7 @@ from clearhead.data.guessing import is_table
 from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits
 from clearhead.data.tables import column_names, written
-from clearhead.data.tagged_columns import MARK, spans_in, tag_words
+from clearhead.data.tagged_columns import MARK
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table, TaggedFiles
 from clearhead.recipe.places import Place
@@ -206,9 +206,6 @@ def _read(path: Place, words: Column | None, tags: Column | None, source: Tagged
 
 def _rows(source: Table | HubDataset, words: Column, tags: Column) -> Iterator[TaggedSentence]:
     def make(where: str, cells: list[object]) -> TaggedSentence:
-        if isinstance(cells[0], str) and (spans := spans_in(cells[1])) is not None:
-            forms, names = tag_words(cells[0], spans)
-            return TaggedSentence(tuple(forms), tuple(names), where)
         both = [_several(cell, where, name) for cell, name in zip(cells, (words, tags), strict=True)]
         if len(both[0]) != len(both[1]):
             raise BadRow(
