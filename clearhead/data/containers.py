@@ -35,6 +35,8 @@ from clearhead.recipe.places import Place, absolute
 
 SAMPLE = 200
 """Files of a folder that tell its encoding."""
+BESIDE = {"valid": ("val", "validation", "dev", "valid"), "test": ("test",)}
+"""What stands in place of `train` in the names of the other files of a data set, the likeliest last."""
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 TEXT_NAMES, LABEL_NAMES = {"text", "texts", "title", "sentences", "data"}, {"label", "labels"}
 """Words in the names of files with a text or a label on each line."""
@@ -50,7 +52,18 @@ def contents_of(path: Place) -> Contents | None:
     """
     if isinstance(path, Path) and (path.is_dir() or is_archive(path) or (archive_of(path) and any(files_in(path)))):
         return _of_tree(path)
-    return contents_of_file(path)
+    others = {split: contents_of_file(one) for split, one in beside(path).items()}
+    return _together({"train": contents_of_file(path), **others})
+
+
+def beside(path: Place) -> dict[str, Path]:
+    """The files for validation and test beside one that is named for training, such as dev.csv beside train.csv."""
+    train = re.compile(r"(?<![a-z])train(ing)?(?![a-z])|Train(ing)?(?![a-z])")
+    if not isinstance(path, Path) or not train.search(path.name):
+        return {}
+    names = [(split, name) for split, some in BESIDE.items() for name in (*map(str.title, some), *some)]
+    found = [(split, path.with_name(train.sub(name, path.name))) for split, name in names]
+    return {split: one for split, one in found if one.is_file()}
 
 
 def _of_tree(path: Path) -> Contents | None:
@@ -137,7 +150,7 @@ def _together(parts: Mapping[str, Contents | None]) -> Contents | None:
         return None
     same = {split: one.sources["train"] for split, one in parts.items() if one and one.kind == train.kind}
     told = [Decision(split, _name(same[split]), "by its name", f"--{split} PATH") for split in same if split != "train"]
-    return replace(train, sources=train.sources | same, decisions=[*train.decisions, *told])
+    return replace(train, sources=same | train.sources, decisions=[*train.decisions, *told])
 
 
 def _name(source: Fields) -> str:

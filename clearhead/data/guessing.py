@@ -1,10 +1,9 @@
 """Guesses what a table is for, and reads the inputs in a file in the same way. Imports no torch."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -13,14 +12,12 @@ from clearhead.data.roles import Roles, choose
 from clearhead.data.sniffing import Decision, Sniffed, sniff
 from clearhead.data.tables import column_names, format_of, read_rows
 from clearhead.errors import UserError
-from clearhead.recipe.data import SPLITS, Column, Table
+from clearhead.recipe.data import Column, Table
 from clearhead.recipe.places import Place, absolute
 
 TEXT_NAMES = ("text", "body", "sentence", "content", "review", "comment", "message", "description", "document")
 COLUMNS = ("text", "text_pair", "label", "source", "target")
 """The roles of columns that options name."""
-BESIDE = {"valid": ("valid", "dev", "validation", "val"), "test": ("test",)}
-"""What stands in place of `train` in the names of the other files of a data set."""
 FORM = ("format", "encoding", "delimiter", "quotes", "escape", "skip_lines", "row_names")
 """The fields of a table that say how it is written."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -58,10 +55,15 @@ def guess(path: Place, *, given: Mapping[str, Any] = NOTHING) -> Guess:
     chosen = {role: _needed(path, found.columns, name) for role, name in names.items()}
     chosen |= {"problem_type": given["problem_type"]} if given.get("problem_type") else {}
     roles = choose(path, found.columns, found.rows, given=chosen)
-    splits, told = _beside(path, found, roles)
-    sources = {split: _described(table) | roles.source for split, table in {**splits, **found.splits}.items()}
-    sources = {split: source for split, source in sources.items() if split == "train" or not given.get(split)}
-    return Guess(roles.recipe, {**sources, **roles.data}, [*roles.decisions, *found.decisions, *told])
+    tables, told = {"train": found.table}, found.decisions
+    for split, other in found.others.items():
+        if lacks := _lack(other, found, roles):
+            told = [one for one in told if one.what != split]
+            told.append(Decision("left out", other.table.path.name, lacks, f"--{split} FILE"))
+        elif not given.get(split):
+            tables[split] = other.table
+    sources = {split: _described(table) | roles.source for split, table in tables.items()}
+    return Guess(roles.recipe, {**sources, **roles.data}, [*roles.decisions, *told])
 
 
 def table_of(path: Place, columns: Mapping[str, str], *, given: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
@@ -70,41 +72,7 @@ def table_of(path: Place, columns: Mapping[str, str], *, given: Mapping[str, Any
     Guesses how it is written, apart from the fields that are given. Raises UserError if a column is missing.
     """
     found = sniff(path, given={**given, **columns})
-    return _described(found.splits["train"]) | {
-        role: _need(path, found.columns, name) for role, name in columns.items()
-    }
-
-
-def beside(path: Place) -> dict[str, Path]:
-    """The files for validation and test beside one that is named for training, such as dev.csv beside train.csv."""
-    train = re.compile(r"(?<![a-z])train(ing)?(?![a-z])|Train(ing)?(?![a-z])")
-    if not isinstance(path, Path) or not train.search(path.name):
-        return {}
-    names = {
-        split: [*map(str.title, some), *some][:: -1 if "Train" not in path.name else 1]
-        for split, some in BESIDE.items()
-    }
-    others = {split: [path.with_name(train.sub(name, path.name)) for name in some] for split, some in names.items()}
-    return {split: next(filter(Path.is_file, some)) for split, some in others.items() if any(map(Path.is_file, some))}
-
-
-def _beside(path: Place, found: Sniffed, roles: Roles) -> tuple[dict[str, Table], list[Decision]]:
-    """The tables beside that of training which have its columns and labels."""
-    splits, told = dict[str, Table](), list[Decision]()
-    fields = {name: value for name, value in found.splits["train"].model_dump().items() if name not in ("path", "text")}
-    for split, other in beside(path).items():
-        if split in found.splits:
-            continue
-        try:
-            its = sniff(other, given=fields)
-            lacks = _lack(its, found, roles)
-        except UserError as error:
-            its, lacks = found, str(error)
-        if not lacks:
-            splits[split] = its.splits["train"]
-        what, why = ("left out", lacks) if lacks else (SPLITS[split], f"beside {path.name}")
-        told.append(Decision(what, other.name, why, f"--{split} FILE"))
-    return splits, told
+    return _described(found.table) | {role: _need(path, found.columns, name) for role, name in columns.items()}
 
 
 def _lack(other: Sniffed, train: Sniffed, roles: Roles) -> str:
@@ -202,7 +170,7 @@ def _found(path: Place, columns: InputColumns, train: Mapping[str, Any] | None) 
     """The table as it is written, like that of training if it is given, and the columns to read, if they are there."""
     form = {name: value for name, value in (train or {}).items() if name in FORM}
     for fields in (form, NOTHING) if form else (NOTHING,):
-        plain = sniff(path, given={**fields, "text": columns.text or "text"}).splits["train"]
+        plain = sniff(path, given={**fields, "text": columns.text or "text"}).table
         for is_named, wanted in _choices(columns):
             table = plain.model_copy(update={"header": is_named})
             there = column_names(table)
@@ -213,7 +181,7 @@ def _found(path: Place, columns: InputColumns, train: Mapping[str, Any] | None) 
 
 def _lacking(path: Place, columns: InputColumns) -> UserError:
     """The error of a table without the columns of the inputs."""
-    table = sniff(path, given={"text": columns.text or "text"}).splits["train"]
+    table = sniff(path, given={"text": columns.text or "text"}).table
     there, usual = column_names(table.model_copy(update={"header": True})), columns.usual
     for name in [*columns.given, *(usual[1:] if columns.needs_all and _find(there, usual[0]) is not None else ())]:
         _need(path, there, name)

@@ -5,7 +5,7 @@ import random
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 from typing import Any
@@ -38,19 +38,21 @@ ID_NAME = re.compile(r"(unnamed: \d+|index|idx|(.*[_ ])?(id|uuid|guid|no|nr)|[a-
 class Sniffed:
     """How a file is written, and a random sample of its rows."""
 
-    splits: dict[str, Table]
-    """A complete description of "train", and of "valid" and "test" if the file holds them."""
+    table: Table
+    """Its complete description."""
     columns: list[Column]
     """The columns that may hold texts or labels: their names, or their indices if they have none of their own."""
     rows: list[list[object]]
-    """At most SAMPLE rows of train, drawn at random from all of them in the same way each time, in their order."""
+    """At most SAMPLE rows, drawn at random from all of them in the same way each time, in their order."""
     n_rows: int
-    """Number of all rows of train that can be read."""
+    """Number of all rows that can be read."""
     decisions: list[Decision]
+    others: dict[str, "Sniffed"] = field(default_factory=dict)
+    """The tables of "valid" and "test", if there are some."""
 
 
 def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
-    """How a table is written.
+    """How a table is written, and those of the other splits, in its file or beside it.
 
     `given` holds what the user set: the table's own fields, such as `delimiter`, and columns by their role, such as
     `text`. Their names or numbers say whether there is a header. Raises UserError if the file is no table.
@@ -58,28 +60,22 @@ def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
     contents = None if given.get("format") else contents_of(path)
     if contents is None or contents.kind != "table":
         return _sniff(path, given)
-    own = {
-        split: {name: source[name] for name in source.keys() & TABLE_FIELDS}
-        for split, source in contents.sources.items()
-    }
-    places = {split: place(source["path"]) for split, source in contents.sources.items()}
-    train = _sniff(places["train"], {**own["train"], **given})
-    splits, decisions = dict(train.splits), [*contents.decisions, *train.decisions]
-    for split, path in places.items():
-        if split == "train":
-            continue
+    own = {split: _fields(source) for split, source in contents.sources.items()}
+    train = _sniff(place(contents.sources["train"]["path"]), {**own.pop("train"), **given})
+    others, decisions = dict[str, Sniffed](), [*contents.decisions, *train.decisions]
+    for split, fields in own.items():
+        path = place(contents.sources[split]["path"])
         try:
-            table = _sniff(path, {**own[split], **given})
-            lacks = ", ".join(str(column) for column in train.columns if column not in table.columns)
-            why = lacks and f"it has no column {lacks}"
+            others[split] = _sniff(path, {**_fields(train.table.model_dump()), **fields, **given})
         except UserError as error:
-            table, why = train, str(error)
-        if why:
             decisions = [one for one in decisions if one.what != split]
-            decisions.append(Decision("left out", path.name, why, f"--{split} FILE"))
-        else:
-            splits[split] = table.splits["train"]
-    return Sniffed(splits, train.columns, train.rows, train.n_rows, decisions)
+            decisions.append(Decision("left out", path.name, str(error), f"--{split} FILE"))
+    return replace(train, decisions=decisions, others=others)
+
+
+def _fields(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a table that say how it is written."""
+    return {name: source[name] for name in source.keys() & TABLE_FIELDS}
 
 
 def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
@@ -109,7 +105,7 @@ def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
     left = [i for i in range(len(columns)) if i not in kept]
     told += [Decision("left out", str(columns[i]), why[i], "--text NAME or --label NAME") for i in left]
     rows = [[row[i] for i in kept] for row in found.rows]
-    return Sniffed({"train": found.table}, [columns[i] for i in kept], rows, found.n_rows, told)
+    return Sniffed(found.table, [columns[i] for i in kept], rows, found.n_rows, told)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from clearhead import recipe as recipes
 from clearhead.data.archives import archive_of
 from clearhead.data.containers import contents_of
 from clearhead.data.file_contents import Contents, Decision
-from clearhead.data.guessing import COLUMNS, NOTHING, Guess, beside, guess, is_table, table_of
+from clearhead.data.guessing import COLUMNS, NOTHING, Guess, guess, is_table, table_of
 from clearhead.data.tables import format_of
 from clearhead.errors import UserError, pasted
 from clearhead.recipe import Recipe
-from clearhead.recipe.data import SPLITS
 from clearhead.recipe.places import Place, absolute, place
 from clearhead.session.decisions import show
 from clearhead.tasks.registry import field_names, find, validate
@@ -181,8 +180,8 @@ def guess_of(name: str, files: Mapping[str, Given], columns: Mapping[str, str], 
 def guess_of_form(contents: Contents, path: Place, others: Mapping[str, str]) -> Guess:
     """The recipe for data that are no table, and its sources; those of `others` by split."""
     recipe = FORMS[contents.kind]
-    sources, more = contents.sources, {split: str(other) for split, other in beside(path).items()} | dict(others)
-    for split, other in more.items():
+    sources = contents.sources
+    for split, other in others.items():
         found = contents_of(place(other))
         if found is None or found.kind != contents.kind:
             raise UserError(f"{other}: expected {KINDS[contents.kind]} as in {path}, got other data; give another file")
@@ -190,7 +189,6 @@ def guess_of_form(contents: Contents, path: Place, others: Mapping[str, str]) ->
     if contents.kind == "text":
         sources = {split: source for split, source in sources.items() if split != "test"}
     told = [Decision("task", recipe.replace("_", " "), KINDS[contents.kind], "clearhead train RECIPE --data PATH")]
-    told += [Decision(SPLITS[split], other, f"beside {path.name}", f"--{split} PATH") for split, other in more.items()]
     return Guess(recipe, {**sources, **contents.data}, [*told, *contents.decisions])
 
 

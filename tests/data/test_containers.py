@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clearhead.data.containers import contents_of
+from clearhead.data.guessing import guess
 from clearhead.data.sniffing import sniff
 from clearhead.errors import UserError
 from clearhead.recipe.data import SquadFiles, Table, TaggedFiles
@@ -104,17 +105,18 @@ def test_tables(form: str, tmp_path: Path):
     cells = [dict(zip(map(str, found.columns), row, strict=True)) for row in found.rows]
     said = sorted(cell for cell in map(str, cells[0].values()))
     assert any("the text number" in cell for cell in said)
-    assert Table.model_validate(found.splits["train"].model_dump(mode="json")) == found.splits["train"]
+    assert Table.model_validate(found.table.model_dump(mode="json")) == found.table
 
 
 def test_splits_are_those_of_the_names_and_the_others_are_told(tmp_path: Path):
     found = sniff(put(tmp_path, "t.json", TABLES["an object by split"][1]))
-    assert {split: table.part for split, table in found.splits.items()} == {"train": "train", "valid": "val"}
+    assert (found.table.part, found.others["valid"].table.part) == ("train", "val")
     assert [one.value for one in found.decisions if one.what == "left out"] == ["oos_train"]
     csv = "text,label\n" + "".join(f"{text},{label}\n" for text, label in LISTS)
     files = {"train.csv": csv, "dev.csv": csv, "GermEval_TestData.csv": "text\na\n", "labels.txt": "up\ndown\n"}
-    found = sniff(put(tmp_path, "d", {name: text.encode() for name, text in files.items()}))
-    assert [table.path.name for table in found.splits.values()] == ["train.csv", "dev.csv"]
+    found = guess(put(tmp_path, "d", {name: text.encode() for name, text in files.items()}))
+    assert [Path(found.data[split]["path"]).name for split in ("train", "valid")] == ["train.csv", "dev.csv"]
+    assert "test" not in found.data
     assert [one.what for one in found.decisions if one.value == "GermEval_TestData.csv"] == ["left out"]
 
 
@@ -124,7 +126,7 @@ def test_other_encodings_are_told(tmp_path: Path):
     lines = "\n".join(f"DESC:{line} é" for line in LINES).encode("cp1252")
     for path in (put(tmp_path, "d", files), put(tmp_path, "t.label", lines)):
         found = sniff(path)
-        assert found.splits["train"].encoding == "cp1252"
+        assert found.table.encoding == "cp1252"
         assert any("é" in str(cell) for cell in found.rows[0])
 
 

@@ -32,7 +32,7 @@ def lines(separator: str, *, header: str = "", first: str = "", last: str = "") 
 
 def cells(found: Sniffed) -> list[list[object]]:
     """The rows as the description of the table reads them again, without the columns that are left out."""
-    table = Table.model_validate_json(found.splits["train"].model_dump_json())
+    table = Table.model_validate_json(found.table.model_dump_json())
     errors = RowErrors()
     result = [row for _, row in read_cells(table, found.columns, errors)]
     assert not errors.rows
@@ -214,7 +214,7 @@ def test_what_pandas_wrote_is_read_back(texts: list[str], form: dict[str, Any], 
     frame.to_csv(path, **form)
     found = sniff(path, given={"text": "text", "label": "label"})
     assert [list(row) for row in frame.itertuples(index=False)] == [
-        row for _, row in read_cells(found.splits["train"], ["text", "label"])
+        row for _, row in read_cells(found.table, ["text", "label"])
     ]
 
 
@@ -223,7 +223,7 @@ def test_what_is_given_is_not_guessed_over(tmp_path: Path):
     path.write_text(NUMBERED, encoding="utf-8")
     assert sniff(path, given={"text": "0"}).columns == [0, "text", "label"]
     found = sniff(path, given={"header": False, "delimiter": ";", "encoding": "latin-1", "text": "0"})
-    table = found.splits["train"]
+    table = found.table
     assert (table.header, table.delimiter, table.encoding, found.columns) == (False, ";", "latin-1", [0])
 
 
@@ -256,7 +256,7 @@ BAD = 'text,label\n"fine, fine",good\none, two, three,bad\n"never closed,good\nm
 def test_bad_rows_are_told_at_once_or_left_out(tmp_path: Path):
     path = tmp_path / "t.csv"
     path.write_text(BAD, encoding="utf-8")
-    table = sniff(path).splits["train"]
+    table = sniff(path).table
     with pytest.raises(BadRows) as error:
         [*read_cells(table, ["text", "label"])]
     assert str(error.value).splitlines() == [
