@@ -299,23 +299,11 @@ def _of_rows(path: Place, rows: Sequence[Any], splits: Mapping[str, Fields], tol
     if "paragraphs" in names or ({"question", "context"} <= names.keys() and {"answer", "answers"} & names.keys()):
         sources = {split: {"kind": "squad", "paths": [absolute(path)]} for split in splits}
         return Contents("squad", {"train": sources["train"]})
-    pairs = [
-        (words, tags)
-        for words in names
-        for tags in names
-        if words != tags and some and all(_are_tagged(row.get(words), row.get(tags)) for row in some)
-    ]
     sources = {split: table_source(path, **one) for split, one in splits.items()}
     first = {name: cell[0] for row in some for name, cell in row.items() if isinstance(cell, list) and cell}
     if name := next((name for name, one in first.items() if isinstance(one, dict) and one.keys() >= SPAN), ""):
         got = f"spans of characters in {name!r}"
         raise UserError(f"{path}: expected labels, or words with tags, got {got}; write each word with its tag")
-    if pairs:
-        words, tags = min(pairs, key=lambda pair: ("ner" not in pair[1].lower(), [*names].index(pair[1])))
-        told = [*told, Decision("words", f"field {words!r}", "lists of words", "--data.words NAME")]
-        told.append(Decision("label", f"field {tags!r}", "lists with a tag for each word", "--label NAME"))
-        sources = {split: one | {"text": words} for split, one in sources.items()}
-        return Contents("tagged", sources, {"label": tags}, told)
     if found := _texts_by_label(rows[:100]):
         told = [*told, Decision("text", f"each text of {found[1]!r}", "they are lists", "--data.train.format json")]
         told.append(Decision("label", f"field {found[0]!r}", "it is that of a list of texts", "--label NAME"))
@@ -329,14 +317,6 @@ def _texts_by_label(rows: Sequence[Any]) -> tuple[str, str] | None:
     pair = found.pop() if len(found) == 1 else None
     texts = [text for row in rows for text in row[pair[1]]] if pair else []
     return pair if sum(" " in text for text in texts) > len(texts) / 2 else None
-
-
-def _are_tagged(words: object, tags: object) -> bool:
-    """Returns True for a list of words and a list of as many tags, which are shorter or numbers."""
-    if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags) or not words:
-        return False
-    is_tag = all(isinstance(tag, int) or (isinstance(tag, str) and re.fullmatch(r"\S{1,40}", tag)) for tag in tags)
-    return is_tag and all(isinstance(word, str) for word in words) and len({*map(str, tags)}) <= max(2, len({*words}))
 
 
 # --- names of splits -------------------------------------------------------------------------------------------------

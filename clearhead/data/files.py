@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import tarfile
 import zipfile
 import zlib
@@ -217,27 +218,20 @@ def read_chunks(path: Place, *, exact: bool = False, encoding: str | None = None
     The encoding is the given one, or what the byte order mark says, else UTF-8. Raises UserError on reaching a line
     that is not in it, and at the end if the whole text is blank.
     """
-    decoder: codecs.IncrementalDecoder | None = None
     n_lines, held, is_blank, more = 0, "", True, True
-    with opened(path) as file:
+    with opened_text(path, encoding, newline="") as file:
         while more:
-            content = file.read(CHUNK)
-            more = bool(content)
-            decoder = decoder or codecs.getincrementaldecoder(encoding or encoding_of(content) or "utf-8")()
-            try:
-                text = held + decoder.decode(content, final=not more)
-            except UnicodeDecodeError as error:
-                if error.encoding != "utf-8":
-                    raise UserError(f"{path}: expected text in {error.encoding}, got {error.reason}") from None
-                line = n_lines + error.object.count(b"\n", 0, error.start) + 1
+            more = bool(content := file.read(CHUNK))
+            if byte := undecoded(content):
+                line = n_lines + re.split("[\udc80-\udcff]", content, maxsplit=1)[0].count("\n") + 1
                 raise UserError(
-                    f"{path}:{line}: expected UTF-8, got the byte 0x{error.object[error.start]:02X};"
+                    f"{path}:{line}: expected {encoding or 'UTF-8'}, got the byte {byte};"
                     f" try `iconv -f LATIN1 -t UTF-8`, or the file's true encoding"
-                ) from None
-            # Its line feed may start the next piece.
-            held = "\r" if more and text.endswith("\r") and not exact else ""
+                )
+            n_lines += content.count("\n")
+            # A line feed may start the next piece.
+            text, held = held + content, "\r" if more and content.endswith("\r") and not exact else ""
             text = text if exact else text[: len(text) - len(held)].replace("\r\n", "\n")
-            n_lines += content.count(b"\n")
             is_blank = is_blank and not text.strip()
             if text:
                 yield text

@@ -1,8 +1,9 @@
 """Decides which column of a table has which role, and which task that makes. Imports no torch."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, permutations
 from statistics import StatisticsError, correlation
 from typing import Any
 
@@ -29,7 +30,7 @@ LANGUAGES = {
     *"vietnamese chinese japanese korean source src target tgt trg".split(),
 }
 RELATIONS = {*"label score entailment relation relatedness similarity duplicate quality judgment stance".split()}
-WORDS, TAGS = ("tokens", "words", "form"), ("ner_tags", "tags", "labels", "pos_tags", "upos")
+TAG = re.compile(r"\S{1,40}")
 SHOWN = 8
 """Columns that a question lists."""
 OFTEN = 10
@@ -65,7 +66,7 @@ def choose(
     choice = _Choice(path, profiles, given)
     if "source" in given:
         return _pairs(choice.profile(given["source"]), choice.profile(given["target"]), "as given")
-    return (None if given else _named(profiles)) or choice.roles()
+    return (None if given else _named(profiles)) or _tagging(profiles, given) or choice.roles()
 
 
 def _parts(profile: Profile) -> list[Profile]:
@@ -86,13 +87,6 @@ def _named(profiles: Sequence[Profile]) -> Roles | None:
     if "messages" in by_name and by_name["messages"].kind == "lists":
         told = Decision("text", "messages", "lists of messages", "--text NAME")
         return Roles("chat", {"text": "messages"}, {}, [told, _task("chat", "each row is a conversation")])
-    lists = {name: profile for name, profile in by_name.items() if profile.kind == "lists"}
-    words, tags = (next((lists[name] for name in names if name in lists), None) for names in (WORDS, TAGS))
-    if words and tags:
-        shown = [_column("text", words, "lists of words"), _column("label", tags, "a list of tags beside each")]
-        return Roles(
-            "tagging", {"text": words.name}, {"label": tags.name}, [*shown, _task("tagging", "words and tags")]
-        )
     answer = by_name.get("answers") or by_name.get("answer")
     if answer and {"question", "context"} <= by_name.keys() and _is_answer(answer, by_name["context"]):
         roles = {"question": by_name["question"], "context": by_name["context"], "answer": answer}
@@ -106,6 +100,27 @@ def _named(profiles: Sequence[Profile]) -> Roles | None:
     if len(texts) == 2 and not any(one.label_rank > 1 and one.target for one in profiles if one not in texts):
         return _pairs(texts[0], texts[1], "names of languages")
     return None
+
+
+def _tagging(profiles: Sequence[Profile], given: Mapping[str, Any]) -> Roles | None:
+    """The roles of a column of words and of one with a tag for each; that of names among several."""
+    lists = [one for one in profiles if one.kind == "lists"]
+    both = [pair for pair in permutations(lists, 2) if all(map(_are_tagged, *(one.cells for one in pair)))]
+    fits = [(a, b) for a, b in both if given.get("text", a.name) == a.name and given.get("label", b.name) == b.name]
+    if not fits:
+        return None
+    words, tags = min(fits, key=lambda pair: "ner" not in pair[1].plain)
+    shown = [_column("text", words, "lists of words"), _column("label", tags, "a list with a tag for each word")]
+    data = {"label": tags.name}
+    return Roles("tagging", {"text": words.name}, data, [*shown, _task("tagging", "words and tags")])
+
+
+def _are_tagged(words: object, tags: object) -> bool:
+    """Returns True for a list of words and a list of as many tags, which are shorter or numbers."""
+    if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
+        return False
+    is_tag = all(isinstance(tag, int) or (isinstance(tag, str) and TAG.fullmatch(tag)) for tag in tags)
+    return is_tag and all(isinstance(word, str) for word in words) and len({*map(str, tags)}) <= max(2, len({*words}))
 
 
 def _is_language(profile: Profile) -> bool:

@@ -1,8 +1,7 @@
-"""Finds out how a table is written, which columns to leave out, and draws a random sample of its rows. No torch."""
+"""Finds out how a table is written, and draws a random sample of its rows. No torch."""
 
 import math
 import random
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from clearhead.data.delimited import delimiter_of, quote_of, records
 from clearhead.data.dialects import SEPARATORS, Trial, describe, has_header
 from clearhead.data.encodings import find_encoding
 from clearhead.data.file_contents import Decision
-from clearhead.data.tables import column_names, format_of, number_of, read_cells, table_format, written
+from clearhead.data.tables import column_names, format_of, number_of, read_cells, table_format
 from clearhead.errors import UserError
 from clearhead.recipe.data import Column, Table
 from clearhead.recipe.places import Place, place
@@ -28,10 +27,6 @@ STRONG = 2
 TABLE_FIELDS = {*Table.model_fields} - {"kind", "path", "source", "target", "text"}
 LEAST = 20
 """The fewest rows with cells after the last column."""
-EMPTY = 0.98
-"""A column with a larger share of empty cells is left out."""
-ID_NAME = re.compile(r"(unnamed: \d+|index|idx|(.*[_ ])?(id|uuid|guid|no|nr)|[a-z]*id)?", re.IGNORECASE)
-"""Names of columns that number the rows."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +36,28 @@ class Sniffed:
     table: Table
     """Its complete description."""
     columns: list[Column]
-    """The columns that may hold texts or labels: their names, or their indices if they have none of their own."""
-    rows: list[list[object]]
+    """Its columns: their names, or their indices if they have none of their own."""
+    rows: list[list[object]] = field(default_factory=list)
     """At most SAMPLE rows, drawn at random from all of them in the same way each time, in their order."""
-    n_rows: int
+    n_rows: int = 0
     """Number of all rows that can be read."""
-    decisions: list[Decision]
+    errors: RowErrors = field(default_factory=RowErrors)
+    """The rows that cannot be read."""
+    decisions: list[Decision] = field(default_factory=list)
     others: dict[str, "Sniffed"] = field(default_factory=dict)
     """The tables of "valid" and "test", if there are some."""
+
+    @property
+    def broken(self) -> list[Undecoded]:
+        """The rows with bytes of another encoding."""
+        return [error for error in self.errors.rows if isinstance(error, Undecoded)]
+
+    def read(self, *, most: int | None = None, **changes: Any) -> "Sniffed":
+        """Reads the file with changes of the table, up to so many bad rows."""
+        table, errors = self.table.model_copy(update=changes), RowErrors(most=most)
+        columns = [*range(len(self.columns))] if _is_delimited(table) else self.columns
+        rows, n_rows = draw(cells for _, cells in read_cells(table, columns, errors))
+        return replace(self, table=table, rows=rows, n_rows=n_rows, errors=errors)
 
 
 def sniff(path: Place, *, given: Mapping[str, object] = {}) -> Sniffed:
@@ -86,71 +95,44 @@ def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
         fields["format"] = "csv"
     table = Table.model_validate({"path": path, "text": 0, **fields})
     fields = {name: getattr(table, name) for name in fields}
-    told, is_found = list[Decision](), "encoding" not in fields and table_format(table) in ("csv", "tsv", "jsonl")
-    table = table.model_copy(update={"encoding": find_encoding(path)}) if is_found else table
-    found = _read(table, fields, names)
+    is_found = "encoding" not in fields and (_is_delimited(table) or table_format(table) == "jsonl")
+    found = _read(table.model_copy(update={"encoding": find_encoding(path)}) if is_found else table, fields, names)
     if is_found and found.broken and (encoding := find_encoding(path, whole=True)):
         found = _read(table.model_copy(update={"encoding": encoding}), fields, names)
+    told = list[Decision]()
     if "encoding" not in fields and (broken := found.broken):
         rows = f"replaced in {len(broken):,} of {found.n_rows + len(found.errors.rows):,} rows"
         told.append(Decision("bytes", rows, str(broken[0]).partition(";")[0], "--data.train.errors strict"))
         found = _read(found.table.model_copy(update={"errors": "replace"}), fields, names)
-    errors, columns = found.errors.rows, found.columns
-    told = [*_decisions(found.table, fields), *told]
-    if errors:
+    if errors := found.errors.rows:
         n_bad = f"{len(errors):,} of {found.n_rows + len(errors):,}"
         told.append(Decision("bad rows", n_bad, str(errors[0]), "--skip-bad"))
-    why = [_needless(column, [row[i] for row in found.rows], found.n_rows) for i, column in enumerate(columns)]
-    kept = [i for i, column in enumerate(columns) if not why[i] or str(column) in names] or [*range(len(columns))]
-    left = [i for i in range(len(columns)) if i not in kept]
-    told += [Decision("left out", str(columns[i]), why[i], "--text NAME or --label NAME") for i in left]
-    rows = [[row[i] for i in kept] for row in found.rows]
-    return Sniffed(found.table, [columns[i] for i in kept], rows, found.n_rows, told)
+    return replace(found, decisions=[*_decisions(found.table, fields), *told])
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """What reading a whole table found."""
-
-    table: Table
-    columns: list[Column]
-    rows: list[list[object]]
-    n_rows: int
-    errors: RowErrors
-
-    @property
-    def broken(self) -> list[Undecoded]:
-        """The rows with bytes of another encoding."""
-        return [error for error in self.errors.rows if isinstance(error, Undecoded)]
-
-    def again(self, *, most: int | None = None, **changes: Any) -> "_Reading":
-        """The same with changes of the table, up to so many bad rows."""
-        table, errors = self.table.model_copy(update=changes), RowErrors(most=most)
-        rows, n_rows = draw(cells for _, cells in read_cells(table, [*range(len(self.columns))], errors))
-        return _Reading(table, self.columns, rows, n_rows, errors)
+def _is_delimited(table: Table) -> bool:
+    return table_format(table) in ("csv", "tsv")
 
 
-def _read(table: Table, fields: Mapping[str, object], names: set[str]) -> _Reading:
+def _read(table: Table, fields: Mapping[str, object], names: set[str]) -> Sniffed:
     """The rows of a table in the form that fits all of them best."""
-    if table_format(table) not in ("csv", "tsv"):
-        columns, errors = column_names(table), RowErrors()
-        rows, n_rows = draw(cells for _, cells in read_cells(table, columns, errors))
-        return _Reading(table, columns, rows, n_rows, errors)
+    if not _is_delimited(table):
+        return Sniffed(table, column_names(table)).read()
     table = _described(table, fields, names)
     columns = column_names(table)
     columns = [i if str(i) in names - {*map(str, columns)} else column for i, column in enumerate(columns)]
-    found = _Reading(table, columns, [], 0, RowErrors()).again()
+    found = Sniffed(table, columns).read()
     errors = found.errors.rows
     if "quotes" not in fields and quote_of(table) and (errors or _swallow(table, found.rows)):
-        plain = found.again(quotes="", escape=None, most=len(errors) + 1)
+        plain = found.read(quotes="", escape=None, most=len(errors) + 1)
         fits = (len(plain.errors.rows), -plain.n_rows) < (len(errors), -found.n_rows)
         if fits and Trial(plain.table, [[*map(str, row)] for row in plain.rows], 0).has_strays:
             found = plain
     n_cells = _extra_cells(found) if found.errors.rows and "extra_cells" not in fields else 0
-    return found.again(extra_cells=n_cells) if n_cells else found
+    return found.read(extra_cells=n_cells) if n_cells else found
 
 
-def _extra_cells(found: _Reading) -> int:
+def _extra_cells(found: Sniffed) -> int:
     """How many cells more than the others some rows have.
 
     0 unless they are at least LEAST without a header and quotes, all have as many, at least two, and they have numbers
@@ -201,43 +183,35 @@ def _described(table: Table, fields: Mapping[str, object], names: set[str]) -> T
 
 def _decisions(table: Table, fields: Mapping[str, object]) -> list[Decision]:
     """What was found out about the form of the file, except what is usual."""
-    option, found = "--data.train.{}", list[Decision]()
-    if table.encoding and "encoding" not in fields:
-        found.append(Decision("encoding", table.encoding, "the file is not UTF-8", option.format("encoding")))
-    if table_format(table) not in ("csv", "tsv"):
-        return found
-    if table.delimiter and "delimiter" not in fields:
-        value = f"{SEPARATORS.get(table.delimiter, repr(table.delimiter))} between them"
-        found.append(Decision("columns", value, "rows then have as many columns", option.format("delimiter")))
-    if (table.quotes is not None or table.escape) and not {"quotes", "escape"} & fields.keys():
-        value = quote_of(table) or "none"
-        value += f", with {table.escape} before one inside a cell" if table.escape else ""
-        found.append(Decision("quotes", value, "rows then have as many columns", option.format("quotes")))
-    if table.skip_lines and "skip_lines" not in fields:
-        value = f"{table.skip_lines} lines before the table" if table.skip_lines > 1 else "the line before the table"
-        found.append(Decision("left out", value, "it is no row", option.format("skip_lines")))
-    if table.extra_cells and "extra_cells" not in fields:
-        value = f"{table.extra_cells} cells after the last column"
-        found.append(Decision("left out", value, "some rows have them", option.format("extra_cells")))
-    if not table.header and "header" not in fields:
-        value = "none, as the first row holds no names; columns have numbers from 0"
-        found.append(Decision("header", value, "the first row holds no names", option.format("header")))
-    return found
+    fit, n = "rows then have as many columns", table.skip_lines
+    quotes = (quote_of(table) or "none") + (f", with {table.escape} before one inside a cell" if table.escape else "")
+    found = [
+        ("encoding", "encoding", table.encoding, table.encoding, "the file is not UTF-8"),
+        ("columns", "delimiter", table.delimiter, f"{_separator(table)} between them", fit),
+        ("quotes", "quotes", table.escape or table.quotes is not None, quotes, fit),
+        (
+            "left out",
+            "skip_lines",
+            n,
+            f"{n} lines before the table" if n > 1 else "the line before the table",
+            "no row",
+        ),
+        (
+            "left out",
+            "extra_cells",
+            table.extra_cells,
+            f"{table.extra_cells} cells after the last column",
+            "in some rows",
+        ),
+        ("header", "header", not table.header, "none; columns have numbers from 0", "the first row holds no names"),
+    ]
+    shown = found if _is_delimited(table) else found[:1]
+    return [
+        Decision(what, str(value), why, f"--data.train.{name}")
+        for what, name, is_found, value, why in shown
+        if is_found and name not in fields
+    ]
 
 
-def _needless(column: Column, cells: Sequence[object], n_rows: int) -> str:
-    """Why a column holds neither texts nor labels; an empty text if it may."""
-    texts = [written(cell) if isinstance(cell, str | int | float | None) else "?" for cell in cells]
-    n_empty = sum(not text for text in texts)
-    if n_empty > EMPTY * len(texts):
-        return f"{n_empty / len(texts):.1%} of its cells are empty"
-    if len({*texts}) < len(texts) or len(texts) < 3:
-        return ""
-    numbers = [number_of(text) for text in texts]
-    if all(number is not None and number.is_integer() for number in numbers):
-        whole = [int(number) for number in numbers if number is not None]
-        is_count = whole == sorted(whole) and whole[0] >= 0 and whole[-1] - whole[0] < 1.1 * n_rows
-        if is_count:
-            return "it numbers the rows"
-    has_name = isinstance(column, str) and ID_NAME.fullmatch(column)
-    return "each row has another one, without a space" if has_name and not any(" " in text for text in texts) else ""
+def _separator(table: Table) -> str:
+    return SEPARATORS.get(table.delimiter or "", repr(table.delimiter))

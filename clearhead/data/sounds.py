@@ -6,7 +6,7 @@ Frames of loudness (Radford et al. 2022, 2.2) or samples (Baevski et al. 2020), 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, gcd, log
 from pathlib import Path
 from typing import Final
 
@@ -72,10 +72,8 @@ HIGHEST = 8000.0
 """The upper end of the highest band, in Hz."""
 RANGE = 8.0
 """The quietest level, in tens of dB below the loudest band (80 dB). Quieter bands are raised to it."""
-CROSSINGS, ROLL_OFF = 16, 0.97
-"""Zeros on each side of the filter that resamples, and where it begins to fall, as a share of half the lower rate."""
-AT_ONCE = 1 << 16
-"""Samples that are made at once."""
+WINDOW = ("kaiser", 5.0)
+"""The window of the filter that resamples."""
 
 IGNORED: Final = frozenset(
     {
@@ -207,26 +205,15 @@ def hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def resampled(samples: NDArray[np.float32], rate: int, to: int) -> NDArray[np.float32]:
-    """n -> n to / rate: the band-limited sound at the new places, by a sinc in a Hann window   (Smith and Gossett 1984)
-
-    Frequencies above half the lower rate are removed.
+    """n -> n to / rate: the band-limited sound at the new places, by a sinc in a Kaiser window. It has no frequencies
+    above half the lower rate.
     """
     if rate == to:
         return samples
-    cutoff = ROLL_OFF * min(1.0, to / rate)
-    reach = CROSSINGS / cutoff  # of the filter, in old samples
-    margin = ceil(reach) + 1
-    padded = torch.from_numpy(np.pad(samples, margin)).double()
-    around = torch.arange(-margin + 1, margin + 1)
-    parts: list[Tensor] = []
-    for first in range(0, n := ceil(len(samples) * to / rate), AT_ONCE):
-        places = torch.arange(first, min(first + AT_ONCE, n), dtype=torch.float64) * rate / to
-        nearest = places.floor().long()
-        distance = places[:, None] - (nearest[:, None] + around)
-        window = (torch.pi * distance / (2 * reach)).cos().square().masked_fill(distance.abs() >= reach, 0.0)
-        near = padded[nearest[:, None] + around + margin]
-        parts.append((near * window * torch.sinc(cutoff * distance)).sum(1) * cutoff)
-    return torch.cat(parts).float().numpy()
+    from scipy.signal import resample_poly
+
+    common = gcd(rate, to)
+    return resample_poly(samples.astype(np.float64), to // common, rate // common, window=WINDOW).astype(np.float32)
 
 
 EPS = 1e-7

@@ -36,7 +36,7 @@ def test_a_recipe_gets_its_table_and_columns(tmp_path: Path):
         "text": ("said", "the longest texts; 60 characters a row", "--text NAME"),
         "label": ("way", "the only one that recurs; 2 classes (down, up)", "--label NAME"),
         "task": ("single label classification", "2 classes (down, up)", "--data.problem_type TYPE"),
-        "left out": ("id", "it numbers the rows", "--text NAME or --label NAME"),
+        "left out": ("id", "ids", "--text NAME or --label NAME"),
     }
 
 
