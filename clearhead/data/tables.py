@@ -155,11 +155,11 @@ def roots_of(columns: Iterable[Column], known: Sequence[str], where: object) -> 
 
 def has_field(row: object, name: str) -> bool:
     """Returns True if a nested object has a field of this name, or of names joined by dots."""
-    value = numbered(row)
-    if name in value:
-        return True
-    first, dot, rest = name.partition(".")
-    return bool(dot) and has_field(value.get(first), rest)
+    try:
+        cell_at(row, name, where="")
+    except BadRow:
+        return False
+    return True
 
 
 def numbered(row: object) -> dict[str, object]:
@@ -240,7 +240,8 @@ def _parquet_file(path: Place) -> Generator[tuple["parquet.ParquetFile", BinaryI
 
 def texts_of(columns: Sequence[Column], where: str, cells: Sequence[object]) -> tuple[str, ...]:
     """The cells of the columns, all of which hold text. Raises BadRow if one does not."""
-    return tuple(text_of(cell, where=f"{where}:{name}") for name, cell in zip(columns, cells, strict=False))
+    both = zip(columns, cells, strict=False)
+    return tuple([cell if isinstance(cell, str) else text_of(cell, where=f"{where}:{name}") for name, cell in both])
 
 
 def text_of(cell: object, *, where: str) -> str:
@@ -256,6 +257,8 @@ MISSING = {"", "nan", "null", "<na>", "#n/a"}
 
 def written(cell: object) -> str:
     """A label as text. Programs write 3 as 3.0 in a column where a number is missing."""
+    if isinstance(cell, str):
+        return cell.strip()
     if isinstance(cell, bool):
         return str(cell).lower()
     if isinstance(cell, float) and cell.is_integer():
