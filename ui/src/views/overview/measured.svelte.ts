@@ -4,7 +4,7 @@ import { softmax } from "../../state/answer.svelte";
 import { load, type Explorer, type Run } from "../../parts/kit";
 import { wordOf } from "../../parts/walk";
 import { answers, logitsOf } from "../answers.svelte";
-import { curvesIn, gridOf, headsIn, lanesIn, type Curve, type Grid, type Heads, type Lanes } from "./story";
+import { curvesIn, headsIn, lanesIn, type Curve, type Heads, type Lanes } from "./story";
 
 type Part = "heads" | "curves" | "lanes" | "ffn";
 export interface Said { word: string; p: number }
@@ -12,7 +12,7 @@ export interface Side {
   readonly run: Run | null;
   readonly curves: Curve[] | null;
   readonly lanes: Lanes | null;
-  readonly ffn: { grid(stack: "encoder" | "decoder", words: number, many: boolean): Grid | null } | null;
+  readonly ffn: Lanes | null;
   /** The likeliest answer after each block. */
   readonly lens: Said[] | null;
   /** The probability of every answer. */
@@ -46,10 +46,7 @@ export function measured(app: Explorer): Measured {
     }
     const curves = part((run, position, signal) => ask("curves", run, position, signal).then(curvesIn));
     const lanes = part((run, position, signal) => ask("lanes", run, position, signal).then(lanesIn));
-    const ffn = part(async (run, position, signal) => {
-      const { tensors } = await ask("ffn", run, position, signal);
-      return { grid: (stack: "encoder" | "decoder", words: number, many: boolean) => (tensors.has(stack) ? gridOf(tensors.get(stack)!, words, many) : null) };
-    });
+    const ffn = part((run, position, signal) => ask("ffn", run, position, signal).then(lanesIn));
     const lens = part((run, position, signal) => (answers(app) === "none" || !about.answers.includes("lens") ? null : lensAt(app, run, position, signal)));
     const shares = part((run, position) => (answers(app) === "none" ? null : logitsOf(app, run, position)?.then(({ data }) => softmax(data)) ?? null));
     return {

@@ -58,7 +58,7 @@ export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
 }
 
 /** By state or block, and lane; the reply has the lane of many last. */
-export function gridOf({ shape, data }: { shape: number[]; data: ArrayLike<number> }, words: number, many: boolean): Grid {
+function gridOf({ shape, data }: { shape: number[]; data: ArrayLike<number> }, words: number, many: boolean): Grid {
   const columns = shape[1] ?? 1;
   return { at: (row, lane) => data[row * columns + (many ? (lane === 0 ? words : lane - 1) : lane)] || 0 };
 }
