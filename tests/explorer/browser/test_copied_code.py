@@ -88,6 +88,7 @@ def test_the_code_prints_what_the_page_shows(
 
 
 COMPUTED: dict[str, dict[str, Any]] = {
+    "overview": {},
     "lens": {},
     "heads": {},
     "generation": {},
@@ -124,6 +125,7 @@ def test_the_code_computes_what_the_place_shows(shared_page: Open, tmp_path: Pat
         assert lines.splitlines()[-1] == str(["".join(written).replace("▁", " ").removesuffix("<eos>").strip()])
         return
     printed = {
+        "overview": lambda: ", ".join(re.findall(r"(?:weight|moved)=([\d.]+)", lines)),
         "lens": lambda: lines.split("tensor([[[")[-2].rsplit("]]])")[0].split("[[")[-1].split("]")[0],
         "heads": lambda: ", ".join(re.findall(r"'[^']+': ([-+.e\d]+)", lines)),
         "logits": lambda: lines.split("values=tensor([")[2].split("]")[0],
