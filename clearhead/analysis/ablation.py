@@ -191,8 +191,8 @@ class Ablations:
         """What is compared; None for the divergence of the answers."""
         self._base = {Address.parse(at): one for at, one in self._edit.items()}
         self._past: dict[int, KeyValues] = {}
-        is_alone = len(self._tokens[self._last].ids) == 1 and self._tokens[self._last].valid is None
-        is_cut = is_alone and network.decoder is not None and isinstance(network.config.head, c.LanguageHead)
+        self._rows, is_whole = len(self._tokens[self._last].ids), self._tokens[self._last].valid is None
+        is_cut = is_whole and network.decoder is not None and isinstance(network.config.head, c.LanguageHead)
         is_cut &= all(_is_everywhere(at, one) and not at.path.startswith("head.") for at, one in self._base.items())
         self._end = position % layout[self._last].grid[1] + 1 if is_cut and position is not None else None
         """The number of positions of a decoder that reach the answer, if only some are needed."""
@@ -236,7 +236,8 @@ class Ablations:
         for _, group in itertools.groupby(order, key=kind):
             several = list(group)
             reached = cells[several[0]]
-            at_once = max(1, budget // (self._length if reached is None else reached[1] - reached[0]))
+            length = self._length if reached is None else self._rows * (reached[1] - reached[0])
+            at_once = max(1, budget // length)
             for start in pieces(range(0, len(several), at_once)):
                 some = several[start : start + at_once]
                 with inference(network):
@@ -321,7 +322,7 @@ class Ablations:
         if cells is None:
             return layouts(self._network, {k: repeated(batch, n) for k, batch in self._tokens.items()})[name]
         positions = layouts(self._network, self._tokens)[name].positions[:, slice(*cells)]
-        return Layout((n, cells[1] - cells[0]), positions, start=cells[0])
+        return Layout((n * self._rows, cells[1] - cells[0]), positions, start=cells[0])
 
     def _block(
         self, name: str, i: int, x: Tensor, layout: Layout, memory: Memory | None, cache: BlockCache | None = None
@@ -329,7 +330,8 @@ class Ablations:
         stack, keys = self._network.stacks()[name], layout
         if layout.start:
             end = layout.start + layout.grid[1]
-            keys, cache = self._copies(name, len(x), (0, end)), BlockCache(self._earlier(name, i, layout.start))
+            keys = self._copies(name, len(x) // self._rows, (0, end))
+            cache = BlockCache(self._earlier(name, i, layout.start))
         attn_bias = stack.attn_bias(layout, keys, kind=stack.kinds[i], dtype=x.dtype)
         memory_bias = None if memory is None else AttentionBias.between(layout, memory[1], dtype=x.dtype)
         tell_padding(t=layout.valid)
@@ -378,6 +380,8 @@ class Ablations:
     def _read(self, x: Tensor, layout: Layout, *, whole: bool) -> Tensor:
         """What `answers` compares, of the last states; `whole` if edits need all positions of the head."""
         network = self._network
+        if self.metric is not None and self._end is not None and not whole:
+            return self.metric(network.head(x[:, self._end - 1 - layout.start][None], layout)[0], layout)
         if self.metric is not None:
             return self.metric(network.head(x, layout), layout)
         length = layouts(network, self._tokens)[self._last].grid[1]
@@ -391,8 +395,8 @@ class _After(KeyValues):
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         assert self.k is not None
         assert self.v is not None
-        before = len(k), -1, -1, -1
-        return torch.cat([self.k.expand(before), k], 2), torch.cat([self.v.expand(before), v], 2)
+        copies = len(k) // len(self.k), 1, 1, 1
+        return torch.cat([self.k.repeat(copies), k], 2), torch.cat([self.v.repeat(copies), v], 2)
 
 
 def _is_everywhere(at: Address, edit: Edit) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.analysis.circuits.branches import branches
-from clearhead.analysis.metrics import Ids, chosen
+from clearhead.analysis.metrics import Ids, LogitDifference
 from clearhead.analysis.passes import Inputs, by_stack, check_labels, layouts, real, traced
 from clearhead.brief import brief
 from clearhead.errors import UserError
@@ -60,14 +60,13 @@ def attribute(
     check_labels(head.output.out_features, logit, minus)
     seen, logits = traced(network, tokens, edit)
     with torch.no_grad():
-        ways, bias = direction(head, logit, minus)
+        direction, bias = _difference(_rows(head), logit, minus), head.output.bias
         picked = ((part, _pick(head, x, layout, position)) for part, x in _written(network, seen, name))
-        shares = {part: (x * ways).sum(-1) for part, x in picked}
+        shares = {part: (x * direction).sum(-1) for part, x in picked}
         total = logits if logits.ndim == 2 else logits[:, position]
-        if head.output.bias is not None:
-            shares["head.output.bias"] = bias.expand(len(total))
-        right = chosen(total, logit)
-        return Attribution(shares, right if minus is None else right - chosen(total, minus))
+        if bias is not None:
+            shares["head.output.bias"] = _difference(bias.detach(), logit, minus).expand(len(total))
+        return Attribution(shares, LogitDifference(logit, minus).of(total))
 
 
 def attribute_each(
@@ -94,26 +93,11 @@ def linear_head(network: Transformer) -> ClassificationHead | LanguageHead | Tag
     head = network.head
     if not isinstance(head, ClassificationHead | LanguageHead | TaggingHead):
         raise UserError("attribution: expected a head, got a network that ends in its states")
-    if not is_linear(head):
+    capped = isinstance(head, LanguageHead) and head.soft_cap is not None
+    pooled = isinstance(head, ClassificationHead) and (head.pooler is not None or head.distilled is not None)
+    if head.dense is not None or capped or pooled:
         raise UserError("attribution: expected a linear head, got one with a layer, a pooler, a cap or a second output")
     return head
-
-
-def is_linear(head: ClassificationHead | LanguageHead | TaggingHead) -> bool:
-    """Returns True if the logits are linear in the last states."""
-    pools = isinstance(head, ClassificationHead) and (head.pooler is not None or head.distilled is not None)
-    return head.dense is None and head.soft_cap is None and not pools
-
-
-def direction(
-    head: ClassificationHead | LanguageHead | TaggingHead, logit: Ids, minus: Ids | None
-) -> tuple[Tensor, Tensor]:
-    """d or b d, 1 or b: the direction of a linear head's logit, or of a difference, in the states, and its bias."""
-    rows, bias = _rows(head).detach(), head.output.bias
-    bias = rows.new_zeros(len(rows)) if bias is None else bias.detach()
-    if minus is None:
-        return rows[logit], bias[logit]
-    return rows[logit] - rows[minus], bias[logit] - bias[minus]
 
 
 def _rows(head: ClassificationHead | LanguageHead | TaggingHead) -> Tensor:
@@ -176,6 +160,10 @@ def _normed(seen: Trace, path: str, norm: nn.Module | None, parts: Shares) -> Sh
 def _pick(head: nn.Module, x: Tensor, layout: Layout, position: int) -> Tensor:
     """b t d -> b d: the state that the head reads for this logit."""
     return head.picked(x, layout) if isinstance(head, ClassificationHead) else x[:, position]
+
+
+def _difference(rows: Tensor, logit: Ids, minus: Ids | None) -> Tensor:
+    return rows[logit] if minus is None else rows[logit] - rows[minus]
 
 
 def _check_position(layout: Layout, position: int) -> None:

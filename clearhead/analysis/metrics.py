@@ -33,7 +33,10 @@ class LogitDifference:
     """Position in the last stack, from its end if negative; None for the last real one. Unused if the head pools."""
 
     def __call__(self, result: Tensor, layout: Layout) -> Tensor:
-        logits = at(result, layout, self.position)
+        return self.of(at(result, layout, self.position))
+
+    def of(self, logits: Tensor) -> Tensor:
+        """b v -> b: the difference of logits at one position."""
         right = chosen(logits, self.answer)
         return right if self.minus is None else right - chosen(logits, self.minus)
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
-from clearhead.model.cache import Cache
 from clearhead.model.mode import Evaluating
 from clearhead.progress import pieces
 from clearhead.trace import Edit, Trace, recording, tell_padding, trace
@@ -184,29 +183,22 @@ def in_order(network: Transformer, part: Part) -> tuple[int, int]:
 
 
 def run_from(
-    network: Transformer,
-    tokens: Mapping[str, Tokens],
-    name: str,
-    start: int,
-    x: Tensor,
-    memory: Tensor | None,
-    past: Cache | None = None,
+    network: Transformer, tokens: Mapping[str, Tokens], name: str, start: int, x: Tensor, memory: Tensor | None
 ) -> tuple[Tensor, Layout]:
     """The network's last states and their layout, from the input x, b t d, of block `start` of the stack `name`.
 
-    With -1 the stack embeds its tokens first. `memory` has the encoder's last states, for a decoder that reads them,
-    and `past` the keys and values of the positions before those of `tokens`.
+    With -1 the stack embeds its tokens first. `memory` has the encoder's last states, for a decoder that reads them.
     """
     places, stack = layouts(network, tokens), network.stacks()[name]
-    layout, keys = (places[name],) * 2 if past is None else past.extend(tokens[name])
+    layout = places[name]
     tell_padding(t=layout.valid)
     if start < 0:
         x, start = stack.embed(tokens[name], layout, stack.positions.embedding(layout.positions)), 0
     read = None if memory is None else (memory, places["encoder"])
     memory_bias = None if read is None else AttentionBias.between(layout, read[1], dtype=x.dtype)
-    for i, (block, kind) in pieces(list(enumerate(zip(stack.blocks, stack.kinds, strict=True)))[start:]):
-        attn_bias, cache = stack.attn_bias(layout, keys, kind=kind, dtype=x.dtype), past and past.blocks[i]
-        x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias, cache=cache)
+    for block, kind in pieces(list(zip(stack.blocks, stack.kinds, strict=True))[start:]):
+        attn_bias = stack.attn_bias(layout, layout, kind=kind, dtype=x.dtype)
+        x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias)
     x = x if stack.final_norm is None else stack.final_norm(x)
     if name == "encoder" and network.decoder is not None:
         return network.decoder(tokens["decoder"], (x, layout))

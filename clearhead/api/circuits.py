@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.analysis.circuits import Circuits, LogitDifference, Metric, VectorShift
 from clearhead.analysis.circuits.circuits import Baseline
@@ -55,11 +55,16 @@ def circuits_of(
     else:
         position = None
     mine, theirs = (at(logits, first.layout, position)[0] for logits in (own, others))
-    answer = int(mine.argmax()) if answer is None else answer
-    if minus is None and len(mine) > 1:
-        best, second = theirs.topk(2).indices.tolist()
-        minus = best if best != answer else second
+    answer, other = likeliest(mine, theirs, answer)
+    minus = other if minus is None else minus
     return first.explaining(LogitDifference(answer, minus, position)), Explained(answer, minus, position)
+
+
+def likeliest(clean: Tensor, corrupt: Tensor, answer: int | None = None) -> tuple[int, int | None]:
+    """v, v: the answer, by default the likeliest of the clean logits, and the likeliest other one of the corrupt."""
+    answer = int(clean.argmax()) if answer is None else answer
+    others = (i for i in corrupt.topk(min(2, len(corrupt))).indices.tolist() if i != answer)
+    return answer, next(others, None)
 
 
 def _shift(model: ModelBase, circuits: Circuits) -> Metric:

@@ -1,11 +1,13 @@
 """What happens inside a model over a data set: activations on disk, effects with intervals, strongest examples."""
 
 from clearhead.capture.difference import Difference, difference
-from clearhead.capture.effects import Effect, NodeEffect, effects, node_effects
+from clearhead.capture.effects import Effect, effects
 from clearhead.capture.examples import Example, Examples
+from clearhead.capture.prompts import over_prompts
 from clearhead.capture.reading import Captured, Rows
 from clearhead.capture.texts import Texts, drawn, texts_in
 from clearhead.capture.writing import CaptureSettings, capture
+from clearhead.data.prompts import Prompt, prompts_in
 
 __all__ = [
     "CaptureSettings",
@@ -14,13 +16,14 @@ __all__ = [
     "Effect",
     "Example",
     "Examples",
-    "NodeEffect",
+    "Prompt",
     "Rows",
     "Texts",
     "capture",
     "difference",
     "drawn",
     "effects",
-    "node_effects",
+    "over_prompts",
+    "prompts_in",
     "texts_in",
 ]

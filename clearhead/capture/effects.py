@@ -8,13 +8,10 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.ablation import Ablations
-from clearhead.analysis.circuits import Nodes, refined_nodes
-from clearhead.analysis.circuits.patching import EXACT
 from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.lens import read
 from clearhead.analysis.passes import row_means, valid_cells
 from clearhead.api.base import ModelBase
-from clearhead.api.circuits import circuits_of
 from clearhead.capture.passes import Site, batches, sites_of
 from clearhead.capture.texts import Encoder, Text
 from clearhead.config.heads import LanguageHead, TaggingHead
@@ -49,7 +46,7 @@ def means(values: np.ndarray) -> list[Mean]:
 
 @dataclass(frozen=True)
 class Effect:
-    """The mean change over the texts of a data set: of the answer, in nats, or of the vector, as 1 - cosine."""
+    """The mean over texts: of the answer's change in nats, of the vector's as 1 - cosine, or over pairs of prompts."""
 
     site: str
     mean: float
@@ -74,11 +71,11 @@ def effects(
     known = [one for one, _ in encoder.known(texts)]
     if not known:
         raise UserError("effects: expected texts, got none that are not blank; try other data")
-    wanted = _layers(model) if sites == LAYERS else parts(model, sites)
+    wanted = last_layers(model) if sites == LAYERS else parts(model, sites)
     values = np.empty((len(known), len(wanted)))
     for batch in counted(batches(known, tokens=BATCH_TOKENS), "effects"):
         tokens = encoder.batch([known[i] for i in batch])
-        found = _of_layers(model, wanted, tokens) if sites == LAYERS else effects_of_parts(model, wanted, tokens)
+        found = _oflast_layers(model, wanted, tokens) if sites == LAYERS else effects_of_parts(model, wanted, tokens)
         values[batch] = found.double().cpu().numpy()
     result = [
         Effect(site, mean.value, mean.interval, len(known)) for site, mean in zip(wanted, means(values), strict=True)
@@ -112,7 +109,7 @@ def effects_of_parts(model: ModelBase, wanted: Sequence[str], tokens: Sequence[T
     return torch.stack([found[site] for site in wanted], -1)
 
 
-def _layers(model: ModelBase) -> list[str]:
+def last_layers(model: ModelBase) -> list[str]:
     """The state after each block of the last stack."""
     if not isinstance(model.config.head, LanguageHead | TaggingHead):
         raise UserError(
@@ -122,7 +119,7 @@ def _layers(model: ModelBase) -> list[str]:
     return [f"{last}.blocks.{i}.resid_post" for i in range(model.config.stacks[last].n_layers)]
 
 
-def _of_layers(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
+def _oflast_layers(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]) -> Tensor:
     """b m: how far the lens after each block is from the answer of each text."""
     seen, valid = states(model.network, tokens), valid_cells(tokens[-1])
     with torch.inference_mode():
@@ -134,42 +131,3 @@ def _of_layers(model: ModelBase, wanted: Sequence[str], tokens: Sequence[Tokens]
             each = (final.exp() * (final - logs)).sum(-1)
             found.append(row_means(each, counts))
     return torch.stack(found, -1)
-
-
-@dataclass(frozen=True)
-class NodeEffect:
-    """What the answer loses if a part writes what it writes on the corrupt text: the mean over the pairs."""
-
-    site: str
-    """Such as `decoder.blocks.0.attn.heads[h=2]`."""
-    mean: float
-    """In units of the metric, such as logits."""
-    interval: tuple[float, float]
-    """The 95% bootstrap interval of the mean, over pairs."""
-    exact: float
-    """The share of the pairs in which the part was patched for real."""
-
-
-def node_effects(model: ModelBase, pairs: Sequence[tuple[Text, Text]], *, exact: float = EXACT) -> list[NodeEffect]:
-    """The parts of a model by their mean effect on logit[answer] - logit[minus], the largest first.
-
-    A pair is a clean text and a corrupt one of as many tokens, each a source and a target for an encoder-decoder. Its
-    answer is the likeliest token on the clean text, `minus` that on the corrupt one, as in `circuits_of`; its nodes are
-    `refined_nodes`. Raises UserError for no pairs, or for one whose texts differ in length.
-    """
-    if not pairs:
-        raise UserError("pairs: expected pairs of a clean and a corrupt text, got none")
-    found: list[Nodes] = []
-    for i, pair in counted(list(enumerate(pairs, 1)), "pairs"):
-        texts = [(text, None) if isinstance(text, str) else text for text in pair]
-        inputs = (model.inputs(text, target) for text, target in texts)
-        try:
-            found.append(refined_nodes(circuits_of(model, *inputs)[0], exact=exact))
-        except UserError as error:
-            raise UserError(f"pair {i}: {error}") from None
-    sites = list(found[0].scores)
-    scores = np.array([[nodes.scores[site] for site in sites] for nodes in found])
-    patched = np.array([[site in nodes.exact for site in sites] for nodes in found])
-    rows = zip(sites, means(scores), patched.mean(0).tolist(), strict=True)
-    each = [NodeEffect(site, mean.value, mean.interval, share) for site, mean, share in rows]
-    return sorted(each, key=lambda one: -abs(one.mean))

@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from clearhead.errors import UserError
-from clearhead.progress import tell  # noqa: F401 - for the commands
+from clearhead.progress import tell, watching  # noqa: F401 - for the commands
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -71,3 +72,17 @@ def progress_bar(*, shows: bool = True, **how: Any) -> "tqdm[Any]":
 def given(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+@contextmanager
+def progress() -> Iterator[None]:
+    """Shows on a terminal how far a long loop is."""
+    with progress_bar() as bar:
+
+        def watch(what: str, done: int, n: int) -> None:
+            bar.set_description(what, refresh=False)
+            bar.total = n
+            bar.update(done - bar.n)
+
+        with watching(watch):
+            yield

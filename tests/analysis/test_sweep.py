@@ -69,8 +69,10 @@ def test_a_cell_is_what_the_patched_network_answers(name: str):
 
 @pytest.mark.parametrize("name", WITH_HEADS)
 def test_a_batch_is_its_pairs_alone(name: str):
-    network = shaken(CONFIGS[name])
+    network = shaken(CONFIGS[name]).double()
     given = [inputs(network), inputs(network)]
+    if given[0][0].ids.is_floating_point():
+        given = [[Tokens(one.ids.double()) for one in some] for some in given]
     given[1][0] = Tokens(given[1][0].ids.roll(1, -1))
     pairs = [(clean, other(network, clean, cut=0)) for clean in given]
     alone = [PatchingSweep(network, *pair, 0, minus=i, position=3, least=0.0) for i, pair in enumerate(pairs, 1)]
@@ -81,7 +83,7 @@ def test_a_batch_is_its_pairs_alone(name: str):
     both = PatchingSweep(network, clean, corrupt, [0, 0], minus=[1, 2], position=3, budget=40, least=0.0)
     for row in both.rows():
         for i, one in enumerate(alone):
-            torch.testing.assert_close(row.each[i], one.row(row.at).each[0], atol=2e-5, rtol=2e-5)
+            torch.testing.assert_close(row.each[i], one.row(row.at).each[0], atol=1e-6, rtol=1e-6)
 
 
 def test_cells_of_several_positions():
@@ -90,7 +92,7 @@ def test_cells_of_several_positions():
     corrupt = clean.clone()
     corrupt[0, 3], corrupt[1, 4] = (corrupt[0, 3] + 1) % small.VOCAB, (corrupt[1, 4] + 1) % small.VOCAB
     columns = [[range(6), range(6)], [[3], [4]], [[3, 4], []]]
-    sweep = PatchingSweep(network, [clean], [corrupt], [2, 2], columns=columns, least=0.0)
+    sweep = PatchingSweep(network, [clean], [corrupt], [2, 2], columns={"decoder": columns}, least=0.0)
     expected = torch.tensor([[1.0, 1, 1], [1, 1, float("nan")]])
     found = sweep.row("decoder.blocks.0.resid_pre").each
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0, equal_nan=True)
@@ -134,7 +136,7 @@ def test_what_is_refused():
         (([one], [one], 0), r"expected texts that answer differently here, got .* at most"),
         (([one], [two], answer), r"at most 0\.1 apart, and shares of that mean little; choose another text"),
         (([one], [two], 99), "answer 99: expected a number below 13"),
-        (([one.repeat(2, 1)], [two], 0), "decoder: expected pairs of one length in a batch, got"),
+        (([one.repeat(2, 1)], [two], 0), "decoder: expected pairs of one length without padding, got"),
     ):
         with pytest.raises(UserError, match=message):
             PatchingSweep(network, *given)

@@ -9,7 +9,7 @@ import pytest
 from clearhead.analysis.circuits import curve
 from clearhead.api.circuits import circuits_of
 from clearhead.api.features import save_features
-from clearhead.capture import node_effects
+from clearhead.capture import Prompt, over_prompts
 from clearhead.explorer.recording.tokens import read
 from tests.analysis.kinds import features
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
@@ -62,10 +62,13 @@ def test_features_are_parts(shell: Shell, folders: Folders, tmp_path: Path) -> N
 
 def test_pairs_of_texts(shell: Shell, folders: Folders) -> None:
     texts = [(CLEAN, CORRUPT), ("four two one", "four two three")]
-    Path("pairs.tsv").write_text("\n".join("\t".join(pair) for pair in texts), "utf-8")
+    Path("pairs.tsv").write_text("\n".join("\t".join(pair) for pair in [("clean", "corrupt"), *texts]), "utf-8")
     said, document = found(shell, folders, "--pairs", "pairs.tsv")
-    best, *_ = node_effects(model_of(CONFIGS[NAME]), texts)
+    prompts = [Prompt((clean,), (corrupt,)) for clean, corrupt in texts]
+    own = {one.site: one for one in over_prompts(model_of(CONFIGS[NAME]), prompts, "nodes")}
+    best = max(document["nodes"], key=lambda node: abs(node["mean"]))
     assert document["pairs"] == 2
-    assert document["nodes"][0]["site"] == best.site == said.lines[1].split()[-1]
-    assert document["nodes"][0]["mean"] == pytest.approx(best.mean, rel=1e-4)
-    assert document["nodes"][0]["interval"] == pytest.approx(best.interval, rel=1e-4)
+    assert best["site"] == said.lines[1].split()[-1]
+    for node in document["nodes"]:
+        assert node["mean"] == pytest.approx(own[node["site"]].mean, rel=1e-4)
+        assert node["interval"] == pytest.approx(own[node["site"]].interval, rel=1e-4)

@@ -1,5 +1,10 @@
 """`clearhead patch`."""
 
+import io
+import json
+from contextlib import redirect_stdout
+from pathlib import Path
+
 from tests.shell import Folders, Said, Shell
 
 
@@ -17,12 +22,35 @@ def test_a_row_for_each_block(shell: Shell, folders: Folders) -> None:
     assert names.split() == ["block", "one", "four", "three"]
     assert [row.split()[0] for row in rows] == ["1", "0"]
     assert rows[1].split()[1:] == ["0.00", "1.00", "0.00"], "the only token that differs restores all"
-    assert "decoder: 3 positions, aligned one by one" in said.err
+    assert said.err.splitlines()[0].startswith("clean -0.7"), "the difference of the logits"
 
 
 def test_other_lengths_as_json(shell: Shell, folders: Folders) -> None:
-    found = patched(shell, folders, "--json", of="all", corrupt="one four one three").json
-    assert found["alignment"] == {"decoder": [[0, 0], [1, 2], [2, 3]]}
-    assert found["restored"]["decoder.blocks.0.resid_pre"][1] is None
-    assert len(found["restored"]["decoder.blocks.1.attn.z"]) == 2
-    assert set(found["tokens"]) == {"clean", "corrupt"}
+    found = {one["site"] for one in patched(shell, folders, "--json", of="all", corrupt="one four one three").json}
+    cells = {site for site in found if site.startswith("decoder.blocks.0.resid_pre")}
+    assert cells == {f"decoder.blocks.0.resid_pre[t={i}]" for i in (0, 2, 3)}, "the second has no partner"
+    assert "decoder.blocks.1.attn.z[h=1]" in found
+
+
+def test_a_set_with_a_report_whose_python_gives_its_numbers(shell: Shell, folders: Folders) -> None:
+    Path("set.toml").write_text(
+        'clean = "one {A} two {A}"\ncorrupt = "one {A} two {B}"\nanswer = " {A}"\nminus = " {B}"\n'
+        '[slots]\nA = ["two", "three", "four", "five", "six"]\nB = "A"\n',
+        encoding="utf-8",
+    )
+    line = ("patch", folders["gpt2"], "--pairs", "set.toml", "--of", "heads", "--prompts", 9, "--report", "found.html")
+    said = shell.done(*line)
+    assert said.lines[0] == "decoder attn.z"
+    assert "95% interval" in said.out
+    assert "left out: " in said.err or "9 pairs" in said.err
+    page = Path("found.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('<script type="application/json">')[2].partition("</script>")[0])
+    assert data["seed"] == 0
+    assert len(data["sha256"]) == 64
+    assert [len(data[name]) for name in ("prompts", "effects")] == [9, 2 + 4]
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(compile(data["python"], "report", "exec"), {})
+    for row, one in zip(printed.getvalue().splitlines(), data["effects"], strict=True):
+        assert row == f"{one['site']} {one['mean']} {one['interval'][0]} {one['interval'][1]}"
+    again = shell.done("patch", folders["gpt2"], "--pairs", "found.html", "--of", "heads")
+    assert again.out == said.out

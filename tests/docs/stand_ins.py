@@ -139,7 +139,7 @@ def tables(folder: Path) -> None:
     table(folder / "sts.csv", columns(one="a", two="b", score="number"))
     lines(folder / "pairs.tsv", [f"{row['a']}\t{row['b']}" for row in rows()])
     gave = [f"When Mary and John went home, {name} gave it to" for name in ("John", "Mary")]
-    lines(folder / "gave.tsv", ["\t".join(gave), "\t".join(reversed(gave))])
+    lines(folder / "gave.tsv", ["clean\tcorrupt", "\t".join(gave), "\t".join(reversed(gave))])
     for ending in ("jsonl", "parquet"):
         both = columns(premise="a", hypothesis="b", relation="label", en="a", de="b", question="b", context="a")
         nested = [{**row, "translation": {"en": row["en"], "de": row["de"]}} for row in both]

@@ -2,13 +2,14 @@
 
 import json as json_lines
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from clearhead.brief import amount, between
+from clearhead.cli.look.prompts import ONE_PAIR, SHOWN, Pairs, print_effects
 from clearhead.cli.options import (
     Device,
     Files,
@@ -19,15 +20,16 @@ from clearhead.cli.options import (
     Text,
     check_positive,
     open_model,
+    progress,
     progress_bar,
     tell,
 )
 from clearhead.errors import UserError, sizes
-from clearhead.progress import watching
 
 if TYPE_CHECKING:
     from clearhead.api import Model
     from clearhead.capture import Texts
+    from clearhead.capture.prompts import How
 
 
 def capture(
@@ -117,13 +119,13 @@ def effects(
     model: Named,
     /,
     *,
-    data: Files,
+    data: Files = (),
+    pairs: Pairs = ONE_PAIR,
     sites: Repeated = ("heads",),
     text: str | None = None,
     text_pair: str | None = None,
     texts: int = 100,
-    top: int = 20,
-    seed: int = 0,
+    top: int = SHOWN,
     length: Length = None,
     device: Device = "cpu",
     json: Flag = False,
@@ -133,6 +135,9 @@ def effects(
     Prints KL(whole || without that part) in nats, the mean over texts, with its 95% bootstrap interval. With --sites
     layers it is KL(whole || answer after each block), as the logit lens reads it.
 
+    With --pairs, or --clean and --corrupt, it is by how much logit[ANSWER] - logit[MINUS] of the clean texts falls;
+    with --sites layers that difference as read after each block, with --sites direct what each part adds to it.
+
     Args:
         data: Files of texts, as for capture.
         sites: heads, neurons, layers, or addresses such as decoder.blocks.3.ffn.post, whose parts are measured.
@@ -140,7 +145,6 @@ def effects(
         text_pair: Column of the targets or second texts.
         texts: Texts to measure on, drawn at random.
         top: Parts to print, those with the largest effects.
-        seed: Seed of the draw.
         json: Print one JSON array on standard output, and nothing else there.
     """
     from clearhead.analysis.ablation import unit
@@ -150,7 +154,11 @@ def effects(
 
     check_positive(texts=texts, top=top)
     opened = open_model(model, device=device)
-    chosen = [one for _, one in drawn(texts_of(opened, data, text, text_pair), texts, seed=seed)]
+    if not data and (pairs.pairs or pairs.clean):
+        how: How = "lens" if sites[0] == LAYERS else "direct" if sites[0] == "direct" else "ablate"
+        print_effects(pairs.measure(opened, how, sites[0], name=model), json=json, top=top)
+        return
+    chosen = [one for _, one in drawn(texts_of(opened, data, text, text_pair), texts, seed=pairs.seed)]
     wanted = sites[0] if len(sites) == 1 and sites[0] in (*NAMED, LAYERS) else sites
     tell(f"{model}: measuring on {amount(len(chosen), 'texts')} ...")
     with progress():
@@ -219,17 +227,3 @@ def texts_of(model: "Model", data: Sequence[str], text: str | None, text_pair: s
         raise UserError("--data: expected a file of texts, got none; give --data FILE")
     own = model.recipe.get("data") if model.recipe else None
     return Texts(tuple(data), text, text_pair, dict(own) if isinstance(own, dict) else {})
-
-
-@contextmanager
-def progress() -> Iterator[None]:
-    """Shows on a terminal how far a long loop is."""
-    with progress_bar() as bar:
-
-        def watch(what: str, done: int, n: int) -> None:
-            bar.set_description(what, refresh=False)
-            bar.total = n
-            bar.update(done - bar.n)
-
-        with watching(watch):
-            yield

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from clearhead.cli.look.capture import progress
-from clearhead.cli.options import Device, Flag, Named, Repeated, Text, given, tell
-from clearhead.cli.use.inputs import texts_in
+from clearhead.cli.look.prompts import ONE_PAIR, Pairs, print_effects
+from clearhead.cli.options import Device, Flag, Named, Repeated, given, tell
 from clearhead.errors import UserError
 from clearhead.progress import counted
 
@@ -27,13 +26,7 @@ def circuits(
     model: Named,
     /,
     *,
-    clean: Text | None = None,
-    corrupt: Text | None = None,
-    pairs: Path | None = None,
-    target: Text | None = None,
-    answer: Text | None = None,
-    minus: Text | None = None,
-    position: int | None = None,
+    pairs: Pairs = ONE_PAIR,
     edges: Flag = False,
     method: Literal["patching", "ig", "refined"] = "patching",
     steps: int = 5,
@@ -50,17 +43,10 @@ def circuits(
     on the corrupt text; an edge's, if one query, key, value or feed-forward alone sees that. Below the edges stands how
     much of the number the best of them carry with all others corrupt: their faithfulness.
 
-    With --pairs, each line is a clean and a corrupt text with a tab between them; a node's score is the mean of its
-    refined scores, with a 95% bootstrap interval over the pairs.
+    The texts have equally many tokens; a corrupt text `zero` or `mean` replaces values by 0 or their mean. With
+    --pairs a node's score is the mean of its refined scores, with a 95% bootstrap interval over the pairs.
 
     Args:
-        clean: The text that is explained.
-        corrupt: A text of as many tokens with another answer; `zero` or `mean` replaces values by 0 or their mean.
-        pairs: File of many such pairs, in place of --clean and --corrupt.
-        target: What the decoder of an encoder-decoder has written so far (default: nothing).
-        answer: Token or label of the answer (default: the likeliest on the clean text).
-        minus: Token or label that it is compared with (default: the likeliest on the corrupt text).
-        position: Position of the answer (default: the last).
         edges: Score the edges too.
         method: patching takes gradients at the clean text; ig their mean on the way from the corrupt one, which suits
             whole circuits; refined runs parts again, which comes closest to patching one node or edge for real.
@@ -79,22 +65,24 @@ def circuits(
 
     if not 0 <= exact <= 1:
         raise UserError(f"--exact: expected a share from 0 to 1, got {exact}; try 0.33")
-    if pairs is not None:
-        flags = {"--clean": clean, "--corrupt": corrupt, "--answer": answer, "--minus": minus, "--position": position}
-        for flag, value in (flags | {"--edges": edges or None, "--features": " ".join(features) or None}).items():
-            if value is not None:
-                raise UserError(f"{flag}: expected no such flag with --pairs, got {value}; leave it out")
-        print_pairs(load(model, device=device), pairs, target=target, exact=exact, out=out)
+    opened = load(model, device=device)
+    if pairs.pairs is not None:
+        if edges or features:
+            raise UserError("--pairs: expected it without --edges and --features, got both; leave them out")
+        found = pairs.measure(opened, "nodes", exact=exact, name=model)
+        print_effects(found, json=False)
+        if out is not None:
+            document = {"pairs": len(pairs.read()), "nodes": [asdict(one) for one in found]}
+            out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         return
-    if clean is None or corrupt is None:
-        raise UserError("circuits: expected --clean TEXT and --corrupt TEXT, or --pairs FILE; give them")
     if not 0 < top <= 1:
         raise UserError(f"--top: expected a share above 0 and at most 1, got {top}; try 0.05")
-    opened = load(model, device=device)
-    inputs = _inputs(opened, clean, corrupt, target)
-    ids = {name: answer_id(opened, text, name=name) for name, text in given(answer=answer, minus=minus).items()}
+    inputs = _inputs(opened, pairs)
+    ids = {
+        name: answer_id(opened, text, name=name) for name, text in given(answer=pairs.answer, minus=pairs.minus).items()
+    }
     known = [features_named(folder, opened.network) for folder in features]
-    graph, explained = circuits_of(opened, *inputs, position=position, features=known, **ids)
+    graph, explained = circuits_of(opened, *inputs, position=pairs.position, features=known, **ids)
     begin, end = graph.ends
     metric = named(opened, explained)
     tell(f"{metric}: {begin:.3f} on the clean text, {end:.3f} on the corrupt one")
@@ -114,15 +102,14 @@ def circuits(
         tell(f"{out}: {len(nodes.positions)} nodes{kept}")
 
 
-def _inputs(model: "Model", clean: str, corrupt: str, target: str | None) -> "tuple[Sequence[Tokens], Baseline]":
+def _inputs(model: "Model", pairs: Pairs) -> "tuple[Sequence[Tokens], Baseline]":
     """What the network reads of both texts; for `zero` and `mean` the name itself."""
-    from clearhead.config import LanguageHead
-    from clearhead.explorer.recording.tokens import read
+    from clearhead.capture.prompts import read_prompt
 
-    writes = model.is_encoder_decoder and isinstance(model.config.head, LanguageHead)
-    written = "" if target is None and writes else target
-    baseline = corrupt if corrupt in ("zero", "mean") else None
-    return read(model, clean, written).inputs, baseline or read(model, corrupt, written).inputs
+    (prompt,) = pairs.read()
+    baseline = prompt.corrupt[0] if prompt.corrupt[0] in ("zero", "mean") else None
+    clean, corrupt = read_prompt(model, replace(prompt, corrupt=prompt.clean) if baseline else prompt).sides
+    return clean, baseline or corrupt
 
 
 def _edges(graph: "Circuits", scored: "Edges", top: float) -> dict[str, Any]:
@@ -134,24 +121,6 @@ def _edges(graph: "Circuits", scored: "Edges", top: float) -> dict[str, Any]:
     _print_edges(scored, points)
     kept = scored.top(round(top * int(scored.exists.sum())))
     return {"edges": scored.json(kept), "faithfulness": [asdict(point) for point in points]}
-
-
-def print_pairs(model: "Model", pairs: Path, *, target: str | None, exact: float, out: Path | None) -> None:
-    """Prints the nodes by their mean scores over pairs of texts, with intervals; writes them as JSON."""
-    from clearhead.capture import node_effects
-
-    target = "" if target is None and model.is_encoder_decoder else target
-    read = texts_in(pairs, pairs=True, expected="a clean and a corrupt text")
-    texts: list[Any] = read if target is None else [((clean, target), (corrupt, target)) for clean, corrupt in read]
-    with progress():
-        found = node_effects(model, texts, exact=exact)
-    print(f"{'mean':>9}  {'95% interval':>20}  node")
-    for one in found[:SHOWN]:
-        print(f"{one.mean:9.4f}  {one.interval[0]:9.4f} to {one.interval[1]:7.4f}  {one.site}")
-    if out is not None:
-        document = {"pairs": len(texts), "nodes": [asdict(one) for one in found]}
-        out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        tell(f"{out}: {len(found)} nodes, {len(texts)} pairs")
 
 
 def named(model: "Model", explained: "Explained") -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from clearhead.brief import between, cut
 from clearhead.cli.judge.page import HEAD, STYLE, table_of
-from clearhead.cli.look.capture import progress, texts_of
-from clearhead.cli.options import Device, Files, Length, aligned, check_positive, open_model, tell
+from clearhead.cli.look.capture import texts_of
+from clearhead.cli.options import Device, Files, Length, aligned, check_positive, open_model, progress, tell
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 from cyclopts import App
 
+from clearhead.cli.look.prompts import ONE_PAIR, Pairs, print_effects
 from clearhead.cli.options import Device, Flag, Text, given, open_model, tell
 from clearhead.errors import UserError, pasted
 
@@ -123,11 +124,22 @@ def show(
 
 
 @steer.command
-def make(model: str, /, *, positive: Path, negative: Path, at: str, out: Path, device: Device = "cpu") -> None:
+def make(
+    model: str,
+    /,
+    *,
+    at: str,
+    out: Path,
+    positive: Path | None = None,
+    negative: Path | None = None,
+    pairs: Pairs = ONE_PAIR,
+    device: Device = "cpu",
+) -> None:
     """Make a direction: the mean of a value over some texts less its mean over others.
 
     `clearhead generate --edit` and `clearhead serve --edit` add it with a strength. A strength of 1 moves the value by
-    as much as the two sets differ.
+    as much as the two sets differ. With --pairs the sets are the clean and the corrupt texts; by how much a direction
+    from some of the pairs moves the answers of the others is printed with its 95% bootstrap interval.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
@@ -144,8 +156,13 @@ def make(model: str, /, *, positive: Path, negative: Path, at: str, out: Path, d
     if out.exists():
         raise UserError(f"{out}: expected no file there, got one; try another name")
     opened = load(model, device=device)
-    pairs = len(opened.config.stacks) == 2
-    sets = [texts_in(file, pairs=pairs) for file in (positive, negative)]
+    if pairs.pairs is not None:
+        print_effects(pairs.measure(opened, "steer", at, name=model), json=False)
+        sets = [[*texts] for texts in zip(*(one.texts for one in pairs.read()), strict=True)]
+    elif positive is None or negative is None:
+        raise UserError("steer: expected --positive FILE and --negative FILE, or --pairs SET; give them")
+    else:
+        sets = [texts_in(file, pairs=len(opened.config.stacks) == 2) for file in (positive, negative)]
     found = direction(opened, *sets, at=at)
     save_direction(found, out)
     print(f"{out}: a direction of length {found.vector.norm():.4g} at {found.at}", flush=True)

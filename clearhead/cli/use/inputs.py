@@ -78,7 +78,7 @@ def picture(path: str) -> Path:
     return Path(path)
 
 
-def texts_in(file: Path, *, pairs: bool, expected: str = "a source and a target") -> "list[str | tuple[str, str]]":
+def texts_in(file: Path, *, pairs: bool) -> "list[str | tuple[str, str]]":
     """The lines of a file that are not blank; with `pairs`, each as two texts with a tab between them."""
     from clearhead.data.files import read_lines
 
@@ -86,7 +86,7 @@ def texts_in(file: Path, *, pairs: bool, expected: str = "a source and a target"
     for i, line in enumerate(read_lines(file), 1):
         first, tab, second = line.partition("\t")
         if pairs and line.strip() and not tab:
-            raise UserError(f"{file}:{i}: expected {expected} with a tab between them, got one text")
+            raise UserError(f"{file}:{i}: expected a source and a target with a tab between them, got one text")
         if line.strip():
             texts.append((first, second) if pairs else line)
     return texts

@@ -1,0 +1,45 @@
+"""A report of effects over a set of prompts: one HTML file with figure, table, Python and everything that it needs."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from clearhead.api.base import ModelBase
+from clearhead.capture.effects import Effect
+from clearhead.data.prompts import Prompt
+
+CODE = """import clearhead
+from clearhead.capture import over_prompts, prompts_in
+
+model = clearhead.load({model!r})
+for effect in over_prompts(model, prompts_in({file!r}), {how!r}, {sites!r}, position={position}):
+    print(effect.site, effect.mean, *effect.interval)
+"""
+
+
+def write_report(
+    path: Path, model: ModelBase, prompts: Sequence[Prompt], found: Sequence[Effect], about: dict[str, object]
+) -> None:
+    """Writes effects that `over_prompts` found, with the prompts, what `about` says of them, and the model's hash.
+
+    `about` has model, how, sites and position. The Python in the page gives the same numbers from the file itself.
+    """
+    digest = hashlib.sha256()
+    for _, weights in sorted(model.network.state_dict().items()):
+        digest.update(weights.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    data = {
+        **about,
+        "sha256": digest.hexdigest(),
+        **{name: version(name) for name in ("clearhead", "torch")},
+        "config": model.config.model_dump(mode="json"),
+        "python": CODE.format(file=path.name, **about),
+        "prompts": [asdict(one) for one in prompts],
+        "effects": [asdict(one) for one in found],
+    }
+    page = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    path.write_text(page.replace("{{DATA}}", json.dumps(data).replace("</", r"<\/")), encoding="utf-8")
