@@ -3,7 +3,7 @@
 import gc
 import gzip
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
@@ -17,6 +17,7 @@ from benchmarks.entry import run_command
 from benchmarks.figures import Figure, within
 from clearhead.api import Model, architecture
 from clearhead.checkpoints.families import preset
+from clearhead.config import LanguageHead, ModelConfig, Rotary, StackConfig, TokenInput
 from clearhead.data.sentences import compose
 from clearhead.demo import CHOICE, TOKENIZER
 from clearhead.explorer.export.page import export_page
@@ -36,10 +37,18 @@ SENTENCE = "The animal did not cross the street because it was too tired."
 TARGET = "L'animal n'a pas traversé la rue parce qu'il était trop fatigué."
 """What the decoder reads. An untrained network writes anything, and its length decides how long an edit takes."""
 WEBGPU = ("--enable-unsafe-webgpu", "--enable-features=Vulkan")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WARM_UP = 3
 STRIDE = 7
 """From one head that is switched off to the next: those of every block have their turn."""
+
+SMOLLM2 = ModelConfig(
+    decoder=StackConfig(
+        n_layers=30, n_heads=9, n_kv_heads=3, d_model=576, d_ff=1536, gated=True, activation="silu", norm="rms",
+        bias=False, positions=Rotary(), input=TokenInput(vocab_size=49152),
+    ),
+    head=LanguageHead(tied=True),
+)  # fmt: skip
 
 app = App(name="python -m benchmarks.explorer", help="Sizes and times of the explorer, in a real browser.")
 
@@ -65,6 +74,43 @@ EDIT = """async ([head, wait]) => {
   await new Promise(requestAnimationFrame);
   await new Promise((done) => setTimeout(done, 0));
   return performance.now() - began;
+}"""
+
+# How many questions are under way, and when the last was answered.
+ASKING = """const own = fetch; window.asking = window.settled = 0; window.fetch = (...given) => {
+  if (given[0] !== "/ask") return own(...given);
+  asking++;
+  return own(...given).finally(() => { asking--; settled = performance.now(); });
+}"""
+
+# When a picture was complete that began then: nothing has been asked for a while.
+COMPLETE = """async (began) => {
+  while (asking || performance.now() - Math.max(settled, began) < 400) await new Promise(requestAnimationFrame);
+  return settled - began;
+}"""
+
+# When the first answer stands there.
+ANSWERED = """async () => {
+  while (!document.querySelector(".answers li")) await new Promise(requestAnimationFrame);
+  return performance.now();
+}"""
+
+# The switch of the overview, and how long until other answers stand there.
+SWITCH = """async () => {
+  const answers = document.querySelector(".answers"), before = answers.textContent;
+  const began = performance.now();
+  document.querySelector(".overview .about [role=switch]").click();
+  while (answers.textContent === before) await new Promise(requestAnimationFrame);
+  return performance.now() - began;
+}"""
+
+# Goes to a place by its link; when.
+GO = """(where) => {
+  const link = new URLSearchParams(location.hash.slice(1));
+  for (const [name, value] of Object.entries(where)) link.set(name, value);
+  const began = performance.now();
+  location.hash = link;
+  return began;
 }"""
 
 # A pointer that moves over the largest picture: from each move to the end of the frame that shows it.
@@ -108,10 +154,59 @@ def explorer(*, rounds: int = 30) -> None:
             holds.append(table("12 x 12 heads x 768, 64 tokens, served", figures))
             holds.append(table("512 tokens of it, served", hovered(page, numbers(large, 512))))
             holds.append(exported(page, "12 x 12 heads x 768, 64 tokens", large, folder / "large.html", 0))
+            holds.append(table("the overview, served", [*overviews(page, small, large)]))
         if not all(holds):
             raise SystemExit(1)
 
     within(measure)
+
+
+@app.command
+def opening(*only: str) -> None:
+    """From opening, edits and places to their pictures: of the demo, SmolLM2's shape and GPT-2's.
+
+    Parameters
+    ----------
+    only: Names of rows; all if there are none.
+    """
+    keep_freed_memory()
+    with browser() as page:
+        holds = table("the overview, served", [*overviews(page, demo_model(), random_decoder(), only)])
+    if not holds:
+        raise SystemExit(1)
+
+
+def overviews(page: "Page", small: Model, large: Model, only: Sequence[str] = ()) -> Iterator[Figure]:
+    """Each model's figures; a promise is the floor of issue 34."""
+    page.add_init_script(ASKING)
+    torch.manual_seed(0)
+    llama = Model(Transformer(SMOLLM2).eval())
+    rows = {
+        "demo": (0.5, 0.1, lambda: Session(small, name="demo", text=SENTENCE, target=TARGET)),
+        "smollm2-5": (1.0, 0.4, lambda: numbers(llama, 5)),
+        "gpt2-111": (1.5, 1.0, lambda: numbers(large, 111)),
+        "gpt2-933": (6.0, 5.0, lambda: numbers(large, 933)),
+    }
+    for name, (complete, edit, session) in rows.items():
+        if only and name not in only:
+            continue
+        with serving(session()) as server:
+            began = time.process_time()
+            page.goto(server.url, wait_until="commit")
+            yield Figure(f"{name}: opening to the answer, s", page.evaluate(ANSWERED) / 1000, complete, at_most=True)
+            picture = page.evaluate(COMPLETE, 0) / 1000
+            yield Figure(f"{name}: opening to the complete overview, s", picture, complete, at_most=True)
+            yield Figure(
+                f"{name}: CPU seconds of the server for it", time.process_time() - began, float("inf"), at_most=True
+            )
+            switched = median(page.evaluate(SWITCH) / 1000 for _ in range(3))
+            yield Figure(f"{name}: edit to answer, s, median of 3", switched, edit, at_most=True)
+            times = list[float]()
+            for head in range(3):
+                page.evaluate(GO, {"view": "heads"})
+                page.wait_for_timeout(1000)
+                times.append(page.evaluate(COMPLETE, page.evaluate(GO, {"view": "attention", "head": head})) / 1000)
+            yield Figure(f"{name}: another place, while Heads measures, s", max(times), 0.2, at_most=True)
 
 
 def table(title: str, figures: list[Figure]) -> bool:
@@ -184,7 +279,7 @@ def opened(page: "Page", url: str) -> tuple[float, float]:
     page.goto("about:blank")
     began = time.perf_counter()
     page.goto(url)
-    page.wait_for_selector(".clearhead main table", state="attached", timeout=60_000)
+    page.wait_for_selector(".clearhead main table, .answers li", state="attached", timeout=60_000)
     numbers = time.perf_counter() - began
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN")
     return paint / 1000, numbers
@@ -213,6 +308,7 @@ def painted(paints: list[tuple[float, float]], limit: float) -> list[Figure]:
 
 def edited(page: "Page", rounds: int, limit: float) -> list[Figure]:
     """From the click that switches a head off to its answer, each time another head."""
+    page.evaluate(GO, {"v": "1", "view": "attention"})
     page.wait_for_selector(".clearhead .thumbs button")
     heads: int = page.locator(".clearhead .thumbs button").count()
     times = [page.evaluate(EDIT, [i * STRIDE % heads, 300]) for i in range(rounds + WARM_UP)][WARM_UP:]
@@ -238,6 +334,7 @@ def hovered(page: "Page", session: Session) -> list[Figure]:
     """A long text."""
     with serving(session) as server:
         opened(page, server.url)
+        page.evaluate(GO, {"v": "1", "view": "attention"})
         page.wait_for_selector(".clearhead main canvas")
         page.wait_for_timeout(1500)
         times: list[Any] = page.evaluate(HOVER, 200)

@@ -34,12 +34,12 @@ class Lens:
     """l b t: probability = exp(logit - logsumexp)."""
 
 
-def logit_lens(network: Transformer, seen: Seen, *, k: int = 5) -> Lens:
+def logit_lens(network: Transformer, seen: Seen, *, k: int = 5, position: int | None = None) -> Lens:
     """softmax(head(final_norm(resid_l))) for each block l of the last stack   (nostalgebraist 2020)
 
-    Reads a trace of one whole forward pass, edits and all. The last layer is the network's own answer. A stack without
-    a final norm (post-norm: its blocks end in one) has its states read unchanged. A classification head, which pools,
-    reads each position as if it were alone: `pool="first"` then answers at the first.
+    Reads a trace of one whole forward pass, edits and all, at all positions or at one. The last layer is the network's
+    own answer. A stack without a final norm (post-norm: its blocks end in one) has its states read unchanged. A
+    classification head, which pools, reads each position as if it were alone: `pool="first"` then answers at the first.
 
     Raises UserError for a network that ends in its states or in spans.
     """
@@ -51,7 +51,7 @@ def logit_lens(network: Transformer, seen: Seen, *, k: int = 5) -> Lens:
         # One layer after another, and some positions at a time, because all logits would take much memory.
         step = max(1, LOGITS // network.head.output.out_features) if isinstance(network.head, OutputHead) else None
         for address in pieces(addresses):
-            residual = seen[address]
+            residual = seen[address] if position is None else seen[address][:, position, None]
             some = [_top(read(network, rows).float(), k) for rows in residual.split(step or residual.shape[1], 1)]
             ids, probabilities, totals = (torch.cat(rows, 1) for rows in zip(*some, strict=True))
             tops.append((ids, probabilities, totals))

@@ -55,7 +55,7 @@ HANDLERS: dict[str, Handler] = {
     "tokenize": Handler(tokenize),
     "effects": Handler(effects, rank=2),
     "statistics": Handler(statistics, rank=2),
-    "lens": Handler(lens, rank=2),
+    "lens": Handler(lens, rank=1),
     "overview": Handler(overview, rank=2),
     "attribution": Handler(attribution, rank=1),
     "circuits": Handler(circuits, rank=1),

@@ -40,6 +40,7 @@ def test_edits_show():
     network, inputs = CASES["decoder"]()
     seen, logits = traced(network, inputs, {"decoder.blocks.0.attn.out": zero})
     small.assert_close(logit_lens(network, seen).logsumexp[-1], logits.logsumexp(-1))
+    small.assert_close(logit_lens(network, seen, position=2).logsumexp[-1], logits.logsumexp(-1)[:, 2:3])
 
 
 def test_k_beyond_the_vocabulary_and_refusals():

@@ -102,15 +102,18 @@ def statistics(opened: Opened, question: StatisticsQuestion) -> Reply[Statistics
 
 
 class LensQuestion(OfRun):
-    """Asks what the network would say after each block."""
+    """Asks what the network would say after each block, at all positions or at one."""
 
     k: SmallCount = 5
+    position: Natural | None = None
 
 
 def lens(opened: Opened, question: LensQuestion) -> Reply[LensReply]:
     """The `k` likeliest answers after each block."""
     found = opened.passes.get(question.run)
-    seen = logit_lens(found.model.network, found, k=question.k)
+    last = len(list(found.recording.tokens.values())[-1]) - 1
+    position = None if question.position is None else min(question.position, last)
+    seen = logit_lens(found.model.network, found, k=question.k, position=position)
     tensors = {"ids": seen.ids[:, 0].int(), "probabilities": seen.probabilities[:, 0], "lse": seen.logsumexp[:, 0]}
     return Reply({"addresses": list(seen.addresses), "words": found.words(seen.ids)}, tensors)
 

@@ -30,7 +30,7 @@ export interface Questions {
   effects(asked: EffectsQuestion): EffectsReply;
   /** Asks what each head does. `at` lists attention weights whose value-weighted norms are wanted. */
   statistics(asked: StatisticsQuestion): StatisticsReply;
-  /** Asks what the network would say after each block. */
+  /** Asks what the network would say after each block, at all positions or at one. */
   lens(asked: LensQuestion): LensReply;
   /** Asks how much of one answer each part of the network carries. */
   overview(asked: OverviewQuestion): OverviewReply;
@@ -407,12 +407,12 @@ export interface HeadFacts {
   offset: number; offset_share: number; distance: number;
 }
 
-/** Asks what the network would say after each block. */
+/** Asks what the network would say after each block, at all positions or at one. */
 export interface LensQuestion {
   run: RunRequest;
   /** Whether it waits for all other questions. */
   later?: boolean;
-  k: number;
+  k: number; position?: number;
 }
 
 /** Tensors `ids`, `probabilities` (l t k), `lse` (l t). */

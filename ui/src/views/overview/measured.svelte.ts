@@ -63,9 +63,10 @@ export function measured(app: Explorer): Measured {
 }
 
 async function lensAt({ host, about }: Explorer, run: Run, position: number, signal: AbortSignal): Promise<Said[]> {
-  const { json, tensors } = await host.ask("lens", { run: run.request, k: 1 }, signal), ids = tensors.get("ids")!, p = tensors.get("probabilities")!;
+  const only = about.plan.config.head.pool === "first" ? 0 : position;
+  const { json, tensors } = await host.ask("lens", { run: run.request, k: 1, position: only }, signal), ids = tensors.get("ids")!, p = tensors.get("probabilities")!;
   const [states = 0, n = 1, k = 1] = ids.shape;
-  const asked = about.plan.config.head.pool === "first" ? 0 : Math.min(position, n - 1);
+  const asked = Math.min(only, n - 1); // A file answers for all positions.
   return Array.from({ length: states }, (_, i) => {
     const at = (i * n + asked) * k, id = ids.data[at] ?? 0;
     return { word: wordOf(about.labels?.[id] ?? json.words[id] ?? `#${id}`), p: p.data[at] ?? 0 };
