@@ -9,11 +9,10 @@ from typing import Any
 
 from clearhead.data.bad_rows import RowErrors
 from clearhead.data.delimited import is_tsv, quote_of, records
-from clearhead.data.files import CHUNK, opened, opened_text
+from clearhead.data.files import CHUNK, opened_text
 from clearhead.data.tables import number_of
 from clearhead.errors import UserError, pasted
 from clearhead.recipe.data import Table
-from clearhead.recipe.places import Place
 
 ROWS = 1000
 """First rows of a file that show how it is written."""
@@ -126,9 +125,8 @@ def _quoted(table: Table, delimiter: str, head: str, given: Mapping[str, Any]) -
         for form in forms
         if all(given.get(name, value) == value for name, value in zip(("quotes", "escape"), form, strict=True))
     ]
-    n_rows = ROWS if '"' in head or usual else _line_of_quote(table.path) + ROWS
     trials = [
-        read(table.model_copy(update={"delimiter": delimiter, "quotes": quote, "escape": escape}), n_rows=n_rows)
+        read(table.model_copy(update={"delimiter": delimiter, "quotes": quote, "escape": escape}))
         for quote, escape in forms
     ]
     first, *others = trials or [read(table.model_copy(update={"delimiter": delimiter, **given}))]
@@ -137,17 +135,6 @@ def _quoted(table: Table, delimiter: str, head: str, given: Mapping[str, Any]) -
         if trial.fit > first.fit or (quote and not first.table.quotes and trial.fit == first.fit and trial.has_quotes):
             first = trial if (trial.has_quotes if quote else trial.table.escape or trial.has_strays) else first
     return first
-
-
-def _line_of_quote(path: Place) -> int:
-    """The line of the first quote in a file; 0 if there is none."""
-    n_lines = 0
-    with opened(path) as file:
-        while content := file.read(CHUNK):
-            if (at := content.find(b'"')) >= 0:
-                return n_lines + content.count(b"\n", 0, at) + 1
-            n_lines += content.count(b"\n")
-    return 0
 
 
 # --- the header -----------------------------------------------------------------------------------------------------

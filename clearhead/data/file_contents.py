@@ -241,31 +241,24 @@ def _of_json(path: Place, lines: Sequence[str]) -> Contents | None:
         return _of_rows(path, rows, {"train": {"format": "json"}}, [])
     if isinstance(value, dict) and "task" in value and {"data", "training"} & value.keys():
         return None  # A recipe.
-    found = _layout(value)
+    parts = {"train": found} if (found := _layout(value)) else {}
     if isinstance(value, dict) and not found:
         splits = splits_in(value)
         parts = {split: layout | {"part": name} for split, name in splits.items() if (layout := _layout(value[name]))}
+        lists = [name for name, inner in value.items() if isinstance(inner, list) and _layout(inner)]
         if "train" not in parts:
-            lists = [name for name, inner in value.items() if isinstance(inner, list) and inner and _layout(inner)]
             parts = {"train": {"format": "json", "part": lists[0]}} if len(lists) == 1 else {}
-        if not parts:
-            return None
-        rest = [name for name in value if name not in {one["part"] for one in parts.values()} and _layout(value[name])]
-        told = [
-            Decision(
-                "data" if split == "train" else split,
-                f"the object's part {one['part']!r}",
-                "by its name",
-                f"--data.{split}.part NAME",
-            )
-            for split, one in parts.items()
-        ]
-        if rest:
-            told.append(Decision("left out", ", ".join(rest), "other parts of the object", "--data.test.part NAME"))
-        rows = value[parts["train"]["part"]]
-        return _of_rows(path, rows if isinstance(rows, list) else [], parts, told)
-    rows = value if isinstance(value, list) else []
-    return _of_rows(path, rows, {"train": found}, []) if found else None
+    if not parts:
+        return None
+    named = {one["part"]: split for split, one in parts.items() if "part" in one}
+    told = [
+        Decision("data" if split == "train" else split, f"part {name!r}", "by its name", f"--data.{split}.part NAME")
+        for name, split in named.items()
+    ]
+    if rest := [name for name in value if name not in named and _layout(value[name])] if named else []:
+        told.append(Decision("left out", ", ".join(rest), "other parts of the object", "--data.test.part NAME"))
+    rows = value[parts["train"]["part"]] if named else value
+    return _of_rows(path, rows if isinstance(rows, list) else [], parts, told)
 
 
 def _layout(value: Any) -> Fields | None:

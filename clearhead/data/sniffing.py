@@ -4,6 +4,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
@@ -123,11 +124,13 @@ def _read(table: Table, fields: Mapping[str, object], names: set[str]) -> Sniffe
     columns = [i if str(i) in names - {*map(str, columns)} else column for i, column in enumerate(columns)]
     found = Sniffed(table, columns).read()
     errors = found.errors.rows
-    if "quotes" not in fields and quote_of(table) and (errors or _swallow(table, found.rows)):
-        plain = found.read(quotes="", escape=None, most=len(errors) + 1)
-        fits = (len(plain.errors.rows), -plain.n_rows) < (len(errors), -found.n_rows)
-        if fits and Trial(plain.table, [[*map(str, row)] for row in plain.rows], 0).has_strays:
-            found = plain
+    quotes = quote_of(table)
+    if "quotes" not in fields and (errors or (quotes and _swallow(table, found.rows))):
+        with suppress(UserError):  # The other form gives no row.
+            other = found.read(quotes="" if quotes else '"', escape=None, most=len(errors) + 1)
+            fits = (len(other.errors.rows), -other.n_rows) < (len(errors), -found.n_rows)
+            if fits and (not quotes or Trial(other.table, [[*map(str, row)] for row in other.rows], 0).has_strays):
+                found = other
     n_cells = _extra_cells(found) if found.errors.rows and "extra_cells" not in fields else 0
     return found.read(extra_cells=n_cells) if n_cells else found
 

@@ -123,6 +123,12 @@ FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
         ["text", "label"],
         [("columns", "tabs between them"), ("quotes", "none")],
     ),
+    "quotes around cells, late": (
+        "t.tsv",
+        "text\tlabel\n" + "so it is\tgood\n" * 1100 + '"So,\nhe said"\tbad\n',
+        ["text", "label"],
+        [("quotes", '"')],
+    ),
     "commas in a .tsv": (
         "t.tsv",
         lines(",", header="text,label\n"),
