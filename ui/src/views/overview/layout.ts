@@ -29,7 +29,7 @@ export function widthsOf(moved: readonly number[], open: number | null): number[
 }
 
 function area(from: number, to: number, top: number, height: number, { lanes, widths }: Wanted): Area {
-  const sum = widths.reduce((all, x) => all + x, 0) || 1, gap = Math.min(height / Math.max(1, lanes - 1), WIDEST);
+  const sum = widths.reduce((all, x) => all + x, 0) || 1, gap = Math.min(height / Math.max(1, lanes - 1), Math.max(WIDEST, height / 5));
   let x = from;
   return { x: [from, ...widths.map((w) => (x += ((to - from) * w) / sum))], top: top + Math.max(0, (height - gap * (lanes - 1)) / 2), gap: lanes > 1 ? gap : WIDEST, lanes };
 }

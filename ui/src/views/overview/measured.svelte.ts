@@ -19,7 +19,7 @@ export interface Side {
   readonly shares: Float64Array | null;
 }
 
-export interface Measured { readonly heads: Heads | null; readonly a: Side; readonly b: Side }
+export interface Measured { readonly heads: Heads | null; readonly error: string | null; readonly a: Side; readonly b: Side }
 
 /** An answer counts while its run is the one that is shown. */
 interface Of<T> { run: Run; position: number | null; value: T }
@@ -59,7 +59,7 @@ export function measured(app: Explorer): Measured {
     };
   }
   const a = side(plain), b = side(edited);
-  return { get heads() { return known; }, a, b };
+  return { get heads() { return known; }, get error() { return heads.error; }, a, b };
 }
 
 async function lensAt({ host, about }: Explorer, run: Run, position: number, signal: AbortSignal): Promise<Said[]> {

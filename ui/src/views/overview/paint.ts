@@ -51,7 +51,7 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
       const moved = between(dots(block), flow);
       if (moved < 0.01) continue;
       g.beginPath();
-      g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42), 0, 7);
+      g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42, (area.x[block + 1]! - area.x[block]!) * 0.45), 0, 7);
       g.fillStyle = rgba(c.V, dim ? 0.3 : 0.9);
       g.fill();
       g.lineWidth = 1.6;
