@@ -244,12 +244,18 @@ class Ablations:
                     found = self._edited([each[i] for i in some], [firsts[i] for i in some], reached)
                 yield from zip(some, found.chunk(len(some)), strict=True)
 
-    def target(self, result: Tensor) -> Tensor:
-        """The sum of the log probabilities of the likeliest answers in a result, or of the numbers of its vector."""
-        layout = layouts(self._network, self._tokens)[self._last]
+    def directions(self, result: Tensor, n: int) -> list[Tensor]:
+        """n random sums of what a result says: of sqrt(p) log p of the answers, or of the numbers of its vector.
+
+        The squares of their changes sum to about the Fisher information, whatever answer the change prefers.
+        """
+        layout, draw = layouts(self._network, self._tokens)[self._last], torch.Generator().manual_seed(0)
         if isinstance(self.metric, Cosine):
-            return self.metric.vectors(result, layout).sum()
-        return log_answers(self._network, result, real(layout), self._position).amax(-1).sum()
+            said = self.metric.vectors(result, layout).float()
+        else:
+            said = log_answers(self._network, result, real(layout), self._position)
+            said = said * said.detach().exp().sqrt()
+        return [(said * torch.randn(said.shape, generator=draw).to(said)).sum() for _ in range(n)]
 
     def divergence(self, logs: Tensor) -> float:
         """KL(plain || these), in nats, the mean over the rows; or how much smaller these are than the plain metric."""

@@ -25,6 +25,8 @@ LANES = 24
 """The most lanes of a stack."""
 LEAST_WEIGHT = 0.02
 """The smallest attention weight that is measured."""
+DIRECTIONS = 4
+"""Gradients are taken along so many directions of the answer; its likeliest word alone misses the best heads."""
 PASSES = 2
 """The number of passes of the whole text that each attribute may take at least."""
 PASS = 2048
@@ -147,8 +149,8 @@ class Overview:
             v = v[h * len(v) // self._network.stacks()[path.split(".")[0]].config.n_heads]
             counted = (weights >= LEAST_WEIGHT).nonzero()
             counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
-            slope = self._slopes(self._ablations)[where.path][1][0, h]
-            strengths.append(((slope @ v.mT) * weights).float().abs()[tuple(counted.T)].cpu())
+            slopes = self._slopes(self._ablations)[where.path][1][:, h]
+            strengths.append(((slopes @ v.mT) * weights).float().norm(dim=0)[tuple(counted.T)].cpu())
             cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
             heads.append((path, h, weights, z, v))
         every, sets, found = torch.cat(cells), list[dict[str, Edit]](), list[tuple[str, float]]()
@@ -171,7 +173,7 @@ class Overview:
             found[name] = [*range(length)]
             if length > LANES:
                 pairs = [self._slopes(self._ablations)[at] for at in self._streams(name)]
-                strength = torch.cat([(slope * (x - x.mean(1))).sum(-1).abs() for x, slope in pairs]).amax(0)
+                strength = torch.stack([(slope * (x - x.mean(1))).sum(-1).norm(dim=0) for x, slope in pairs]).amax(0)
                 if self._is_by_position and name == [*self._lengths][-1]:
                     strength[self.position] = float("inf")
                 found[name] = sorted(strength.topk(LANES - 1).indices.tolist())
@@ -249,8 +251,8 @@ class Overview:
             where = Address.parse(at)
             value, slope = (where.of(one, "b h t k" if one.ndim == 4 else "b t d") for one in slopes[where.path])
             # Tokens that share a lane come last.
-            change = new - value if isinstance(new, Tensor) else value if new is zero else torch.zeros(())
-            strengths.append(abs(float((change * slope).sum())))
+            change = new - value if isinstance(new, Tensor) else value if new is zero else torch.zeros(1)
+            strengths.append(float((change * slope).flatten(1).sum(1).norm()))
         # Half of it goes to the strongest, the rest to what is strong for its cost.
         for kept, scale in ((budget / 2, [1] * len(sets)), (0, costs)):
             for i in sorted({*range(len(sets))} - {*found}, key=lambda i: -strengths[i] / scale[i]):
@@ -277,10 +279,7 @@ class Overview:
         }
 
     def _slopes(self, ablations: Ablations) -> dict[str, tuple[Tensor, Tensor]]:
-        """The value at each address that is changed, and the gradient of the log probability of the answer there.
-
-        Of a vector it is that of the sum of its numbers.
-        """
+        """The value at each address that is changed, and gradients there along DIRECTIONS of the answer."""
         network, key = self._network, id(ablations)
         if key not in self._kept:
             paths = [f"{place.path}.z" for place in places(network) if not place.is_ffn]
@@ -290,7 +289,11 @@ class Overview:
                 with recording(network, [*paths, "…"], edit=edit, explicit=bool(self._edit)) as seen:
                     result = network(*self._tokens)
                 at = [seen[path] for path in paths]
-                slopes = torch.autograd.grad(ablations.target(result), at, allow_unused=True, materialize_grads=True)
+                each = [
+                    torch.autograd.grad(one, at, retain_graph=True, allow_unused=True, materialize_grads=True)
+                    for one in ablations.directions(result, DIRECTIONS)
+                ]
+            slopes = map(torch.cat, zip(*each, strict=True))
             self._kept[key] = {path: (x.detach(), slope) for path, x, slope in zip(paths, at, slopes, strict=True)}
         return self._kept[key]
 
