@@ -16,6 +16,7 @@ from clearhead.analysis.comparison import LOGITS, states
 from clearhead.analysis.metrics import Cosine, Metric, Vectors, mean_states
 from clearhead.analysis.passes import (
     SEEN,
+    Following,
     Inputs,
     by_stack,
     in_order,
@@ -374,7 +375,7 @@ class Ablations:
         k, v = self._past[i].k, self._past[i].v
         assert k is not None
         assert v is not None
-        return _After(k[:, :, :start], v[:, :, :start])
+        return Following(k[:, :, :start], v[:, :, :start])
 
     def _before(self, first: passes.Part) -> str:
         """The address of the states that a part reads."""
@@ -393,16 +394,6 @@ class Ablations:
         length = layouts(network, self._tokens)[self._last].grid[1]
         position = self._position if layout.grid[1] == length else -1
         return _distributions(network, x, layout, position, whole=whole)
-
-
-class _After(KeyValues):
-    """Keys and values that follow those of the text itself."""
-
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.k is not None
-        assert self.v is not None
-        copies = len(k) // len(self.k), 1, 1, 1
-        return torch.cat([self.k.repeat(copies), k], 2), torch.cat([self.v.repeat(copies), v], 2)
 
 
 def _is_everywhere(at: Address, edit: Edit) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
 from clearhead.model.attention_bias import AttentionBias
+from clearhead.model.cache import KeyValues
 from clearhead.model.mode import Evaluating
 from clearhead.progress import pieces
 from clearhead.trace import Edit, Trace, recording, tell_padding, trace
@@ -203,3 +204,13 @@ def run_from(
     if name == "encoder" and network.decoder is not None:
         return network.decoder(tokens["decoder"], (x, layout))
     return x, layout
+
+
+class Following(KeyValues):
+    """Keys and values that follow those of the text itself."""
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.k is not None
+        assert self.v is not None
+        copies = len(k) // len(self.k), 1, 1, 1
+        return torch.cat([self.k.repeat(copies), k], 2), torch.cat([self.v.repeat(copies), v], 2)
