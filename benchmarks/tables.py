@@ -136,7 +136,8 @@ def _mended(table: Expected, line: Sequence[str], said: str) -> Iterator[list[st
         for right in _rights(table):
             value = right.get(OPTIONS.get(option, ""))
             if value is not None:
-                yield [*line, option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+                also = ["--skip-bad"] if "also --skip-bad" in said else []
+                yield [*line, option, ",".join(map(str, value)) if isinstance(value, list) else str(value), *also]
         if option == "--skip-bad":
             yield [*line, option]
     for option, value in re.findall(r"try (--[a-z][a-z_.-]*) ([\w./]+)", said):

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from clearhead.brief import amount
 from clearhead.data.files import nearest, read_lines
 from clearhead.data.roles import Roles, choose
 from clearhead.data.sniffing import Decision, Sniffed, sniff
@@ -54,7 +55,12 @@ def guess(path: Place, *, given: Mapping[str, Any] = NOTHING) -> Guess:
     found = sniff(path, given={**{f"{i}": name for i, name in enumerate(every)}, **given.get("train", {})})
     chosen = {role: _needed(path, found.columns, name) for role, name in names.items()}
     chosen |= {"problem_type": given["problem_type"]} if given.get("problem_type") else {}
-    roles = choose(path, found.columns, found.rows, given=chosen)
+    try:
+        roles = choose(path, found.columns, found.rows, given=chosen)
+    except UserError as error:
+        n_bad = len(found.errors.rows)
+        bad = f"; also --skip-bad: {amount(n_bad, 'rows are bad')}" if n_bad else ""
+        raise UserError(f"{error}{bad}") from None
     tables, told = {"train": found.table}, found.decisions
     for split, other in found.others.items():
         if lacks := _lack(other, found, roles):

@@ -91,6 +91,11 @@ def test_files_beside_that_of_training_are_used_if_they_suit(tmp_path: Path):
     [
         ("text,label\na b,x\n", {"label": "lable"}, ":1: expected a column 'lable', got none; try label"),
         ("text,x,y\na b,0,1\n", {"label": "x,z"}, ":1: expected a column 'z', got none"),
+        (
+            "said,way,more\n" + "".join(f"{LONG} {i},{'ab'[i % 2]},{i % 3}\n" for i in range(30)) + "a,b,c,d\n",
+            {},
+            "; also --skip-bad: 1 row is bad",
+        ),
         ("one column\na text here\n", {}, ":1: expected columns between commas, semicolons, tabs, bars, got one; add"),
     ],
 )

@@ -65,7 +65,7 @@ def prompts_in(name: str | Path, *, n: int = 100, seed: int = 0) -> list[Prompt]
     names = [one for one in FIELDS if one in found.columns]
     if names[:2] != [*FIELDS[:2]]:
         raise UserError(f"{path}:1: expected columns clean and corrupt, got {', '.join(map(str, found.columns))}")
-    rows = read_rows(found.splits["train"], names)
+    rows = read_rows(found.table, names)
     return [Prompt((clean,), (corrupt,), **dict(zip(names[2:], more, strict=True))) for clean, corrupt, *more in rows]
 
 
