@@ -21,7 +21,7 @@ from clearhead.explorer import static_files
 from clearhead.explorer.answering.questions import RunRequest
 from clearhead.explorer.export import contents as baking
 from clearhead.explorer.export.held import EDGES, EDGES_LARGE
-from clearhead.explorer.export.page import BYTES, CHARACTERS, FIRST, Format, html_of, rounded_model
+from clearhead.explorer.export.page import ESCAPE, FIRST, Format, html_of, rounded_model
 from clearhead.explorer.session import Session
 from tests.explorer.asking import ask, last, session_of
 from tests.explorer.traced import CONFIGS, inputs, model_of
@@ -64,16 +64,15 @@ def page_in(folder: Path) -> Iterator[None]:
 
 
 def bytes_of(text: str) -> bytes:
-    """What a part holds, which is base64 or 15 bits a character."""
+    """What a part holds, which is base64 or two bytes a character."""
     if ord(text[0]) < FIRST:
         return base64.b64decode(text)
-    found = bytearray()
-    for at in range(1, len(text), CHARACTERS):
-        number = 0
-        for character in text[at : at + CHARACTERS]:
-            number = number << BYTES | (ord(character) - FIRST)
-        found += number.to_bytes(BYTES, "big")
-    return bytes(found[: len(found) - (ord(text[0]) - FIRST)])
+    found, padding, *units = bytearray(), *map(ord, text)
+    given = iter(units)
+    for unit in given:
+        number = unit if unit != ESCAPE else next(given) - FIRST
+        found += (number if unit != ESCAPE or number < FIRST else number + 0xD700).to_bytes(2, "little")
+    return bytes(found[: len(found) - (padding - FIRST)])
 
 
 def parts_of(html: str) -> dict[str, tuple[Any, dict[str, Tensor]]]:

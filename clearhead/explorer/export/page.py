@@ -33,10 +33,8 @@ from clearhead.storage.disk import replace_file
 if TYPE_CHECKING:
     from clearhead.data.images import Picture
 
-FIRST = 0x100
-"""The first of 2^15 characters, of which none is a mark of HTML, a control character or half of a pair."""
-BYTES, CHARACTERS = 15, 8
-CHUNK = BYTES << 16
+FIRST, ESCAPE = 0x100, 0x40
+"""The first character of a dense text, or those after it, and the one before a character that stands for another."""
 
 
 def sparse(content: bytes) -> str:
@@ -45,20 +43,19 @@ def sparse(content: bytes) -> str:
 
 
 def dense(content: bytes) -> str:
-    """A character with the number of zeros that were added, then 8 characters for 15 bytes: 2 bytes of UTF-16 each."""
-    padding = -len(content) % BYTES
-    whole = np.frombuffer(content + bytes(padding), np.uint8)
-    parts = [chr(FIRST + padding)]
-    for start in range(0, len(whole), CHUNK):
-        block = whole[start : start + CHUNK].reshape(-1, BYTES).astype(np.uint32)
-        block = np.pad(block, ((0, 0), (0, 2)))
-        units = np.empty((len(block), CHARACTERS), "<u2")
-        for i in range(CHARACTERS):
-            at, past = divmod(BYTES * i, 8)
-            three = block[:, at] << 16 | block[:, at + 1] << 8 | block[:, at + 2]
-            units[:, i] = FIRST + (three >> (9 - past) & 0x7FFF)
-        parts.append(units.tobytes().decode("utf-16-le"))
-    return "".join(parts)
+    """A character that says whether a zero was added, then one for each two bytes, or two: 2 bytes of UTF-16 each.
+
+    Marks of HTML, control characters and halves of pairs are written as two.
+    """
+    padding = len(content) % 2
+    units = np.frombuffer(content + bytes(padding), "<u2")
+    halves = units >= 0xD800
+    halves &= units < 0xE000
+    bad = np.flatnonzero(halves | (units <= ESCAPE))
+    written = np.where(halves, units - 0xD700, units)[bad] + FIRST
+    made = np.insert(units, bad + 1, written)
+    made[bad + np.arange(len(bad))] = ESCAPE
+    return chr(FIRST + padding) + made.tobytes().decode("utf-16-le")
 
 
 FORMAT = "clearhead-export/1"
@@ -219,7 +216,7 @@ def document(
     background; it is UTF-16, with a mark at its start that says so, because its parts are dense.
     """
     style = inline(static_file("explorer.css"), "style")
-    own = ["tokenizers.js"] * ("tokenizer" in parts)
+    own = ["tokenizers.js"] * any(name.endswith("tokenizer") for name in parts)
     sources = [*map(static_file, [*own, "file.js"]), *map(str.encode, scripts)]
     modules = [inline(text, "script") for text in sources]
     wasm, worker = (" 'wasm-unsafe-eval'", ["worker-src blob:"]) if computes else ("", [])

@@ -53,7 +53,8 @@ def page(title: str, parts: Mapping[str, str], state: str = "", *, top: str = ""
 def write_shared(assets: Path) -> None:
     """Writes the script and the style sheet."""
     assets.mkdir(parents=True, exist_ok=True)
-    (assets / SCRIPT).write_text(classic(static_file(SCRIPT).decode()), encoding="utf-8")
+    script = static_file("tokenizers.js").decode() + classic(static_file(SCRIPT).decode())
+    (assets / SCRIPT).write_text(script, encoding="utf-8")
     (assets / STYLE).write_bytes(static_file(STYLE))
 
 

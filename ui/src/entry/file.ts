@@ -13,7 +13,7 @@ import { show } from "./shown";
 function startExport(target: HTMLElement, state: string): void {
   if (!location.hash && state) history.replaceState(null, "", state);
   target.replaceChildren();
-  show(target, new BakedHost(inPage, document.querySelector("script[type=module]:not([id])")?.textContent), true);
+  show(target, new BakedHost(inPage, document.querySelector("script[type=module]:not([id])")?.textContent, (name) => document.getElementById(`clearhead-${name}`)?.remove()), true);
 }
 
 /** A page of exercises: the fragment names the one that it shows. */

@@ -6,7 +6,7 @@ import { Background } from "./baked/background";
 import type { Answers, FileDocument } from "./baked/document";
 import { answersHeld } from "./baked/held";
 import { Live } from "./baked/live";
-import { Parts, type Find } from "./baked/parts";
+import { bytesOf, Parts, type Find } from "./baked/parts";
 import { Recorded } from "./baked/recorded";
 
 interface Opened { document: FileDocument; sources: Answers[]; live: Live | null; background: Host | null }
@@ -14,9 +14,9 @@ interface Opened { document: FileDocument; sources: Answers[]; live: Live | null
 export class BakedHost implements Host {
   readonly #opened: Promise<Opened>;
 
-  /** `script` is the text of this module, with which a worker computes a large model. */
-  constructor(find: Find, script: string | null = null) {
-    this.#opened = open(new Parts(find), script);
+  /** `script` is the text of this module, with which a worker computes a large model; `drop` gives up what that has taken. */
+  constructor(find: Find, script: string | null = null, drop?: (name: string) => void) {
+    this.#opened = open(new Parts(find), script, drop);
     this.#opened.catch(() => undefined); // Each question rejects with it.
   }
 
@@ -37,18 +37,23 @@ export class BakedHost implements Host {
   }
 }
 
-async function open(parts: Parts, script: string | null): Promise<Opened> {
+async function open(parts: Parts, script: string | null, drop?: (name: string) => void): Promise<Opened> {
   const document = await parts.document();
-  const background = document.live?.is_large && script ? await inBackground(script, parts, document) : null;
+  const background = document.live?.is_large && script ? await inBackground(script, parts, document, drop) : null;
   if (background) return { document, sources: [], live: null, background };
   const live = document.live ? await Live.open(document, document.live, parts) : null, runs = live ?? new Recorded(document, document.recorded ?? [], parts);
   return { document, sources: [runs, answersHeld(document, parts), asWritten(document, parts, live)], live, background };
 }
 
 /** None where there can be no worker: the page computes itself. */
-async function inBackground(script: string, parts: Parts, document: FileDocument): Promise<Host | null> {
+async function inBackground(script: string, parts: Parts, document: FileDocument, drop?: (name: string) => void): Promise<Host | null> {
   const more = document.parts.webgpu ? (await parts.read<{ script: string }>("webgpu")).json.script : "";
-  return Background.start(script, more + (parts.find("tokenizers") ?? ""), parts.texts(document)).catch(() => null);
+  const take = (name: string): Uint8Array<ArrayBuffer> => {
+    const bytes = bytesOf(parts.find(name) as string);
+    drop?.(name);
+    return bytes;
+  };
+  return Background.start(script, `${more}${parts.find("tokenizers") ?? ""}`, take).catch(() => null);
 }
 
 /** What does not depend on a run. */

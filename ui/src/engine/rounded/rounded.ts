@@ -36,7 +36,8 @@ export class Rounded implements Floats {
     if (!memory) return new Rounded([n, width], bits, () => own, scales, null, null);
     const weights = memory.put(own), place = memory.put(new Uint8Array(scales.buffer, scales.byteOffset, scales.byteLength));
     const placed = { bits, weights, scales: place, step, scaleStep: (4 * scales.length) / n };
-    return new Rounded([n, width], bits, () => memory.view(weights, n * step), scales, memory, placed);
+    // A copy: `scales` may be a few numbers of a part of the file, which would stay.
+    return new Rounded([n, width], bits, () => memory.view(weights, n * step), scales.slice(), memory, placed);
   }
 
   /** The integers, row by row, each row `step` bytes after the one before; valid until the memory grows. */

@@ -6,8 +6,8 @@ import { setLanguage } from "../../i18n/index.svelte";
 import { Waiting } from "../waiting";
 import type { Find } from "./parts";
 
-type ToWorker = { parts: Record<string, string> } | { id: number; ask: Ask; asked: object } | { id: number; cancel: true };
-type FromWorker = { ready: true } | { id: number; reply: Reply<unknown> } | { id: number; error: string };
+type ToWorker = { open: true } | { part: string; bytes: Uint8Array<ArrayBuffer> } | { id: number; ask: Ask; asked: object } | { id: number; cancel: true };
+type FromWorker = { ready: true } | { part: string } | { id: number; reply: Reply<unknown> } | { id: number; error: string };
 const EXPORTS = /export\s*\{[^{}]*\};?\s*$/;
 
 /** As much of a worker's global scope as is used here. */
@@ -18,17 +18,22 @@ export class Background implements Host {
 
   private constructor(private readonly worker: Worker) {}
 
-  /** Rejects where the browser or a policy allows no such worker. `more` runs after the page's script. */
-  static start(script: string, more: string, parts: Record<string, string>): Promise<Background> {
+  /** Rejects where the browser or a policy allows no such worker. `more` runs after the page's script. The worker takes each part when it
+   *  first needs it. */
+  static start(script: string, more: string, take: (name: string) => Uint8Array<ArrayBuffer>): Promise<Background> {
     // Browsers load no module from a page on a disk: what it exports, at its end, is left out.
     const url = URL.createObjectURL(new Blob([script.replace(EXPORTS, ""), more], { type: "text/javascript" }));
     const worker = new Worker(url), made = new Background(worker);
     return new Promise<Background>((resolve, reject) => {
       worker.onerror = () => reject(new Error("no worker"));
       worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+        if ("part" in data) {
+          const bytes = take(data.part);
+          return worker.postMessage({ part: data.part, bytes } satisfies ToWorker, [bytes.buffer]);
+        }
         if (!("ready" in data)) return made.#answered(data);
         resolve(made);
-        worker.postMessage({ parts } satisfies ToWorker);
+        worker.postMessage({ open: true } satisfies ToWorker);
       };
     }).finally(() => URL.revokeObjectURL(url));
   }
@@ -39,7 +44,7 @@ export class Background implements Host {
     return (await this.#waiting.answer((id) => this.worker.postMessage({ id, ask, asked: plain } satisfies ToWorker), signal)) as Answered<A>;
   }
 
-  #answered(message: Exclude<FromWorker, { ready: true }>): void {
+  #answered(message: Exclude<FromWorker, { ready: true } | { part: string }>): void {
     this.#waiting.settle(message.id, "error" in message ? new Error(message.error) : message.reply);
   }
 }
@@ -47,6 +52,11 @@ export class Background implements Host {
 /** The other side: answers what the page asks, with a host on the parts that it sends. */
 export function answerInBackground(scope: Scope, open: (find: Find) => Host): void {
   let host: Host | null = null;
+  const waiting = new Map<string, (bytes: Uint8Array<ArrayBuffer>) => void>();
+  const find = (name: string): Promise<Uint8Array<ArrayBuffer>> => new Promise((resolve) => {
+    waiting.set(name, resolve);
+    scope.postMessage({ part: name });
+  });
   const running = new Map<number, AbortController>();
   const answer = async (id: number, ask: Ask, asked: object): Promise<void> => {
     const stop = new AbortController();
@@ -62,7 +72,8 @@ export function answerInBackground(scope: Scope, open: (find: Find) => Host): vo
     }
   };
   scope.onmessage = ({ data }) => {
-    if ("parts" in data) host = open((name) => data.parts[name] ?? null);
+    if ("open" in data) host = open(find);
+    else if ("bytes" in data) waiting.get(data.part)?.(data.bytes);
     else if ("cancel" in data) running.get(data.id)?.abort();
     else void answer(data.id, data.ask, data.asked);
   };
