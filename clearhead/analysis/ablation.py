@@ -94,30 +94,20 @@ def places(network: Transformer) -> list[Place]:
     return found
 
 
-@dataclass(frozen=True)
-class Part:
-    """A head or a neuron."""
-
-    site: str
-    place: Place
-    index: int
-
-
-def parts_at(network: Transformer, sites: Iterable[str]) -> list[Part]:
-    """The parts at these addresses. Raises UserError for an address of anything else."""
+def check_parts(network: Transformer, sites: Iterable[str]) -> None:
+    """Raises UserError for the address of anything but a head or a neuron."""
     known = {place.value: place for place in places(network)}
-    parts: list[Part] = []
     for site in sites:
         address = Address.parse(site)
         place, index = known.get(address.path), dict(address.index)
         if place is None or {*index} != {place.axis} or not -place.n <= index[place.axis] < place.n:
             expected = "expected a head or neuron, such as decoder.blocks.0.attn.z[h=2] or ….ffn.post[f=7]"
             raise UserError(f"{site}: {expected}; a block with experts has only heads")
-        parts.append(Part(site, place, index[place.axis] % place.n))
-    return parts
 
 
 How = Literal["zero", "mean"]
+ROWS = 128
+"""Distributions that are computed at a time."""
 STEPS = 16
 """About how many first positions the passes of one text have."""
 
@@ -202,6 +192,7 @@ class Ablations:
                 self._plain = states(network, list(self._tokens.values()))
             if metric is None and unit(network) != "nats":
                 self.metric = Cosine(vectors(self._plain[LOGITS], layout[self._last]), vectors)
+            self._plain.pop(LOGITS)  # Which are the largest, and are not read again.
             self.expected = self._edited([{}], [("head", 0)], None)
             """n v: the log probabilities without any removal; or the metric, b."""
 
@@ -212,7 +203,8 @@ class Ablations:
 
     def answers(self, sites: Iterable[str], *, budget: int = 1024) -> Iterator[tuple[str, Tensor]]:
         """The output without each part, block by block: n v, log probabilities; or the metric, b."""
-        parts = [part.site for part in parts_at(self._network, sites)]
+        parts = [*sites]
+        check_parts(self._network, parts)
         for i, logs in self.edited([{site: zero} for site in parts], budget=budget):
             yield parts[i], logs
 
@@ -416,7 +408,8 @@ def _distributions(network: Transformer, x: Tensor, layout: Layout, position: in
     """n v: log probabilities, one row for each distribution that counts."""
     valid = real(layout)
     if isinstance(network.config.head, c.LanguageHead | c.TaggingHead) and not whole:
-        return network.head(x[_counted(valid, position)][None], layout)[0].float().log_softmax(-1)
+        some = pieces(x[_counted(valid, position)].split(ROWS))
+        return torch.cat([network.head(rows[None], layout)[0].float().log_softmax(-1) for rows in some])
     return log_answers(network, network.head(x, layout), valid, position)
 
 

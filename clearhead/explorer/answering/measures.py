@@ -45,6 +45,7 @@ from clearhead.explorer.answering.questions import (
     TextSets,
     Whole,
 )
+from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import refuse_long
 from clearhead.explorer.recording.tokens import texts_of
 from clearhead.trace import Address
@@ -62,20 +63,28 @@ class EffectsQuestion(OfRun):
     """The logit whose fall is measured, in place of the divergence of the answer."""
 
 
+class LastAblations(LRUCache[Ablations]):
+    """The ones that were asked for last: a page asks for one attention after another."""
+
+
 def effects(opened: Opened, question: EffectsQuestion) -> Reply[EffectsReply]:
     """KL(plain || without), in nats, for each part; how much the logit falls; or 1 - cosine of the model's vectors."""
     found = opened.passes.get(question.run)
     metric = None if question.logit is None else LogitDifference(question.logit, position=question.position)
     if metric is not None and "head.logits" not in found:
         raise UserError("logit: expected none, because this model has no logits; leave it out")
+    kept = opened.kept(LastAblations, lambda: LastAblations(1))
     with opened.passes.arithmetic(found.reading).products():
-        ablations = Ablations(
-            found.model.network,
-            found.reading.inputs,
-            position=question.position,
-            edit=found.edit,
-            metric=metric,
-            vectors=found.model.sentences.vectors,
+        ablations = kept.get(
+            f"{question.position} {question.logit} {question.run.key}",
+            lambda: Ablations(
+                found.model.network,
+                found.reading.inputs,
+                position=question.position,
+                edit=found.edit,
+                metric=metric,
+                vectors=found.model.sentences.vectors,
+            ),
         )
         return Reply({"effects": ablations.effects(question.at, budget=PIECE)})
 

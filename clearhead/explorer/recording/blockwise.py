@@ -52,11 +52,11 @@ class Blockwise(Mapping[str, Tensor]):
         edit: Mapping[str, Edit],
         without: tuple[str, ...],
         arithmetic: Arithmetic,
-        looks: Collection[str],
+        looks: tuple[str, ...],
         look: Look,
         before: "tuple[Blockwise, Collection[str]] | None",
     ) -> None:
-        """Runs the pass; `look` is shown the values whose last names are in `looks`, and the logits.
+        """Runs the pass; `look` is shown the values whose addresses end in one of `looks`, and the logits.
 
         `every` has all addresses, of any input; `without` names values that follow from others. `before` has a pass of
         the same input, and the paths whose edits differ: what comes before them is shared.
@@ -81,7 +81,7 @@ class Blockwise(Mapping[str, Tensor]):
         parts = [*((name, i) for name, stack in stacks for i in range(-1, len(stack.blocks) + 1)), HEAD]
         if before is not None:
             other, paths = before
-            first = min((parts.index(self._part(path)) for path in paths), default=len(parts) - 1)
+            first = min((parts.index(part_of(self._network, path)) for path in paths), default=len(parts) - 1)
             self._biases, self._memory = dict(other._biases), other._memory
             self._inputs = {part: other._inputs[part] for part in parts[: first + 1] if part in other._inputs}
             parts = parts[first:]
@@ -114,7 +114,7 @@ class Blockwise(Mapping[str, Tensor]):
         where = Address.parse(address)
         fact = self.facts[where.path]
         where.slices(fact.axes, torch.Size(fact.shape))
-        part, index = self._part(where.path), dict(where.index)
+        part, index = part_of(self._network, where.path), dict(where.index)
         windows, axis = self._windows(part), _axis(where.path, fact.axes)
         if len(windows) == 1 or axis is None:
             return where.of(self._value(part, windows[0], where.path), fact.axes).float().cpu()
@@ -128,12 +128,8 @@ class Blockwise(Mapping[str, Tensor]):
 
     # --- parts ---
 
-    def _part(self, path: str) -> Part:
-        """The part of the network that computes the value."""
-        return part_of(self._network, path)
-
     def _edits(self, part: Part) -> dict[str, Edit]:
-        return {at: edit for at, edit in self._edit.items() if self._part(Address.parse(at).path) == part}
+        return {at: edit for at, edit in self._edit.items() if part_of(self._network, Address.parse(at).path) == part}
 
     def _windows(self, part: Part) -> list[slice]:
         """The rows that are computed at a time."""
@@ -171,7 +167,7 @@ class Blockwise(Mapping[str, Tensor]):
         """The result of a part; of the head its last rows."""
         (name, i), is_plain = part, part in self._blocks and not self._edits(part)
         result = f"{name}.blocks.{i}.resid_post"
-        looked = [path for path in self.facts if self._is_looked_at(path) and self._part(path) == part]
+        looked = [path for path in self.facts if path.endswith(self._looks) and part_of(self._network, path) == part]
         is_fast = is_plain and not looked and self._is_fused(part)
         windows = [slice(0, self._layouts[name].grid[1])] if is_fast else self._windows(part)
         found: list[Tensor] = []
@@ -191,12 +187,9 @@ class Blockwise(Mapping[str, Tensor]):
                     self._kept.get(str(part), lambda values=values: values)
             for path, value in (values or {result: found[-1]}).items():
                 check_finite(path, value)
-                if path == "head.logits" or self._is_looked_at(path):
+                if path == "head.logits" or path.endswith(self._looks):
                     self._look(path, value)
         return torch.cat(found, 1) if len(found) > 1 else found[0]
-
-    def _is_looked_at(self, path: str) -> bool:
-        return path.rpartition(".")[2] in self._looks
 
     def _value(self, part: Part, rows: slice, path: str) -> Tensor:
         """The value, or these rows of it. With several windows, only these rows are computed."""
@@ -284,7 +277,7 @@ class Blockwise(Mapping[str, Tensor]):
 
     def _own(self, part: Part, seen: Trace) -> dict[str, Tensor]:
         """The values of a part without the batch axis; of masked scores those that an edit made."""
-        paths = [path for path in seen if self._part(path) == part]
+        paths = [path for path in seen if part_of(self._network, path) == part]
         return {path: seen[path][0] for path in paths if path in self._edited or not path.endswith(".masked")}
 
     @cached_property

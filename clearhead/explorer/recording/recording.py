@@ -231,7 +231,7 @@ def observe(
         edit=edit,
         without=MADE_AGAIN,
         arithmetic=arithmetic,
-        looks=("weights",) if cells <= MOST_PIXELS else (),
+        looks=(".weights",) if cells <= MOST_PIXELS else (),
         look=look,
         before=before and (before[0].tensors, before[1]),
     )
