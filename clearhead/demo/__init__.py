@@ -11,13 +11,13 @@ from pathlib import Path
 
 from clearhead.api import CONFIG, Model, architecture, model_json
 from clearhead.data.encoded import EncodedPairs
-from clearhead.data.sentences import Sentence, SentenceCorpus, compose, kinds
+from clearhead.data.sentences import Sentence, SentenceCorpus, compose
 from clearhead.data.sources import Pairs
 from clearhead.demo.figures import FLIPPED, deciding_head, measure
 from clearhead.demo.talk import Own, can_ask, converse, report, say, suggest, translate_own
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.explorer.answering.questions import RunRequest
-from clearhead.explorer.export.page import MOST_TRANSLATIONS, export_translations
+from clearhead.explorer.export.page import export_translations
 from clearhead.explorer.hosting.server import serving
 from clearhead.explorer.session import Session
 from clearhead.explorer.static_files import check_built
@@ -94,7 +94,8 @@ def run_demo(
         outputs = model.translate([one.source for one in corpus.test], model.generation)
         figures = measure(model, corpus, outputs, layer=LAYER, began=began)
         report(figures, corpus, outputs)
-        edit = deciding_head(model, [one for one in corpus.test if one.kind == FLIPPED])
+        ambiguous = ([one for one in corpus.test if one.kind == kind and one.choice] for kind in FLIPPED)
+        edit = max((deciding_head(model, some) for some in ambiguous), key=lambda edit: edit.after[1] - edit.before[1])
         suggest(edit)
         own, suggested = translate_own(model, corpus, sentences), Own(edit.source, edit.target, ())
         page = folder / PAGE
@@ -122,16 +123,10 @@ def run_demo(
 def write_page(
     session: Session, path: Path, corpus: SentenceCorpus, outputs: Sequence[str], own: Sequence[Own]
 ) -> None:
-    """Writes the explorer's file on the user's own sentences and some of the test."""
+    """Writes the explorer's file on the user's own sentences and the first of the test, as many as it holds."""
     runs = [RunRequest(text=one.source, target=one.output) for one in own]
-    runs += [RunRequest(text=corpus.test[i].source, target=outputs[i]) for i in chosen(corpus.test)]
+    runs += [RunRequest(text=one.source, target=output) for one, output in zip(corpus.test, outputs, strict=True)]
     export_translations(session, runs, path)
-
-
-def chosen(sentences: Sequence[Sentence]) -> list[int]:
-    """The first sentences of every kind."""
-    several = [[i for i, one in enumerate(sentences) if one.kind == kind] for kind in kinds()]
-    return [i for places in several for i in places[: MOST_TRANSLATIONS // len(several)]]
 
 
 def explore(session: Session, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The figures of the demo, measured on sentences that its translator has not seen."""
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from clearhead.text.tokenizers import Tokenizer
 
 IT = "it"
 """The kind of sentences in which *it* has one of two antecedents."""
-FLIPPED = "bank"
-"""The kind of sentences for which a deciding head is looked for."""
+FLIPPED = "bank", IT
+"""The kinds of sentences for which a deciding head is looked for."""
 
 
 @dataclass(frozen=True)
@@ -103,17 +104,15 @@ def deciding_head(model: Model, sentences: Sequence[Sentence]) -> SwitchedOff:
     tokenizer = model.tokenizer
     words = [one.choice for one in sentences if one.choice]
     target = tokenizer.encode_batch([one.target for one in sentences])
-    other = tokenizer.encode_batch([one.target.replace(*pair, 1) for one, pair in zip(sentences, words, strict=True)])
+    swapped = [re.sub(rf"\b{right}\b", wrong, one.target) for one, (right, wrong) in zip(sentences, words, strict=True)]
+    other = tokenizer.encode_batch(swapped)
     at = [
         next(i for i, (a, b) in enumerate(zip(*pair, strict=False)) if a != b)
         for pair in zip(target, other, strict=True)
     ]
     ids = torch.tensor([[target[n][i], other[n][i]] for n, i in enumerate(at)])
     source = tokenizer.encode_batch([one.source for one in sentences], eos=True)
-    inputs = (
-        Tokens.pad(source),
-        Tokens.pad([[tokenizer.need("bos"), *row[:i]] for row, i in zip(target, at, strict=True)]),
-    )
+    inputs = Tokens.pad(source), Tokens.pad([[tokenizer.need("bos"), *row] for row in target])
 
     def probabilities(*sites: str) -> torch.Tensor:
         """n 2: of the right word and of the other."""
