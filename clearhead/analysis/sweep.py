@@ -33,10 +33,6 @@ VALUES: dict[Part, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-Columns = Sequence[Sequence[Sequence[int]]]
-"""By cell of a row and text: positions."""
-
-
 @dataclass(frozen=True)
 class Row:
     """The effects of the states of one block."""
@@ -100,14 +96,14 @@ class PatchingSweep:
         *,
         minus: Ids | None = None,
         position: int = -1,
-        columns: Mapping[str, Columns] = {},
+        columns: Mapping[str, Tensor] = {},
         values: tuple[Seen, Seen] | None = None,
         budget: int = 1024,
         least: float = LEAST,
     ) -> None:
         """`position` is that of the answer in the clean texts; a head that pools has none. `columns` has the
-        cells of a stack: the positions of each corrupt text that are patched together. By default each position is a
-        cell. `values` are those of both runs, if they were made already. A forward pass has at most about
+        cells of a stack, n b|1 t, bool: the positions of each corrupt text that are patched together. By default each
+        position is a cell. `values` are those of both runs, if they were made already. A forward pass has at most about
         `budget` positions.
 
         Raises UserError for padding, for several pairs of which the texts differ in length, without a head, or if the
@@ -168,7 +164,8 @@ class PatchingSweep:
         given, is_heads = own.clone(), own.ndim > 3
         given[..., theirs, :] = clean[..., ours, :]
         differs, (b, t) = (given != own).any(-1), (len(own), own.shape[-2])
-        cells = torch.ones(own.shape[1], 1, t, dtype=torch.bool) if is_heads else self._cells(stack, t)
+        cells = self._columns.get(stack, torch.eye(t, dtype=torch.bool)[:, None])
+        cells = torch.ones(own.shape[1], 1, t, dtype=torch.bool) if is_heads else cells
         cells, edits = cells.to(own.device), list[dict[str, Edit]]()
         for i, cell in enumerate(cells):
             new, changed = (given[:, i], differs[:, i]) if is_heads else (given, cell & differs)
@@ -181,15 +178,6 @@ class PatchingSweep:
         is_known = cells[..., theirs].any(-1).cpu() & self.is_clear
         effects = (effects / (self.clean - self.corrupt)).masked_fill(~is_known, float("nan"))
         return Row(at, "h" if is_heads else "t", effects.T.float())
-
-    def _cells(self, stack: str, length: int) -> Tensor:
-        """n b|1 t, bool: the positions of each cell."""
-        columns = self._columns.get(stack, [[[i]] for i in range(length)])
-        cells = torch.zeros(len(columns), len(columns[0]), length, dtype=torch.bool)
-        for i, rows in enumerate(columns):
-            for j, positions in enumerate(rows):
-                cells[i, j, list(positions)] = True
-        return cells
 
     def _aligned(self, name: str) -> list[tuple[int, int]]:
         both = self._clean[name], self._corrupt[name]

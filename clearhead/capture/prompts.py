@@ -59,8 +59,8 @@ def over_prompts(
     The first two are the means of d(clean) and d(corrupt), if there are logits. Prompts whose two differences are so
     near that shares of them mean little do not count: `n_texts` says how many do.
 
-    An answer that is not given is the likeliest on its text: at the last position, or if it is the same on both texts,
-    where their answers are furthest apart. Positions are aligned by the slots of a template, or else by tokens. Raises
+    An answer that is not given is the likeliest on its text, at the last position where the two texts' likeliest
+    answers differ. Positions are aligned by the slots of a template, or else by tokens. Raises
     UserError for texts where neither fits, and if no prompt's two texts answer differently.
     """
     pairs = [read_prompt(model, one, position=position) for one in prompts]
@@ -102,8 +102,8 @@ class Pairs:
     """The answers, and what they are compared with; empty for a network without logits."""
     position: int
     """The position of the answer in the last stack. A head that pools has none."""
-    columns: dict[str, list[list[int]]]
-    """By part of a template: its positions in each corrupt text. Empty if positions are aligned by tokens."""
+    columns: dict[str, Tensor]
+    """By part of a template, b t, bool: its positions in the corrupt texts. Empty if they are aligned by tokens."""
 
     @property
     def metric(self) -> LogitDifference:
@@ -122,7 +122,7 @@ class Pairs:
         if not wanted:
             raise UserError(f"sites: expected {', '.join(PARTS)} or all, got {sites!r}")
         network, (answer, minus), found = self.model.network, (self.metric.answer, self.metric.minus), Found()
-        columns = {next(iter(network.stacks())): [*self.columns.values()]} if self.columns else {}
+        columns = {next(iter(network.stacks())): torch.stack([*self.columns.values()])} if self.columns else {}
         sweep = PatchingSweep(network, *self.sides, answer, minus=minus, position=self.position, columns=columns)
         for row in sweep.rows(*wanted):
             names = self.columns if row.axis == "t" and row.at.split(".")[0] in columns else range(row.each.shape[1])
@@ -199,15 +199,13 @@ def _ids(model: ModelBase, before: str | None, answer: str) -> list[int]:
 
 
 def _choose(pair: Pairs, *, is_free: bool) -> Pairs:
-    """The pair with the answers that are missing. If the position `is_free`, it is where the likeliest differ."""
+    """The pair with the answers that are missing. If the position `is_free`, it is the last where they differ."""
     position = pair.position
     with inference(pair.model.network):
         clean, corrupt = (pair.model.network(*side)[0] for side in pair.sides)
     if clean.ndim == 2 and is_free:
         both = aligned(*(side[-1].ids[0].tolist() for side in pair.sides))
-        lost = [(clean[i] - corrupt[j]).take(torch.stack([clean[i].argmax(), corrupt[j].argmax()])) for i, j in both]
-        gains = [float(own - other) for own, other in lost]
-        i, j = both[-1 if gains[-1] > 0 else gains.index(max(gains))]
+        i, j = next((one for one in both[::-1] if clean[one[0]].argmax() != corrupt[one[1]].argmax()), both[-1])
         position, clean, corrupt = i - len(clean), clean[i], corrupt[j]
     elif clean.ndim == 2:
         clean, corrupt = clean[position], corrupt[position]
@@ -215,7 +213,7 @@ def _choose(pair: Pairs, *, is_free: bool) -> Pairs:
     return replace(pair, ids=[[one] for one in found if one is not None], position=position)
 
 
-def _columns(model: ModelBase, prompt: Prompt, tokens: Tokens) -> dict[str, list[list[int]]]:
+def _columns(model: ModelBase, prompt: Prompt, tokens: Tokens) -> dict[str, Tensor]:
     """The positions of each part of the corrupt text; none if tokens do not end where parts do.
 
     Special tokens belong to the first and the last part.
@@ -227,8 +225,9 @@ def _columns(model: ModelBase, prompt: Prompt, tokens: Tokens) -> dict[str, list
         ends.append(start + len(own))
         if ids[start : ends[-1]] != own:
             return {}
-    places = pairwise([*ends[:-1], len(ids)])
-    return {name: [[*range(*place)]] for name, place in zip(prompt.names, places, strict=True)}
+    at = torch.arange(len(ids))
+    places = zip(prompt.names, pairwise([*ends[:-1], len(ids)]), strict=True)
+    return {name: (at >= begin)[None] & (at < end) for name, (begin, end) in places}
 
 
 def _batches(pairs: Sequence[Pairs], *, alone: bool) -> Iterator[tuple[list[int], Pairs]]:
@@ -246,5 +245,5 @@ def _batches(pairs: Sequence[Pairs], *, alone: bool) -> Iterator[tuple[list[int]
                 for side in zip(*(pair.sides for pair in own), strict=True)
             )
             ids = [[i for (i,) in each] for each in zip(*(pair.ids for pair in own), strict=True)]
-            columns = {name: [text for pair in own for text in pair.columns[name]] for name in own[0].columns}
+            columns = {name: torch.cat([pair.columns[name] for pair in own]) for name in own[0].columns}
             yield some, replace(own[0], sides=(clean, corrupt), ids=ids, columns=columns)

@@ -17,7 +17,7 @@ CODE = """import clearhead
 from clearhead.capture import over_prompts, prompts_in
 
 model = clearhead.load({model!r})
-for effect in over_prompts(model, prompts_in({file!r}), {how!r}, {sites!r}, position={position}):
+for effect in over_prompts(model, prompts_in({file!r}), {how!r}, {sites!r}, position={position}, exact={exact}):
     print(effect.site, effect.mean, *effect.interval)
 """
 
@@ -27,7 +27,7 @@ def write_report(
 ) -> None:
     """Writes effects that `over_prompts` found, with the prompts, what `about` says of them, and the model's hash.
 
-    `about` has model, how, sites and position. The Python in the page gives the same numbers from the file itself.
+    `about` has model, how, sites, position and exact. The Python in the page gives the same numbers from the file.
     """
     digest = hashlib.sha256()
     for _, weights in sorted(model.network.state_dict().items()):

@@ -91,7 +91,8 @@ def test_cells_of_several_positions():
     network, clean = small.decoder(), small.ids(2, 6)
     corrupt = clean.clone()
     corrupt[0, 3], corrupt[1, 4] = (corrupt[0, 3] + 1) % small.VOCAB, (corrupt[1, 4] + 1) % small.VOCAB
-    columns = [[range(6), range(6)], [[3], [4]], [[3, 4], []]]
+    columns = torch.zeros(3, 2, 6, dtype=torch.bool)
+    columns[0], columns[1, 0, 3], columns[1, 1, 4], columns[2, 0, 3:5] = True, True, True, True
     sweep = PatchingSweep(network, [clean], [corrupt], [2, 2], columns={"decoder": columns}, least=0.0)
     expected = torch.tensor([[1.0, 1, 1], [1, 1, float("nan")]])
     found = sweep.row("decoder.blocks.0.resid_pre").each

@@ -113,7 +113,7 @@ def test_tables_and_what_is_refused(tmp_path: Path) -> None:
     table.write_text("text,label\na,b\nc,d\n", encoding="utf-8")
     for act, message in (
         (lambda: prompts_in("nothing"), "nothing: expected a file, or one of agreement, greater_than, ioi, pronouns"),
-        (lambda: prompts_in(table), r"pairs.csv:1: expected columns clean and corrupt, got text, label"),
+        (lambda: prompts_in(table), r"expected a column 'clean'"),
         (lambda: draw({**TEMPLATE, "slots": {"A": ["x", "y"]}}), r"expected a list for the slot {B}, got none"),
         (lambda: draw({**TEMPLATE, "corrupt": "{A}"}), "expected as many slots and stretches in corrupt as in clean"),
         (lambda: over_prompts(model, []), "prompts: expected several, got none"),

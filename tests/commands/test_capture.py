@@ -58,15 +58,24 @@ def test_a_capture_that_stopped_between_its_first_files_goes_on(shell: Shell, fo
 
 def test_effects_are_printed_with_intervals(shell: Shell, folder: str) -> None:
     head, *rows = shell.done("effects", folder, "--data", "a-*", "--top", 3).lines
-    assert head.split() == ["KL", "in", "nats", "95%", "interval"]
+    assert head.split() == ["KL", "in", "nats", "95%", "interval", "site"]
     assert len(rows) == 3
     for row in rows:
-        site, mean, low, _, high = row.split()
+        mean, low, _, high, site = row.split()
         assert site.startswith("decoder.blocks.")
         assert float(low) <= float(mean) <= float(high)
     found = shell.done("effects", folder, "--data", "a-*", "--sites", "layers", "--json").json
     assert [one["site"] for one in found] == [f"decoder.blocks.{i}.resid_post" for i in range(2)]
     assert found[0]["n_texts"] == 4
+
+
+def test_effects_over_pairs(shell: Shell, folder: str) -> None:
+    texts = ("--clean", "one two three", "--corrupt", "one four three")
+    found = {how: shell.done("effects", folder, *texts, "--sites", how, "--json").json for how in ("heads", "direct")}
+    assert found["heads"][0]["site"] == "decoder.blocks.0.attn.z[h=0]"
+    assert "decoder.embed.tokens" in {one["site"] for one in found["direct"]}
+    lens = shell.done("effects", folder, *texts, "--sites", "layers").lines
+    assert [line.split()[-1] for line in lens[1:]] == [f"decoder.blocks.{i}.resid_post" for i in range(2)]
 
 
 def test_examples_are_printed_with_their_token(shell: Shell, folder: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from clearhead.brief import amount, between
+from clearhead.brief import amount
 from clearhead.cli.look.prompts import ONE_PAIR, SHOWN, Pairs, print_effects
 from clearhead.cli.options import (
     Device,
@@ -156,7 +156,7 @@ def effects(
     opened = open_model(model, device=device)
     if not data and (pairs.pairs or pairs.clean):
         how: How = "lens" if sites[0] == LAYERS else "direct" if sites[0] == "direct" else "ablate"
-        print_effects(pairs.measure(opened, how, sites[0], name=model), json=json, top=top)
+        print_effects(pairs.measure(opened, how, sites[0], name=model), json=json, top=None if how == "lens" else top)
         return
     chosen = [one for _, one in drawn(texts_of(opened, data, text, text_pair), texts, seed=pairs.seed)]
     wanted = sites[0] if len(sites) == 1 and sites[0] in (*NAMED, LAYERS) else sites
@@ -164,13 +164,7 @@ def effects(
     with progress():
         measured = measure(opened, chosen, wanted, length=length)
     shown = measured if wanted == LAYERS else measured[:top]
-    if json:
-        print(json_lines.dumps([asdict(one) for one in shown]))
-        return
-    width, unit_name = max(len(one.site) for one in shown), unit(opened.network).replace("nats", "KL in nats")
-    print(f"{'':{width}}  {unit_name}  95% interval")
-    for one in shown:
-        print(f"{one.site:{width}}  {one.mean:10.4f}  {between(one.interval)}")
+    print_effects(shown, json=json, unit=unit(opened.network).replace("nats", "KL in nats"))
 
 
 def examples(

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from clearhead.cli.look.prompts import ONE_PAIR, Pairs, print_effects
+from clearhead.cli.look.prompts import ONE_PAIR, SHOWN, Pairs, print_effects
 from clearhead.cli.options import Device, Flag, Named, Repeated, given, tell
 from clearhead.errors import UserError
 from clearhead.progress import counted
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from clearhead.model import Tokens
 
 SIZES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-SHOWN = 20
 
 
 def circuits(
@@ -70,7 +69,7 @@ def circuits(
         if edges or features:
             raise UserError("--pairs: expected it without --edges and --features, got both; leave them out")
         found = pairs.measure(opened, "nodes", exact=exact, name=model)
-        print_effects(found, json=False)
+        print_effects(found, json=False, top=SHOWN)
         if out is not None:
             document = {"pairs": len(pairs.read()), "nodes": [asdict(one) for one in found]}
             out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from cyclopts import App
 
-from clearhead.cli.look.prompts import ONE_PAIR, Pairs, print_effects
+from clearhead.cli.look.prompts import ONE_PAIR, SHOWN, Pairs, print_effects
 from clearhead.cli.options import Device, Flag, Text, given, open_model, tell
 from clearhead.errors import UserError, pasted
 
@@ -157,7 +157,7 @@ def make(
         raise UserError(f"{out}: expected no file there, got one; try another name")
     opened = load(model, device=device)
     if pairs.pairs is not None:
-        print_effects(pairs.measure(opened, "steer", at, name=model), json=False)
+        print_effects(pairs.measure(opened, "steer", at, name=model), json=False, top=SHOWN)
         sets = [[*texts] for texts in zip(*(one.texts for one in pairs.read()), strict=True)]
     elif positive is None or negative is None:
         raise UserError("steer: expected --positive FILE and --negative FILE, or --pairs SET; give them")

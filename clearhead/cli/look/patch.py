@@ -3,7 +3,7 @@
 from itertools import groupby
 from typing import Literal
 
-from clearhead.cli.look.prompts import ONE_PAIR, Pairs, print_effects
+from clearhead.cli.look.prompts import ONE_PAIR, SHOWN, Pairs, print_effects
 from clearhead.cli.options import Device, Named, OneObject
 
 WIDE = 7
@@ -56,4 +56,4 @@ def patch(
             print(f"{before}\n{'block':>6}" + "".join(f"{label:>{WIDE}}" for label in shown))
         print(f"{block:>6}" + "".join(f"{cells.get(i, ''):>{WIDE}}" for i in columns), flush=True)
     if pairs.pairs is not None:
-        print_effects(found, json=False)
+        print_effects(found, json=False, top=SHOWN)

@@ -4,12 +4,12 @@ import json as json_lines
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
 from clearhead.brief import amount, between
-from clearhead.cli.options import Text, progress, tell
+from clearhead.cli.options import Text, given, progress, tell
 from clearhead.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,17 +51,18 @@ class Pairs:
         """The prompts. Raises UserError unless there is one pair of texts or one set."""
         from clearhead.data.prompts import Prompt, prompts_in
 
-        own = {"answer": self.answer, "minus": self.minus, "target": self.target}
+        own = given(answer=self.answer, minus=self.minus, target=self.target)
         if self.pairs is not None and (self.clean or self.corrupt):
             raise UserError("--pairs: expected it without --clean and --corrupt, got both; leave one of them out")
         if self.pairs is not None:
-            changed = {name: value for name, value in own.items() if value is not None}
-            return [replace(one, **changed) for one in prompts_in(self.pairs, n=self.prompts, seed=self.seed)]
+            return [replace(one, **own) for one in prompts_in(self.pairs, n=self.prompts, seed=self.seed)]
         if self.clean is None or self.corrupt is None:
             raise UserError("--clean: expected it and --corrupt, or --pairs SET, got neither; try --pairs ioi")
         return [Prompt((self.clean,), (self.corrupt,), **own)]
 
-    def measure(self, model: "Model", how: "How", sites: str = "heads", *, name: str, **more: Any) -> "list[Effect]":
+    def measure(
+        self, model: "Model", how: "How", sites: str = "heads", *, name: str, exact: float = 1 / 3
+    ) -> "list[Effect]":
         """The effects over the prompts, without those of the clean and the corrupt texts, which are told."""
         from clearhead.capture import over_prompts
         from clearhead.capture.prompts import ENDS
@@ -69,7 +70,7 @@ class Pairs:
 
         prompts = self.read()
         with progress():
-            found = over_prompts(model, prompts, how, sites, position=self.position, **more)
+            found = over_prompts(model, prompts, how, sites, position=self.position, exact=exact)
         for one in found[:2]:
             if one.site in ENDS:
                 interval = f", {between(one.interval, '.4g')}" * (len(prompts) > 1)
@@ -77,8 +78,8 @@ class Pairs:
         if left := len(prompts) - found[0].n_texts:
             tell(f"left out: {amount(left, 'pairs')} whose two answers are so near that shares of them mean little")
         if self.report is not None:
-            about = {"model": name, "how": how, "sites": sites, "position": self.position, "set": self.pairs}
-            write_report(self.report, model, prompts, found, {**about, "seed": self.seed})
+            about = {"model": name, "how": how, "sites": sites, "position": self.position, "exact": exact}
+            write_report(self.report, model, prompts, found, {**about, "set": self.pairs, "seed": self.seed})
             tell(f"{self.report}: {amount(len(found), 'effects')} over {amount(len(prompts), 'pairs')}")
         return [one for one in found if one.site not in ENDS]
 
@@ -86,11 +87,11 @@ class Pairs:
 ONE_PAIR = Pairs()
 
 
-def print_effects(found: "Sequence[Effect]", *, json: bool, unit: str = "mean", top: int = SHOWN) -> None:
-    """Prints the largest effects, or all as JSON."""
+def print_effects(found: "Sequence[Effect]", *, json: bool, unit: str = "mean", top: int | None = None) -> None:
+    """Prints all effects in their order, or the `top` largest; or all as JSON."""
     if json:
         print(json_lines.dumps([asdict(one) for one in found]))
         return
     print(f"{unit:>10}  {'95% interval':>22}  site")
-    for one in sorted(found, key=lambda one: -abs(one.mean))[:top]:
+    for one in found if top is None else sorted(found, key=lambda one: -abs(one.mean))[:top]:
         print(f"{one.mean:10.4f}  {between(one.interval):>22}  {one.site}")

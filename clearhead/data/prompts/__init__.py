@@ -62,9 +62,7 @@ def prompts_in(name: str | Path, *, n: int = 100, seed: int = 0) -> list[Prompt]
     if not path.is_file():
         raise UserError(f"{name}: expected a file, or one of {', '.join(BUNDLED)}, got neither")
     found = sniff(path, given={one: one for one in FIELDS[:2]})
-    names = [one for one in FIELDS if one in found.columns]
-    if names[:2] != [*FIELDS[:2]]:
-        raise UserError(f"{path}:1: expected columns clean and corrupt, got {', '.join(map(str, found.columns))}")
+    names = [one for i, one in enumerate(FIELDS) if i < 2 or one in found.columns]
     rows = read_rows(found.table, names)
     return [Prompt((clean,), (corrupt,), **dict(zip(names[2:], more, strict=True))) for clean, corrupt, *more in rows]
 
