@@ -22,7 +22,7 @@ from clearhead.explorer.answering.measures import (
     statistics,
 )
 from clearhead.explorer.answering.opened import Opened
-from clearhead.explorer.answering.overview import overview
+from clearhead.explorer.answering.overview import is_exact, overview
 from clearhead.explorer.answering.passes import LOCK
 from clearhead.explorer.answering.questions import Asked, OfRun, Reply, checked
 from clearhead.explorer.answering.search_tree import generate
@@ -37,7 +37,7 @@ from clearhead.progress import pausing
 
 def about(opened: Opened, question: Asked) -> Reply[About]:  # noqa: ARG001 - it has no fields
     """The description of the model, and the questions that this session answers."""
-    needs = {"examples": has_data, "difference": differs}
+    needs = {"examples": has_data, "difference": differs, "overview": is_exact}
     answers = [ask for ask in (*HANDLERS, *places()) if ask not in needs or needs[ask](opened)]
     return Reply({**description(opened), "answers": answers})
 

@@ -14,6 +14,7 @@ from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.questions import OfRun, Reply, RunRequest, Whole
 from clearhead.explorer.lru_cache import LRUCache
+from clearhead.model.linear import LinearMap
 from clearhead.trace import Edit, zero
 
 BUDGET = 8e10
@@ -30,6 +31,11 @@ class OverviewQuestion(OfRun):
     position: Whole | None = None
     """That of the answer in the last stack. None: the one whose best head moves it most."""
     part: Literal["heads", "curves", "lanes", "ffn"]
+
+
+def is_exact(opened: Opened) -> bool:
+    """Returns True if no linear map has rounded its weights: ablations refuse those."""
+    return not any(isinstance(one, LinearMap) and one.rounded for one in opened.model.network.modules())
 
 
 class Overviews(LRUCache[Overview]):

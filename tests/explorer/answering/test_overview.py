@@ -2,8 +2,11 @@
 
 import pytest
 
+from clearhead.api import Model
+from clearhead.explorer.session import Session
+from clearhead.model.fast.int8 import quantized
 from tests.explorer.asking import ask, last, session_of, start
-from tests.explorer.traced import CONFIGS
+from tests.explorer.traced import CONFIGS, model_of
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -31,3 +34,10 @@ def test_the_page_gets_every_part(name: str) -> None:
         for stack, moved in tensors.items():
             assert moved.shape == (2 + (part == "lanes"), len(about["stacks"][stack]))
             assert bool(((moved >= 0) & (moved <= 1)).all())
+
+
+def test_a_rounded_model_has_no_overview() -> None:
+    model = model_of(CONFIGS["decoder_pre_learned"])
+    assert "overview" in ask(Session(model, name="whole", text="one two"), "about")[0]["answers"]
+    rounded = Session(Model(quantized(model.network), model.tokenizer), name="rounded", text="one two")
+    assert "overview" not in ask(rounded, "about")[0]["answers"]
