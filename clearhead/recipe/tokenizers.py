@@ -45,6 +45,8 @@ class WordPiece(Config):
     lowercase: bool = False
     split_digits: bool = False
     normalization: Normalization | None = "nfc"
+    bytes: bool = False
+    """Pieces are of bytes, 516 or more: nothing is unknown. A word is read in parts of 250 characters."""
 
 
 class Unigram(Config):

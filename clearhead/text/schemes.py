@@ -93,7 +93,8 @@ def _build(config: TokenizerConfig) -> tuple[tokenizers.Tokenizer, Trainer]:
             # A character may be needed twice: at the front of a word and after ##.
             marks = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
             library = _tokenizer(models.BPE(unk_token=UNK), config, pre_tokenizers.Sequence([*_words(config), marks]))
-            return library, trainers.BpeTrainer(limit_alphabet=max(n_characters // 2, 1), **common)
+            common["initial_alphabet"] = sorted(pre_tokenizers.ByteLevel.alphabet()) if config.bytes else []
+            return library, trainers.BpeTrainer(limit_alphabet=max(n_characters // 2, 1 + 255 * config.bytes), **common)
         case _:
             assert_never(config)
 
@@ -123,13 +124,15 @@ def _spaced(model: Model, config: BPE | Unigram | Words) -> tokenizers.Tokenizer
 
 
 def _words(config: WordPiece) -> list[pre_tokenizers.PreTokenizer]:
-    return [pre_tokenizers.WhitespaceSplit(), _splitter(_word_pattern(split_digits=config.split_digits))]
+    pattern = _word_pattern(split_digits=config.split_digits, times="{1,250}" if config.bytes else "+")
+    to_bytes = [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)] if config.bytes else []
+    return [pre_tokenizers.WhitespaceSplit(), _splitter(pattern), *to_bytes]
 
 
-def _word_pattern(*, split_digits: bool) -> str:
-    number = r"\p{N}" if split_digits else r"\p{N}+"
+def _word_pattern(*, split_digits: bool, times: str = "+") -> str:
+    number = r"\p{N}" + ("" if split_digits else times)
     ideograph = r"\p{Han}"
-    return rf"{ideograph}|[\p{{L}}\p{{M}}&&[^{ideograph}]]+|{number}|[^\p{{L}}\p{{M}}\p{{N}}]"
+    return rf"{ideograph}|[\p{{L}}\p{{M}}&&[^{ideograph}]]{times}|{number}|[^\p{{L}}\p{{M}}\p{{N}}]"
 
 
 def _from_marked_starts(trained: tokenizers.Tokenizer, config: WordPiece) -> tokenizers.Tokenizer:
@@ -142,12 +145,15 @@ def _from_marked_starts(trained: tokenizers.Tokenizer, config: WordPiece) -> tok
     alphabet = [piece for piece in pieces if len(piece) == 1]
     longer = [p.removeprefix(SPACE) if p.startswith(SPACE) else f"##{p}" for p in pieces if len(p) > 1]
     names = dict.fromkeys([*SPECIAL, *alphabet, *(f"##{c}" for c in alphabet), *longer])
-    vocabulary = {name: i for i, name in enumerate(list(names)[: config.vocab_size])}
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=UNK))
+    vocabulary = {name: i for i, name in enumerate(list(names)[: max(config.vocab_size, 516 * config.bytes)])}
+    longest = LONGEST_WORD if config.bytes else 100
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=UNK, max_input_chars_per_word=longest))
     if trained.normalizer is not None:
         tokenizer.normalizer = trained.normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_words(config))
-    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    joins = decoders.WordPiece(prefix="##", cleanup=True)
+    from_bytes = [decoders.Replace(" ", "Ġ"), decoders.ByteLevel()]
+    tokenizer.decoder = decoders.Sequence([joins, *from_bytes]) if config.bytes else joins
     tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 
@@ -203,6 +209,7 @@ def patterns() -> frozenset[str]:
             _pattern(" ", split_digits=split, mark_run=True),
             _pattern(SPACE, split_digits=split, mark_run=False),
             _word_pattern(split_digits=split),
+            _word_pattern(split_digits=split, times="{1,250}"),
         )
     )
 

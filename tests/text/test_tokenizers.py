@@ -8,9 +8,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clearhead.errors import UserError
@@ -34,6 +35,7 @@ KINDS: list[TokenizerConfig] = [
     ByteBPE(vocab_size=320),
     BPE(vocab_size=200),
     WordPiece(vocab_size=220),
+    WordPiece(vocab_size=600, bytes=True),
     Unigram(vocab_size=120),
     Words(),
     Characters(),
@@ -93,6 +95,15 @@ def test_bytes_restore_any_text(text: str) -> None:
 
 
 BYTES = Tokenizer.train(TEXTS, ByteBPE(vocab_size=320))
+BYTE_PIECES = Tokenizer.train(TEXTS, WordPiece(vocab_size=100, bytes=True))
+
+
+@example("\N{GRINNING FACE} Wörld \N{ROCKET}" + "ก" * 3000)
+@given(text=st.text(st.characters(codec="utf-8"), max_size=60))
+def test_pieces_of_bytes_know_every_word(text: str) -> None:
+    ids = BYTE_PIECES.encode(text)
+    assert BYTE_PIECES.unk_id not in ids
+    assert "".join(BYTE_PIECES.decode(ids).split()) == "".join(normalize("NFC", text).split())
 
 
 @given(text=st.text("aeinr H.,(2\n", max_size=40))
