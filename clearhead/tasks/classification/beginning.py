@@ -6,8 +6,8 @@ both texts have. Attention and feed-forward layers begin near zero, and training
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from clearhead.model import Transformer
 from clearhead.tasks.classification.linear import STRENGTHS, estimator, sample
 
 LARGEST = 3.0
-"""The largest number of a token's vector that stands for its part of a linear model; the others have deviation 1."""
+"""The greatest length of what a token's vector has of a linear model; its other numbers have deviation 1."""
+LIFT = 4.0
+"""What is added to the rows of the dense layer."""
 MOST_ROWS = 2_000
 """The texts that the scale of the logits is measured on, at most."""
 
@@ -48,65 +50,94 @@ def begin_linear(
     score: Callable[[np.ndarray, np.ndarray], float],
     logits: Callable[[Sequence[int]], Tensor],
 ) -> None:
-    """Makes the logits of a network about those of a linear model of TF-IDF, the better on validation of `STRENGTHS`.
+    """Makes the logits of a network about those of a linear model of its tokens, the best on validation.
 
-    Its k directions are numbers in each token's vector. Rows ±x of the dense layer keep them, because gelu(x) -
-    gelu(-x) = x. The norm behind it divides by the length of a mean of random vectors, about 1 / sqrt(n), as TF-IDF
-    does. `logits` gives those of training texts with these numbers.
+    Its k directions are numbers in each token's vector. Another number is 1, from which the dense layer makes all its
+    rows so large that gelu(x) is x. The norm behind it divides by the length of a mean of random vectors, about
+    1 / sqrt(n), as TF-IDF does. Blocks add nothing. `logits` gives those of training texts with these numbers.
     """
-    from scipy.sparse import csr_matrix
-    from sklearn.feature_extraction.text import TfidfTransformer
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
-    table, dense = network.get_parameter("encoder.embed.tokens.weight"), network.get_parameter("head.dense.weight")
-    output, bias = network.get_parameter("head.output.weight"), network.get_parameter("head.output.bias")
-    (n_tokens, width), n_labels = table.shape, len(bias)
-    tfidf, some = TfidfTransformer(), sample([()] * len(ids["train"]), n_labels)
-
-    def counts(rows: Sequence[list[int]]) -> Any:
-        ends = np.cumsum([0, *map(len, rows)])
-        return csr_matrix((np.ones(ends[-1]), [i for row in rows for i in row], ends), shape=(len(rows), n_tokens))
-
-    known = tfidf.fit_transform(counts([ids["train"][i] for i in some]))
-    learned, valid = targets["train"][some], tfidf.transform(counts(ids["valid"]))
-    if problem_type == "single_label_classification" and len(np.unique(learned)) < n_labels:
+    names = "encoder.embed.tokens.weight", "head.dense.weight", "head.output.weight", "head.output.bias"
+    table, dense, output, bias = map(network.get_parameter, names)
+    (n_tokens, width), n_labels, is_single = table.shape, len(bias), problem_type == "single_label_classification"
+    train, some = ids["train"], sample([()] * len(ids["train"]), n_labels)
+    learned, tfidf = targets["train"][some], TfidfVectorizer(analyzer=list, lowercase=False, vocabulary=range(n_tokens))
+    if is_single and len(np.unique(learned)) < n_labels:
         return
-    with warnings.catch_warnings(action="ignore"):  # A label may be in all texts, and the solver may stop early.
-        fitted = [estimator(strength, problem_type, n_labels).fit(known, learned) for strength in STRENGTHS]
-    best = max(fitted, key=lambda model: score(targets["valid"], model.predict(valid)))
-    if any(getattr(one, "coef_", None) is None for one in getattr(best, "estimators_", [best])):
-        return  # All texts, or none, have one of the labels.
-    weights, constants = coefficients(best)
+    known, valid = tfidf.fit_transform([train[i] for i in some]), tfidf.transform(ids["valid"])
+
+    def merit(model: Linear) -> float:
+        found: np.ndarray = valid @ model[0].T + model[1]
+        answers = found.argmax(1) if is_single else found > 0 if targets["valid"].ndim == 2 else found[:, 0]
+        return score(targets["valid"], answers)
+
+    models = linear_models(known, tfidf.idf_, learned, n_labels, problem_type=problem_type)
+    if (best := max(models, key=merit, default=None)) is None:
+        return
+    weights, constants = best
     left, sizes, directions = np.linalg.svd((weights * tfidf.idf_).T, full_matrices=False)
-    k = min(len(sizes), n_labels - (problem_type == "single_label_classification"), width * 3 // 8)
+    k = min(len(sizes), n_labels - is_single, width * 3 // 4)
     parts = left[:, :k] * sizes[:k]
-    kept = directions[:k].T
+    parts *= LARGEST / max(np.linalg.norm(parts, axis=1).max(), 1e-9)
     with torch.no_grad():
-        table.normal_()
-        table[:, :k] = torch.from_numpy(parts * (LARGEST / max(np.abs(parts).max(), 1e-9)))
-        dense.normal_(std=math.sqrt(12 / width))
-        dense[:, :k] = 0
-        dense[: 2 * k] = 0
-        dense[range(0, 2 * k, 2), range(k)] = 1
-        dense[range(1, 2 * k, 2), range(k)] = -1
+        for name, weight in network.named_parameters():
+            if name.endswith(("attn.out.weight", "ffn.down.weight")):
+                weight.zero_()
+        table.copy_(torch.from_numpy(vectors(np.append(parts, np.ones((n_tokens, 1)), axis=1), width)))
+        dense.normal_(std=math.sqrt(3 / width))
+        dense[:, :k] = dense[:k] = 0
+        dense[range(k), range(k)] = 1
+        dense[k:] -= dense.sum(0) / (width - k)  # The rows add up to 0, so that the norm subtracts the lift alone.
+        dense[:, k] = LIFT
         output.zero_()
-        output[:, 0 : 2 * k : 2] = torch.from_numpy(kept)
-        output[:, 1 : 2 * k : 2] = -torch.from_numpy(kept)
+        output[:, :k] = torch.from_numpy(directions[:k].T)
         bias.zero_()
-        rows = range(0, len(ids["train"]), max(1, len(ids["train"]) // MOST_ROWS))
+        rows = range(0, len(train), max(1, len(train) // MOST_ROWS))
         found = logits(rows).double().numpy()
-        wanted = tfidf.transform(counts([ids["train"][i] for i in rows])) @ weights.T
-        output.mul_((found * wanted).sum() / max((found**2).sum(), 1e-9))
-        bias.copy_(torch.from_numpy(constants))
+        wanted = tfidf.transform([train[i] for i in rows]) @ weights.T + constants
+        scale = (found * (wanted - wanted.mean(0))).sum() / max(((found - found.mean(0)) ** 2).sum(), 1e-9)
+        output.mul_(scale)
+        bias.copy_(torch.from_numpy((wanted - scale * found).mean(0)))
 
 
-def coefficients(model: Any) -> tuple[np.ndarray, np.ndarray]:
-    """v t and v: the weights and constants of each label."""
-    each = getattr(model, "estimators_", [model])
-    weights = np.concatenate([np.atleast_2d(one.coef_) for one in each])
-    constants = np.concatenate([np.atleast_1d(one.intercept_) for one in each])
-    if len(weights) == 1 and len(getattr(model, "classes_", ())) == 2:
-        weights, constants = (np.concatenate([-one, one]) / 2 for one in (weights, constants))
-    return weights, constants
+def vectors(parts: np.ndarray, width: int) -> np.ndarray:
+    """v width: these numbers, then random ones. Each row has mean 0 and deviation 1, which a norm leaves as it is."""
+    n = width - parts.shape[1]
+    random, sums = torch.randn(len(parts), n).double().numpy(), parts.sum(1, keepdims=True)
+    random -= random.mean(1, keepdims=True)
+    left = width - (parts**2).sum(1, keepdims=True) - sums**2 / n
+    return np.append(parts, random * np.sqrt(left / (random**2).sum(1, keepdims=True)) - sums / n, axis=1)
+
+
+Linear: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""k v and k: the weights and constants of each label."""
+
+
+def linear_models(
+    known: Any, idf: np.ndarray, learned: np.ndarray, n_labels: int, *, problem_type: ProblemType
+) -> Iterator[Linear]:
+    """Linear models of TF-IDF with each of `STRENGTHS`: alone, and with as much of the log-ratios of naive Bayes.
+
+    There are none where all texts, or no text, have one of the labels.
+    """
+    for strength in STRENGTHS:
+        with warnings.catch_warnings(action="ignore"):  # A label may be in all texts, and the solver may stop early.
+            model = estimator(strength, problem_type, n_labels).fit(known, learned)
+        each = getattr(model, "estimators_", [model])
+        if not all(hasattr(one, "coef_") for one in each):
+            return
+        weights, constants = np.vstack([one.coef_ for one in each]), np.hstack([one.intercept_ for one in each])
+        if len(weights) < n_labels:
+            weights, constants = np.append(-weights, weights, axis=0) / 2, np.append(-constants, constants) / 2
+        yield weights, constants
+        if problem_type != "regression":
+            inside = (known > 0).T @ (np.eye(n_labels)[learned] if learned.ndim == 1 else learned * 1.0) + 1
+            outside = np.bincount(known.indices, minlength=known.shape[1])[:, None] + 2 - inside
+            ratios = (np.log(inside / inside.sum(0)) - np.log(outside / outside.sum(0))).T / idf
+            ours, theirs = known @ weights.T, known @ ratios.T
+            ratios *= ours.std(0).mean() / max(theirs.std(0).mean(), 1e-9)
+            yield weights + ratios, constants - (known @ ratios.T).mean(0)
 
 
 # --- pairs ----------------------------------------------------------------------------------------------------------
