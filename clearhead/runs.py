@@ -73,8 +73,12 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     recipe = with_absolute_paths(recipe)
     with lock_folder(folder, ranks):
         ranks.together(lambda: run_folder.begin_folder(folder, recipe) if ranks.is_first else None)
-    require_limit(recipe.training)
+    if not recipe.leaves_length:
+        require_limit(recipe.training)
+    given = recipe.training
     recipe, network, prepared = ranks.together(lambda: begin(recipe, ranks))
+    if ranks.is_first and recipe.training != given:
+        run_folder.write_recipe(folder, recipe)
     files = checkpoints.Checkpoint(
         json={
             CONFIG: model_json(network.config, recipe.generation, recipe.adapter, base=recipe.model.start),
@@ -113,6 +117,7 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     recipe = complete_recipe(recipe, found, base)
     begun = base or teacher_of(recipe)
     prepared = prepared_to_train(recipe, begun.reader.tokenizer if begun else None)
+    recipe = prepared.recipe or recipe
     found = found if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)
     if base is None:

@@ -77,6 +77,12 @@ class Recipe(Config):
     training: Training = Training()
     generation: GenerationConfig = GenerationConfig()
 
+    @property
+    def leaves_length(self) -> bool:
+        """Whether the number of passes over the data follows from them."""
+        given = self.training.steps is not None or self.training.epochs is not None
+        return getattr(self, "begin", "") == "words" and not given
+
     @model_validator(mode="before")
     @classmethod
     def _preset_of_task(cls, tables: object) -> object:

@@ -47,8 +47,7 @@ class Batch:
     inputs: tuple[Tokens, ...]
     """One a stack, the encoder's first."""
     labels: Tensor
-    """What the outputs are compared with, along the first axis, as the task's loss reads them: the token that follows
-    each valid cell, the class of each row, its two ends of a span, its vector."""
+    """What the outputs are compared with, along the first axis: the next token of each valid cell, a row's class."""
     n_ignored: int = 0
     """Labels that the loss leaves out."""
 
@@ -192,6 +191,8 @@ class Prepared:
 
     task: "RecipeTask[Any]"
     data: Encoded[Any]
+    recipe: Recipe | None = None
+    """The recipe with what it leaves to the data; None if it leaves nothing."""
 
 
 @dataclass(frozen=True)
@@ -299,10 +300,7 @@ class RecipeTask(Task, Generic[R]):
     @classmethod
     @abstractmethod
     def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:
-        """The scores of a model on a source; if it is None, on the test (else validation) data of its recipe.
-
-        `options` are those of `measures` that the command line gives.
-        """
+        """The scores of a model on a source; if it is None, on the test (else validation) data of its recipe."""
 
     @abstractmethod
     def score(self, network: Transformer, data: Any) -> Evaluation:
@@ -410,8 +408,9 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
             task.describe(name, rows, encoded[name], () if name == "train" else splits["train"])
             for name, rows in splits.items()
         )
-        about = f"vocabulary: {task.tokenizer.vocab_size:,} tokens"
-        report, documents = SplitsReport(about=(about,), splits=tuple(reports)), task.documents
+        settled, lines = getattr(task, "settle", lambda same: (same, ()))(recipe)
+        about = f"vocabulary: {task.tokenizer.vocab_size:,} tokens", *lines
+        report, documents = SplitsReport(about=about, splits=tuple(reports)), task.documents
         found = Encoded(
             task.tokenizer,
             task.train,
@@ -422,7 +421,7 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
             test=encoded.get("test"),
             bad_rows=left_out(recipe.data, lambda source: cls.read(source, recipe.data)),
         )
-        return Prepared(task, found)
+        return Prepared(task, found, settled)
 
     @classmethod
     def measure(cls, model: Trained, recipe: R | None, source: Source | None, options: Mapping[str, Any]) -> Evaluation:

@@ -1,15 +1,20 @@
 """A new classifier begins with what counting words says."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from clearhead.api import load
+from clearhead.api import Model, load
+from clearhead.recipe import read
+from clearhead.tasks.classification.defaults import MOST_EPOCHS, settle
 from clearhead.tasks.classification.scores import spearman
 from clearhead.tasks.classification.task import Classification
 from clearhead.tasks.networks import outputs_of
+from clearhead.tasks.registry import validate
+from clearhead.training.run_folder import recipe_in
 from tests.tasks.small import begin, check_resumed, tables_of, write_rows
 from tests.tasks.test_classification import PROBLEMS, WORDS, rows
 
@@ -41,6 +46,25 @@ def test_a_classifier_begins_as_a_linear_model(in_a_folder: None, problem_type: 
     tables = recipe(table, problem_type=problem_type)
     assert first_score(tables) > 0.9
     assert first_score({**tables, "begin": "random"}) < 0.8
+
+
+def test_what_a_recipe_leaves_open_follows_from_the_table_and_is_told(in_a_folder: None):
+    table = [{"text": text, "label": label} for text, label in rows()]
+    tables = recipe(table) | {"tokenizer": read("classification")["tokenizer"]}
+    del tables["training"]["steps"]
+    run, prepared = begin(tables)
+    kept = validate(recipe_in(Path("run/recipe.json")), where="x")
+    assert run.config.epochs == MOST_EPOCHS == kept.training.epochs
+    told = "\n".join(prepared.data.lines())
+    for option in ("--epochs", "--training.optimizer.lr", "--patience", "--model.stacks", "--tokenizer"):
+        assert option in told
+    large = settle(validate(tables, where="x"), n_tokens=1_000_000, n_labels=150)
+    assert (large.training.epochs, large.model.stacks["d_model"]) == (1.1, 64), "what is given stays"
+    assert "0.00% of" in told
+    with_emoji = [f"the cat and the {emoji}" for emoji in "\N{ROCKET}\N{GRINNING FACE}"]
+    model = Model(run.network.eval(), prepared.data.tokenizer)
+    first, second = model.classify(with_emoji)
+    assert first != second
 
 
 def pairs() -> list[dict[str, Any]]:

@@ -103,6 +103,8 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     saved = recipe_begun(folder) if newest is None else checkpoints.load(newest).json.get(RECIPE, {})
     # A checkpoint to start from changes `generation`, which the given recipe does not show.
     given = with_absolute_paths(recipe).model_dump(mode="json")
+    if recipe.leaves_length:
+        given |= {name: saved.get(name) for name in ("model", "training")}
     return {**saved, "generation": None} == {**given, "generation": None}
 
 

@@ -125,7 +125,7 @@ def linear_models(
         with warnings.catch_warnings(action="ignore"):  # A label may be in all texts, and the solver may stop early.
             model = estimator(strength, problem_type, n_labels).fit(known, learned)
         each = getattr(model, "estimators_", [model])
-        if not all(hasattr(one, "coef_") for one in each):
+        if any(getattr(one, "coef_", None) is None for one in each):
             return
         weights, constants = np.vstack([one.coef_ for one in each]), np.hstack([one.intercept_ for one in each])
         if len(weights) < n_labels:

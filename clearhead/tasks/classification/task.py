@@ -37,6 +37,7 @@ from clearhead.tasks.classification.data import (
     split_labelled,
     until_padding,
 )
+from clearhead.tasks.classification.defaults import lines_of, settle
 from clearhead.tasks.classification.linear import Answers, linear, majority
 from clearhead.tasks.classification.scores import accuracy, label_findings, macro_f1, micro_f1, spearman
 from clearhead.tasks.evaluation import Evaluation, Example, worst_samples
@@ -217,6 +218,11 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
 
     # --- training
 
+    def settle(self, recipe: ClassificationRecipe) -> tuple[ClassificationRecipe, Sequence[str]]:
+        """The recipe with what it leaves to the data, and the lines that say so."""
+        recipe = settle(recipe, n_tokens=sum(self.train.sizes), n_labels=len(self.labels))
+        return recipe, [*lines_of(recipe)]
+
     def plan(self, *, seed: int, epoch: int) -> Sequence[Sequence[int]]:
         lengths = np.array(self.train.sizes)
         lengths = lengths if self.again is None else np.stack([lengths, lengths], axis=1)
@@ -291,8 +297,9 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         """The most frequent label (or the mean number), and the linear model of TF-IDF that is best on validation."""
         name, score = MAIN[self.problem_type]
         unit = "-1 to 1" if self.problem_type == "regression" else "0 to 1"
-        texts = {split: [e.texts for e in data.examples] for split, data in {"train": self.train, **held_out}.items()}
-        targets = {split: self.answers(data.examples) for split, data in {"train": self.train, **held_out}.items()}
+        every = {"train": self.train, **held_out}
+        texts = {split: [e.texts for e in data.examples] for split, data in every.items()}
+        targets = {split: self.answers(data.examples) for split, data in every.items()}
 
         def scores(answers: Answers) -> dict[str, Score]:
             return {split: scored(name, score, targets[split], x, unit=unit) for split, x in answers.outputs.items()}
