@@ -408,7 +408,8 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
             task.describe(name, rows, encoded[name], () if name == "train" else splits["train"])
             for name, rows in splits.items()
         )
-        settled, lines = getattr(task, "settle", lambda same: (same, ()))(recipe)
+        settle: Any = getattr(task, "settle", None)
+        settled, lines = settle(recipe) if settle else (recipe, ())
         about = f"vocabulary: {task.tokenizer.vocab_size:,} tokens", *lines
         report, documents = SplitsReport(about=about, splits=tuple(reports)), task.documents
         found = Encoded(
