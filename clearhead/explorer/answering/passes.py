@@ -309,15 +309,15 @@ class Passes:
         )
 
     def _before(self, run: RunRequest, model: Model, reading: ReadInput) -> tuple[Recording, set[str]] | None:
-        """The last kept pass of the same input, and the paths whose edits differ."""
-        edits = _by_path(run.edits)
+        """The kept pass of the same input that shares most with the run, and the paths whose edits differ."""
+        edits, found = _by_path(run.edits), list[tuple[Recording, set[str]]]()
         for other in self._passes.newest_first():
             inputs = zip(other.reading.inputs, reading.inputs, strict=True)
             is_same = other.model is model and other.reading.tokens == reading.tokens
             if is_same and all(a.ids.equal(b.ids) for a, b in inputs):
                 paths = {path for path in {*edits, *other.edits} if edits.get(path) != other.edits.get(path)}
-                return other.recording, paths
-        return None
+                found.append((other.recording, paths))
+        return max(found, key=lambda one: one[0].tensors.first_of(one[1]), default=None)
 
     def _written(
         self, model: Model, run: RunRequest, edits: Sequence[ResolvedEdit]

@@ -79,9 +79,10 @@ class Blockwise(Mapping[str, Tensor]):
             self._picture[path], self.facts[path] = value, TensorFact(shape=tuple(value.shape), axes=reads.axes)
         stacks = network.stacks().items()
         parts = [*((name, i) for name, stack in stacks for i in range(-1, len(stack.blocks) + 1)), HEAD]
+        self._order = {part: i for i, part in enumerate(parts)}
         if before is not None:
             other, paths = before
-            first = min((parts.index(part_of(self._network, path)) for path in paths), default=len(parts) - 1)
+            first = self.first_of(paths)
             self._biases, self._memory = dict(other._biases), other._memory
             self._inputs = {part: other._inputs[part] for part in parts[: first + 1] if part in other._inputs}
             parts = parts[first:]
@@ -94,6 +95,10 @@ class Blockwise(Mapping[str, Tensor]):
                 self._memory = self._layouts[name].blank(x), self._layouts[name]
             elif name != "head":
                 self._inputs[HEAD] = x
+
+    def first_of(self, paths: Collection[str]) -> int:
+        """The number of the first part that has one of the paths, in the order of the pass; the last part's if none."""
+        return min((self._order[part_of(self._network, path)] for path in paths), default=len(self._order) - 1)
 
     @property
     def nbytes(self) -> int:

@@ -62,7 +62,7 @@ def test_runs_patched_from_runs_end_somewhere() -> None:
     ask(session_of("decoder_pre_learned"), "run", run=run["edits"][0]["from"])
 
 
-def test_an_edit_begins_at_the_last_pass_of_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_begins_at_the_pass_of_the_same_tokens_that_shares_most(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[Any, set[str]] | None] = []
     monkeypatch.setattr(
         passes, "observe", lambda *given, **named: made.append(named["before"]) or observe(*given, **named)
@@ -71,9 +71,11 @@ def test_an_edit_begins_at_the_last_pass_of_the_same_tokens(monkeypatch: pytest.
     off = [{"at": f"decoder.blocks.1.attn.z[h={h}]", "do": "zero"} for h in range(2)]
     scaled = {"at": "decoder.blocks.0.ffn.out", "do": "scale", "value": 2}
     asked = [("one two", []), ("two one", []), ("one two", off[:1]), ("one two", off), ("one two", [*off, scaled])]
+    asked.append(("one two", off[1:]))
     found = [known.get(RunRequest.model_validate({"text": text, "edits": edits})) for text, edits in asked]
     z, out = "decoder.blocks.1.attn.z", "decoder.blocks.0.ffn.out"
-    assert made == [None, None, (found[0].recording, {z}), (found[2].recording, {z}), (found[3].recording, {out})]
+    shared = [(found[i].recording, {path}) for i, path in ((0, z), (2, z), (3, out), (3, z))]
+    assert made == [None, None, *shared]
 
 
 def test_a_text_that_is_too_long_is_refused_before_its_tokens_are_shown(monkeypatch: pytest.MonkeyPatch):

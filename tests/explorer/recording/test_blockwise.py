@@ -73,7 +73,8 @@ def test_an_edit_computes_what_follows_from_it(name: str, monkeypatch: pytest.Mo
     one: dict[str, Edit] = {f"{stacks[0]}.blocks.0.ffn.out": zero}
     two: dict[str, Edit] = {f"{stacks[-1]}.blocks.1.attn.weights[h=1]": 0.1}
     before, every, last = observed(model, reading), made.copy(), dict[str, Edit]()
-    for edit in (one, one | two, two, {f"{stacks[-1]}.blocks.1.resid_post": 0.5}, {"head.logits": 1.0}, {}):
+    later: list[dict[str, Edit]] = [{f"{stacks[-1]}.blocks.1.resid_post": 0.5}, {"head.logits": 1.0}, {}]
+    for edit in (one, one | two, two, *later):
         if "head.logits" in edit and "head.logits" not in before.facts:
             continue
         made.clear()
