@@ -3,7 +3,7 @@ import type { Run } from "../../src/parts/kit";
 import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
-import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, quoted, telling, type Sentence } from "../../src/views/overview/story";
+import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, quoted, strongest, telling, type Sentence } from "../../src/views/overview/story";
 import "../english";
 
 const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
@@ -23,13 +23,19 @@ const names = { head: nameOf(alone, head, "at"), of: nameOf(alone, head, "of"), 
 
 describe("the sentence of the overview", () => {
   it.each([
-    ["its curve carries the head", head, curve, heads, "“is” reads “France” in block 23, head 4: without it Paris falls from 77 % to 14 %."],
+    ["its curve carries the head", head, curve, heads, "“is” reads “France” in block 23, head 4: without this head Paris falls from 77 % to 14 %."],
     ["no one curve does", head, { ...curve, moved: 0.1 }, heads, "Without head 4 of block 23, Paris falls from 77 % to 14 %."],
     ["the answer gains", { ...head, p: 0.9 }, null, heads, "Without head 4 of block 23, Paris rises from 77 % to 90 %."],
     ["nothing decides", { ...head, moved: 0.019 }, curve, heads, "No single head decides this answer: the strongest, head 4 of block 23, moves 2 % of it."],
     ["nothing was measured", null, null, heads, "No head of this model was measured."],
     ["a vector", { ...head, moved: 0.25 }, null, { ...heads, kind: "vector" as const, answers: [] }, "Without head 4 of block 23, the vector turns by 60°."],
   ])("%s", (_, one, read, seen, wanted) => expect(say(headline(one, read, seen, names))).toBe(wanted));
+
+  it("says which head of a block moves the answer most, and leaves what was not measured out", () => {
+    const one = strongest(heads, { stack: "decoder", layer: 23 })!, none = { ...heads, heads: heads.heads.map((head) => ({ ...head, moved: NaN, p: NaN })) };
+    expect([one, strongest(heads, { stack: "encoder", layer: 23 }), strongest(none, { stack: "decoder", layer: 23 })]).toEqual([head, null, null]);
+    expect(say(headline(one, null, heads, names, "overview.block_lead"))).toBe("In block 23, head 4 matters most: without it Paris falls from 77 % to 14 %.");
+  });
 
   it("says what an edit did", () => {
     const [best] = heads.answers, cause = t("overview.without", { of: names.of });
@@ -40,8 +46,9 @@ describe("the sentence of the overview", () => {
   it("names a head with its stack, and the ends of a text in words", () => {
     const cross = { stack: "decoder", layer: 1, part: "cross", head: 0 } as const;
     expect([nameOf(pair, cross), nameOf(pair, cross, "at"), nameOf(alone, head)]).toEqual(["decoder, block 1, cross-attention, head 0", "decoder block 1, cross-attention head 0", "block 23, self-attention, head 4"]);
-    const signs = ["<s>", "[CLS]", "</s>"].map((text) => ({ id: 0, text, span: null, type: 0 }));
-    expect(signs.map((_, i) => quoted(signs, i))).toEqual(["the start", "[CLS]", "the end"]);
+    const signs = ["<s>", "[SEP]", "</s>"].map((text) => ({ id: 0, text, span: null, type: 0 }));
+    expect(signs.map((_, i) => quoted(signs, i))).toEqual(["the start", "the end", "the end"]);
+    expect(quoted([{ id: 0, text: "4,2", span: null, type: 0 }], 0)).toBe("the patch in row 4, column 2");
   });
 });
 

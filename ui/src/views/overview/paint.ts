@@ -16,11 +16,16 @@ export interface Scene {
   lanes: DrawnLane[];
   curves: DrawnCurve[];
   answers: DrawnAnswer[];
-  /** From the card to what it speaks of. */
-  leader: { from: Point; to: Point } | null;
+  /** How much the largest dot moves. */
+  dot: number;
+  /** From the card, where it stands beside, to what it speaks of. */
+  leader: { from: Point | null; to: Point } | null;
   /** From the picture to its patches. */
   threads: [Point, Point][];
 }
+
+/** A curve of which less of the answer moves is not seen. */
+export const DRAWN = 0.004;
 
 const rgba = (colour: Rgb, share: number): string => `rgb(${colour.map(Math.round).join(" ")} / ${Math.min(1, Math.max(0, share))})`;
 const between = ([was, now]: Both, change: number): number => was + (now - was) * change;
@@ -49,7 +54,7 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
   for (const { area, lane, dots, dim } of scene.lanes) {
     for (let block = 0; block < area.x.length - 1; block++) {
       const moved = between(dots(block), flow);
-      if (moved < 0.01) continue;
+      if (moved < Math.max(0.01, scene.dot / 5)) continue;
       g.beginPath();
       g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42, (area.x[block + 1]! - area.x[block]!) * 0.45), 0, 7);
       g.fillStyle = rgba(c.V, dim ? 0.3 : 0.9);
@@ -65,7 +70,7 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
     g.setLineDash([2, 4]);
     g.strokeStyle = rgba(c.acc, 0.8);
     g.lineWidth = 1.4;
-    stroke(g, from, to);
+    if (from) stroke(g, from, to);
     g.setLineDash([]);
     g.beginPath();
     g.arc(to.x, to.y, 6, 0, 7);
@@ -156,7 +161,7 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
     g.setLineDash([]);
   }
   if (strong > 0.03) {
-    const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.2 : 1) * strong;
+    const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.15 : 1) * strong;
     fill.addColorStop(0, rgba(c.K, share));
     fill.addColorStop(1, rgba(c.acc, share));
     g.strokeStyle = fill;
@@ -182,7 +187,7 @@ function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, share, first }: 
 export function curveAt(curves: readonly DrawnCurve[], { x, y }: Point): number | null {
   let best: number | null = null, least = 7;
   curves.forEach(({ from, to, moved }, i) => {
-    if (moved[0] < 0.004) return;
+    if (moved[0] < DRAWN) return;
     for (let k = 0; k <= 1; k += 0.05) {
       const s = 3 * k * (1 - k), px = from.x * (1 - k) ** 3 + ((from.x + to.x) / 2) * s + to.x * k ** 3, py = from.y * ((1 - k) ** 3 + s * (1 - k)) + to.y * (k ** 3 + s * k);
       const far = Math.hypot(px - x, py - y);

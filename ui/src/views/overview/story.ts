@@ -19,7 +19,7 @@ export interface Choice { id: number; word: string; p: number }
 export interface Heads { position: number; kind: "word" | "class" | "vector"; answers: Choice[]; heads: Head[]; decided: Head | null }
 
 /** One attention weight: token `to` reads token `from`. */
-export interface Curve extends Place { z: string; to: number; from: number; weight: number; moved: number }
+export interface Curve extends Place { z: string; to: number; from: number; weight: number; moved: number; p: number }
 
 /** A word's stream, or that of several words together. */
 export interface Lane { tokens: number[] }
@@ -39,9 +39,9 @@ export function headsIn({ json, tensors }: Reply<OverviewReply>): Heads {
 }
 
 export function curvesIn({ json }: Reply<OverviewReply>): Curve[] {
-  return (json.curves ?? []).map(({ at, weight, moved }): Curve => {
+  return (json.curves ?? []).map(({ at, weight, moved, p }): Curve => {
     const { index, ...place } = placeOf(at);
-    return { ...place, to: index.t ?? 0, from: index.s ?? 0, weight, moved };
+    return { ...place, to: index.t ?? 0, from: index.s ?? 0, weight, moved, p: p ?? NaN };
   });
 }
 
@@ -86,11 +86,14 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
 
 /** A token in plain letters: the signs of the start and the end in words. */
 export function plainOf(tokens: readonly Token[], i: number): string {
-  const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<.*(s|bos|eos|start|end|text|turn).*>$/.test(text);
+  const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<.*(s|bos|eos|start|end|text|turn).*>$|^\[(CLS|SEP)\]$/.test(text);
   return isSign ? t(i === 0 ? "overview.start" : "overview.end") : wordOf(text).trim() || text;
 }
 
+/** In a sentence: words in quotes, a patch by its place. */
 export function quoted(tokens: readonly Token[], i: number): string {
+  const patch = tokens[i]?.span ? null : /^(\d+),(\d+)$/.exec(tokens[i]?.text ?? "");
+  if (patch) return t("overview.patch", { row: patch[1]!, column: patch[2]! });
   return tokens[i]?.span ? t("overview.quoted", { text: plainOf(tokens, i) }) : plainOf(tokens, i);
 }
 
@@ -100,6 +103,15 @@ export const DECIDES = 0.02;
 /** A curve that alone has this share of its head's effect is what the head is about. */
 const SHARE = 0.25;
 
+/** How far the first answer goes without a head, in points; a vector has only what moves. */
+export const shift = ({ p, moved }: Head, { answers: [best] }: Heads): number => (best && p >= 0 ? p - best.p : moved);
+
+/** The head of a block that matters most. */
+export function strongest(heads: Heads, { stack, layer }: { stack: StackName; layer: number }): Head | null {
+  const by = (one: Head): number => (one.stack === stack && one.layer === layer ? Math.abs(shift(one, heads)) : NaN);
+  return heads.heads.reduce<Head | null>((best, one) => (by(one) >= (best ? by(best) : 0) ? one : best), null);
+}
+
 /** How far a vector has turned, in degrees, where `moved` is (1 - cosine) / 2. */
 export function turned(moved: number): string {
   return `${((Math.acos(Math.max(-1, 1 - 2 * moved)) * 180) / Math.PI).toFixed(moved < 0.002 ? 1 : 0)}°`;
@@ -108,12 +120,12 @@ export function turned(moved: number): string {
 export interface Sentence { key: string; names: Record<string, string> }
 
 /** What the picture shows, in the reader's words. */
-export function headline(head: Head | null, curve: Curve | null, { kind, answers: [best] }: Heads, names: { head: string; of: string; query: string; key: string }): Sentence {
-  if (!head || !(head.moved >= DECIDES)) return { key: head ? "overview.open" : "overview.no_head", names: { of: names.of, moved: percent(head?.moved ?? 0) } };
+export function headline(head: Head | null, curve: Curve | null, { kind, answers: [best] }: Heads, names: { head: string; of: string; query: string; key: string }, lead = "overview.carries"): Sentence {
+  if (!head || (lead === "overview.carries" && !(head.moved >= DECIDES))) return { key: head ? "overview.open" : "overview.no_head", names: { of: names.of, moved: percent(head?.moved ?? 0) } };
   const reads = curve && curve.moved >= Math.max(DECIDES, SHARE * head.moved) ? "reads" : "carries";
   if (kind === "vector" || !best) return { key: `overview.${"vector_" + reads}`, names: { ...names, angle: turned(head.moved) } };
   const verb = t(head.p > best.p ? "overview.rises" : "overview.falls");
-  return { key: `overview.${reads}`, names: { ...names, word: wordOf(best.word), before: percent(best.p), after: percent(head.p), verb } };
+  return { key: reads === "carries" && head.moved >= DECIDES ? lead : `overview.${reads}`, names: { ...names, word: wordOf(best.word), before: percent(best.p), after: percent(head.p), verb } };
 }
 
 /** What an edit has done: to the first answer, and which one is first now. */
