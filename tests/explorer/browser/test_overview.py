@@ -69,6 +69,25 @@ def test_it_shows_what_decides(open_page: Open, name: str) -> None:
     becomes(lambda: bars(opened), before)
 
 
+ENDS = """() => {
+  const canvas = document.querySelector(".stage canvas"), scale = canvas.width / canvas.clientWidth;
+  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const box = document.querySelector(".answers .track").getBoundingClientRect(), y = box.y + box.height / 2 - canvas.getBoundingClientRect().y;
+  return [0, -11].map((by) => copy.getImageData((canvas.clientWidth - 4) * scale, (y + by) * scale, 1, 1).data[3] > 0);
+}"""
+
+
+@pytest.mark.parametrize("width", [1100, 1280, 1920])
+def test_the_likeliest_answer_ends_at_its_bar(open_page: Open, width: int) -> None:
+    """The headline has one line or two; a block that is open has a taller card."""
+    opened = opening(open_page, "translator", viewport={"width": width, "height": 800})
+    becomes(lambda: opened.page.evaluate(ENDS), [True, False])
+    opened.page.get_by_role("button", name=re.compile("^decoder, block 1: ")).click()
+    opened.page.locator(".maps").wait_for()
+    becomes(lambda: opened.page.evaluate(ENDS), [True, False])
+
+
 def test_zoom_and_back(open_page: Open) -> None:
     """A block, a head of it, its attention, and with Esc all the way back."""
     opened = opening(open_page, "translator")

@@ -90,6 +90,10 @@ export function plainOf(tokens: readonly Token[], i: number): string {
   return isSign ? t(i === 0 ? "overview.start" : "overview.end") : wordOf(text).trim() || text;
 }
 
+/** The tokens of a stack; a word that the model does not know, in the reader's letters. */
+export const wordsOf = ({ request, reply, plan }: Run, stack: StackName): Token[] => (reply.tokens[stack] ?? []).map((one) => (one.span && /^(<unk>|\[UNK\])$/.test(one.text)
+  ? { ...one, text: t("overview.unknown", { text: ((stack === "decoder" && plan.config.encoder ? reply.target : request.text) ?? "").slice(...one.span) || one.text }) } : one));
+
 /** In a sentence: words in quotes, a patch by its place. */
 export function quoted(tokens: readonly Token[], i: number): string {
   const patch = tokens[i]?.span ? null : /^(\d+),(\d+)$/.exec(tokens[i]?.text ?? "");
