@@ -73,8 +73,9 @@ ENDS = """() => {
   const canvas = document.querySelector(".stage canvas"), scale = canvas.width / canvas.clientWidth;
   const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
   copy.drawImage(canvas, 0, 0);
-  const box = document.querySelector(".answers .track").getBoundingClientRect(), y = box.y + box.height / 2 - canvas.getBoundingClientRect().y;
-  return [0, -11].map((by) => copy.getImageData((canvas.clientWidth - 4) * scale, (y + by) * scale, 1, 1).data[3] > 0);
+  const box = document.querySelector(".answers .track").getBoundingClientRect();
+  const y = box.y + box.height / 2 - canvas.getBoundingClientRect().y, x = canvas.clientWidth - 4;
+  return [0, -11].map((by) => copy.getImageData(x * scale, (y + by) * scale, 1, 1).data[3] > 0);
 }"""
 
 
