@@ -71,6 +71,8 @@ HANDLERS: dict[str, Handler] = {
     "export": Handler(export, rank=2),
 }
 """By the `ask` of a question."""
+CHANGING = ("about", "examples", "export", "texts")
+"""Questions that may be answered in another way when they are asked again; so may those of other packages."""
 
 
 REPLIES = 64 << 20
@@ -100,6 +102,6 @@ class Session(Opened):
         rank = 2 if isinstance(asked, OfRun) and asked.later else handler.rank
         key = f"{ask} {asked.model_dump_json(by_alias=True)}"
         with ranking(rank), pausing(LOCK.give_way), LOCK:
-            if ask in ("about", "export"):
+            if ask in CHANGING or ask not in HANDLERS:
                 return handler.answer(self, asked).encode()
             return self._replies.get(key, lambda: handler.answer(self, asked).encode())
