@@ -15,12 +15,17 @@ MOST_LABELS = 96
 
 
 def settle(recipe: R, *, n_tokens: int, n_labels: int) -> R:
-    """The recipe with its size and its length, where it leaves them to a table of so many tokens and labels."""
+    """The recipe with its size and its length, where it leaves them to a table of so many tokens and labels.
+
+    A limit in minutes that is given is the only one below MOST_EPOCHS.
+    """
     model, training = recipe.model, recipe.training
     if not recipe.leaves_length:
         return recipe
     times = 2 if n_labels > MOST_LABELS else 1
-    epochs = round(max(1.0, min(MOST_EPOCHS, MOST_TOKENS / times / max(n_tokens, 1))), 1)
+    epochs = float(MOST_EPOCHS)
+    if training.minutes is None:
+        epochs = round(max(1.0, min(epochs, MOST_TOKENS / times / max(n_tokens, 1))), 1)
     changes: dict[str, Config] = {"training": training.model_copy(update={"epochs": epochs})}
     if model.start is None and model.preset == "text-classifier":
         changes["model"] = model.model_copy(update={"stacks": {"d_model": 128 * times, **model.stacks}})
