@@ -47,7 +47,7 @@ class Batch:
     inputs: tuple[Tokens, ...]
     """One a stack, the encoder's first."""
     labels: Tensor
-    """What the outputs are compared with, along the first axis: the next token of each valid cell, a row's class."""
+    """What the outputs are compared with, by row: the next token of each valid cell, or a class, a span, a vector."""
     n_ignored: int = 0
     """Labels that the loss leaves out."""
 
