@@ -21,6 +21,7 @@ from clearhead.analysis.steering import difference_of_means
 from clearhead.analysis.sweep import PARTS, PatchingSweep, Unclear, aligned
 from clearhead.api.base import ModelBase
 from clearhead.api.circuits import answer_id, circuits_of, likeliest
+from clearhead.brief import brief
 from clearhead.capture.effects import Effect, last_layers, means, parts
 from clearhead.capture.passes import sites_of
 from clearhead.config import LanguageHead, NoHead, VectorHead
@@ -94,6 +95,8 @@ def over_prompts(
 @dataclass(frozen=True)
 class Pairs:
     """Pairs of the same lengths as a network reads them, and what is measured on them."""
+
+    __repr__ = brief
 
     model: ModelBase
     sides: tuple[list[Tokens], list[Tokens]]
@@ -179,6 +182,8 @@ def read_prompt(model: ModelBase, prompt: Prompt, *, position: int | None = None
         for side in (clean, corrupt):
             side[-1] = Tokens(torch.cat([side[-1].ids, side[-1].ids.new_tensor([ids[0][:alike]])], 1))
     n, own = clean[-1].grid[1], clean[0].ids[0].tolist()
+    if position is not None and not -n <= position < n:
+        raise UserError(f"position {position}: expected a position of the clean text, whose length is {n}")
     if position is None and tokenizer and tokenizer.mask_id in own:
         position = own.index(tokenizer.mask_id)
     at = -1 if position is None else position - n if 0 <= position < n else position

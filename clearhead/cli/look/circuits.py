@@ -67,7 +67,7 @@ def circuits(
     opened = load(model, device=device)
     if pairs.pairs is not None:
         if edges or features:
-            raise UserError("--pairs: expected it without --edges and --features, got both; leave them out")
+            raise UserError(f"--{'edges' if edges else 'features'}: expected no such option with --pairs; leave it out")
         found = pairs.measure(opened, "nodes", exact=exact, name=model)
         print_effects(found, json=False, top=SHOWN)
         if out is not None:

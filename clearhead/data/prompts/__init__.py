@@ -61,7 +61,7 @@ def prompts_in(name: str | Path, *, n: int = 100, seed: int = 0) -> list[Prompt]
         return draw(read_toml(str(path)), where=path.name, n=n, seed=seed)
     if not path.is_file():
         raise UserError(f"{name}: expected a file, or one of {', '.join(BUNDLED)}, got neither")
-    found = sniff(path, given={one: one for one in FIELDS[:2]})
+    found = sniff(path, given={"header": True, **{one: one for one in FIELDS[:2]}})
     names = [one for i, one in enumerate(FIELDS) if i < 2 or one in found.columns]
     rows = read_rows(found.table, names)
     return [Prompt((clean,), (corrupt,), **dict(zip(names[2:], more, strict=True))) for clean, corrupt, *more in rows]

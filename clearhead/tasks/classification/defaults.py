@@ -39,6 +39,7 @@ def lines_of(recipe: Recipe) -> Iterator[str]:
         size = "".join(f", {name} {value}" for name, value in model.stacks.items())
         yield f"network: {model.preset}{size}; another: --model.stacks.d_model N"
         yield f"tokenizer: {tokenizer.kind}, at most {tokenizer.vocab_size:,} tokens; another: --tokenizer.vocab_size N"
-    yield f"epochs: {training.epochs}; another: --epochs N"
+    if training.epochs is not None:
+        yield f"epochs: {training.epochs}; another: --epochs N"
     yield f"learning rate: {training.optimizer.lr}; another: --training.optimizer.lr X"
     yield f"patience: {training.patience}; another: --patience N"
