@@ -26,7 +26,7 @@ from clearhead.pretrained_start import (
     under_head,
 )
 from clearhead.randomness import key
-from clearhead.recipe import Recipe, merge
+from clearhead.recipe import Recipe, leaves_length, merge
 from clearhead.recipe.places import BAD_ROWS, BEST, FLOOR
 from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
@@ -73,7 +73,7 @@ def _start(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepared]:
     recipe = with_absolute_paths(recipe)
     with lock_folder(folder, ranks):
         ranks.together(lambda: run_folder.begin_folder(folder, recipe) if ranks.is_first else None)
-    if not recipe.leaves_length:
+    if not leaves_length(recipe):
         require_limit(recipe.training)
     given = recipe.training
     recipe, network, prepared = ranks.together(lambda: begin(recipe, ranks))

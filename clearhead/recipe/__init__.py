@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
@@ -77,12 +77,6 @@ class Recipe(Config):
     training: Training = Training()
     generation: GenerationConfig = GenerationConfig()
 
-    @property
-    def leaves_length(self) -> bool:
-        """Whether the number of passes over the data follows from them."""
-        given = self.training.steps is not None or self.training.epochs is not None
-        return getattr(self, "begin", "") == "words" and not given
-
     @model_validator(mode="before")
     @classmethod
     def _preset_of_task(cls, tables: object) -> object:
@@ -105,6 +99,21 @@ class Recipe(Config):
         if self.model.start is not None and self.tokenizer != type(self).model_fields["tokenizer"].default:
             raise ValueError("tokenizer cannot be set beside model.start, which has its own; leave it out")
         return self
+
+
+@runtime_checkable
+class Open(Protocol):
+    """A recipe that may leave its size and its length to the data, which its task then settles."""
+
+    @property
+    def leaves_length(self) -> bool:
+        """Whether the number of passes over the data follows from them."""
+        ...
+
+
+def leaves_length(recipe: Recipe) -> bool:
+    """Returns True if the number of passes over the data follows from them."""
+    return isinstance(recipe, Open) and recipe.leaves_length
 
 
 _OTHERS = {config.__name__: config for config in (AdapterConfig, ModelConfig, GenerationConfig)}

@@ -1,8 +1,11 @@
-"""Encoded examples: any that can be taken by their numbers, and those in parts. Imports no torch."""
+"""Encoded examples: any that can be taken by their numbers, and those in parts; what tasks may do besides.
+
+Imports no torch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from clearhead.brief import brief
 
@@ -17,6 +20,15 @@ class Rows(Protocol):
     @property
     def sizes(self) -> Sequence[int]:
         """The tokens of each example."""
+        ...
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """A task that decides what its recipe leaves to the data. Any other takes the recipe as it is."""
+
+    def settle(self, recipe: Any) -> tuple[Any, Sequence[str]]:
+        """The recipe with what it leaves to the data, and the lines that say so."""
         ...
 
 

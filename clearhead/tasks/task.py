@@ -29,7 +29,7 @@ from clearhead.recipe.contract import Contract
 from clearhead.recipe.data import Source
 from clearhead.recipe.generation import GenerationConfig
 from clearhead.tasks.evaluation import Evaluation, Few
-from clearhead.tasks.parts import Rows
+from clearhead.tasks.parts import Rows, Settles
 from clearhead.tasks.reports import SplitReport, SplitsReport
 from clearhead.text.tokenizers import Tokenizer
 
@@ -408,8 +408,7 @@ class ExampleTask(RecipeTask[R], Generic[R, E, D]):
             task.describe(name, rows, encoded[name], () if name == "train" else splits["train"])
             for name, rows in splits.items()
         )
-        settle: Any = getattr(task, "settle", None)
-        settled, lines = settle(recipe) if settle else (recipe, ())
+        settled, lines = task.settle(recipe) if isinstance(task, Settles) else (recipe, ())
         about = f"vocabulary: {task.tokenizer.vocab_size:,} tokens", *lines
         report, documents = SplitsReport(about=about, splits=tuple(reports)), task.documents
         found = Encoded(

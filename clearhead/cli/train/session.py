@@ -14,7 +14,7 @@ from clearhead.cli.options import tell
 from clearhead.cli.train.watch import live_page
 from clearhead.errors import Interrupted, UserError, pasted
 from clearhead.progress import watching
-from clearhead.recipe import Recipe
+from clearhead.recipe import Recipe, leaves_length
 from clearhead.runs import Prepared, keep_floors, resume, start, with_absolute_paths
 from clearhead.session.remarks import Ending
 from clearhead.session.running import next_folder, record, written_by
@@ -103,7 +103,7 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     saved = recipe_begun(folder) if newest is None else checkpoints.load(newest).json.get(RECIPE, {})
     # A checkpoint to start from changes `generation`, which the given recipe does not show.
     given = with_absolute_paths(recipe).model_dump(mode="json")
-    if recipe.leaves_length:
+    if leaves_length(recipe):
         given |= {name: saved.get(name) for name in ("model", "training")}
     return {**saved, "generation": None} == {**given, "generation": None}
 

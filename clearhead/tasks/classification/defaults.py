@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from clearhead.config import Config
-from clearhead.recipe import Recipe
+from clearhead.recipe import Recipe, leaves_length
 
 R = TypeVar("R", bound=Recipe)
 
@@ -20,7 +20,7 @@ def settle(recipe: R, *, n_tokens: int, n_labels: int) -> R:
     A limit in minutes that is given is the only one below MOST_EPOCHS.
     """
     model, training = recipe.model, recipe.training
-    if not recipe.leaves_length:
+    if not leaves_length(recipe):
         return recipe
     times = 2 if n_labels > MOST_LABELS else 1
     epochs = float(MOST_EPOCHS)

@@ -80,6 +80,11 @@ class ClassificationRecipe(Recipe):
     rereads: bool = False
     """Whether a decoder reads each text again after an encoder (Lewis et al. 2019). A run takes it from its network."""
 
+    @property
+    def leaves_length(self) -> bool:
+        """Whether the number of passes over the data follows from them."""
+        return self.begin == "words" and self.training.steps is None and self.training.epochs is None
+
 
 Labelled: TypeAlias = EncodedExamples[LabelledText, Inputs]
 
