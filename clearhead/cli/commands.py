@@ -5,6 +5,8 @@ with subcommands. Only the module of the command that runs is imported; for the 
 none of them imports torch outside its functions. Other packages add commands as entry points of `clearhead.commands`.
 """
 
+from collections.abc import Collection
+
 from cyclopts import App, Group
 
 from clearhead.errors import UserError
@@ -58,10 +60,12 @@ COMMANDS: dict[str, dict[str, str]] = {
         "plan": "clearhead.cli.plan.plan:plan",
         "profile": "clearhead.cli.plan.plan:profile",
         "summary": "clearhead.cli.plan.plan:summary",
+        "doctor": "clearhead.cli.screen:doctor",
     },
     "Learn": {
         "demo": "clearhead.cli.learn:demo",
         "lab": "clearhead.cli.learn:lab",
+        "help": "clearhead.cli.screen:help_",
     },
 }
 """`module:function` of each command of this package, by group of the help and by name."""
@@ -70,7 +74,8 @@ REPLACED = ("lab",)
 ADDED = "From other packages"
 """The group of a function that another package adds. An App names its own group."""
 EPILOGUE = (
-    "Begin with `clearhead demo`. `clearhead COMMAND --help` explains one command. Results go to standard output,"
+    "Begin with `clearhead demo`. `clearhead COMMAND --help` explains one command, and `clearhead --install-completion`"
+    " completes them in bash, zsh and fish. Results go to standard output,"
     " everything else to standard error; with --debug an error shows where in the code it arose, with"
     " --no-tokenizer a model opens without its tokenizer, for commands that read no text, and with --explain a"
     " command that writes text says in the end by which paths (docs/inference.md).\n\n"
@@ -79,8 +84,10 @@ EPILOGUE = (
 )
 
 
-def application(command: str | None = None) -> App:
+def application(command: str | None = None, *, titles: Collection[str] = ()) -> App:
     """The application with this command, or with all of them if there is no command of this name.
+
+    With `titles` it has the commands of these groups.
 
     Raises UserError for a command that cannot be loaded; among all of them it is one line of the help.
     """
@@ -96,10 +103,11 @@ def application(command: str | None = None) -> App:
         suppress_keyboard_interrupt=False,
     )
     groups = {title: Group(title, sort_key=number) for number, title in enumerate((*COMMANDS, ADDED, "Options"))}
-    for flag in (*app.help_flags, *app.version_flags):
+    app.register_install_completion_command()
+    for flag in (*app.help_flags, *app.version_flags, "--install-completion"):
         app[flag].group = groups["Options"]
     for number, (name, (title, where)) in enumerate(places.items()):
-        if is_known and name != command:
+        if (is_known and name != command) or (titles and title not in titles):
             continue
         try:
             target = load_extension("commands", name, where)

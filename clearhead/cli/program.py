@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from clearhead.cli.commands import application
+from clearhead.cli.commands import COMMANDS, application
 from clearhead.cli.failures import explained
 from clearhead.cli.options import tell
+from clearhead.cli.screen import first_screen
 from clearhead.errors import Interrupted, UserError
 
 ALONE, EXPLAIN = "--no-tokenizer", "--explain"
@@ -33,6 +34,9 @@ def run(arguments: Sequence[str], *, is_interrupted: Callable[[], bool] = lambda
         if not {"--help", "-h", "--version"} & {*options}:
             Path.cwd()  # Raises FileNotFoundError where it was removed; libraries end the process there.
         _check_words(words)
+        if words in ([], ["--help"], ["-h"]):
+            print(*first_screen(COMMANDS, Path()), sep="\n")
+            return 0
         with _around(opens_alone=ALONE in options, explains=explains):
             application(words[0] if words else None)(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
