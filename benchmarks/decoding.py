@@ -69,7 +69,7 @@ GOALS: dict[str, list[tuple[Kind, Kind, float]]] = {
     "translate-beam4": [("clearhead fp32", "transformers fp32", 2.0), ("clearhead int8", "ctranslate2 int8", 0.9)],
 }
 """What we aim at: the first over the second, at least (docs/inference.md has what was reached)."""
-ALONE: tuple[Kind, ...] = ("clearhead compiled", "clearhead scored")
+ALONE: tuple[Kind, ...] = ("clearhead scored",)
 """Contestants that do nothing of their own but for a text that is written alone."""
 QUICK = (("d_model", 64), ("n_layers", 1), ("n_heads", 2), ("d_ff", 128))
 
@@ -171,7 +171,7 @@ def decoding(
     Parameters
     ----------
     only: Of lm-1, lm-8, lm-small, translate-greedy, translate-beam4 (default: all).
-    kinds: Contestants (default: all; compiled steps and log-probabilities where a text is written alone).
+    kinds: Contestants (default: all; log-probabilities where a text is written alone).
     rounds: Turns of each contestant, of which the median counts.
     threads: CPU threads of every contestant.
     quick: A tiny network, to see that everything works; its figures mean nothing.

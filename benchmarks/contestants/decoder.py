@@ -15,7 +15,7 @@ from benchmarks.contestants.opening import memory
 from clearhead.config import Config
 
 Kind = Literal[
-    "clearhead fp32", "clearhead bf16", "clearhead int8", "clearhead int4", "clearhead compiled",
+    "clearhead fp32", "clearhead bf16", "clearhead int8", "clearhead int4",
     "clearhead scored",
     "transformers fp32", "transformers bf16", "ctranslate2 fp32", "ctranslate2 int8",
 ]  # fmt: skip
@@ -139,7 +139,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"dtype": dtype} for name, dtype in DTYPES.items()},
     "int8": {"int8": True},
     "int4": {"int4": True},
-    "compiled": {"dtype": "float32", "compile": True},
     "scored": {"dtype": "float32"},
 }
 """How a model of ours is loaded. `scored` gives log-probabilities too, as no other contestant does."""

@@ -76,7 +76,6 @@ def load(
     base: str | Path | None = None,
     int8: bool = False,
     int4: bool = False,
-    compile: bool = False,  # noqa: A002
     tokenizer: OwnTokenizer = "own",
 ) -> Model:
     """A model by the name it has on the hub, or from a folder: a run's (its best checkpoint), or one that `Model.save`
@@ -86,7 +85,6 @@ def load(
     Weights are mapped into memory, in their stored type unless `dtype` names another. `head` puts a new head with
     random weights on the network, for fine-tuning. `int8` rounds its matrices to eight bits, for inference only, and
     `int4` to four, which is smaller, less accurate, and quickest for one text on a CPU.
-    `compile` generates a text in compiled steps; the first step takes long (docs/inference.md).
     `tokenizer` replaces that of the folder, whose files are then not read; None opens the network alone.
 
     Raises UserError for a model that is missing, damaged or not supported, for a device that this machine does not
@@ -98,8 +96,6 @@ def load(
         raise UserError("int4: expected one of int8 and int4, got both; leave one of them out")
     if int8 and kind not in (None, torch.float32):
         raise UserError(f"dtype: expected float32 beside int8, got {dtype}; leave one of them out")
-    if rounds and compile:
-        raise UserError(f"compile: expected weights as they are stored, got {rounds}; leave one of them out")
     if head is not None and not isinstance(head, Config):
         raise UserError(f"head: expected one of clearhead.config, such as ClassificationHead(n_labels=2), got {head!r}")
     top = locate(name, revision=revision)
@@ -117,7 +113,6 @@ def load(
     model.network.to(place).eval()
     if rounds:
         _round(model.network, quantized if int8 else rounded_to_four_bits)
-    model.network.compiles_steps = compile
     return model
 
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.fast import screening
-from clearhead.generation.fast.compiled import Compiled
 from clearhead.generation.fast.recorded import MOST_ROWS, NotRepeatedError, Recorded, room_for
 from clearhead.generation.fast.threads import threads_of, using
 from clearhead.generation.paths import Paths
@@ -44,12 +43,11 @@ class Decoding:
     ) -> None:
         """`slots` is the number of slots at first, and `length` the final number of tokens of each slot.
 
-        With `length`, every step reads one token, so that steps can be compiled or recorded. With `takes_largest`, only
+        With `length`, every step reads one token, so that steps can be recorded. With `takes_largest`, only
         the largest logit of a single text matters, so that logits can be screened. `paths` counts the steps.
         """
         self.network, self.cache, self.length = network, network.new_cache(), length
         self.evaluating, self.slots, self.wants_largest = Evaluating(network), slots, takes_largest
-        self.compiled: Compiled | None = None
         self.recorded: Recorded | None = None
         self.paths = paths or Paths()
         self.memory: Memory | None = None
@@ -61,11 +59,10 @@ class Decoding:
         network, self.n_steady, self.n_steps = self.network, 0, 0
         self.paths.obstacle = obstacle(network)
         is_known = self.paths.obstacle is None
-        self.compiles = network.compiles_steps and self.length is not None and self.slots == 1 and is_known
         self.records = self.length is not None and is_known and next(network.parameters()).device.type == "cpu"
         self.fast = packing.ready(network, rows=self.slots) if is_known else network
         self.threads = threads_of(self.fast, self.slots, measure=False)
-        self.takes_largest = self.wants_largest and self.slots == 1 and self.records and not network.compiles_steps
+        self.takes_largest = self.wants_largest and self.slots == 1 and self.records
         self.screened = self.known_screen()
         self.snapshot: Snapshot | None = None
         self.code: Code | None = None
@@ -74,7 +71,7 @@ class Decoding:
 
     def look(self) -> None:
         """Takes a snapshot of everything that the fast paths in use depend on."""
-        if self.is_fast or self.screened or self.code or self.compiled:
+        if self.is_fast or self.screened or self.code:
             copied = packing.copied(self.fast)
             if self.screened is not None:
                 copied.append(self.screened.screen.weight)
@@ -144,14 +141,6 @@ class Decoding:
                 self.changed()
             self.n_steps += 1
             self.paths.steps += 1
-            if self.compiles and self.cache.length and not watched():
-                if self.compiled is None:
-                    assert self.length is not None
-                    self.compiled = Compiled(self.network, self.cache, length=self.length)
-                    self.look()
-                self.cache = self.compiled.cache
-                self.paths.compiled += 1
-                return self.compiled(tokens, self.memory)
             if self.n_steps == PATIENCE and not self.is_fast:
                 self.fast = packing.packed(self.network, rows=self.slots)
                 self.threads = threads_of(self.fast, self.slots, measure=True)
@@ -232,10 +221,9 @@ class Decoding:
                 self.look()
 
     def unrecorded(self) -> None:
-        """Drops the recorded or compiled step and continues with a cache that grows."""
-        fixed = self.recorded or self.compiled
-        if fixed is not None:
-            self.cache, self.recorded, self.compiled = fixed.cache.growing(), None, None
+        """Drops the recorded step and continues with a cache that grows."""
+        if self.recorded is not None:
+            self.cache, self.recorded = self.recorded.cache.growing(), None
 
     def follow(self, index: Tensor) -> None:
         """Slot i continues from what slot index[i] has read."""

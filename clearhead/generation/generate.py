@@ -103,8 +103,6 @@ def _drafter(network: Transformer, draft: Draft, search: Search) -> Drafter:
     if not isinstance(search, Sampling) or search.b * search.k > 1:
         what = f"beams={search.config.beams}" if search.config.beams > 1 else f"{search.b * search.k} at once"
         raise UserError(f"draft: expected one text, greedy or sampled, got {what}; leave out one of the two")
-    if network.compiles_steps:
-        raise UserError("draft: expected uncompiled steps, got compile=True; leave out one of the two")
     check_draft(network, draft)
     if isinstance(draft, str):
         return LookupDrafter()

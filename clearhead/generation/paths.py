@@ -21,7 +21,6 @@ class Paths:
     packed: int = 0
     recorded: int = 0
     screened: int = 0
-    compiled: int = 0
     guessed: int = 0
     """Tokens of a draft that a step read beside the text's own."""
     changes: int = 0
@@ -31,7 +30,7 @@ class Paths:
 
     def __str__(self) -> str:
         """`48 steps: 45 recorded, 33 packed; 1 change of the network; not by fast paths: a hook of decoder`."""
-        names = "recorded", "packed", "screened", "compiled"
+        names = "recorded", "packed", "screened"
         counts = [f"{n} {name}" for name in names if (n := getattr(self, name))] or ["all plain"]
         counts += [f"{self.guessed} guesses"] if self.guessed else []
         text = f"{self.steps} steps: {', '.join(counts)}"

@@ -178,7 +178,7 @@ class FixedKeyValues(KeyValues):
 
 @dataclass
 class FixedCache(Cache):
-    """A cache of fixed size, so that one compiled graph serves every step.
+    """A cache of fixed size, so that one recording serves every step.
 
     It takes one token at a time and masks the cells beyond the text. The caller must not exceed the size.
     """

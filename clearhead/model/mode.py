@@ -65,7 +65,7 @@ class Evaluating:
 
 def _is_compiled(network: nn.Module) -> bool:
     """True if PyTorch's compiler reads the modes of the parts."""
-    return network._compiled_call_impl is not None or getattr(network, "compiles_steps", False)
+    return network._compiled_call_impl is not None
 
 
 def _modules(network: nn.Module) -> Iterator[nn.Module]:

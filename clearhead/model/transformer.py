@@ -238,8 +238,6 @@ class Transformer(Part, HasAttached):
         self.encoder = Stack(config.encoder, causal=False, cross=False) if config.encoder else None
         self.decoder = Stack(config.decoder, causal=True, cross=config.encoder is not None) if config.decoder else None
         self.head = heads.build_head(config)
-        self.compiles_steps = False
-        """True if compiled steps generate a text that is alone in its batch."""
         self.tie()
         initialize(self, config.init)
 

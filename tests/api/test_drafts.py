@@ -46,5 +46,5 @@ def test_the_command_writes_the_same(writer: Model, tmp_path: Path, capsys: pyte
         main([*words, "--draft", name])
         assert capsys.readouterr() == plain
     with pytest.raises(SystemExit):
-        main([*words, "--draft", draft, "--compile"])
-    assert "--draft: expected it without --compile, got both" in capsys.readouterr().err
+        main([*words, "--draft", draft, "--edit", "direction.json"])
+    assert "--draft: expected it without --edit, got both" in capsys.readouterr().err

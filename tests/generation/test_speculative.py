@@ -286,6 +286,3 @@ def test_refusals() -> None:
         list(generate(cross, source=Tokens(torch.tensor([[3, 4]])), bos_id=1, draft="lookup"))
     with pytest.raises(UserError, match="a network that continues texts"):
         written(net, cross)
-    net.compiles_steps = True
-    with pytest.raises(UserError, match="uncompiled steps, got compile=True"):
-        written(net, "lookup")

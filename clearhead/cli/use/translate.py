@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from clearhead.cli.options import Device, Flag, Int4, Int8, Named, Repeated, Text, given, open_model, tell
+from clearhead.cli.options import Device, Int4, Int8, Named, Repeated, Text, given, open_model, tell
 from clearhead.cli.use.inputs import lines_of
 from clearhead.errors import UserError
 
@@ -161,7 +161,6 @@ def generate(
     draft: str | None = None,
     int8: Int8 = False,
     int4: Int4 = False,
-    compile: Flag = False,  # noqa: A002
     device: Device = "cpu",
 ) -> None:
     """Continue a text, printed as it is generated.
@@ -183,7 +182,6 @@ def generate(
         seed: The same seed writes the same text.
         draft: Smaller model with the same vocabulary, or lookup for the text itself, that guesses the next tokens: the
             same text, written faster.
-        compile: Generate with compiled steps, the first of which takes a minute; for GPUs, no gain on a CPU.
     """
     from clearhead.api import predicting
     from clearhead.cli.look.steering import steered
@@ -191,11 +189,8 @@ def generate(
 
     if file is not None and prompt is not None:
         raise UserError(f"--file {file}: expected it alone, got a prompt on the line too; leave out one of the two")
-    if edit is not None and compile:
-        raise UserError("--compile: expected it without --edit, got both; leave out one of the two")
-    if draft is not None and (compile or edit is not None):
-        other = "--compile" if compile else "--edit"
-        raise UserError(f"--draft: expected it without {other}, got both; leave out one of the two")
+    if draft is not None and edit is not None:
+        raise UserError("--draft: expected it without --edit, got both; leave out one of the two")
     text = (prompt or "\n") if file is None else read_text(file).removesuffix("\n")
     sampling = given(
         max_new_tokens=max_new_tokens,
@@ -206,14 +201,12 @@ def generate(
         repetition_penalty=repetition_penalty,
         seed=seed,
     )
-    writer = open_model(model, int8=int8, int4=int4, compile=compile, device=device)
+    writer = open_model(model, int8=int8, int4=int4, device=device)
     if writer.config.encoder is not None:
         predicting.task_of(writer, verb="generate", name=model)
     pieces = writer.stream(text, stop=stop, draft=load_draft(draft, device=device), **sampling)
     if unknown := writer.tokenizer.unknown(text):
         tell(f"note: the model has never seen {', '.join(unknown)}")
-    if compile:
-        tell("note: before the second token a step is compiled, which takes from half a minute to minutes")
     print(text, end="", flush=True)
     try:
         with steered(writer, edit, strength):
