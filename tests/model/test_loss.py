@@ -30,10 +30,11 @@ def test_chunks_give_the_loss_and_the_gradients_of_all_logits(smoothing: float, 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk", [4 * V, 1000 * V])
-def test_float64_stays_exact_and_ignored_labels_do_not_count(chunk: int, smoothing: float):
+@pytest.mark.parametrize("ignored", [3, slice(None)])
+def test_float64_stays_exact_and_ignored_labels_do_not_count(ignored: int | slice, chunk: int, smoothing: float):
     """For comparisons with other libraries; anything smaller is summed in float32."""
     states, weight, b, labels = case(torch.float64, bias=True)
-    labels[3] = IGNORED
+    labels[ignored] = IGNORED
     wanted = F.cross_entropy(F.linear(states, weight, b), labels, reduction="sum", label_smoothing=smoothing)
     parts = [x for x in (states, weight, b) if x is not None]
     gradients = torch.autograd.grad(wanted, parts)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import pickle  # noqa: TID251 - to write what must not run
 import random
 import struct
@@ -15,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from clearhead.api import load
-from clearhead.checkpoints.weights import legacy
 from clearhead.data.images import ImageConfig, ImageProcessor, PixelSize
 from clearhead.data.sounds import read_wave
 from clearhead.data.sources import read_texts
@@ -31,8 +28,8 @@ from clearhead.tasks.question_answering.data import QuestionData, read_questions
 from clearhead.tasks.tagging.data import read_conll
 from clearhead.text.tokenizers import Tokenizer
 from tests import processes
-from tests.api.test_load_fuzz import anything, changed, fuzz_indexes, fuzz_weights, with_bytes, with_header
-from tests.hostile import FIRST, config_outcome, document_of, make, put, watched
+from tests.api.test_load_fuzz import anything, changed
+from tests.hostile import FIRST, config_outcome, document_of, make, put
 from tests.reliability import Counted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,83 +38,7 @@ SLOW = 5.0
 """Seconds that the refusal of a config may take."""
 
 
-# --- pickles and hostile folders -----------------------------------------------------------------------------------
-
-
-class _Call:
-    """Pickles as a call."""
-
-    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
-        self.function, self.arguments = function, arguments
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return self.function, self.arguments
-
-
-def payloads(folder: Path) -> Counted:
-    """30 pickles that call something, in the place of weights, optimizer and random state."""
-    mark = folder / "ran"
-    calls = [
-        _Call(os.system, f"touch {mark}"),
-        _Call(exec, f"open({str(mark)!r}, 'w')"),
-        _Call(Path.touch, mark),
-        _Call(os.mkdir, str(mark)),
-        _Call(__import__, "antigravity"),
-    ]
-    places: dict[str, Callable[[Any], object]] = {
-        "pytorch_model.bin": lambda call: {"w": call},
-        "optimizer.pt": lambda call: {"state": {0: {"exp_avg": call}}},
-        "rng_state.pth": lambda call: [torch.zeros(3), call],
-    }
-    broken = tried = 0
-    for (name, holding), call, archive in ((p, c, a) for p in places.items() for c in calls for a in (True, False)):
-        path = folder / f"{tried}-{name}"
-        buffer = io.BytesIO()
-        torch.save(holding(call), buffer, _use_new_zipfile_serialization=archive)  # noqa: TID251
-        path.write_bytes(buffer.getvalue())
-        with watched():
-            code = legacy.main([str(path), str(folder / "out")])
-        broken += code != 2 or mark.exists()
-        tried += 1
-    return Counted(tried, broken, f"{tried} payloads in place of weights, optimizer and random state: none ran")
-
-
-def hostile_folders(folder: Path) -> Counted:
-    """20 folders whose files name code, beside that code."""
-    ran = folder / "ran"
-    code = f"from pathlib import Path\nPath({str(ran)!r}).touch()\nclass A: pass\n"
-    fields: list[dict[str, Any]] = [
-        {"auto_map": {"AutoConfig": "evil.A", "AutoModel": "evil.A", "AutoModelForCausalLM": "evil.A"}},
-        {"trust_remote_code": True, "auto_map": {"AutoModel": "other/repository--evil.A"}},
-        {"custom_pipelines": {"x": {"impl": "evil.A"}}},
-        {"architectures": ["evil.A"]},
-        {"architectures": ["__import__('os').system('true')"]},
-        {"model_type": "../evil"},
-        {"transformers_version": "http://127.0.0.1:9/x"},
-        {"_name_or_path": "http://127.0.0.1:9/x"},
-        {"tokenizer_class": "evil.A"},
-        {"quantization_config": {"quant_method": "evil.A"}},
-    ]
-    broken = tried = 0
-    for case in FIRST[:2]:
-        for i, more in enumerate(fields):
-            place = make(case, folder / f"{case.family}-{i}")
-            for name in ("evil.py", "modeling_evil.py", "tokenization_evil.py", "sitecustomize.py"):
-                (place / name).write_text(code, encoding="utf-8")
-            put(place, {**document_of(place), **more})
-            with watched():
-                try:
-                    load(place)
-                except UserError as error:
-                    broken += "\n" in str(error)
-            broken += ran.exists() or "evil" in sys.modules
-            tried += 1
-    return Counted(
-        tried, broken, f"{tried} folders with code beside their configs: 0 imports, 0 connections, 0 processes"
-    )
-
-
-# --- configs, weights, tokenizers ----------------------------------------------------------------------------------
+# --- configs and tokenizers -----------------------------------------------------------------------------------------
 
 
 def configs(folder: Path) -> Counted:
@@ -134,13 +55,6 @@ def configs(folder: Path) -> Counted:
             tried += 1
     said = f"{tried:,} configs of {len(FIRST)} families, {refused:,} refused: 0 tracebacks, the slowest {slowest:.2f} s"
     return Counted(tried, slowest > SLOW, said)
-
-
-def weights(folder: Path) -> Counted:
-    """10,000 changed weight files and indexes."""
-    parts = [fuzz_weights(make(FIRST[0], folder / s.__name__), s, n=4000) for s in (with_bytes, with_header)]
-    parts.append(fuzz_indexes(make(FIRST[0], folder / "indexes"), n=2000))
-    return Counted(N, 0, f"{N:,} files, {sum(parts):,} refused in one line; the others open and compute")
 
 
 REGULAR_BOMBS = (

@@ -1,64 +1,12 @@
-"""Numbers that are not finite, and batches that count for nothing."""
+"""Positions in numbers of few bits."""
 
-import math
-import random
 from pathlib import Path
 
-import pytest
 import torch
-import torch.nn.functional as F
 
 from clearhead import config as c
-from clearhead.errors import NumericError
 from clearhead.model.attention_bias import PositionEncoding
-from clearhead.model.loss import IGNORED, cross_entropy, linear_cross_entropy
-from clearhead.training.events import Event, Skipped, Stepped
-from clearhead.training.train import train
 from tests.reliability import Counted
-from tests.training.tiny import Around, new_run, state, translation
-
-
-def not_finite(folder: Path) -> Counted:
-    """NaN and infinity in the loss, in one gradient and in a weight's gradient, at 20 updates each."""
-    del folder
-    chance, broken, tried = random.Random(17), 0, 0
-    for bad in (math.nan, math.inf):
-        for _ in range(10):
-            at = chance.randrange(1, 11)
-            task = Around(translation(), loss=lambda total, n, at=at, bad=bad: total * (bad if n == at else 1.0))
-            run, before, seen = new_run(task, on_nan="skip"), "", list[Event]()
-            for event in train(run):
-                now = state(run)["weights"]
-                broken += isinstance(event, Skipped) and now != before
-                before = now
-                seen.append(event)
-            skipped = [event.step for event in seen if isinstance(event, Skipped)]
-            finite = [math.isfinite(event.loss) for event in seen if isinstance(event, Stepped)]
-            broken += skipped != [at] or len(finite) != 11 or not all(finite)
-            tried += 1
-    endless = new_run(Around(translation(), loss=lambda total, _: total * math.nan), steps=30, on_nan="skip")
-    with pytest.raises(NumericError) as caught:
-        list(train(endless))
-    broken += caught.value.exit_code != 4 or endless.progress.step != 10
-    said = f"{tried} updates of NaN or infinity: weights as they were, named in the log, the next update made; ten in a"
-    return Counted(tried + 1, broken, said + " row ended the run with code 4")
-
-
-def nothing_to_learn(folder: Path) -> Counted:
-    """100 batches all of whose labels are ignored."""
-    del folder
-    broken = 0
-    for seed in range(100):
-        draw = torch.Generator().manual_seed(seed)
-        states, weight = (torch.randn(n, 8, generator=draw, requires_grad=True) for n in (6, 11))
-        labels = torch.full((6,), IGNORED)
-        for total in (
-            linear_cross_entropy(states, weight, None, labels),
-            cross_entropy(F.linear(states, weight), labels),
-        ):
-            gradients = torch.autograd.grad(total, (states, weight))
-            broken += total.item() != 0.0 or any(bool(gradient.any()) for gradient in gradients)
-    return Counted(100, broken, "100 batches without labels: loss 0, gradients 0")
 
 
 def positions(folder: Path) -> Counted:
