@@ -252,13 +252,6 @@ def test_a_trace_of_several_texts(name: str):
         model.trace([*sources], ["one"])
 
 
-def test_an_embedding_does_not_depend_on_the_batch(translator: Model):
-    together = translator.embed(["one", "one two three four"])
-    torch.testing.assert_close(together[:1], translator.embed(["one"]))
-    torch.testing.assert_close(together.norm(dim=-1), torch.ones(2))
-    assert translator.embed(["one"], unit=False).norm() != pytest.approx(1.0)
-
-
 def test_the_card_has_the_figures_of_the_training(tmp_path: Path):
     files = kept_as_ours(model_of("nano"))
     progress: dict[str, Any] = {"step": 70, "n_tokens": 9000, "seconds": 12.5, "best_score": 1.25, "precision": "fp32"}

@@ -88,6 +88,7 @@ def test_many_texts_are_embedded_in_parts(encoder: str) -> None:
     model = load(encoder)
     found = model.embed(texts)
     torch.testing.assert_close(found, torch.cat([model.embed([text]) for text in texts]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.norm(dim=-1), torch.ones(150))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -139,6 +139,7 @@ def test_a_stream(client: TestClient):
     *parts, last = events(response.text)
     assert last["choices"] == []
     assert last["usage"] == whole["usage"]
+    assert len(parts) > 12
     for expected in whole["choices"]:
         own = [part["choices"][0] for part in parts if part["choices"][0]["index"] == expected["index"]]
         assert "".join(choice["text"] for choice in own) == expected["text"]

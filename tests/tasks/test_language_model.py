@@ -10,18 +10,13 @@ from clearhead.api import architecture
 from clearhead.checkpoints.families import preset
 from clearhead.config.heads import TaggingHead
 from clearhead.errors import UserError
-from clearhead.generation import complete
 from clearhead.model import Transformer
 from clearhead.recipe import ModelChoice
-from clearhead.recipe.generation import GenerationConfig
 from clearhead.recipe.tokenizers import Characters, Words
-from clearhead.recipe.training import AdamW, Constant
 from clearhead.tasks.language_model import LanguageModel
 from clearhead.tasks.reading import Reading, RunningText
 from clearhead.text.tokenizers import Tokenizer
-from clearhead.training.events import Evaluated, Stepped
-from clearhead.training.train import train
-from tests.training.tiny import GENERATION, language, new_network, new_run, number_pairs, text_of
+from tests.training.tiny import GENERATION, language, new_network, number_pairs, text_of
 
 LINE = "the quick brown fox jumps over the lazy dog and runs away. "
 
@@ -127,18 +122,3 @@ def test_a_network_that_cannot_do_it_is_told():
 def test_windows_of_one_token_are_evaluated_too():
     evaluation = characters(LINE, LINE, length=1).evaluate(new_network(characters(LINE, LINE, length=1)))
     assert math.isfinite(evaluation.value("loss"))
-
-
-def test_learns_a_line_by_heart():
-    task = characters(LINE * 6, LINE * 2, length=32, max_tokens=128)
-    run = new_run(task, steps=150, dropout=0.0, optimizer=AdamW(lr=1e-2), schedule=Constant(warmup=10))
-    events = list(train(run))
-    found = [event.loss for event in events if isinstance(event, Stepped)]
-    assert found[0] == pytest.approx(math.log(task.tokenizer.vocab_size), abs=0.15)
-    assert found[-1] < 0.3, "what is left is the first characters of a window, which nothing tells"
-    prompt = task.tokenizer.encode(LINE[:10])
-    greedy = GenerationConfig(max_new_tokens=22)
-    out = complete(run.network, [prompt], config=greedy, eos_id=task.tokenizer.eos_id, pad_id=task.tokenizer.pad_id)
-    assert task.tokenizer.decode(out[0][0].tokens) == LINE[10:32]
-    evaluation = next(event.evaluation for event in events if isinstance(event, Evaluated))
-    assert evaluation.value("loss") < 0.35

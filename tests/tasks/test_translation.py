@@ -4,19 +4,14 @@ import pytest
 import torch
 
 from clearhead.api import architecture
-from clearhead.data.encoded import EncodedPairs
 from clearhead.data.sources import Pairs
 from clearhead.model import Transformer
 from clearhead.model.layout import Tokens
 from clearhead.recipe import merge, read, recipe_folders
-from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.training import AdamW, Constant
 from clearhead.tasks.registry import validate
 from clearhead.tasks.task import Batch
 from clearhead.tasks.translation import TranslationRecipe
-from clearhead.training.events import Evaluated
-from clearhead.training.train import train
-from tests.training.tiny import encoded, new_network, new_run, number_pairs, translation
+from tests.training.tiny import encoded, new_network, translation
 
 RECIPES = sorted(path.stem for folder in recipe_folders() for path in folder.glob("*.toml"))
 FILES = {"translation": {"kind": "parallel", "source": "a", "target": "b"}, "lm": {"paths": ["a"]}}
@@ -39,21 +34,6 @@ def test_a_batch_is_what_the_paper_says(packed: bool):
     assert not ends
     assert (target.rows is not None) == (source.rows is not None) == packed
     assert batch.count == sum(len(task.train.target[i]) + 1 for i in range(3))
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_loss_is_the_sum_over_real_tokens_alone(packed: bool):
-    """Equal to pair by pair, where there is no padding; the mean of what cross-entropy gives token by token."""
-    task = translation(packed=packed)
-    network = new_network(task).eval()
-    together, count = task.loss(network, task.collate([0, 1, 2, 3]))
-    one_by_one = 0.0
-    for i in range(4):
-        batch = task.collate([i])
-        logits = network(*batch.inputs).log_softmax(-1).flatten(0, -2)
-        one_by_one -= logits[range(batch.count), batch.labels].sum().item()
-    assert together.item() == pytest.approx(one_by_one, rel=1e-5)
-    assert count == len(task.collate([0, 1, 2, 3]).labels)
 
 
 def test_smoothing_spreads_its_share_over_the_vocabulary():
@@ -97,23 +77,6 @@ def test_a_sentence_beyond_every_budget_is_measured_all_the_same():
     assert math.isfinite(nats)
 
 
-def test_figures_and_outputs_are_of_the_validation_pairs():
-    task = translation()
-    network = new_network(task)
-    evaluation = task.evaluate(network)
-    assert [score.name for score in evaluation.scores] == ["bleu", "chrf", "exact_match", "perplexity"]
-    assert len(evaluation.outputs) == len(task.valid.text)
-    assert [s.reference for s in evaluation.samples] == task.valid.text.target[:4]
-    assert evaluation == task.evaluate(network), "evaluating is repeatable"
-    right = EncodedPairs(
-        Pairs(task.valid.text.source, list(evaluation.outputs)),
-        task.valid.source,
-        task.tokenizer.encode_batch(evaluation.outputs),
-    )
-    if all(evaluation.outputs):
-        assert task.score(network, right).value("exact_match") == 1.0
-
-
 @pytest.mark.parametrize("name", [name for name in RECIPES if read(name)["task"] in FILES])
 def test_first_loss_is_that_of_guessing(name: str):
     """ln V, for the model of every recipe that comes along, with a vocabulary of 1000."""
@@ -126,17 +89,3 @@ def test_first_loss_is_that_of_guessing(name: str):
     with torch.no_grad():
         total, count = translation().loss(network, Batch(tuple(Tokens(ids) for ids in random), labels))
     assert total.item() / count == pytest.approx(math.log(1000), abs=0.12)
-
-
-def test_learns_eight_pairs_by_heart():
-    task = translation(8, max_tokens=200)
-    task.valid = task.train
-    run = new_run(
-        task, steps=150, dropout=0.0, optimizer=AdamW(lr=1e-2), schedule=Constant(warmup=10), evaluate_every=150
-    )
-    evaluated = [event.evaluation for event in train(run) if isinstance(event, Evaluated)]
-    assert evaluated[-1].value("exact_match") == 1.0
-    assert list(evaluated[-1].outputs) == number_pairs(8).target
-    assert evaluated[-1].value("bleu") == pytest.approx(100)
-    beams = task.pairs.write(run.network, task.train.source, GenerationConfig(max_new_tokens=8, beams=3))
-    assert beams == number_pairs(8).target

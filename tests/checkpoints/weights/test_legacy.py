@@ -221,13 +221,6 @@ def test_a_broken_file(content: bytes, folder: Path, capsys: pytest.CaptureFixtu
     assert refused(folder, capsys).startswith(f"{BIN}: expected a file that torch wrote, got ")
 
 
-def test_a_truncated_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    put(folder / BIN, {"a": torch.ones(10_000)})
-    with (folder / BIN).open("rb+") as file:
-        file.truncate(20_000)
-    assert refused(folder, capsys).startswith(f"{BIN}: expected a file that torch wrote, got ")
-
-
 def test_a_compressed_archive(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(folder / "x", {"a": torch.zeros(10_000)})
     with zipfile.ZipFile(folder / "x") as old, zipfile.ZipFile(folder / BIN, "w", zipfile.ZIP_DEFLATED) as new:
