@@ -55,6 +55,19 @@ def test_help_needs_no_torch():
     assert all(command in done.stdout for command in COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("variables", "spins"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, None)]
+)
+def test_waiting_threads_soon_sleep(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], spins: str | None):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    code = "import os, sys; sys.argv[1:] = ['help', 'plan']; from clearhead.cli import main; main()"
+    done = run_python(f"{code}; print(os.environ.get('GOMP_SPINCOUNT'))")
+    assert done.stdout.splitlines()[-1] == str(spins)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_explains_every_option(shell: Shell, command: str):
     said = shell(command, "--help")

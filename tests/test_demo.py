@@ -158,7 +158,7 @@ def corpus() -> SentenceCorpus:
 
 @pytest.fixture
 def model(corpus: SentenceCorpus) -> Model:
-    return demo.learn(corpus, Path("learned"), seed=0, began=0.0)
+    return demo.learn(corpus, Path("learned"), seed=0)
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *lines: str | type[BaseException]) -> None:
