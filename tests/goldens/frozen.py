@@ -10,11 +10,12 @@ from torch import nn
 from clearhead.checkpoints.families import family_of, presets
 from clearhead.config import ModelConfig, PatchInput
 from clearhead.model.cost import parts
+from clearhead.model.fast.tensor_parallel import undivided, uneven
 from clearhead.model.meta import masks_of, ops_of, unallocated, weights_of
 from clearhead.recipe.training import AdamW, Muon
 from clearhead.training import sharding
 from clearhead.training.events import Stepped
-from clearhead.training.planning.memory import Network, Setting, Shape, divides, memory_of
+from clearhead.training.planning.memory import Network, Setting, Shape, memory_of
 from clearhead.training.ranks import Ranks
 from clearhead.training.train import train
 from tests.model import small
@@ -29,6 +30,12 @@ SETTINGS = {
     "fused": Setting(explicit=False, weights="bf16"),
     "fsdp": Setting(parallel="fsdp", data=2, tensor=2),
 }
+
+
+def divides(config: ModelConfig, ranks: int) -> bool:
+    """True if heads and feed-forward units can be divided among this number of ranks."""
+    stacks = unallocated(config).stacks().values()
+    return not any(undivided(stack) or uneven(stack, stack.config, ranks) for stack in stacks)
 
 
 def configs() -> Iterator[tuple[str, ModelConfig]]:

@@ -1,4 +1,4 @@
-"""What training costs on a number of GPUs, as `clearhead plan` shows it, and the run that a name describes."""
+"""What training costs on one GPU, as `clearhead plan` shows it, and the run that a name describes."""
 
 import sys
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from clearhead.recipe.tokenizers import Characters
 from clearhead.recipe.training import Training
 from clearhead.session.recipes import with_files
 from clearhead.tasks.registry import validate
-from clearhead.training.planning.layouts import Alternative, Plan, command, option_effects
 from clearhead.training.planning.memory import Network
+from clearhead.training.planning.one_gpu import Cost, Hardware, Job, command, option_effects
 
 BATCH = 1 << 19
 """Tokens of an update without a recipe, as for models of some hundred million parameters (Brown et al. 2020)."""
@@ -33,7 +33,6 @@ SENTENCE = 32
 """Tokens of a sequence of a task that sets no length for its data."""
 WIDTH = 160
 PARTS = {
-    "copies": "copies and gathered",
     "mean": "mean of weights",
     "logits": "logits and loss",
     "working": "gradients at work",
@@ -106,106 +105,65 @@ def console_of(*, as_json: bool) -> Console:
     return Console(file=file, width=None if file.isatty() else WIDTH)
 
 
-def show(found: Plan, subject: Subject, console: Console) -> None:
-    """Prints the tables and a verdict."""
-    job, machine = found.job, found.machine
+def show(job: Job, machine: Hardware, found: Cost, subject: Subject, console: Console) -> None:
+    """Prints what the job costs, and the memory by part, as chosen and with each option reversed."""
     console.print(
         f"{Network(job.config).weights:,} parameters, {job.tokens:,} tokens of training, {job.batch:,} an update,"
-        f" {job.row:,} a row; {found.gpus:,} x {machine.name}: {machine.flops / 1e12:,.3g} TFLOP/s at"
-        f" {job.mfu:.0%} MFU, {machine.memory / 1e9:,.0f} GB each, {machine.per_node} a node",
+        f" {job.row:,} a row; {machine.name}: {machine.flops / 1e12:,.3g} TFLOP/s at {job.mfu:.0%} MFU,"
+        f" {machine.memory / 1e9:,.0f} GB",
         highlight=False,
     )
-    console.print(_layouts(found))
-    chosen = found.chosen
-    if chosen is None:
-        least = min(one.memory.total for one in found.alternatives)
+    if not found.fits:
         console.print(
-            f"Nothing fits: the least is {_gb(least)} a GPU of {_gb(machine.memory)}; try more --gpus, a shorter"
-            " --length or a smaller model",
+            f"Nothing fits: the least is {_gb(found.memory.total)} of {_gb(machine.memory)}; try a shorter --length,"
+            " a smaller model, or more GPUs (docs/scale.md)",
             highlight=False,
         )
         return
-    console.print(_parts(found, chosen))
-    console.print(f"Simplest that fits: {chosen.name}.", _faster(found, chosen), highlight=False)
-    console.print(command(found, subject.recipe), highlight=False, soft_wrap=True)
+    console.print(_parts(job, machine, found))
+    console.print(
+        f"{found.tokens_per_second:,.0f} tokens/s, {found.hours:,.3g} hours, {found.kwh:,.3g} kWh at"
+        f" {machine.watts:,.0f} W; {found.setting.accumulate} batches of {found.shape.rows} x {job.row} an update.",
+        highlight=False,
+    )
+    console.print(command(job, found, subject.recipe), highlight=False, soft_wrap=True)
 
 
-def _faster(found: Plan, chosen: Alternative) -> str:
-    """A remark if another layout that fits is more than a tenth faster."""
-    fastest = max((one for one in found.alternatives if one.fits), key=lambda one: one.tokens_per_second)
-    gain = fastest.tokens_per_second / chosen.tokens_per_second
-    return f"{fastest.name} would be {gain:.1f} times as fast." if gain > 1.1 else ""
-
-
-def _layouts(found: Plan) -> Table:
-    titles = ("layout", "batch a GPU", "batches", "recompute", "memory", "fits", "compute", "data", "tensor", "hidden")
-    table = Table(*titles, "step", "tokens/s", "hours", title="One update: what each layout costs (seconds)")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for one in found.alternatives:
-        times, setting = one.times, one.setting
-        seconds = (times.compute + times.optimizer, times.data, times.tensor, times.hidden, times.step)
-        table.add_row(
-            one.name,
-            f"{one.shape.rows} x {found.job.row}",
-            f"{setting.accumulate}",
-            "blocks" if setting.checkpointed else "no",
-            _gb(one.memory.total),
-            "yes" if one.fits else "no",
-            *(f"{x:.3g}" for x in seconds),
-            f"{one.tokens_per_second:,.0f}",
-            f"{one.hours:,.3g}",
-            style="bold" if one is found.chosen else None,
-        )
-    return table
-
-
-def _parts(found: Plan, chosen: Alternative) -> Table:
-    """The memory of a GPU by part, in the chosen layout and with each lever reversed."""
-    alternatives = [(chosen.name, chosen), *option_effects(found.job, found.machine, chosen)]
-    table = Table("memory of a GPU", title="The same batch with each lever the other way")
+def _parts(job: Job, machine: Hardware, found: Cost) -> Table:
+    alternatives = [("chosen", found), *option_effects(job, machine, found)]
+    table = Table("memory", title="The same batch with each option the other way")
     for name, _ in alternatives:
         table.add_column(name, justify="right")
-    for part in _bytes(chosen):
+    for part in _bytes(found):
         table.add_row(part, *(_gb(_bytes(one)[part]) for _, one in alternatives), end_section=part == "update")
     table.add_row("worst moment", *(_gb(one.memory.total) for _, one in alternatives))
-    table.add_row("step, seconds", *(f"{one.times.step:.3g}" for _, one in alternatives))
+    table.add_row("update, seconds", *(f"{one.step:.3g}" for _, one in alternatives))
     return table
 
 
-def _bytes(one: Alternative) -> dict[str, int]:
+def _bytes(one: Cost) -> dict[str, int]:
     return {PARTS.get(name, name): n for name, n in vars(one.memory).items() if name != "held_over"}
 
 
-def to_json(found: Plan, subject: Subject) -> dict[str, JsonValue]:
-    """Bytes and seconds of every layout; `chosen` is the index of the chosen one, null if none fits."""
-    chosen = found.chosen
+def to_json(job: Job, machine: Hardware, found: Cost, subject: Subject) -> dict[str, JsonValue]:
+    """Bytes, seconds and hours; the command is null if nothing fits."""
+    memory: dict[str, JsonValue] = {name.replace(" ", "_"): n for name, n in _bytes(found).items()}
     return {
-        "gpus": found.gpus,
-        "gpu": found.machine.name,
-        "mfu": found.job.mfu,
-        "parameters": Network(found.job.config).weights,
-        "tokens": found.job.tokens,
-        "batch": found.job.batch,
-        "chosen": None if chosen is None else found.alternatives.index(chosen),
-        "command": None if chosen is None else command(found, subject.recipe),
-        "alternatives": [_json(one) for one in found.alternatives],
-    }
-
-
-def _json(one: Alternative) -> JsonValue:
-    memory: dict[str, JsonValue] = {name.replace(" ", "_"): n for name, n in _bytes(one).items()}
-    setting: dict[str, JsonValue] = vars(one.setting)
-    return {
-        "layout": one.name,
-        **{name: setting[name] for name in ("parallel", "data", "tensor", "accumulate")},
-        "rows": one.shape.rows,
-        "checkpoint_activations": one.setting.checkpointed,
-        "fits": one.fits,
-        "memory": {**memory, "total": one.memory.total},
-        "seconds": {**vars(one.times), "step": one.times.step, "step_without_overlap": one.times.unhidden},
-        "tokens_per_second": one.tokens_per_second,
-        "hours": one.hours,
+        "gpu": machine.name,
+        "mfu": job.mfu,
+        "parameters": Network(job.config).weights,
+        "tokens": job.tokens,
+        "batch": job.batch,
+        "command": command(job, found, subject.recipe) if found.fits else None,
+        "accumulate": found.setting.accumulate,
+        "rows": found.shape.rows,
+        "checkpoint_activations": found.setting.checkpointed,
+        "fits": found.fits,
+        "memory": {**memory, "total": found.memory.total},
+        "seconds": {"compute": found.compute, "optimizer": found.optimizer, "update": found.step},
+        "tokens_per_second": found.tokens_per_second,
+        "hours": found.hours,
+        "kwh": found.kwh,
     }
 
 

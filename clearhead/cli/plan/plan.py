@@ -14,44 +14,38 @@ def plan(
     config: str,
     /,
     *,
-    gpus: int = 1,
     gpu: Literal["h100", "h200", "a100", "cpu"] = "h100",
     flops: float | None = None,
     memory: float | None = None,
     bandwidth: float | None = None,
-    gpus_per_node: int | None = None,
-    network: float | None = None,
+    watts: float | None = None,
     tokens: int | None = None,
     batch: int | None = None,
     length: int | None = None,
     mfu: float = 0.4,
     json: OneObject = False,
 ) -> None:
-    """Reckon what training costs on 1 to 1,024 GPUs: memory, communication, hours, and the line that starts it.
+    """Reckon what training costs on one GPU: memory, hours, kilowatt-hours, and the line that starts it.
 
-    Runs nothing. It takes the simplest layout that fits: copies (ddp), then shards (fsdp), then blocks divided inside a
-    node too (tensor); with more, smaller batches an update, and blocks computed again, where memory asks for it.
+    Runs nothing. It takes more, smaller batches an update, and computes blocks again, where memory asks for it.
 
     Args:
         config: A recipe (name or .toml file), folder of a model or run, or an architecture by name, such as gpt2.
-        gpus: How many; above one node, a multiple of --gpus-per-node.
         gpu: Whose figures to take, where none are given below.
         flops: TFLOP/s of a dense bfloat16 product.
         memory: GB of a GPU.
         bandwidth: GB/s of that memory.
-        gpus_per_node: GPUs joined by a fast link (default: 8).
-        network: GB/s that one GPU sends to other nodes (default: 50; a100: 25).
+        watts: Its power limit.
         tokens: To train on (default: 20 for each parameter).
         batch: Tokens of an update, source and target together (default: the recipe's, or 524,288).
         length: Tokens of a sequence (default: the recipe's, or the longest the model takes).
         mfu: Share of those FLOPs that computation reaches; measure it with `clearhead profile`.
     """
     from clearhead.cli.plan.costs import TOKENS_A_PARAMETER, console_of, show, subject_of, to_json
-    from clearhead.training.planning.layouts import Job, hardware
-    from clearhead.training.planning.layouts import plan as reckon
     from clearhead.training.planning.memory import Network
+    from clearhead.training.planning.one_gpu import Job, hardware
+    from clearhead.training.planning.one_gpu import plan as reckon
 
-    figures = {"flops": flops, "memory": memory, "bandwidth": bandwidth, "network": network, "per_node": gpus_per_node}
     check_positive(tokens=tokens, batch=batch, length=length)
     if not 0 < mfu <= 1:
         raise UserError(f"--mfu: expected a share above 0 and up to 1, got {mfu}; try 0.4")
@@ -68,10 +62,11 @@ def plan(
         mixed=mixed,
         adapter=subject.adapter,
     )
-    layouts = reckon(job, hardware(gpu, figures), gpus)
-    show(layouts, subject, console_of(as_json=json))
+    machine = hardware(gpu, {"flops": flops, "memory": memory, "bandwidth": bandwidth, "watts": watts})
+    found = reckon(job, machine)
+    show(job, machine, found, subject, console_of(as_json=json))
     if json:
-        print(json_lines.dumps(to_json(layouts, subject)))
+        print(json_lines.dumps(to_json(job, machine, found, subject)))
 
 
 def profile(

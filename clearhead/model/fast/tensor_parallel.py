@@ -58,11 +58,6 @@ def uneven(stack: nn.Module, config: StackConfig, ranks: int) -> dict[str, int]:
     return {field: n for field, n in found.items() if n % ranks}
 
 
-def is_divisible(stack: nn.Module, config: StackConfig, ranks: int) -> bool:
-    """True if `ranks` processes can divide a stack evenly."""
-    return ranks == 1 or not (undivided(stack) or uneven(stack, config, ranks))
-
-
 def share(config: StackConfig, ranks: int) -> StackConfig:
     """The stack that one of `ranks` processes computes."""
     shares = {field: n // ranks for fields in counts(config).values() for field, n in fields.items()}

@@ -19,7 +19,7 @@ from clearhead.config.adapter import AdapterConfig
 from clearhead.model.adapter import adapt
 from clearhead.model.cost import Component, largest_kept, parts
 from clearhead.model.fast.activation_checkpointing import WORTH_IT
-from clearhead.model.fast.tensor_parallel import is_divisible, share
+from clearhead.model.fast.tensor_parallel import share
 from clearhead.model.loss import CHUNK, FEW
 from clearhead.model.meta import unallocated
 from clearhead.recipe.training import Muon, Optimizer
@@ -129,11 +129,6 @@ class Network:
         """The blocks of both stacks."""
         return [block for stack in self.module.stacks().values() for block in stack.blocks]
 
-    @property
-    def units(self) -> int:
-        """The units that `fully_shard` gathers one after the other: each block, and the rest."""
-        return len(self.blocks) + 1
-
     @cached_property
     def matrices(self) -> list[tuple[int, int]]:
         """Rows and columns of the matrices inside blocks, which Muon takes, the shorter axis first."""
@@ -170,11 +165,6 @@ def network_of(config: ModelConfig, tensor: int = 1) -> Network:
 def divided(config: ModelConfig, ranks: int) -> ModelConfig:
     """The network that one of `ranks` ranks of tensor parallelism computes."""
     return config.model_copy(update={name: share(stack, ranks) for name, stack in config.stacks.items()})
-
-
-def divides(config: ModelConfig, ranks: int) -> bool:
-    """Returns True if heads and feed-forward units can be divided among this number of ranks."""
-    return all(is_divisible(stack, stack.config, ranks) for stack in unallocated(config).stacks().values())
 
 
 @dataclass(frozen=True)
