@@ -27,7 +27,7 @@ from clearhead.analysis.circuits import (
 from clearhead.analysis.features import Features
 from clearhead.api import Model
 from clearhead.api.circuits import circuits_of
-from clearhead.api.features import features_named
+from clearhead.api.features import load_features
 from clearhead.checkpoints.families import preset
 from clearhead.explorer.recording.tokens import read
 from clearhead.model import Tokens, Transformer
@@ -213,7 +213,7 @@ def _pairs(which: str, checkpoints: Path, demo: Path | None, n: int, features: S
     """Circuits between pairs of inputs, in float32."""
     if which == "stories15M":
         model = clearhead.load(checkpoints / which)
-        yield from _stories(model, n, [features_named(folder, model.network) for folder in features])
+        yield from _stories(model, n, [load_features(folder, model.network) for folder in features])
     elif which == "minilm":
         yield from _texts(clearhead.load(checkpoints / "all-MiniLM-L6-v2-fp16"), SENTENCES[:n])
     elif demo is not None:

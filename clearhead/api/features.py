@@ -1,4 +1,4 @@
-"""Folders of features: ours, and those of SAELens and circuit-tracer.
+"""Folders of features: ours, and those of SAELens.
 
 SAELens: a folder with `cfg.json` and `sae_weights.safetensors`. Its tensors are `W_enc` (d f), `W_dec` (f d), `b_enc`,
 `b_dec`, and for some architectures `threshold` or `log_threshold` (f) and `W_skip` (d d, transposed). `architecture` is
@@ -6,11 +6,6 @@ SAELens: a folder with `cfg.json` and `sae_weights.safetensors`. Its tensors are
 `jumprelu_transcoder`, `jumprelu_skip_transcoder`. `apply_b_dec_to_input` subtracts `b_dec` before it encodes;
 `rescale_acts_by_decoder_norm` multiplies by the rows' lengths. `hook_name`, and `hook_name_out` of a transcoder, are
 in `metadata` or beside it.
-
-circuit-tracer: a folder with `config.yaml` and `layer_0.safetensors`, `layer_1.safetensors`, ... with `W_enc` and
-`W_dec` (both f d), `b_enc`, `b_dec`, and `activation_function.threshold` or `W_skip` (transposed). The config's fields
-`feature_input_hook` and `feature_output_hook` name the values of a layer; `activation` is `topk` with `k`, or `relu`;
-without it a threshold decides.
 
 Hooks are those of TransformerLens. A value that they have before a norm's gain is read after it, the gain folded into
 the weights; so is the centring of `center_writing_weights`.
@@ -20,18 +15,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-import yaml
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from torch import Tensor
 
 from clearhead.analysis.features import Features, Site
-from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, is_there, read_json, shown, size_of
+from clearhead.checkpoints.weights.documents import CONFIG_LIMIT, is_there, read_json, shown
 from clearhead.checkpoints.weights.safetensors import with_metadata
 from clearhead.config.base import Config
-from clearhead.errors import UserError, reason
+from clearhead.errors import UserError
 from clearhead.model import Transformer
 from clearhead.model.block import Block
 from clearhead.model.meta import ops_of
@@ -76,32 +69,23 @@ def save_features(
     )
 
 
-def load_features(
-    path: str | Path, network: Transformer, *, layer: int | None = None, stack: str | None = None
-) -> Features:
-    """The features in a folder for this network: our own, SAELens's or circuit-tracer's .
+def load_features(path: str | Path, network: Transformer, *, stack: str | None = None) -> Features:
+    """The features in a folder for this network: our own, or SAELens's.
 
-    A circuit-tracer folder holds a transcoder for each layer: `layer` says which. `stack` is that of the network that
-    files from elsewhere belong to (default: its last). Raises UserError for files that are damaged, that hold
-    something that is not supported, or that do not fit the network.
+    `stack` is that of the network that files from elsewhere belong to (default: its last). Raises UserError for files
+    that are damaged, that hold something that is not supported, or that do not fit the network.
     """
     folder = Path(path)
     if is_there(folder / ABOUT):
         features = _own(folder)
+    elif is_there(folder / SAE_CONFIG):
+        features = _of_sae_lens(folder, network, stack or list(network.stacks())[-1])
     else:
-        features = _read_foreign(folder, network, layer=layer, stack=stack or list(network.stacks())[-1])
+        raise UserError(f"{folder}: expected {ABOUT} or {SAE_CONFIG}, got neither; give the folder that has it")
     name = features.reads.split(".")[0]
     if name not in network.stacks():
         raise UserError(f"{folder}: expected features of {' or '.join(network.stacks())}, got {features.reads}")
-    more = "" if layer is None else f", layer={layer}"
-    return replace(features, source=f"{str(path)!r}, model.network{more}")
-
-
-def features_named(name: str, network: Transformer) -> Features:
-    """The features of FOLDER, or of one layer of it: FOLDER:LAYER. Raises UserError as `load_features` does."""
-    folder, colon, layer = name.rpartition(":")
-    has_layer = bool(colon) and layer.isdigit()
-    return load_features(folder if has_layer else name, network, layer=int(layer) if has_layer else None)
+    return replace(features, source=f"{str(path)!r}, model.network")
 
 
 def attach(network: Transformer, *several: Features) -> None:
@@ -148,7 +132,7 @@ def checked(features: Features, folder: Path) -> Features:
     return features
 
 
-SAE_CONFIG, SAE_WEIGHTS, TRACER_CONFIG = "cfg.json", "sae_weights.safetensors", "config.yaml"
+SAE_CONFIG, SAE_WEIGHTS = "cfg.json", "sae_weights.safetensors"
 HOOKS = {
     "hook_resid_pre": "resid_pre",
     "hook_resid_mid": "resid_attn",
@@ -174,21 +158,6 @@ class _Place:
     address: str
     norm: Norm | None = None
     """The norm whose gain it does not have yet."""
-
-
-def _read_foreign(path: Path, network: Transformer, *, layer: int | None, stack: str) -> Features:
-    """The features of a folder. Raises UserError for one that is neither library's, or that is not supported."""
-    if is_there(path / SAE_CONFIG):
-        return _of_sae_lens(path, network, stack)
-    if is_there(path / TRACER_CONFIG):
-        return _of_circuit_tracer(path, network, layer, stack)
-    raise UserError(
-        f"{path}: expected features.json, {SAE_CONFIG} or {TRACER_CONFIG}, got none of them;"
-        " give the folder that has it"
-    )
-
-
-# --- SAELens ------------------------------------------------------------------------------------------------------
 
 
 def _of_sae_lens(folder: Path, network: Transformer, stack: str) -> Features:
@@ -242,48 +211,6 @@ def _k(facts: Mapping[str, JsonValue], where: Path) -> int:
     if not isinstance(k, int) or isinstance(k, bool):
         raise UserError(f"{where}:k: expected a whole number with topk, got {k!r}")
     return k
-
-
-# --- circuit-tracer -----------------------------------------------------------------------------------------------
-
-
-def _of_circuit_tracer(folder: Path, network: Transformer, layer: int | None, stack: str) -> Features:
-    facts, where = _fields(folder / TRACER_CONFIG), folder / TRACER_CONFIG
-    if facts.get("model_kind", "transcoder_set") != "transcoder_set":
-        raise UserError(f"{where}:model_kind: expected transcoder_set, got {facts['model_kind']!r}")
-    if layer is None:
-        raise UserError(f"{folder}: expected the number of a layer with a folder of several transcoders, got none")
-    file = folder / f"layer_{layer}.safetensors"
-    tensors, _ = with_metadata(file)
-    hooks = [facts.get(f"feature_{side}_hook") for side in ("input", "output")]
-    reads, writes = (
-        _place(None if hook is None else f"blocks.{layer}.{hook}", network, stack, f"{where}:feature_{side}_hook")
-        for hook, side in zip(hooks, ("input", "output"), strict=True)
-    )
-    activation = facts.get("activation")
-    if activation not in (None, "topk", "relu"):
-        raise UserError(f"{where}:activation: expected topk or relu, got {activation!r}")
-    threshold = tensors.get("activation_function.threshold") if activation is None else None
-    k = _k(facts, where) if activation == "topk" else None
-    turned = dict(tensors) | {"W_enc": tensors["W_enc"].T.contiguous()} if "W_enc" in tensors else tensors
-    return _after_gain(_features(turned, file, reads, writes, threshold, k), reads, writes, where)
-
-
-def _fields(path: Path) -> dict[str, Any]:
-    """The content of config.yaml."""
-    size = size_of(path)
-    if size > CONFIG_LIMIT:
-        raise UserError(f"{path}: expected at most {CONFIG_LIMIT:,} bytes, got {size:,}; try downloading it again")
-    try:
-        fields = yaml.safe_load(path.read_bytes())
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: expected YAML, got {reason(error)}; try downloading it again") from None
-    if not isinstance(fields, dict):
-        raise UserError(f"{path}: expected a table, got {type(fields).__name__}; try downloading it again")
-    return fields
-
-
-# --- both -----------------------------------------------------------------------------------------------------------
 
 
 def _place(hook: JsonValue, network: Transformer, stack: str, where: str) -> _Place:

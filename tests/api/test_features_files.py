@@ -1,4 +1,4 @@
-"""Folders of features: our own, and those of SAELens and circuit-tracer, written here as their sources say."""
+"""Folders of features: our own, and those of SAELens, written here as their sources say."""
 
 import json
 from collections.abc import Callable
@@ -122,47 +122,6 @@ def test_sae_lens_transcoder_reads_a_norm_before_its_gain(tmp_path: Path, preset
     assert torch.allclose(found.reconstructed(out), expected, atol=1e-3)
 
 
-def circuit_tracer(folder: Path, config: str, **more: Tensor) -> Path:
-    folder.mkdir()
-    (folder / "config.yaml").write_text(config)
-    w = weights(transcoder=True)
-    w["W_enc"] = w["W_enc"].T
-    for layer in range(2):
-        named = {name: (t * (layer + 1)).contiguous() for name, t in (w | more).items()}
-        save_file(named, folder / f"layer_{layer}.safetensors")
-    return folder
-
-
-SET = """# transcoders
-model_name: "some/model"
-model_kind: transcoder_set
-feature_input_hook: hook_resid_mid   # the stream
-feature_output_hook: "hook_mlp_out"
-transcoders:
-  - "hf://some/where/layer_0.safetensors"
-"""
-
-
-@pytest.mark.parametrize(
-    ("activation", "active"),
-    [("", above), ("activation: relu\n", torch.relu), ("activation: topk\nk: 3\n", largest)],
-)
-def test_circuit_tracer(
-    tmp_path: Path, network: Transformer, activation: str, active: Callable[[Tensor], Tensor]
-) -> None:
-    w, x = weights(transcoder=True), torch.randn(7, D)
-    own = {} if activation else {"activation_function.threshold": THRESHOLD / 2}
-    folder = circuit_tracer(tmp_path / "a", SET + activation, **own)
-    found = load_features(folder, network, layer=1)
-    assert (found.reads, found.writes) == ("decoder.blocks.1.resid_attn", "decoder.blocks.1.ffn.out")
-    features = active((x @ w["W_enc"] + w["b_enc"]) * 2)
-    assert torch.allclose(found.encode(x), features, atol=1e-4)
-    expected = features @ w["W_dec"] * 2 + w["b_dec"] * 2 + x @ w["W_skip"].T * 2
-    assert torch.allclose(found.reconstructed(x), expected, atol=1e-3)
-    with pytest.raises(UserError, match="expected the number of a layer"):
-        load_features(folder, network)
-
-
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
@@ -184,8 +143,5 @@ def test_what_sae_lens_has_and_we_do_not(
 
 
 def test_folders_of_something_else(tmp_path: Path, network: Transformer) -> None:
-    with pytest.raises(UserError, match=r"expected features.json, cfg.json or config.yaml"):
+    with pytest.raises(UserError, match=r"expected features.json or cfg.json"):
         load_features(tmp_path, network)
-    folder = circuit_tracer(tmp_path / "a", "model_kind: cross_layer_transcoder\n")
-    with pytest.raises(UserError, match=r"config.yaml:model_kind: expected transcoder_set"):
-        load_features(folder, network, layer=0)

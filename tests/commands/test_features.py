@@ -7,7 +7,7 @@ import pytest
 
 from clearhead.analysis.features import Features
 from clearhead.api import load
-from clearhead.api.features import attach, features_named, load_features
+from clearhead.api.features import attach, load_features
 from clearhead.cli.look.sparse import _windows, split
 from clearhead.explorer.session import Session
 from tests.shell import Shell
@@ -32,7 +32,7 @@ def test_train_and_show(shell: Shell, folder: Path) -> None:
     assert (features.n, features.k) == (64, 8)
     assert features.w_skip is not None
     session = Session(load(folder), name="nano", text="one")
-    attach(session.model.network, features_named("features", session.model.network))
+    attach(session.model.network, load_features("features", session.model.network))
     (attached,) = session.model.network.attached
     assert isinstance(attached, Features)
     assert attached.source == "'features', model.network"

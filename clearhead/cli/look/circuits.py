@@ -52,7 +52,7 @@ def circuits(
         steps: Texts between the two for ig.
         exact: Share of the nodes that refined patches for real, those whose estimates are least certain.
         top: Share of the edges that --out keeps.
-        features: Folders of `clearhead features train`, SAELens or circuit-tracer (FOLDER:LAYER). What is written at
+        features: Folders of `clearhead features train`, or of SAELens. What is written at
             their sites is split into features and the error that they leave, each a part of its own.
         out: JSON file to write.
     """
@@ -60,7 +60,7 @@ def circuits(
     from clearhead.analysis.metrics import LEAST
     from clearhead.api import load
     from clearhead.api.circuits import answer_id, circuits_of
-    from clearhead.api.features import features_named
+    from clearhead.api.features import load_features
 
     if not 0 <= exact <= 1:
         raise UserError(f"--exact: expected a share from 0 to 1, got {exact}; try 0.33")
@@ -80,7 +80,7 @@ def circuits(
     ids = {
         name: answer_id(opened, text, name=name) for name, text in given(answer=pairs.answer, minus=pairs.minus).items()
     }
-    known = [features_named(folder, opened.network) for folder in features]
+    known = [load_features(folder, opened.network) for folder in features]
     graph, explained = circuits_of(opened, *inputs, position=pairs.position, features=known, **ids)
     begin, end = graph.ends
     metric = named(opened, explained)

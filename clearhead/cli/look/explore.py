@@ -47,7 +47,7 @@ def explore(
         target: Input of the decoder of an encoder-decoder (default: its own output).
         data: Files of texts, as for capture, in which the page looks for examples (default: the run's own data).
         column: Column of the texts in them.
-        features: Folders of `clearhead features train`, SAELens or circuit-tracer (FOLDER:LAYER), to see and edit.
+        features: Folders of `clearhead features train`, or of SAELens, to see and edit.
         compare: Another model of this architecture, or a checkpoint (RUN@STEP), to see how it differs.
         export: HTML file to write in place of serving.
         live: Put the model itself into the file, rounded to 8 or 4 bits.
@@ -55,7 +55,7 @@ def explore(
         port: Port of the page's server (default: a free one).
         browser: Open the page, where there is a display.
     """
-    from clearhead.api.features import attach, features_named
+    from clearhead.api.features import attach, load_features
     from clearhead.capture.texts import texts_in
     from clearhead.explorer.export.carried import refusal
     from clearhead.explorer.export.contents import is_live
@@ -74,7 +74,7 @@ def explore(
 
     def make() -> "Session":
         session = opened(model, revision, device, live, compare, text=text, target=target, data=given)
-        attach(session.model.network, *(features_named(folder, session.model.network) for folder in features))
+        attach(session.model.network, *(load_features(folder, session.model.network) for folder in features))
         return session
 
     if export is not None:

@@ -92,17 +92,15 @@ def show(
     /,
     *,
     target: Text | None = None,
-    layer: int | None = None,
     top: int = 5,
 ) -> None:
     """Print the strongest features of each token of a text, with the words that they make likelier.
 
     Args:
         model: Folder of a model or run, or the name of a model on the Hugging Face hub.
-        folder: Folder of features: of `clearhead features train`, of SAELens or of circuit-tracer.
+        folder: Folder of features: of `clearhead features train`, or of SAELens.
         text: The text.
         target: Input of the decoder of an encoder-decoder.
-        layer: Layer, for a folder of circuit-tracer.
         top: Features of each token.
     """
     from clearhead.analysis.features import strongest
@@ -111,7 +109,7 @@ def show(
     from clearhead.cli.look.sparse import words
 
     opened = load(model)
-    dictionary = load_features(folder, opened.network, layer=layer)
+    dictionary = load_features(folder, opened.network)
     attach(opened.network, dictionary)
     seen, _ = opened.trace(text, target)
     stack = list(opened.network.stacks()).index(dictionary.reads.split(".")[0])
