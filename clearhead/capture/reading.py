@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -17,14 +17,13 @@ from clearhead.json_text import parse
 from clearhead.storage.manifest import MANIFEST, Manifest, verify
 from clearhead.trace import nearest
 
-Format: TypeAlias = Literal["safetensors", "parquet"]
 ABOUT, INDEX = "capture.json", "index.json"
 """The file that describes a capture, and the file that marks it as complete."""
 
 
-def shard_name(number: int, form: Format) -> str:
+def shard_name(number: int) -> str:
     """The name of a shard by its number from 0."""
-    return f"shard-{number:05d}.{form}"
+    return f"shard-{number:05d}.safetensors"
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,10 @@ class Captured:
 
     def facts(self, shard: str) -> Mapping[str, Any]:
         """The first and last text of a shard, and the SHA-256 of all texts up to its end."""
-        if shard.endswith(".parquet"):
-            from pyarrow import parquet
-
-            return _facts(parquet.read_schema(self.folder / shard).metadata[b"capture"], shard)
         with safe_open(self.folder / shard, "pt") as file:
-            return _facts(file.metadata()["capture"], shard)
+            found = parse(file.metadata()["capture"], where=shard)
+        assert isinstance(found, dict)
+        return found
 
     def verify(self) -> Manifest:
         """Compares every file with its SHA-256. Raises UserError, which names one that has changed."""
@@ -121,20 +118,8 @@ class Captured:
         return known[address]
 
     def _read(self, shard: str, name: str) -> Tensor:
-        if shard.endswith(".parquet"):
-            from pyarrow import parquet
-
-            column: Any = parquet.read_table(self.folder / shard, columns=[name]).column(0).combine_chunks()
-            flat = column.flatten() if column.type.num_fields else column
-            return torch.from_numpy(flat.to_numpy(zero_copy_only=False).copy())
         with safe_open(self.folder / shard, "pt") as file:
             return file.get_tensor(name)
 
 
 _COLUMNS = ("text", "position", "token")
-
-
-def _facts(content: str | bytes, shard: str) -> Mapping[str, Any]:
-    found = parse(content, where=shard)
-    assert isinstance(found, dict)
-    return found

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from clearhead.api.base import ModelBase
 from clearhead.capture.passes import BATCH_TOKENS, Plan, Positions, Window, recorded, windows
-from clearhead.capture.reading import ABOUT, INDEX, Captured, Format, shard_name
+from clearhead.capture.reading import ABOUT, INDEX, Captured, shard_name
 from clearhead.capture.texts import Digest, Text, Texts
 from clearhead.checkpoints.weights.documents import read_json
 from clearhead.config import Config
@@ -47,7 +47,6 @@ class CaptureSettings(Config):
     length: Annotated[int, Field(ge=1)] | None = None
     """Tokens of a text at most; None: the model's longest length."""
     shard_bytes: Annotated[int, Field(ge=1)] = SHARD_BYTES
-    format: Format = "safetensors"
 
 
 def capture(
@@ -71,12 +70,11 @@ def capture(
         model, [*at], positions=chosen.positions, sample=chosen.sample, seed=chosen.seed, length=chosen.length
     )
     about = _about(plan, chosen, name, texts)
-    _check_format(plan, chosen)
     entries, done, digest = _begin(folder, about)
     if INDEX in entries:
         _check_complete(folder, texts, done, digest)
         return Captured(folder)
-    writer, dtype = _Writer(folder, chosen, entries, done), getattr(torch, chosen.dtype)
+    writer, dtype = _Writer(folder, entries, done), getattr(torch, chosen.dtype)
     with writer:
         for window in windows(plan, texts, chosen.shard_bytes // dtype.itemsize, skip=done, expected=digest):
             rows = {f"{group}.{name}": values for group in plan.groups for name, values in window.rows(group).items()}
@@ -101,8 +99,8 @@ def _checked(settings: Mapping[str, Any]) -> CaptureSettings:
 class _Writer:
     """Writes shards in a thread, one behind the forward passes."""
 
-    def __init__(self, folder: Path, settings: CaptureSettings, entries: dict[str, Entry], done: int) -> None:
-        self._folder, self._settings, self._entries, self._end = folder, settings, entries, done
+    def __init__(self, folder: Path, entries: dict[str, Entry], done: int) -> None:
+        self._folder, self._entries, self._end = folder, entries, done
         self._waiting: Future[None] | None = None
 
     def __enter__(self) -> None:
@@ -130,17 +128,14 @@ class _Writer:
         _keep(self._folder, INDEX, _json({"texts": self._end, "shards": shards}), self._entries, self._end)
 
     def _write(self, window: Window, tensors: Mapping[str, Tensor]) -> None:
-        place = self._folder / shard_name(len(self._entries) - 1, self._settings.format)
+        place = self._folder / shard_name(len(self._entries) - 1)
         temporary = temporary_file(place)
         facts = {"texts": [window.begin, window.end], "cut": window.n_cut, "read": window.digest}
         try:
-            if self._settings.format == "parquet":
-                _save_parquet(tensors, temporary, facts)
-            else:
-                # One key, because the library orders several at random.
-                save_file(dict(tensors), temporary, metadata={"capture": json.dumps(facts)})
+            # One key, because the library orders several at random.
+            save_file(dict(tensors), temporary, metadata={"capture": json.dumps(facts)})
             temporary.chmod(self._folder.stat().st_mode & 0o666)
-            entry = seal(temporary, "tensors" if self._settings.format == "safetensors" else "raw")
+            entry = seal(temporary, "tensors")
             os.replace(temporary, place)  # noqa: PTH105 - one system call, one name to fail in tests
             sync(self._folder)
         except (OSError, safetensors.SafetensorError) as error:
@@ -149,29 +144,6 @@ class _Writer:
             ) from None
         self._entries[place.name], self._end = entry, window.end
         replace_file(self._folder / MANIFEST, render(window.end, self._entries))
-
-
-def _save_parquet(tensors: Mapping[str, Tensor], path: Path, facts: Mapping[str, Any]) -> None:
-    """One row for each vector; a vector is a list of fixed size."""
-    pa = _arrow()
-    import pyarrow.parquet as pq
-
-    columns: dict[str, Any] = {}
-    for name, tensor in tensors.items():
-        flat = pa.array(tensor.flatten().numpy())
-        columns[name] = flat if tensor.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, tensor[0].numel())
-    table = pa.table(columns).replace_schema_metadata({"capture": json.dumps(facts)})
-    pq.write_table(table, path, compression="none", use_dictionary=False, store_schema=True)
-
-
-def _arrow() -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise UserError(
-            "--format parquet: expected pyarrow, got no such package; try pip install clearhead[data], or safetensors"
-        ) from None
-    return pa
 
 
 # --- the folder -----------------------------------------------------------------------------------------------------
@@ -205,20 +177,6 @@ def fingerprint(model: ModelBase) -> str:
         found.update(f"{name} {tensor.dtype} {[*tensor.shape]}".encode())
         found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()
-
-
-def _check_format(plan: Plan, settings: CaptureSettings) -> None:
-    """Raises UserError for what Parquet cannot hold, before anything is written."""
-    if settings.format != "parquet":
-        return
-    _arrow()
-    if settings.dtype == "bfloat16":
-        raise UserError("--dtype bfloat16: expected float32 or float16 with --format parquet; try safetensors")
-    if len(plan.groups) > 1:
-        raise UserError(
-            f"--format parquet: expected addresses with the same positions, got those of {' and '.join(plan.groups)};"
-            " try safetensors, or a folder for each"
-        )
 
 
 def _begin(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Entry], int, str | None]:

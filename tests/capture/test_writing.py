@@ -15,9 +15,7 @@ from clearhead.capture.texts import shares
 from clearhead.errors import UserError
 from clearhead.text.tokenizers import Tokenizer
 from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
-from tests.later import later
 
-pa = later("pyarrow")
 KINDS = ["decoder_rotary_grouped", "decoder_alibi_capped", "encoder_masked_language", "encoder_classifier"]
 TEXTS = ["one two three", "four", "", "two two one four three one", "three one", "one", "two four one", "  ", "one two"]
 PAIRS = [("one two three", "eins zwei"), ("four", "vier vier drei"), ("", ""), ("two one", "zwei")]
@@ -135,16 +133,11 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return arm
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "parquet"])
-def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(
-    kind: str, tmp_path: Path, dies: Callable[[int], None]
-) -> None:
-    if kind == "parquet":
-        _ = pa.table
+def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(tmp_path: Path, dies: Callable[[int], None]) -> None:
     model = decoder()
 
     def begin(folder: Path) -> None:
-        capture(model, TEXTS, [RESID.replace("*.", "decoder.", 1)], folder, shard_bytes=900, format=kind)
+        capture(model, TEXTS, [RESID.replace("*.", "decoder.", 1)], folder, shard_bytes=900)
 
     begin(tmp_path / "whole")
     expected, n = bytes_of(tmp_path / "whole"), 0
@@ -164,19 +157,6 @@ def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(
     stays = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
     begin(tmp_path / "whole")
     assert stays == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
-
-
-def test_parquet_holds_the_same_numbers(tmp_path: Path) -> None:
-    model, at = decoder(), "decoder.blocks.1.attn.z"
-    _ = pa.table
-    first = capture(model, TEXTS, [at], tmp_path / "safetensors")
-    other = capture(model, TEXTS, [at], tmp_path / "parquet", format="parquet", shard_bytes=600)
-    assert len(other.shards) > 1
-    torch.testing.assert_close(other[at], first[at])
-    for name in ("text", "position", "token"):
-        assert torch.equal(getattr(first.rows(at), name), getattr(other.rows(at), name))
-    with pytest.raises(UserError, match=r"^--format parquet: expected addresses with the same positions"):
-        capture(model, TEXTS, [at, f"{at}[t=0]"], tmp_path / "two", format="parquet")
 
 
 def test_another_capture_is_refused(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ def capture(
     text_pair: str | None = None,
     positions: Literal["all", "first", "last", "mean", "max"] = "all",
     dtype: Literal["float32", "float16", "bfloat16"] = "float32",
-    format: Literal["safetensors", "parquet"] = "safetensors",  # noqa: A002
     sample: float = 1.0,
     seed: int = 0,
     length: int | None = None,
@@ -66,7 +65,6 @@ def capture(
             between a source and its target.
         positions: Which positions of each text: all, the first or the last, or their mean or maximum.
         dtype: Type of the numbers that are written.
-        format: Files of safetensors, or of Parquet (pip install 'clearhead[data]').
         sample: Share of the rows that are kept, chosen by a hash of seed, text and position.
         seed: Seed of the sample.
         length: Tokens of a text at most (default: the model's longest length, or else 2048).
@@ -96,7 +94,6 @@ def capture(
                 shard_bytes=shard_mb << 20,
                 positions=positions,
                 dtype=dtype,
-                format=format,
                 sample=sample,
                 seed=seed,
                 length=length,
