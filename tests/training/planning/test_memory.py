@@ -24,10 +24,10 @@ from clearhead.training.planning.memory import (
     Shape,
     adapted_sizes,
     divided,
-    divides,
     memory_of,
 )
 from clearhead.training.update_rules import store_in_bfloat16
+from tests.goldens.frozen import divides
 from tests.model.small import decoder
 
 BAND = 0.05

@@ -21,7 +21,7 @@ def wide(gb: float) -> Hardware:
 
 
 def test_less_memory_asks_for_smaller_batches_then_for_checkpointing() -> None:
-    plenty, some, little, none = (plan(job(), wide(gb)) for gb in (80, 40, 2.5, 0.5))
+    plenty, some, little, none = (plan(job(), wide(gb)) for gb in (80, 40, 2.6, 0.5))
     assert plenty.setting.accumulate < some.setting.accumulate <= little.setting.accumulate
     assert [one.setting.checkpointed for one in (plenty, some, little)] == [False, False, True]
     assert [one.fits for one in (plenty, some, little, none)] == [True, True, True, False]
