@@ -141,7 +141,7 @@ def convert(folder: Path, path: Path, arch: str, said: Mapping[str, Any], *, kin
         theta = rope.get("full_attention", rope)["rope_theta"]
         sizes |= {"attention.key_length": width, "attention.value_length": width, "rope.dimension_count": width}
         sizes |= {"rope.freq_base": float(theta)}
-    metadata = {f"{arch}.{key}": value for key, value in (sizes | said).items() if not key.startswith("tokenizer.")}
+    metadata = {f"{arch}.{key}": value for key, value in {**sizes, **said}.items() if not key.startswith("tokenizer.")}
     metadata |= {key: value for key, value in said.items() if key.startswith("tokenizer.")}
     ends = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "padding_token_id": "pad_token_id"}
     for key, field in ends.items():

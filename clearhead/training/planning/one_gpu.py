@@ -6,6 +6,7 @@ token, and those of attention, counted here one by one), 4 times those of blocks
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from clearhead.config import ModelConfig
 from clearhead.config.adapter import AdapterConfig
@@ -122,20 +123,14 @@ def plan(job: Job, machine: Hardware) -> Cost:
     if rows < 1:
         raise UserError(f"--batch: expected at least a sequence of {job.row} tokens, got {job.batch}; try {job.row}")
     sizes = [n for n in range(1, rows + 1) if rows % n == 0]
-    for checkpointed in (False, True):
-        for accumulate in sizes:
-            setting = Setting(
-                accumulate=accumulate,
-                checkpointed=checkpointed,
-                mixed=job.mixed,
-                weights=job.training.weights,
-                explicit=False if machine.is_gpu else None,
-                adapter=job.adapter,
-            )
-            found = cost(job, machine, setting, Shape(rows // accumulate, job.source, job.target))
-            if found.fits:
-                return found
-    return found
+    explicit = False if machine.is_gpu else None
+    plain = Setting(mixed=job.mixed, weights=job.training.weights, explicit=explicit, adapter=job.adapter)
+    for checkpointed, accumulate in product((False, True), sizes):
+        setting = replace(plain, accumulate=accumulate, checkpointed=checkpointed)
+        found = cost(job, machine, setting, Shape(rows // accumulate, job.source, job.target))
+        if found.fits or (checkpointed and accumulate == rows):
+            return found
+    raise AssertionError
 
 
 def cost(job: Job, machine: Hardware, setting: Setting, shape: Shape) -> Cost:
