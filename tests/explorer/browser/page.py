@@ -237,18 +237,28 @@ class Opened:
             self.page.keyboard.press(key)
 
     def choose(self, stack: str, layer: int, part: str, head: int) -> None:
-        """Click on a head of the map."""
-        names = {"cross": "cross", "attn": "masked" if stack == "decoder" else "self-attn"}
-        self.button(f"{names[part]}, block {layer}, head {head}").click()
+        """Choose a head beside the figure."""
+        if not self.page.locator(".change .heads").count():
+            self.step("Softmax")
+        config = self.served.model.config
+        both = config.encoder is not None and config.decoder is not None
+        name = f"{stack.capitalize()}, block {layer}" if both else f"Block {layer}"
+        self.page.locator(".change .choose").select_option(label=name)
+        if both and stack == "decoder":
+            self.button({"cross": "cross-attention", "attn": "self-attention"}[part], ".change").click()
+        self.button(f"Head {head}", ".change").click()
+
+    def menu(self, name: str) -> None:
+        """Choose what the menu of the page offers."""
+        self.button("Menu").click()
+        self.button(name, ".menu").click()
 
     def step(self, name: str) -> None:
-        """Click on one of the steps at the left; the overview, which stands alone, has a list of places instead."""
-        if self.page.locator(".page.whole").count():
+        """Click on a place at the left; the overview, which stands alone, has a menu of places instead."""
+        if self.page.locator(".page.folded").count():
             self.page.locator(".picker").select_option(label=name)
             return
-        self.page.locator("nav.left .steps").get_by_role(
-            "button", name=re.compile(rf"^\d*\s*{re.escape(name)}$")
-        ).click()
+        self.button(name, "nav.left").click()
 
     def switch(self, name: str) -> Locator:
         return self.page.locator(".change").get_by_role("switch", name=name)

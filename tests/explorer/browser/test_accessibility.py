@@ -22,7 +22,7 @@ def test_a_view_of_a_translator(shared_page: Open, view: str) -> None:
     """Beside a run B, which has the colours of both."""
     opened = shared_page("translator", fragment(SOURCE, TARGET, layer=1))
     opened.follow(fragment(SOURCE, TARGET, view=view, layer=1, mode="research", side="b", edits=[EDIT]))
-    opened.button("reset", ".change").and_(opened.page.locator(":enabled")).wait_for()
+    opened.button("reset", ".heading").and_(opened.page.locator(":enabled")).wait_for()
     show(opened, view)
     assert violations(opened.page) == []
 
@@ -35,7 +35,7 @@ def test_a_view_of_images(shared_page: Open, view: str) -> None:
 
 
 def test_views_of_a_run(open_page: Open, run_of_12_steps: Served) -> None:
-    """The strip of its checkpoints, and training time."""
+    """Training time."""
     opened = open_page(run_of_12_steps)
     show(opened, "training")
     assert violations(opened.page) == []

@@ -139,7 +139,7 @@ def test_a_weight_by_the_slider(translator: Opened, renormalise: bool) -> None:
     edited = logits_of(translator.served, {f"{AT}.weights[h=0,t={query}]": new})
     says(translator, logits_of(translator.served), edited)
     becomes(lambda: len(translator.fragment().get("edits", [])), 1)  # The page writes its link a moment later.
-    translator.button("undo", ".change").click()
+    translator.button("undo", ".heading").click()
     says(translator, logits_of(translator.served))
 
 
@@ -180,6 +180,7 @@ def test_another_network_over_the_same_weights(translator: Opened, change: dict[
     if "scale" in change:
         translator.switch("Scale").click()
     else:
+        translator.step("+ Position")
         translator.button({"rotary": "RoPE", "none": "none"}[change["positions"]], ".change").click()
     other = translator.served.model.changed(**change)
     says(translator, logits_of(translator.served), logits_of(translator.served, model=other))
@@ -195,16 +196,16 @@ def test_undo_redo_and_reset(translator: Opened) -> None:
     translator.choose("decoder", 1, "cross", 1)
     translator.button("off", ".change").click()
     says(translator, plain, both)
-    translator.button("undo", ".change").click()
+    translator.button("undo", ".heading").click()
     says(translator, plain, first)
-    translator.page.locator(".crumbs .last").click()
+    translator.page.locator(".heading .name").click()
     translator.press("u")
     says(translator, plain)
     translator.press("r")
     says(translator, plain, first)
     translator.press("r")
     says(translator, plain, both)
-    translator.button("reset", ".change").click()
+    translator.button("reset", ".heading").click()
     says(translator, plain)
     translator.press("u")
     says(translator, plain, both)

@@ -53,7 +53,8 @@ def test_a_small_model_takes_every_edit(open_file: Open, translator: Session, tm
     (edit,) = opened.fragment()["edits"]
     row = torch.tensor(edit["value"])
     says(opened, plain, logits(translator, {edit["at"]: lambda value: row.to(value).expand_as(value)}))
-    opened.button("reset", ".change").click()
+    opened.button("reset", ".heading").click()
+    show(opened, "position")
     opened.button("none", ".change").click()
     says(opened, plain, logits(translator, model=translator.model.changed(positions="none")))
 
@@ -88,8 +89,7 @@ def test_a_file_of_translations_opens_at_their_cross_attention(
     runs = [RunRequest(text=SOURCE, target=TARGET), RunRequest(text="three four", target="vier drei")]
     export_translations(translator, runs, tmp_path / "a.html")
     opened = open_file(translator, tmp_path / "a.html")
-    crumbs = opened.page.locator(".crumbs h2 span")
-    becomes(lambda: crumbs.all_inner_texts()[::2], ["Decoder", "cross"])
+    assert "Decoder, block" in said(opened.page.locator(".heading .part").inner_text, "cross-attention")
     assert opened.page.locator(".examples option").all_inner_texts()[1:] == [run.text for run in runs]
     opened.run("three four")
     assert opened.alert is None
@@ -103,12 +103,12 @@ def test_the_page_saves_itself(open_page: Open, open_file: Open, tmp_path: Path)
     served.button("off", ".change").click()
     served.settled()
     with served.page.expect_download() as saved:
-        served.button("Export").click()
-        served.button("This page as one file (HTML)").click()
+        served.menu("This page as one file (HTML)")
     saved.value.save_as(tmp_path / "saved.html")
     opened = open_file(served.served.session, tmp_path / "saved.html")
     becomes(opened.chances, served.chances())
     assert opened.fragment() == served.fragment()
+    opened.button("Menu").click()
     assert not opened.button("This page as one file (HTML)").count()
 
 
@@ -119,7 +119,7 @@ def test_a_model_that_reads_images(
     session = Session(load(folder_of("seer")), name="seer", image=picture(2, np.random.default_rng(3)))
     opened = open_file(session, written(session, tmp_path / "a.html", large=large))
     before = opened.chances()
-    for view in ("image", "attention", "heads", "logits"):
+    for view in ("image", "heads", "logits", "attention"):
         show(opened, view)
         assert opened.alert is None
     opened.button("off", ".change").click()
@@ -157,7 +157,7 @@ def test_a_large_model_takes_any_head_off_and_refuses_the_rest(
         opened.choose("decoder", layer, part, head)
         opened.button("off", ".change").click()
         says(opened, plain, logits(translator, {f"decoder.blocks.{layer}.{part}.z[h={head}]": zero}), within=2e-3)
-        opened.button("reset", ".change").click()
+        opened.button("reset", ".heading").click()
     opened.button("mean", ".change").click()
     alert = said(lambda: opened.alert, "no other change. For any change, open the model: clearhead explore translator")
     assert "any one head" in alert

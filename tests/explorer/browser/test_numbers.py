@@ -10,6 +10,7 @@ from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import eventually, fragment
 from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, Seen, says, shows
+from tests.explorer.browser.views import show
 
 PLACES = {
     "translator": [("encoder", "attn"), ("decoder", "attn"), ("decoder", "cross")],
@@ -107,6 +108,7 @@ def test_how_one_number_was_made(
 def test_what_the_model_says(see, name: str) -> None:
     """True shares over the whole vocabulary, at every position and temperature."""
     seen: Seen = see(name)
+    show(seen.opened, "logits")
     page, every = seen.opened.page, seen.logits if seen.logits.ndim > 1 else [seen.logits]
     for position in range(min(5, len(every))):
         if len(every) > 1:

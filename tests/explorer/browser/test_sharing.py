@@ -58,8 +58,7 @@ def plays(opened: Opened) -> None:
 def test_a_recorded_walk_is_handed_on(open_page: Open, open_file: Open, tmp_path: Path) -> None:
     """Two stops, typed and put in order; the file, the link and the page of it play the same."""
     opened = open_page("translator", fragment(SOURCE, TARGET, **CROSS))
-    opened.button("Export").click()
-    opened.button("Record a walk").click()
+    opened.menu("Record a walk")
     opened.button("Add this view").click()
     assert opened.page.evaluate("document.activeElement.getAttribute('aria-label')") == "Sentence of stop 1"
     type_in(opened, "Sentence of stop 1", SENTENCE)
@@ -82,12 +81,12 @@ def test_a_recorded_walk_is_handed_on(open_page: Open, open_file: Open, tmp_path
     fits(opened.page)
     file = save(opened, "Save as a file", tmp_path / "walk.json")
     assert json.loads(file.read_text())["name"] == "own-two-stops"
-    opened.button("Export").click()
+    opened.button("Menu").click()
     page = save(opened, "This page as one file (HTML)", tmp_path / "page.html")
     plays(open_file(opened.served.session, page))
 
     opened.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    opened.button("Share").click()
+    opened.menu("Share")
     said(opened.page.locator("[role=status]").first.inner_text)
     link: str = opened.page.evaluate("navigator.clipboard.readText()")
     plays(open_page("translator", "#" + link.split("#")[1]))
@@ -119,16 +118,16 @@ def test_a_picture_says_what_it_shows(open_page: Open, tmp_path: Path) -> None:
     for tab in (False, True):
         if tab:
             opened.page.locator("main figure:last-of-type [tabindex='0']").last.focus()
-        opened.button("Export").click()
+        opened.button("Menu").click()
         svg = save(opened, "Figure as SVG", tmp_path / "figure.svg").read_text()
         root = ET.fromstring(svg)
         text = " ".join("".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text"))
-        assert "Decoder › Block 1 › cross › Head 1 › Softmax › B head 0 off" in " ".join(text.split())
+        assert "Decoder, block 1, cross-attention, head 1 › Softmax › B head 0 off" in " ".join(text.split())
         assert f"“{SOURCE}” → “{TARGET}”" in text
         assert "translator · encoder\N{EN DASH}decoder · 2 + 2 layers" in text
         sizes.append(float(root.attrib["width"]) * float(root.attrib["height"]))
     assert sizes[1] != sizes[0], "another figure"
-    opened.button("Export").click()
+    opened.button("Menu").click()
     png = save(opened, "Figure as PNG", tmp_path / "figure.png").read_bytes()
     assert png[:4] == b"\x89PNG"
     assert int.from_bytes(png[16:20], "big") == 2 * int(root.attrib["width"])
@@ -145,14 +144,14 @@ def test_an_export_inside_another_page(chromium: Browser, translator: Session, t
     context = chromium.new_context(offline=True, locale="en-GB")
     opened = ChromiumPage(context.new_page())
     frame = opened.open(around).frame_locator("iframe")
-    crumbs = frame.locator(".crumbs h2 span")
-    becomes(crumbs.all_inner_texts, ["Decoder", "Block 1", "cross", "Head 1"])
+    heading = frame.locator(".heading h2 span")
+    becomes(heading.all_inner_texts, ["Attention", "Decoder, block 1, cross-attention, head 1"])
     frame.locator(".change").get_by_role("button", name="off", exact=True).click()
     said(frame.locator(".sides").inner_text, "head 1 off")
     becomes(frame.locator(".answer td.b").count, frame.locator(".answer td.a").count())
     assert frame.locator("body").evaluate("() => document.documentElement.scrollWidth") <= 700
     opened.page.evaluate("() => (document.querySelector('iframe').src = 'page.html#v=1&s=three+four&view=tokens')")
-    becomes(crumbs.all_inner_texts, ["Text → tokens"])
+    becomes(heading.all_inner_texts, ["Text → tokens"])
     becomes(frame.locator("#text").input_value, "three four")
     context.close()
     assert opened.complaints == []

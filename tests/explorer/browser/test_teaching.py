@@ -136,21 +136,22 @@ def test_lines_over_the_sentence(see) -> None:
 
 
 def test_present(open_page: Open) -> None:
-    """One key hides what is beside the figure, in larger type; the link says so, and Escape brings all back."""
-    opened = open_page("writer", fragment("six seven eight nine ten one"))
-    page, panels = opened.page, opened.page.locator(".clearhead :is(.top, nav.left, aside.right)")
-    sized = "() => document.querySelector('main .crumbs').getBoundingClientRect().height"
-    assert panels.count() == 3
+    """One key hides all but the figure and its controls, in larger type; the link says so, and Escape brings all back."""
+    opened = open_page("writer", fragment("six seven eight nine ten one", layer=1))
+    page, panels = opened.page, opened.page.locator(".clearhead :is(.top, nav.left)")
+    sized = "() => document.querySelector('main .heading').getBoundingClientRect().height"
+    assert panels.count() == 2
     before = page.evaluate(sized)
     opened.press("f")
     becomes(panels.count, 0)
+    assert page.locator("aside.right .change").is_visible()
     assert page.evaluate(sized) > before
     becomes(lambda: opened.fragment().get("present"), "1")
     opened.press("]")
     becomes(lambda: opened.fragment().get("head"), "1")
     opened.press("Escape")
-    becomes(panels.count, 3)
+    becomes(panels.count, 2)
     becomes(lambda: opened.fragment().get("present"), None)
-    page.get_by_role("button", name="Present").click()
+    opened.menu("Present: for a projector")
     page.get_by_role("button", name="Leave").click()
-    becomes(panels.count, 3)
+    becomes(panels.count, 2)

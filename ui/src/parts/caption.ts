@@ -1,23 +1,18 @@
-/** Where the page looks, in words: as crumbs, and as the lines under a picture. */
+/** Where the page looks, in words: in its heading, and as the lines under a picture. */
 
-import { describeModel, modelName, partName, t, tokensOf, type Explorer } from "./kit";
+import { describeModel, modelName, placeName, t, tokensOf, type Explorer } from "./kit";
 import { placeOf } from "../state/places";
 import { changesOf } from "./changes";
 import { nameOf } from "./entries";
 import { wordOf } from "./walk";
 
-export function crumbsOf(app: Explorer): string[] {
-  const { page, about: { plan } } = app;
-  const { of } = placeOf(page.view), block = [t(`stack.${page.stack}`), t("crumb.layer", { n: page.layer })];
-  if (page.view === "overview") {
-    const head = [...block, partName(plan, page.stack, page.part), t("crumb.head", { n: page.head })];
-    return { "": [t("view.overview")], word: [wordOf(tokensOf(app, page.stack)[page.query]?.text ?? "")], block, head }[page.zoom];
-  }
-  return [
-    ...(of ? block : []),
-    ...(of === "part" || of === "head" ? [partName(plan, page.stack, page.part)] : []),
-    of === "head" ? t("crumb.head", { n: page.head }) : t(`view.${page.view}`),
-  ];
+/** What of the model the place shows, in words; "" for all of it. */
+export function partOf(app: Explorer): string {
+  const { page, about: { plan } } = app, { of } = placeOf(page.view), { stack, layer, part, head } = page;
+  const shown = page.view === "overview" ? page.zoom : of;
+  if (shown === "word") return wordOf(tokensOf(app, stack)[page.query]?.text ?? "");
+  if (shown !== "block" && shown !== "part" && shown !== "head") return "";
+  return placeName(plan, { stack, layer, ...(shown !== "block" && { part }), ...(shown === "head" && { head }) });
 }
 
 /** Characters of a text in a caption. */
@@ -26,11 +21,11 @@ const LONGEST = 120;
 /** The place and the run; the text; the model. */
 export function captionOf(app: Explorer): string[] {
   const { about, page, side } = app, place = placeOf(page.view);
-  const step = place.of === "head" ? [nameOf(page.view === "attention" ? { place, step: page.step } : { place })] : [];
+  const where = [partOf(app), nameOf(page.view === "attention" ? { place, step: page.step } : { place })].filter(Boolean);
   const run = side === "a" ? [] : [side === "b" ? t("side.b", { name: changesOf(app) }) : "B − A"];
   const texts = [page.reads.text, app.shown?.reply.target].filter(Boolean).map((text) => `“${[...text!].slice(0, LONGEST).join("")}”`);
   return [
-    [...crumbsOf(app), ...step, ...run].join(" › "),
+    [...where, ...run].join(" › "),
     ...(texts.length ? [texts.join(" → ")] : []),
     `${modelName(about.name)} · ${describeModel(about)} · clearhead`,
   ];

@@ -2,6 +2,13 @@
 
 import { stepName, t, type Explorer } from "./kit";
 import type { Edit } from "../core/protocol";
+import { placeOf, type Control } from "../state/places";
+
+/** Whether something can be chosen or changed here: a number only once one is looked at. */
+export function acts({ page, focus, about }: Explorer): boolean {
+  const { of, acts = [] } = placeOf(page.view), is: Partial<Record<Control, boolean>> = { number: focus !== null, positions: about.changes.positions.length > 1, scale: about.changes.scale };
+  return of === "head" || of === "part" || acts.some((one) => is[one] ?? true);
+}
 
 /** A row of weights after the page's edits of it and of its cells, in their order; `at` is the row's address. */
 export function editedRow(row: readonly number[], at: string, edits: readonly Edit[]): number[] {

@@ -2,7 +2,7 @@
 
 import type { About, Plan } from "../core/protocol";
 import { integer, t } from "../i18n/index.svelte";
-import type { Part } from "../state/page";
+import type { Page, Part } from "../state/page";
 
 /** The last part of a path. */
 export function modelName(name: string): string {
@@ -34,4 +34,12 @@ export function describeModel(about: About): string {
 export function partName(plan: Plan, stack: "encoder" | "decoder", part: Part): string {
   if (part === "cross") return t("part.cross");
   return t(plan.masks[`${stack}.attn`]?.causal ? "part.masked" : "part.self");
+}
+
+/** "Decoder, block 1, cross-attention, head 0": as much of it as is given; in a model of one stack without its name. */
+export function placeName({ config }: Plan, { stack, layer, part, head }: Pick<Page, "stack" | "layer"> & Partial<Pick<Page, "part" | "head">>): string {
+  const both = config.encoder && config.decoder, names = { stack: t(`overview.${stack}`), n: layer, head: head ?? 0, part: t(part === "cross" ? "overview.cross" : "overview.self") };
+  const block = t(both ? "overview.block_of" : "crumb.layer", names);
+  const name = part === undefined ? block : head === undefined ? t("crumb.part", { block, part: names.part }) : t(both ? "overview.head_of" : "overview.head", names);
+  return name.charAt(0).toLocaleUpperCase() + name.slice(1);
 }

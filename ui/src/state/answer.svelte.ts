@@ -59,10 +59,12 @@ export function sharesAt(state: Explorer, run: Run | null, position: number): Pr
   return run.value(pools ? "head.logits" : `head.logits[t=${position}]`).then((logits) => softmax(logits.data, temperature));
 }
 
-/** Comparing two texts: the first position whose tokens differ. Else a decoder's last; an encoder's first mask, or 0. */
+/** Comparing two texts: the first position whose tokens differ. Else the one that is decided; a decoder's last; an encoder's
+ *  first mask, or 0. */
 export function firstAsked(state: Explorer, a: Run, b: Run | null): number {
   const differs = b && state.page.other ? a.tokens.findIndex((token, i) => token.id !== b.tokens[i]?.id) : -1;
   if (differs >= 0) return differs;
+  if (state.decided?.run === a) return state.decided.position;
   if (state.about.plan.config.decoder) return Math.max(0, a.tokens.length - 1);
   return Math.max(0, a.tokens.findIndex((token) => token.text === state.about.mask));
 }

@@ -8,11 +8,11 @@ import type { Walk } from "../core/walk";
 import { chooseLanguage, t } from "../i18n/index.svelte";
 import { fieldOf, startOf, walkIn } from "./own";
 import { attentionAt, limit, plainPage, requestA, requestB, type Page, type Reads, type Side } from "./page";
-import { fromFragment, toFragment } from "./permalink";
+import { fromFragment, isPlain, toFragment } from "./permalink";
 import { addPlaces, hasPlace, placeOf, type PlaceName } from "./places";
 import type { Told } from "./python";
 import { Run } from "./run";
-import { mostTelling } from "./telling";
+import { mostTelling, type Telling } from "./telling";
 
 /** The number that the reader looks at: a cell of the value at `path`. */
 export interface Focus { path: string; index: Record<string, number>; value: number }
@@ -41,6 +41,10 @@ export class Explorer {
   #runs = new Map<string, Run>();
   #asking: AbortController | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** The position whose answer is decided in run A, as the overview measures it. */
+  decided: { run: Run; position: number } | null = $state.raw(null);
+  /** The head that a link without one begins at, until the deciding one is known or the reader has chosen. */
+  #begun: Telling | null = null;
   /** The walk that was recorded here, or that came with the link. */
   own = $state.raw<Walk | null>(null);
   onpage: ((fragment: string) => void) | null = null;
@@ -60,7 +64,7 @@ export class Explorer {
     const explorer = new Explorer(host, json, fragment);
     await explorer.refresh();
     explorer.#take(fragment);
-    if (!fragment && explorer.a) Object.assign(explorer.page, mostTelling(explorer.a));
+    if (isPlain(fragment) && explorer.a) Object.assign(explorer.page, (explorer.#begun = mostTelling(explorer.a)));
     return explorer;
   }
 
@@ -73,6 +77,21 @@ export class Explorer {
   }
 
   // --- what is shown ---
+
+  /** Finds out what the overview begins with, after all that is shown: the position where something is decided, and the head. */
+  decide(): (() => void) | undefined {
+    const { a, host, about: { plan: { config } } } = this, asking = new AbortController();
+    const several = config.encoder && /^(language|tagging)$/.test(config.head.kind);
+    if (!a || !this.hasOverview || !(this.#begun || several) || untrack(() => this.page.position !== null || this.decided?.run === a)) return;
+    host.ask("overview", { run: a.request, part: "heads", later: true }, asking.signal).then(({ json }) => {
+      this.decided = { run: a, position: json.position ?? 0 };
+      const begun = this.#begun, at = json.at?.[json.decided?.head ?? -1];
+      this.#begun = null;
+      const isThere = begun && Object.entries(begun).every(([name, value]) => this.page[name as keyof Telling] === value);
+      if (at && isThere) this.go(mostTelling(a, at) ?? {});
+    }, () => null); // A place shows what it can without it.
+    return () => asking.abort();
+  }
 
   /** The side that is shown. Without a B it is A. */
   get side(): Side {
@@ -164,6 +183,12 @@ export class Explorer {
     const { query, key, position } = this.page;
     this.#clamp();
     await this.refresh("query" in change ? { query, key, position } : {});
+  }
+
+  /** Whether anything differs from the model as trained. */
+  get isChanged(): boolean {
+    const { edits, change, temperature } = this.page;
+    return edits.length > 0 || Object.keys(change).length > 0 || temperature !== 1;
   }
 
   get canUndo(): boolean {

@@ -10,6 +10,8 @@ import { PLACES, STEPS } from "./places";
 const VERSION = "1";
 const PLAIN = ["zoom", "step", "form", "stack", "part", "side", "mode"] as const;
 const COUNTS = ["layer", "head", "query", "key", "stop", "moment", "set", "feature"] as const;
+/** What a link says of where to look in the model. */
+const SELECTED = ["stack", "part", "layer", "head", "query", "key"];
 const NAME = /^[a-z][a-z0-9-]{0,60}$/;
 const ALLOWED: Record<(typeof PLAIN)[number], readonly string[]> = {
   zoom: ZOOMS,
@@ -26,6 +28,7 @@ export function toFragment(page: Page): string {
   const fields = new URLSearchParams({ v: VERSION, s: page.reads.text });
   if (page.reads.target !== null) fields.set("t", page.reads.target);
   for (const name of ["view", ...PLAIN, ...COUNTS] as const) if (page[name] !== plain[name]) fields.set(name, String(page[name]));
+  if (page.view !== "overview" && !SELECTED.some((name) => fields.has(name))) fields.set("head", "0");
   if (page.walk) fields.set("walk", page.walk);
   if (page.present) fields.set("present", "1");
   const { dim, position, other, edits, change, temperature, heads } = page;
@@ -34,6 +37,12 @@ export function toFragment(page: Page): string {
   const empty = { dim: null, position: null, other: null, edits: [], change: {}, temperature: 1, heads: null, image: null, step: null };
   if (JSON.stringify(rest) !== JSON.stringify(empty)) fields.set("e", encode(JSON.stringify(rest)));
   return `#${fields.toString()}`;
+}
+
+/** Whether a fragment leaves open where to look in the model. */
+export function isPlain(fragment: string): boolean {
+  const fields = new URLSearchParams(fragment.replace(/^#/, ""));
+  return !SELECTED.some((name) => fields.has(name));
 }
 
 /** The page of a fragment; null for no link, or one of another version. Ignores fields that make no sense. */

@@ -6,6 +6,9 @@
 import type { Ask } from "../core/host";
 import type { About } from "../core/protocol";
 
+/** What a reader changes of a head, a block, a row of weights, or the network; `number`: the number that is looked at. */
+export type Control = "head" | "block" | "weight" | "scale" | "positions" | "number";
+
 interface PlaceRow {
   name: string;
   /** Which list it is in: the steps from the input to the answer, or what shows all of the model at once. */
@@ -14,8 +17,14 @@ interface PlaceRow {
   steps?: readonly string[];
   /** The chapter of the course that is about it (lab/clearhead_lab/course/pages), if there is one. */
   chapter?: string;
-  /** What of the model it shows, if not all: the crumbs lead there. */
-  of?: "block" | "part" | "head";
+  /** What of the model it shows, if not all: that is lit in the still, named in the heading and chosen beside the figure. */
+  of?: "input" | "block" | "part" | "head" | "output";
+  /** The tokens that it shows, which the ribbon chooses: a query, a query and a key, or the position of the answer. */
+  reads?: "query" | "pair" | "position";
+  /** The controls that act on what is selected here. */
+  acts?: readonly Control[];
+  /** Whether it shows the answer itself. */
+  answers?: true;
   /** Whether a token's way through it can be seen one moment after the other. */
   moments?: true;
   /** The addresses of the values that are seen here; the first row that fits is taken. */
@@ -34,32 +43,32 @@ const chooses = ({ plan }: About): boolean => /^(language|classification|tagging
 
 const ROWS = [
   { name: "overview", list: "whole", asks: "overview" },
-  { name: "image", list: "steps", chapter: "images", when: ({ kind }) => kind === "image" },
-  { name: "tokens", list: "steps", chapter: "tokens", when: ({ kind }) => kind !== "image" },
-  { name: "embedding", list: "steps", chapter: "embeddings", moments: true, values: /\.embed\.(?!positions$)/ },
-  { name: "position", list: "steps", chapter: "positions", values: /\.embed\.positions$/ },
+  { name: "image", list: "steps", of: "input", acts: ["number"], chapter: "images", when: ({ kind }) => kind === "image" },
+  { name: "tokens", list: "steps", of: "input", answers: true, chapter: "tokens", when: ({ kind }) => kind !== "image" },
+  { name: "embedding", list: "steps", of: "input", reads: "query", acts: ["number"], chapter: "embeddings", moments: true, values: /\.embed\.(?!positions$)/ },
+  { name: "position", list: "steps", of: "input", reads: "pair", acts: ["positions", "number"], chapter: "positions", values: /\.embed\.positions$/ },
   {
-    name: "attention", list: "steps", chapter: "attention", of: "head", values: /\.(attn|cross)\.(?!(heads|out)$|[qk]_norm\.)/,
-    steps: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
+    name: "attention", list: "steps", of: "head", reads: "pair", acts: ["head", "block", "weight", "scale", "number"], chapter: "attention",
+    values: /\.(attn|cross)\.(?!(heads|out)$|[qk]_norm\.)/, steps: ["qkv", "scores", "scaled", "masked", "softmax", "weighted"],
   },
-  { name: "output", list: "steps", chapter: "heads", of: "part", values: /\.(attn|cross)\.(heads|out)$/ },
-  { name: "norm", list: "steps", chapter: "residuals", of: "block", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
-  { name: "ffn", list: "steps", chapter: "feed-forward", of: "block", moments: true, values: /\.ffn\./ },
-  { name: "vector", list: "steps", chapter: "encoder", values: /^head\.(pool|unit|first|second|mean|vector)/, when: makes(/^head\.(pool|unit)$/) },
-  { name: "logits", list: "steps", chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
-  { name: "heads", list: "whole", chapter: "heads" },
-  { name: "residual", list: "whole", chapter: "residuals", values: /\.resid_/ },
-  { name: "lens", list: "whole", asks: "lens", chapter: "residuals", when: chooses },
-  { name: "circuits", list: "whole", asks: "circuits", chapter: "residuals" },
-  { name: "examples", list: "whole", of: "head", when: ({ kind, has_tokenizer, answers }) => kind !== "image" && has_tokenizer && ["examples", "export"].some((ask) => answers.includes(ask as Ask)) },
-  { name: "geometry", list: "whole", chapter: "encoder" },
-  { name: "scale", list: "whole", of: "head" },
-  { name: "features", list: "whole", asks: "features", when: ({ features }) => Boolean(features?.length) },
-  { name: "generation", list: "whole", asks: "generate", chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
-  { name: "patching", list: "whole", asks: "patching", when: (about) => (about.plan.config.encoder ?? about.plan.config.decoder)!.input.kind === "tokens" && chooses(about) },
+  { name: "output", list: "steps", of: "part", reads: "query", acts: ["head", "number"], chapter: "heads", values: /\.(attn|cross)\.(heads|out)$/ },
+  { name: "norm", list: "steps", of: "part", reads: "query", acts: ["number"], chapter: "residuals", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
+  { name: "ffn", list: "steps", of: "block", reads: "query", acts: ["block", "number"], chapter: "feed-forward", moments: true, values: /\.ffn\./ },
+  { name: "vector", list: "steps", of: "output", acts: ["number"], chapter: "encoder", values: /^head\.(pool|unit|first|second|mean|vector)/, when: makes(/^head\.(pool|unit)$/) },
+  { name: "logits", list: "steps", of: "output", reads: "position", acts: ["number"], chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
+  { name: "heads", list: "whole", acts: ["head"], chapter: "heads" },
+  { name: "residual", list: "whole", reads: "query", acts: ["block", "number"], chapter: "residuals", values: /\.resid_/ },
+  { name: "lens", list: "whole", asks: "lens", reads: "position", chapter: "residuals", when: chooses },
+  { name: "circuits", list: "whole", asks: "circuits", reads: "position", answers: true, chapter: "residuals" },
+  { name: "examples", list: "whole", of: "head", answers: true, when: ({ kind, has_tokenizer, answers }) => kind !== "image" && has_tokenizer && ["examples", "export"].some((ask) => answers.includes(ask as Ask)) },
+  { name: "geometry", list: "whole", reads: "query", chapter: "encoder" },
+  { name: "scale", list: "whole", of: "head", reads: "pair", acts: ["scale"] },
+  { name: "features", list: "whole", asks: "features", reads: "query", when: ({ features }) => Boolean(features?.length) },
+  { name: "generation", list: "whole", asks: "generate", answers: true, chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
+  { name: "patching", list: "whole", asks: "patching", reads: "position", answers: true, when: (about) => (about.plan.config.encoder ?? about.plan.config.decoder)!.input.kind === "tokens" && chooses(about) },
   { name: "steering", list: "whole", asks: "direction", when: ({ has_tokenizer, kind }) => kind !== "image" && has_tokenizer },
-  { name: "difference", list: "whole", asks: "difference" },
-  { name: "training", list: "whole", chapter: "training", when: ({ history }) => history.length > 1 },
+  { name: "difference", list: "whole", asks: "difference", answers: true },
+  { name: "training", list: "whole", of: "head", reads: "pair", answers: true, chapter: "training", when: ({ history }) => history.length > 1 },
 ] as const satisfies readonly PlaceRow[];
 
 export type PlaceName = (typeof ROWS)[number]["name"];

@@ -6,17 +6,19 @@ import type { Run } from "./run";
 
 export type Telling = Pick<Page, "stack" | "layer" | "part" | "head" | "query" | "key">;
 
-/** Of the cross-attentions, or else of all, the head in which each word looks most at a word of its own choice. */
-export function mostTelling(run: Run): Telling | null {
+/** Of the cross-attentions, or else of all, the head in which each word looks most at a word of its own choice; or the one
+ *  at `z`, `encoder.blocks.0.attn.z[h=3]`. */
+export function mostTelling(run: Run, z = ""): Telling | null {
   const all = run.plan.ops.flatMap(({ out }) => {
     const found = /^(encoder|decoder)\.blocks\.(\d+)\.(attn|cross)\.weights$/.exec(out);
     return found ? [{ out, stack: found[1] as StackName, layer: Number(found[2]), part: found[3] as Part }] : [];
   });
-  const cross = all.filter(({ part }) => part === "cross");
+  const cross = all.filter(({ out, part }) => (z ? z.startsWith(out.replace(/weights$/, "z[")) : part === "cross"));
   let best: Telling | null = null, most = 0;
   for (const { out, stack, layer, part } of cross.length ? cross : all) {
     const queries = run.reply.tokens[stack] ?? [], keys = run.reply.tokens[part === "cross" ? "encoder" : stack] ?? [];
     run.heads(out).forEach(({ pixels, max, rows, cols }, head) => {
+      if (z && !z.endsWith(`[h=${head}]`)) return;
       const looks = Array.from({ length: rows }, (_, query) => {
         const cells = pixels.subarray(query * cols, (query + 1) * cols);
         return strongest(cells, max[query] ?? 0, (key) => isWord(queries, query) && isWord(keys, key) && (part === "cross" || key !== query));
