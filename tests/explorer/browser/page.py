@@ -254,8 +254,8 @@ class Opened:
         self.button(name, ".menu").click()
 
     def step(self, name: str) -> None:
-        """Click on a place at the left; the overview, which stands alone, has a menu of places instead."""
-        if self.page.locator(".page.folded").count():
+        """Click on a place at the left; the overview and a phone have a menu of places instead."""
+        if self.page.locator(".picker:visible").count():
             self.page.locator(".picker").select_option(label=name)
             return
         self.button(name, "nav.left").click()

@@ -154,8 +154,8 @@ def test_a_question_that_fails(open_page: Open, serve: Serve, ask: str, view: st
             opened.page.locator("main").get_by_role("button", name="Write").click()
         if ask != "check":
             said(opened.page.locator("main").inner_text, "this is why")
-        assert len(opened.chances()) == 5
         faulty.failing.clear()
         opened.step("Logits → word")
+        becomes(lambda: len(opened.chances()), 5)
         show(opened, view)
         opened.is_clean()

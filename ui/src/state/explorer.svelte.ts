@@ -64,7 +64,7 @@ export class Explorer {
     const explorer = new Explorer(host, json, fragment);
     await explorer.refresh();
     explorer.#take(fragment);
-    if (isPlain(fragment) && explorer.a) Object.assign(explorer.page, (explorer.#begun = mostTelling(explorer.a)));
+    if (isPlain(fragment) && explorer.a && explorer.page.mode !== "learn") Object.assign(explorer.page, (explorer.#begun = mostTelling(explorer.a)));
     return explorer;
   }
 
