@@ -136,7 +136,7 @@ def test_lines_over_the_sentence(see) -> None:
 
 
 def test_present(open_page: Open) -> None:
-    """One key hides all but the figure and its controls, in larger type; the link says so, and Escape brings all back."""
+    """One key leaves the figure and its controls, in larger type; the link says so, and Escape brings all back."""
     opened = open_page("writer", fragment("six seven eight nine ten one", layer=1))
     page, panels = opened.page, opened.page.locator(".clearhead :is(.top, nav.left)")
     sized = "() => document.querySelector('main .heading').getBoundingClientRect().height"
