@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from clearhead import config as c
 from clearhead.api import load
 from clearhead.cli.use import inputs
 from clearhead.errors import UserError
-from clearhead.recipe.contract import Contract
 from tests.explorer.traced import CONFIGS, stack
 from tests.explorer.traced import model_of as traced
 from tests.shell import Folders, Shell, classifier
@@ -48,12 +46,6 @@ def test_a_file_of_any_form_gives_a_line_for_each_input(
     assert {path.name for path in Path().iterdir()} == {name, "out.jsonl", "out.txt"}
 
 
-def test_texts_on_the_line(shell: Shell, folders: Folders):
-    found, model = shell.done("predict", folders["labels"], *TEXTS, "--json").rows, classifier()
-    assert found == [{"input": text, **said} for text, said in zip(TEXTS, model.predict(TEXTS), strict=True)]
-    assert found[1]["probabilities"] == pytest.approx(dict(model.classify(["three"])[0]))
-
-
 def test_a_pair_has_a_tab_or_two_columns(shell: Shell):
     model = classifier(pairs=True)
     folder = model.save(Path("pairs"))
@@ -65,12 +57,6 @@ def test_a_pair_has_a_tab_or_two_columns(shell: Shell):
     Path("a.csv").write_text("text,text_pair\none,two\n", encoding="utf-8")
     shell.done("classify", folder, "--file", "a.csv", "--out", "a.jsonl")
     assert json.loads(Path("a.jsonl").read_text(encoding="utf-8")) == {**found[0], "input": ["one", "two"]}
-    model.put_under(Contract(task="classification", pairs=False))
-    whole = dict(model.classify(["one\ttwo"])[0])
-    assert whole["x"] == pytest.approx(model.logits("one\ttwo").softmax(-1)[0].item(), abs=1e-6)
-    model.put_under(Contract(task="classification", pairs=True))
-    with pytest.raises(ValueError, match=r"^input 2: expected text and text_pair with a tab between them, got one"):
-        model.predict(["one\ttwo", "three"])
 
 
 def test_a_table_is_read_as_the_training_data_were():
@@ -106,13 +92,11 @@ def test_labels_that_a_text_entails(shell: Shell):
     folder = model.save(Path("nli"))
     line = ("classify", folder, "one two", "", "--labels", "a, b", "--template", "this is about {}", "--json")
     found = shell.done(*line).rows
-    logits = torch.stack([model.logits("one two", f"this is about {label}") for label in "ab"])
-    shares = dict(zip("ab", logits[:, 2].softmax(0).tolist(), strict=True))
-    assert found[0]["probabilities"] == pytest.approx(shares, abs=1e-6)
-    assert found[0]["label"] == max(shares, key=lambda label: shares[label])
+    own = {"labels": ["a", "b"], "template": "this is about {}"}
+    assert found[0]["probabilities"] == pytest.approx(dict(model.classify(["one two"], **own)[0]))
     assert found[1] == {"input": ""}
     alone = shell.done(*line, "--several").rows[0]["probabilities"]
-    assert [alone[label] for label in "ab"] == pytest.approx(logits[:, [0, 2]].softmax(-1)[:, 1].tolist(), abs=1e-6)
+    assert alone == pytest.approx(dict(model.classify(["one two"], several=True, **own)[0]))
 
 
 def test_the_input_that_a_model_cannot_read_is_told_by_its_number(shell: Shell, monkeypatch: pytest.MonkeyPatch):

@@ -147,15 +147,6 @@ def test_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(processor([rgb]), processor([Image.fromarray(rgb)]))
 
 
-def test_one_channel(tmp_path: Path) -> None:
-    config = ImageConfig(size=PixelSize(height=32, width=32), resample=3, image_mean=(0.1307,), image_std=(0.3081,))
-    pictures = [noise(28, 28, 1, seed) for seed in range(5)]
-    assert_equal(config, pictures, tmp_path)
-    expected = ImageProcessor(config)(pictures)
-    assert expected.shape == (5, 1, 32, 32)
-    np.testing.assert_array_equal(ImageProcessor(config)([*map(np.asarray, pictures)]), expected)
-
-
 # --- documents ---
 
 OLD: dict[str, JsonValue] = {

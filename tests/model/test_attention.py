@@ -57,16 +57,6 @@ def joined(parts: list[list[int]]) -> Tokens:
     )
 
 
-@pytest.mark.parametrize("positions", small.POSITIONS)
-@pytest.mark.parametrize("causal", [True, False])
-def test_documents_are_separate_sequences(positions: str, causal: bool, kernel: str) -> None:
-    network = (small.decoder if causal else small.encoder)(**small.POSITIONS[positions])
-    parts = sequences(4, 2, 3)
-    with torch.no_grad():
-        alone = torch.cat([network(torch.tensor([part]))[0] for part in parts])
-        assert_close(network(joined(parts))[0], alone)
-
-
 def test_documents_pair_source_with_target(kernel: str) -> None:
     network = small.encoder_decoder()
     sources, targets = sequences(4, 2), sequences(3, 5)

@@ -1,6 +1,5 @@
 """Inputs, labels and edits of the wrong shape or kind: one line that names the field and what was expected."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from clearhead import config as c
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.model.heads import LanguageHead
-from clearhead.model.loss import IGNORED, cross_entropy, linear_cross_entropy
 from tests.model import small
 from tests.model.small import ids, sequences
 
@@ -111,26 +109,3 @@ def test_labels_are_refused_in_one_line(name: str, chunk: int) -> None:
     network.head.chunk = chunk
     with pytest.raises(UserError, match=message):
         network(X, labels=labels)
-
-
-def _whole(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    return cross_entropy(states @ weight.T + bias, labels, smoothing=smoothing)
-
-
-def _chunked(states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    return linear_cross_entropy(states, weight, bias, labels, smoothing=smoothing, chunk=3 * len(weight))
-
-
-@pytest.mark.parametrize("loss", [_whole, _chunked])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_ignored_labels_count_nothing(loss: Callable[..., Tensor], smoothing: float) -> None:
-    draw = torch.Generator().manual_seed(0)
-    parts = [torch.randn(shape, generator=draw, requires_grad=True) for shape in ((8, 4), (6, 4), (6,))]
-    labels = torch.tensor([0, 5, IGNORED, 2, IGNORED, IGNORED, IGNORED, 3])
-    counts = labels != IGNORED
-    got = loss(*parts, labels, smoothing)
-    gradients = torch.autograd.grad(got, parts)
-    wanted = _whole(parts[0][counts], parts[1], parts[2], labels[counts], smoothing)
-    torch.testing.assert_close(got, wanted)
-    torch.testing.assert_close(gradients, torch.autograd.grad(wanted, parts))
-    assert loss(*parts, torch.full((8,), IGNORED), smoothing).item() == 0

@@ -1,20 +1,9 @@
 import math
 
 import pytest
-import torch
 
-from clearhead.api import architecture
 from clearhead.data.sources import Pairs
-from clearhead.model import Transformer
-from clearhead.model.layout import Tokens
-from clearhead.recipe import merge, read, recipe_folders
-from clearhead.tasks.registry import validate
-from clearhead.tasks.task import Batch
-from clearhead.tasks.translation import TranslationRecipe
 from tests.training.tiny import encoded, new_network, translation
-
-RECIPES = sorted(path.stem for folder in recipe_folders() for path in folder.glob("*.toml"))
-FILES = {"translation": {"kind": "parallel", "source": "a", "target": "b"}, "lm": {"paths": ["a"]}}
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -75,17 +64,3 @@ def test_a_sentence_beyond_every_budget_is_measured_all_the_same():
     pairs = encoded(task.tokenizer, long)
     nats, _ = task.pairs.log_loss(new_network(task), pairs.source, pairs.target)
     assert math.isfinite(nats)
-
-
-@pytest.mark.parametrize("name", [name for name in RECIPES if read(name)["task"] in FILES])
-def test_first_loss_is_that_of_guessing(name: str):
-    """ln V, for the model of every recipe that comes along, with a vocabulary of 1000."""
-    tables = read(name)
-    recipe = validate(merge(tables, {"data": {"train": FILES[tables["task"]]}}), where=name)
-    torch.manual_seed(0)
-    network = Transformer(architecture(recipe.model, 1000)).eval()
-    random = [torch.randint(1000, (4, 12)) for _ in range(2 if isinstance(recipe, TranslationRecipe) else 1)]
-    labels = torch.randint(1000, (48,))
-    with torch.no_grad():
-        total, count = translation().loss(network, Batch(tuple(Tokens(ids) for ids in random), labels))
-    assert total.item() / count == pytest.approx(math.log(1000), abs=0.12)

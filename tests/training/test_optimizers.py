@@ -109,32 +109,13 @@ def test_adamw_is_the_equation_of_the_paper():
     torch.testing.assert_close(w.double(), ours, rtol=1e-5, atol=1e-6)
 
 
-def test_muon_is_torchs_but_for_the_order_of_its_sums():
-    shapes = [(8, 8), (32, 8), (8, 32), (8, 8), (5, 3)]
-    ours = [nn.Parameter(torch.randn(s)) for s in shapes]
-    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
-    start = [p.detach().clone() for p in ours]
-    mine = optimizers.Muon([{"params": ours, "weight_decay": 0.1}], lr=0.02, momentum=0.9, dtype=torch.bfloat16)
-    reference = torch.optim.Muon(theirs, lr=0.02, momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
-    for _ in range(4):
-        for a, b in zip(ours, theirs, strict=True):
-            a.grad = torch.randn_like(a)
-            b.grad = a.grad.clone()
-        mine.step()
-        reference.step()
-    for a, b, s in zip(ours, theirs, start, strict=True):
-        assert (a - b).norm() < 2e-2 * (b - s).norm()
-        torch.testing.assert_close(
-            mine.state[a]["momentum_buffer"], reference.state[b]["momentum_buffer"], rtol=1e-6, atol=1e-7
-        )
-
-
-def test_muon_in_float32_is_the_equation_matrix_by_matrix(monkeypatch):
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 8e-2)])
+def test_muon_is_the_equation_matrix_by_matrix(monkeypatch, dtype, close):
     monkeypatch.setattr(optimizers, "_MAX_BATCH", 200)  # some shapes need two batches
     weights = [nn.Parameter(torch.randn(s)) for s in [(8, 8), (8, 16), (16, 8), (8, 8), (8, 8), (8, 8)]]
-    expected = [w.detach().double() for w in weights]
+    start, expected = ([w.detach().double() for w in weights] for _ in range(2))
     momenta = [torch.zeros_like(w) for w in expected]
-    muon = optimizers.Muon([{"params": weights, "weight_decay": 0.2}], lr=0.05, momentum=0.9, dtype=torch.float32)
+    muon = optimizers.Muon([{"params": weights, "weight_decay": 0.2}], lr=0.05, momentum=0.9, dtype=dtype)
     for _ in range(3):
         for i, w in enumerate(weights):
             w.grad = torch.randn_like(w)
@@ -147,8 +128,8 @@ def test_muon_in_float32_is_the_equation_matrix_by_matrix(monkeypatch):
                 x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
             expected[i] = (1 - 0.05 * 0.2) * expected[i] - 0.05 * 0.2 * math.sqrt(max(x.shape)) * x
         muon.step()
-    for w, reference in zip(weights, expected, strict=True):
-        torch.testing.assert_close(w.double(), reference, rtol=1e-5, atol=1e-5)
+    for w, reference, before in zip(weights, expected, start, strict=True):
+        assert (w - reference).norm() < close * (reference - before).norm()
 
 
 @pytest.mark.parametrize("there", [{"avx2": True, "avx512_bf16": False}, {"avx512_bf16": True}, {"amx_bf16": True}])

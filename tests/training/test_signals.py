@@ -169,18 +169,6 @@ def test_an_evaluation_that_a_signal_prevented_is_made_up_for(tmp_path: Path, wh
     assert losses(events) == {step: loss for step, loss in wanted.items() if step > 4}
 
 
-def test_a_signal_at_the_last_step_leaves_only_the_evaluation(tmp_path: Path, whole: Whole):
-    run = fresh(whole, tmp_path)
-    for event in train(run):
-        if isinstance(event, Stepped) and event.step == 12:
-            os.kill(os.getpid(), signal.SIGTERM)
-    assert isinstance(event, Ended)
-    assert event.signal == signal.SIGTERM
-    again, _ = resume(tmp_path / "run")
-    assert [type(event) for event in drive(again)] == [Started, Evaluated, Ended]
-    assert json.loads((tmp_path / "run" / "best.json").read_text())["step"] == again.progress.best_step
-
-
 def test_the_second_signal_ends_at_once(tmp_path: Path, whole: Whole):
     run = begin(whole[0], tmp_path / "run")
     events = train(run)

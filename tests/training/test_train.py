@@ -360,17 +360,6 @@ def test_clip_limits_the_update_and_tells_the_norm_before():
     assert moved[1e-3] == pytest.approx(10 * moved[1e-4], rel=1e-2)
 
 
-def test_bf16_trains():
-    run = new_run(translation(), precision="bf16", steps=40, optimizer=AdamW(lr=1e-2), dropout=0.0)
-    events = list(train(run))
-    found = [event.loss for event in events if isinstance(event, Stepped)]
-    assert isinstance(events[0], Started)
-    assert events[0].precision == "bf16"
-    assert found[-1] < 0.7 * found[0]
-    assert {p.dtype for p in run.network.parameters()} == {torch.float32}
-    assert run.progress.precision == "bf16"
-
-
 def test_too_little_memory_is_told_before_the_first_step(monkeypatch: pytest.MonkeyPatch):
     task = Around(translation())
     run = new_run(task)
