@@ -22,7 +22,6 @@ from clearhead.training.planning.memory import (
     memory_of,
     network_of,
     reads_pictures,
-    teacher_bytes,
 )
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.sharding import is_sharded
@@ -35,7 +34,6 @@ class Fitting:
     training: Training
     ranks: Ranks = ALONE
     adapter: AdapterConfig | None = None
-    teacher: ModelConfig | None = None
 
     def new_network(self, config: ModelConfig, task: Task) -> Transformer:
         """A network with new weights. Raises OutOfMemory unless a run of this task on it fits into memory."""
@@ -66,7 +64,7 @@ class Fitting:
     def check_batch(self, config: ModelConfig, inputs: Sequence[Tokens], *, is_allocated: bool = False) -> None:
         """Raises OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
 
-        `is_allocated`: weights, their mean and a teacher's are on the device already.
+        `is_allocated`: weights and their mean are on the device already.
         """
         if self.training.check_memory:
             shape = shape_of(config, inputs)
@@ -92,16 +90,12 @@ class Fitting:
             mixed=training.precision == "bf16" or training.weights == "bf16",
             weights=training.weights,
             adapter=self.adapter,
-            teacher=self.teacher,
         )
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The memory that a run with batches of this shape on each rank needs, and the memory that is left.
-
-    A compiled network keeps less than this estimate.
-    """
+    """The memory that a run with batches of this shape on each rank needs, and the memory that is left."""
 
     config: ModelConfig
     training: Training
@@ -109,7 +103,7 @@ class Estimate:
     setting: Setting
     device: torch.device
     is_allocated: bool = False
-    """Whether the weights, their mean and a teacher's exist already."""
+    """Whether the weights and their mean exist already."""
 
     @cached_property
     def memory(self) -> PeakMemory:
@@ -156,16 +150,15 @@ class Estimate:
         """
         if not self.lacks(self.fixed):
             return
-        memory, setting, teacher = self.memory, self.setting, teacher_bytes(self.setting)
+        memory, setting = self.memory, self.setting
         parts = {
-            "weights": memory.weights - teacher,
+            "weights": memory.weights,
             "gradients": memory.gradients,
             "optimizer": memory.optimizer,
             "mean of weights": memory.mean,
-            "teacher": teacher,
             "activations": memory.activations + memory.logits,
         }
-        remedies = [_smaller_model(self.config), *(["a smaller teacher"] if teacher else [])]
+        remedies = [_smaller_model(self.config)]
         if setting.weights == "fp32" and self.training.precision != "fp32" and setting.data * setting.tensor == 1:
             halved = replace(self, setting=replace(setting, weights="bf16", mixed=True), is_allocated=False)
             if halved.fits:
