@@ -267,6 +267,17 @@ def live_questions(name: str, session: Session, run: Json | None = None) -> list
     return [(question, NEAR) for question in found]
 
 
+def overview_questions(session: Session, run: Json) -> list[Json]:
+    """The overview as a page asks for it, and without the head that decides."""
+    heads, _ = ask(session, "overview", run=run, part="heads")
+    off = {**run, "edits": [{"at": heads["at"][heads["decided"]["head"]], "do": "zero"}]}
+    parts = [(one, part) for one in (run, off) for part in ("curves", "lanes", "ffn")]
+    place = {"position": heads["position"]}
+    return [{"ask": "overview", "run": run, "part": "heads"}] + [
+        {"ask": "overview", "run": one, "part": part, **place} for one, part in parts
+    ]
+
+
 def score_questions(name: str, session: Session, run: Json) -> list[Json]:
     """Why heads of each attention look somewhere, in the first layer too, and what they carry to a logit."""
     parts = [f"{last(name)}.blocks.0.attn", f"{last(name)}.blocks.1.attn"]
@@ -314,6 +325,7 @@ def large_questions(name: str, session: Session) -> list[tuple[Json, float]]:
         shares = {"ask": "attribution", "run": run, "position": 2, "logit": ids[0]}
         found += [(shares, NEAR), ({**shares, "minus": ids[1]}, NEAR)]
     found.append(({"ask": "effects", "run": run, "at": [f"{at}.1.attn.z[h={h}]" for h in range(4)]}, NEAR))
+    found += [(question, 0.0) for question in overview_questions(session, run)]
     if _has_head(session):
         for h in (0, 3):
             off = {**run, "edits": [{"at": f"{at}.1.attn.z[h={h}]", "do": "zero"}]}

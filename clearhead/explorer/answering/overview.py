@@ -19,10 +19,9 @@ from clearhead.trace import Edit, zero
 
 BUDGET = 8e10
 """The number of multiplications that heads may take: about half a second on two cores."""
-BUDGET = 8e10
-"""The number of multiplications that heads may take: about half a second on two cores."""
 ANSWERS = 6
 """How many answers are told."""
+Part = Literal["heads", "curves", "lanes", "ffn"]
 
 
 class OverviewQuestion(OfRun):
@@ -30,7 +29,7 @@ class OverviewQuestion(OfRun):
 
     position: Whole | None = None
     """That of the answer in the last stack. None: the one whose best head moves it most."""
-    part: Literal["heads", "curves", "lanes", "ffn"]
+    part: Part
 
 
 def is_exact(opened: Opened) -> bool:
@@ -72,7 +71,7 @@ def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
     )
 
 
-def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _part(seen: Overview, found: Pass, part: Part) -> tuple[dict[str, Any], dict[str, Tensor]]:
     match part:
         case "heads":
             values, ids = seen.answer.topk(min(ANSWERS, len(seen.answer)))

@@ -27,7 +27,8 @@ from clearhead.config import (
 from clearhead.errors import pasted
 from clearhead.explorer.answering.measures import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
-from clearhead.explorer.answering.questions import Change, OfRun, Reply, RunRequest
+from clearhead.explorer.answering.overview import OverviewQuestion, Part, overview
+from clearhead.explorer.answering.questions import Change, EditRequest, OfRun, Reply, RunRequest
 from clearhead.explorer.answering.search_tree import GenerateQuestion, GenerateSettings, generate
 from clearhead.explorer.answering.values import description, plan_of, vector_weights, worded
 from clearhead.explorer.answering.values import run as pass_at_a_glance
@@ -47,6 +48,8 @@ PART_BYTES: int = 16 << 20
 """About the size of a part with rounded matrices: a page decodes one at a time."""
 SETTINGS = GenerateSettings(max_new_tokens=24)
 """The settings of the text that a file of a larger model contains. They are those that a page begins with."""
+MEASURED: tuple[Part, ...] = ("curves", "lanes", "ffn")
+"""The parts of an overview that follow its heads."""
 ALWAYS = ("about", "run", "values", "statistics")
 """What every file answers."""
 
@@ -81,7 +84,7 @@ def contents(
     more = [*others, *(_followed(opened, run) for run in stops)]
     why = refusal(opened, live=live)
     cut = _tokenized(opened, [*runs, *more])
-    answers = [*ALWAYS, "effects"]
+    answers = [*ALWAYS, "effects", *["overview"] * (not live)]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * (
         opened.model.has_tokenizer and not opened.model.reader.reads_images
     )
@@ -254,12 +257,14 @@ def _words(opened: Opened) -> list[str] | None:
 
 
 def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others: Sequence[RunRequest]) -> None:
-    """Each run with and without its edits: the values that fit, and the answers without each head."""
+    """Each run with and without its edits, and without the head that decides: values that fit, and answers."""
     told: list[dict[str, Any]] = []
     settled = [_settled(opened, run) for run in runs]
     measured = _distinct([*map(_plain, settled), *settled])
+    every = _distinct([*measured, *(_settled(opened, run) for run in others)])
+    without = [_decided(opened, run) for run in every if not run.edits]
     can = made.document["about"]["answers"]
-    for i, run in enumerate(pieces(_distinct([*measured, *(_settled(opened, run) for run in others)]))):
+    for i, run in enumerate(pieces(_distinct([*every, *without]))):
         found = opened.passes.get(run)
         written: Mapping[str, Any] = {}
         replies: dict[str, Reply[Any]] = {
@@ -273,10 +278,32 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
         one: Answered = answered(
             found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
         )
-        made.parts.update({f"{name}-{i}": reply for name, reply in one.parts.items()})
-        parts = {name: f"{name}-{i}" for name in one.parts}
-        told.append({"run": stated(run), "parts": parts, "written": written, **one.told})
+        parts = one.parts | _overview(opened, run)
+        made.parts.update({f"{name}-{i}": reply for name, reply in parts.items()})
+        names = {name: f"{name}-{i}" for name in parts}
+        told.append({"run": stated(run), "parts": names, "written": written, **one.told})
     made.document["recorded"] = told
+
+
+def _heads(opened: Opened, run: RunRequest) -> Reply[Any]:
+    return overview(opened, OverviewQuestion(run=_plain(run), part="heads"))
+
+
+def _decided(opened: Opened, run: RunRequest) -> RunRequest:
+    """A run without the head that decides its answer."""
+    heads = _heads(opened, run).json
+    site = heads["at"][heads["decided"]["head"]]
+    return run.model_copy(update={"edits": [EditRequest(at=site, do="zero")]})
+
+
+def _overview(opened: Opened, run: RunRequest) -> dict[str, Reply[Any]]:
+    """The overview of a run by part, at the position that decides most without its edits."""
+    heads = _heads(opened, run)
+    place = heads.json["position"]
+    found = {
+        f"overview.{part}": overview(opened, OverviewQuestion(run=run, position=place, part=part)) for part in MEASURED
+    }
+    return found if run.edits else found | {"overview.heads": heads}
 
 
 # --- what needs the model in Python ------------------------------------------------------------------------------

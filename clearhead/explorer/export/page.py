@@ -170,7 +170,7 @@ def write(
     if edits:
         stated = [checked(EditRequest, edit) for edit in edits]
         other = run.model_copy(update={"edits": stated})
-        state = fragment(other, {"side": "b"}, {"edits": list(edits), "image": run.image})
+        state = fragment(other, {"view": "overview", "side": "b"}, {"edits": list(edits), "image": run.image})
     against = None if corrupt is None else RunRequest(text=corrupt)
     with LOCK:
         replace_file(Path(path), html_of(opened, run, other, corrupt=against, state=state))
@@ -191,7 +191,7 @@ def fragment(run: RunRequest, place: Mapping[str, str | int], rest: Mapping[str,
 
 
 def page(title: str, inside: Contents, state: str = "") -> bytes:
-    """The HTML of the explorer, which begins in a state, or else at the head that tells most."""
+    """The HTML of the explorer, which begins in a state, or else with the overview."""
     computes = any(reply.json.get("rounded") for reply in inside.parts.values())
     scripts = [
         f"{place.source()}\n(globalThis.clearheadPlaces ??= {{}})[{name!r}] = {{ draw }};"

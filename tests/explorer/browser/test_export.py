@@ -83,13 +83,11 @@ def test_a_large_model_computes_and_writes_in_a_worker(open_file: Open, translat
 COMPILES = "() => Boolean(new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])))"
 
 
-def test_a_file_of_translations_opens_at_their_cross_attention(
-    open_file: Open, translator: Session, tmp_path: Path
-) -> None:
+def test_a_file_of_translations_opens_on_the_overview(open_file: Open, translator: Session, tmp_path: Path) -> None:
     runs = [RunRequest(text=SOURCE, target=TARGET), RunRequest(text="three four", target="vier drei")]
     export_translations(translator, runs, tmp_path / "a.html")
     opened = open_file(translator, tmp_path / "a.html")
-    assert "Decoder, block" in said(opened.page.locator(".heading .part").inner_text, "cross-attention")
+    opened.page.locator(".overview .about [role=switch]").wait_for()
     assert opened.page.locator(".examples option").all_inner_texts()[1:] == [run.text for run in runs]
     opened.run("three four")
     assert opened.alert is None
@@ -132,7 +130,7 @@ def test_every_place_opens(open_file: Open, translator: Session, tmp_path: Path,
     """Without a mistake in a script. The list has no place without an answer; a link to one says that it has none."""
     corrupt = RunRequest(text="seven six nine one")
     opened = open_file(translator, written(translator, tmp_path / "a.html", large=large, corrupt=corrupt, state=STATE))
-    absent = {"overview", "image", "training", "examples"} | ({"patching"} if large else set())
+    absent = {"image", "training", "examples"} | ({"patching"} if large else {"overview"})
     listed = [text.strip() for text in opened.page.locator("nav.left .steps button").all_inner_texts()]
     assert {view for view, name in VIEWS.items() if not any(text.endswith(name) for text in listed)} == absent
     for view in [view for view in VIEWS if view not in absent]:

@@ -75,9 +75,9 @@ def test_a_large_model_answers_the_stops_of_a_walk() -> None:
     edited = other.model_copy(update={"edits": [EditRequest(at="encoder.blocks.0.attn.z[h=0]", do="zero")]})
     with too_large():
         html = export.html_of(session, session.start, stops=[other, edited]).decode()
-    held = [one["run"] for one in parts_of(html)["data"][0]["recorded"]]
-    assert [(one["text"], len(one["edits"])) for one in held[-2:]] == [("three two", 0), ("three two", 1)]
-    assert held[-1]["target"] == held[-2]["target"] is not None
+    held = [one["run"] for one in parts_of(html)["data"][0]["recorded"] if one["run"]["text"] == "three two"]
+    assert [one["edits"] for one in held[:2]] == [[], [{"at": "encoder.blocks.0.attn.z[h=0]", "do": "zero"}]]
+    assert held[0]["target"] == held[1]["target"] is not None
 
 
 def test_no_name_and_no_text_is_markup() -> None:
@@ -137,11 +137,12 @@ def test_edits_are_shown_beside_the_input_and_stand_in_the_state(tmp_path: Path)
     with too_large():
         path = export.export_page(model, "one two three", path=tmp_path / "a.html", edits=[edit])
     html = path.read_text(encoding="utf-8")
-    first, second = parts_of(html)["data"][0]["recorded"]
+    first, second, third = parts_of(html)["data"][0]["recorded"]
     assert (first["run"]["edits"], second["run"]["edits"]) == ([], [edit])
+    assert [one["do"] for one in third["run"]["edits"]] == ["zero"]  # Without the head that decides.
     assert "without" in first["parts"]
     assert "without" not in second["parts"]
-    assert "side=b" in html
+    assert "view=overview&amp;side=b" in html
     with pytest.raises(UserError, match="do: expected"):
         export.export_page(model, "one two three", path=tmp_path / "b.html", edits=[{"at": "x", "do": "mend"}])
 

@@ -39,7 +39,7 @@ export interface LiveInput {
 
 export interface RecordedRun {
   run: RunRequest;
-  /** Names of parts in the file, for `run`, `lens`, `attribution`, `without`, `parameters` (those of positions) and `values-…`. */
+  /** Names of parts in the file, for `run`, `lens`, `attribution`, `without`, `parameters` (those of positions), `values-…` and `overview.…`. */
   parts: Record<string, string>;
   /** The part that holds each address. */
   values: Record<string, string>;

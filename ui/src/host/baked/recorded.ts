@@ -2,7 +2,7 @@
 
 import { indexed, parseAddress } from "../../core/address";
 import type { Answered, Asked, Tensor } from "../../core/host";
-import type { About, Edit, Fact, GenerateReply, LensReply, Plan, RunReply, RunRequest } from "../../core/protocol";
+import type { About, Edit, Fact, GenerateReply, LensReply, OverviewReply, Plan, RunReply, RunRequest } from "../../core/protocol";
 import { floats, row, size, toFloats, type Floats } from "../../core/tensor";
 import { derive } from "../../engine/derive";
 import { edited } from "../../engine/edits";
@@ -73,6 +73,14 @@ export class Recorded implements Answers {
     const left = new Set(Array.from(cut.get("ids")!.data, String));
     const words = Object.entries(json.words).filter(([id]) => left.has(id));
     return { json: { ...json, words: Object.fromEntries(words) }, tensors: cut };
+  }
+
+  /** At the position that decides most. */
+  async overview({ run, part, position }: Asked<"overview">): Promise<Answered<"overview">> {
+    const { held, edit } = this.#find(run), name = held.parts[`overview.${part}`];
+    const found = !edit && name ? await this.parts.read<OverviewReply>(name) : null;
+    if (found && (position ?? found.json.position) === found.json.position) return found;
+    throw new Error(this.#say("file.held", { texts: `“${held.run.text}”${found ? ` (t = ${found.json.position})` : ""}` }));
   }
 
   check({ run }: Asked<"check">): Answered<"check"> {

@@ -24,6 +24,9 @@ export interface Measured { readonly heads: Heads | null; readonly error: string
 /** An answer counts while its run is the one that is shown. */
 interface Of<T> { run: Run; position: number | null; value: T }
 
+/** Whether every position can be asked about: a file without the model holds one. */
+export const asksAnywhere = ({ about }: Explorer): boolean => about.answers.includes("weights");
+
 export function measured(app: Explorer): Measured {
   const { host, about } = app;
   const ask = (part: Part, run: Run, position: number | null, signal: AbortSignal) => host.ask("overview", { run: run.request, part, ...(position !== null && { position }) }, signal);
