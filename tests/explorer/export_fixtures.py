@@ -256,6 +256,7 @@ def live_questions(name: str, session: Session, run: Json | None = None) -> list
         found.append({"ask": "effects", "run": one, "at": parts})
         found += [{**found[-1], "logit": 1}] * (about["plan"]["config"]["head"]["kind"] == "classification")
     found += [{"ask": "effects", "run": run, "at": parts[:2], "position": 2}] * _has_head(session)
+    found += overview_questions(session, run)
     found.append({"ask": "weights", "at": [f"{at}.1.ffn.up.weight[i=3]", f"{at}.0.attn.q.weight"]})
     found[-1]["at"] += ["head.output.weight"] * _has_head(session)
     found += written_questions(name, run)

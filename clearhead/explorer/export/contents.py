@@ -84,7 +84,7 @@ def contents(
     more = [*others, *(_followed(opened, run) for run in stops)]
     why = refusal(opened, live=live)
     cut = _tokenized(opened, [*runs, *more])
-    answers = [*ALWAYS, "effects", *["overview"] * (not live)]
+    answers = [*ALWAYS, "effects", "overview"]
     answers += ["lens"] * (not isinstance(head, NoHead | SpanHead | VectorHead)) + ["tokenize"] * (
         opened.model.has_tokenizer and not opened.model.reader.reads_images
     )

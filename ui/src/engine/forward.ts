@@ -94,11 +94,11 @@ function changed(before: readonly Edit[], after: readonly Edit[]): Set<string> {
   return new Set([...old.keys(), ...now.keys()].filter((path) => text(old, path) !== text(now, path)));
 }
 
-function isStale(op: Op, stale: ReadonlySet<string>): boolean {
+export function isStale(op: Op, stale: ReadonlySet<string>): boolean {
   return stale.has(op.out) || (op.inputs ?? []).some((input) => stale.has(input));
 }
 
-function inputsOf(op: Op, values: ReadonlyMap<string, Floats>, numbers: ReadonlyMap<string, Tensor>): Tensor[] {
+export function inputsOf(op: Op, values: Pick<ReadonlyMap<string, Floats>, "get">, numbers: ReadonlyMap<string, Tensor>): Tensor[] {
   return (op.inputs ?? []).map((name) => {
     const found = values.get(name) ?? numbers.get(name);
     if (!found) throw new Error(`${op.out}: needs ${name}, which no op made`);
@@ -106,7 +106,7 @@ function inputsOf(op: Op, values: ReadonlyMap<string, Floats>, numbers: Readonly
   });
 }
 
-function weightsOf(op: Op, weights: ReadonlyMap<string, Tensor>): Tensor[] {
+export function weightsOf(op: Op, weights: ReadonlyMap<string, Tensor>): Tensor[] {
   return (op.weights ?? []).map((name) => weights.get(name) ?? missing(op, name));
 }
 

@@ -21,14 +21,13 @@ export function effect(whole: Pass, site: string, position: number | undefined, 
   if (logit !== undefined) return [whole, without].map((pass) => pass.values.get("head.logits")!.data[logit]!).reduce((a, b) => a - b);
   const [own, other] = [whole, without].map((pass) => pass.values.get("head.unit")?.data);
   if (own && other) return 1 - dot(own, other);
-  const expected = distributions(whole, position), actual = distributions(without, position);
+  const [expected, actual] = [whole, without].map((pass) => distributions(pass.values.get("head.logits"), pass.plan.config.head.kind, position)) as [Float64Array[], Float64Array[]];
   const each = expected.map((logs, i) => divergence(logs, actual[i]!));
   return Math.max(0, each.reduce((sum, x) => sum + x, 0) / each.length);
 }
 
 /** Log probabilities, one row for each distribution. */
-function distributions(pass: Pass, position: number | undefined): Float64Array[] {
-  const logits = pass.values.get("head.logits"), kind = pass.plan.config.head.kind;
+export function distributions(logits: Tensor | undefined, kind: string, position?: number): Float64Array[] {
   if (!logits) throw new Error("effects: expected a network with a head, got one that ends in its states");
   const n = logits.shape[0] ?? 0, width = logits.shape[1] ?? 1;
   if (kind === "classification") return [logs(logits.data)];

@@ -3,7 +3,7 @@
 import { formatAddress, indexed, parseAddress } from "../../core/address";
 import type { Answered, Asked, Tensor } from "../../core/host";
 import type { About, Edit, GenerateSettings, Plan, RunReply, RunRequest } from "../../core/protocol";
-import { row, toFloats } from "../../core/tensor";
+import { floats, row, toFloats } from "../../core/tensor";
 import { num } from "../../draw/format";
 import { canWait, Decoding, type Reader } from "../../engine/decoding";
 import { noSuch } from "../../engine/edits";
@@ -17,6 +17,7 @@ import type { Answers, FileDocument, LiveInput, LiveModel } from "./document";
 import { settingsOf, write, type Written } from "./generation";
 import { facts, glance } from "./glance";
 import { statistics, weightedNorms } from "./heads";
+import { Overview } from "./overview";
 import { parameters } from "./parameters";
 import type { Parts } from "./parts";
 import type { Carried, Texts } from "../../tokenizers/texts";
@@ -26,6 +27,8 @@ import { spelled } from "./spelled";
 
 /** The number of passes kept, of a large model fewer, and the milliseconds of work after which the page may draw. */
 const KEPT = 8, KEPT_LARGE = 3, AT_A_TIME = 12;
+/** How many answers an overview tells. */
+const ANSWERS = 6;
 /** The most tokens of a target that the model writes, as clearhead/explorer/answering/passes.py has it. */
 const LONGEST_WRITTEN = 200;
 
@@ -40,6 +43,7 @@ interface KeptPass { key: string; input: LiveInput; pass: Pass }
 export class Live implements Answers {
   readonly #about: About;
   #made: KeptPass[] = [];
+  #seen: { key: string; seen: Overview }[] = [];
   /** What was written here, and inputs that end in the middle of it. */
   #written: { input: LiveInput; ids: readonly number[] }[] = [];
   #begun: LiveInput[] = [];
@@ -112,6 +116,17 @@ export class Live implements Answers {
   lens({ run, k }: Asked<"lens">): Answered<"lens"> {
     const { addresses, ...tensors } = lens(this.#pass(run), k);
     return { json: { addresses, words: this.#words(tensors.ids.data) }, tensors: new Map(Object.entries(tensors)) };
+  }
+
+  async overview({ run, part, position }: Asked<"overview">, signal?: AbortSignal): Promise<Answered<"overview">> {
+    const seen = this.#overview(run, position ?? null), pause = pauses(signal), { at, moved, p, best, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
+    if (part === "curves") return { json: { ...said, ...(await seen.curves(pause)) }, tensors: new Map() };
+    if (part === "heads") {
+      const answers = await seen.answers(ANSWERS, pause), words = this.#words(answers.map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
+      return { json: { ...said, answers: answers.map((one) => ({ ...one, word: words[one.id]! })), at, decided: { head: best, moved: moved[best]! } }, tensors };
+    }
+    const tensors = await seen.streams(part, pause), { own: stacks, others: grouped } = await seen.lanes(pause);
+    return { json: { ...said, stacks, grouped }, tensors };
   }
 
   attribution({ run, ...of }: Asked<"attribution">): Answered<"attribution"> {
@@ -233,6 +248,17 @@ export class Live implements Answers {
     const made = before ? rerun(before, request.edits, { other: this.#other }) : this.#first(input, plan, request);
     this.#made = [...this.#made.slice(1 - (this.model.is_large ? KEPT_LARGE : KEPT)), { key, input, pass: made }];
     return made;
+  }
+
+  /** Where words are masked, their answers are the ones to choose from. */
+  #overview(request: RunRequest, position: number | null): Overview {
+    const key = JSON.stringify([request, position]), known = this.#seen.find((one) => one.key === key);
+    if (known) return known.seen;
+    const { tokens } = this.#input(request).reply, { plan: { config }, mask } = this.#about, read = tokens[config.decoder ? "decoder" : "encoder"] ?? [];
+    const masked = config.head.kind === "language" && mask !== null ? read.flatMap(({ text }, i) => (text === mask ? [i] : [])) : [];
+    const seen = new Overview(this.#pass(request), { other: this.#other }, position, masked);
+    this.#seen = [...this.#seen.slice(1 - KEPT_LARGE), { key, seen }];
+    return seen;
   }
 
   #first(input: LiveInput, plan: Plan, request: RunRequest): Pass {

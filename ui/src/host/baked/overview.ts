@@ -1,0 +1,197 @@
+/** The overview of one answer, as clearhead/analysis/overview.py measures it: every number is that of a pass with one edit. */
+
+import { parseAddress } from "../../core/address";
+import type { Tensor } from "../../core/host";
+import type { CurveFacts, Edit, StackName } from "../../core/protocol";
+import { floats, row, type Floats } from "../../core/tensor";
+import { topIndices } from "../../core/top";
+import { dot, lengths } from "../../core/vectors";
+import type { Options, Pass } from "../../engine/forward";
+import { Sweep, upTo } from "../../engine/sweep";
+import { distributions } from "./analyses";
+
+const HEADS = 24, CURVES = 512, LANES = 24, LEAST_WEIGHT = Math.fround(0.02);
+/** The milliseconds of work that heads may take; each other part has half as many. What they do not reach is not measured. */
+const TIME = 8000;
+const Z = /^(encoder|decoder)\.blocks\.\d+\.(attn|cross)\.z$/;
+
+/** How much of each distribution moves, and the probability of its likeliest answer. */
+interface Moves { moved: number[]; p: number[] }
+export interface Heads { position: number; at: string[]; moved: Float32Array; p: Float32Array; best: number }
+/** A pass, what measures edits of it, and what it says. */
+interface Near { pass: Pass; sweep: Sweep; expected: Float64Array[] }
+type Pause = () => Promise<void>;
+type Lanes = Partial<Record<StackName, number[]>>;
+
+export class Overview {
+  readonly #kind: string;
+  readonly #stacks: StackName[];
+  readonly #path: string;
+  readonly #asked: number | null;
+  #heads: Heads | null = null;
+  #near: Near | null = null;
+  #lanes: Lanes | null = null;
+
+  /** `asked` is the position of the answer; null: of those `among`, or of all, the one that a head moves most. */
+  constructor(private readonly pass: Pass, private readonly options: Options, asked: number | null, private readonly among: readonly number[]) {
+    const { config } = pass.plan;
+    this.#kind = config.head.kind;
+    this.#stacks = (["encoder", "decoder"] as const).filter((name) => config[name]);
+    this.#path = pass.values.has("head.logits") ? "head.logits" : "head.unit";
+    this.#asked = asked ?? (config.encoder && this.#isByPosition ? null : this.#length(this.#last) - 1);
+  }
+
+  get kind(): "word" | "class" | "vector" {
+    return this.#isVector ? "vector" : this.#kind === "language" ? "word" : "class";
+  }
+
+  get #isVector(): boolean {
+    return this.#path === "head.unit";
+  }
+
+  get #isByPosition(): boolean {
+    return this.#kind === "language" || this.#kind === "tagging";
+  }
+
+  get #last(): StackName {
+    return this.#stacks.at(-1)!;
+  }
+
+  #length(stack: StackName): number {
+    return this.pass.values.get(`${stack}.blocks.0.resid_pre`)!.shape[0]!;
+  }
+
+  // --- what is measured ---
+
+  async heads(pause: Pause): Promise<Heads> {
+    if (this.#heads) return this.#heads;
+    const at = [...this.pass.values].flatMap(([path, { shape }]) => (Z.test(path) ? Array.from({ length: shape[0]! }, (_, h) => `${path}[h=${h}]`) : []));
+    const near = this.#asked === null ? this.#at(this.pass, null) : this.#answer(this.#asked);
+    const each = await this.#measure(at.map((site): Edit[] => [{ at: site, do: "zero" }]), near, TIME, pause);
+    const most = (i: number): number => Math.max(...each.map((one) => one?.moved[i] ?? -1));
+    const position = this.#asked ?? (this.among.length ? this.among : near.expected.map((_, i) => i)).reduce((best, i) => (most(i) > most(best) ? i : best));
+    const of = (values: "moved" | "p"): Float32Array => Float32Array.from(each, (one) => one?.[values][this.#asked === null ? position : 0] ?? NaN);
+    const moved = of("moved");
+    return (this.#heads = { position, at, moved, p: of("p"), best: topIndices(moved.map((x) => (Number.isNaN(x) ? -1 : x)), 1)[0]! });
+  }
+
+  /** The likeliest answers at the position, with their probabilities; of a vector none. */
+  async answers(n: number, pause: Pause): Promise<{ id: number; p: number }[]> {
+    const { expected: [first] } = this.#answer((await this.heads(pause)).position);
+    return this.#isVector ? [] : topIndices(first!, n).map((id) => ({ id, p: Math.exp(first![id]!) }));
+  }
+
+  /** The attention weights of the strongest heads, the strongest first, and how many there are. */
+  async curves(pause: Pause): Promise<{ curves: CurveFacts[]; total: number }> {
+    const { position, at, moved } = await this.heads(pause), near = this.#answer(position), { values } = near.pass;
+    const edited = new Set(this.pass.edits.map((edit) => edit.at)), cells: { at: string; weight: number; strength: number; edit: Edit }[] = [];
+    for (const i of [...at.keys()].sort((a, b) => (moved[b]! || 0) - (moved[a]! || 0)).slice(0, HEADS)) {
+      const { path, index: [[, h]] } = parseAddress(at[i]!) as { path: string; index: [[string, number]] }, part = path.slice(0, -2);
+      if (Number.isNaN(moved[i]) || edited.has(path) || edited.has(at[i]!)) continue;
+      const [weights, z, v] = ["weights", "z", "v"].map((name) => values.get(`${part}.${name}`)!) as [Floats, Floats, Floats];
+      const [, n, m] = weights.shape as [number, number, number], keys = floats(v.shape.slice(1), row(v, Math.floor((h * v.shape[0]!) / weights.shape[0]!)) as Float32Array), given = lengths(keys.data, m);
+      for (let t = 0; t < (path.startsWith("decoder") ? Math.min(n, position + 1) : n); t++) {
+        for (let s = 0; s < m; s++) {
+          const weight = weights.data[(h * n + t) * m + s]!, key = row(keys, s);
+          if (weight < LEAST_WEIGHT) continue;
+          const value = Array.from(row(z, h, t), (x, k) => x - weight * key[k]!);
+          cells.push({ at: `${part}.weights[h=${h},t=${t},s=${s}]`, weight, strength: moved[i]! * weight * given[s]!, edit: { at: `${path}[h=${h},t=${t}]`, do: "set", value } });
+        }
+      }
+    }
+    const some = cells.length <= CURVES ? cells : topIndices(cells.map(({ strength }) => strength), CURVES).map((i) => cells[i]!);
+    const each = await this.#measure(some.map(({ edit }) => [edit]), near, TIME / 2, pause);
+    const curves = some.flatMap(({ at, weight }, i): CurveFacts[] => {
+      const one = each[i];
+      return one ? [{ at, moved: mean(one.moved), p: this.#isVector ? null : mean(one.p), weight }] : [];
+    });
+    return { curves: curves.sort((a, b) => b.moved - a.moved), total: cells.length };
+  }
+
+  /** The tokens with a lane of their own: in a long text those whose first state moves most. The others share the last lane. */
+  async lanes(pause: Pause): Promise<{ own: Lanes; others: Lanes }> {
+    if (!this.#lanes) {
+      const made: Lanes = {};
+      for (const stack of this.#stacks) {
+        const all = Array.from({ length: this.#length(stack) }, (_, i) => i);
+        made[stack] = all.length <= LANES ? all : await this.#strongest(stack, all, pause);
+      }
+      this.#lanes = made;
+    }
+    const own = this.#lanes, rest = (stack: StackName): number[] => Array.from({ length: this.#length(stack) }, (_, i) => i).filter((i) => !own[stack]!.includes(i));
+    return { own, others: Object.fromEntries(this.#stacks.map((stack) => [stack, rest(stack)])) };
+  }
+
+  async #strongest(stack: StackName, all: readonly number[], pause: Pause): Promise<number[]> {
+    const { position } = await this.heads(pause), at = `${stack}.blocks.0.resid_pre`, some = all.filter((i) => this.#reaches(stack, i, position, false));
+    const each = await this.#measure(some.map((i) => [this.#changed(at, i)]), this.#answer(position), TIME / 2, pause);
+    const strength = all.map((i) => (i === position && this.#isByPosition && stack === this.#last ? Infinity : mean(each[some.indexOf(i)]?.moved ?? [-1])));
+    return topIndices(strength, LANES - 1).sort((a, b) => a - b);
+  }
+
+  /** l n: how much of the answer moves if a lane of each stream becomes the mean of the text's, or of each feed-forward 0. */
+  async streams(part: "lanes" | "ffn", pause: Pause): Promise<Map<string, Tensor>> {
+    const { position } = await this.heads(pause), { own, others } = await this.lanes(pause), found = new Map<string, Floats>();
+    const cells: { out: Floats; at: number }[] = [], sets: Edit[][] = [];
+    for (const stack of this.#stacks) {
+      const n = this.pass.plan.config[stack]!.n_layers, blocks = Array.from({ length: n }, (_, i) => `${stack}.blocks.${i}`);
+      const paths = part === "ffn" ? blocks.map((at) => `${at}.ffn.out`) : [...blocks.map((at) => `${at}.resid_pre`), `${blocks.at(-1)}.resid_post`];
+      const lanes = [...own[stack]!.map((t) => [t]), ...(others[stack]!.length ? [others[stack]!] : [])], out = floats([paths.length, lanes.length]);
+      found.set(stack, out);
+      for (const [i, path] of paths.entries()) for (const [j, lane] of lanes.entries()) {
+        const reaching = lane.filter((t) => this.#reaches(stack, t, position, i === paths.length - 1));
+        if (!reaching.length) continue;
+        cells.push({ out, at: i * lanes.length + j });
+        sets.push(reaching.map((t) => (part === "ffn" ? { at: `${path}[t=${t}]`, do: "zero" } : this.#changed(path, t))));
+      }
+    }
+    const each = await this.#measure(sets, this.#answer(position), TIME / 2, pause);
+    for (const [i, { out, at }] of cells.entries()) out.data[at] = each[i] ? mean(each[i].moved) : NaN;
+    return found;
+  }
+
+  /** A token's stream := the mean of the text's. */
+  #changed(path: string, t: number): Edit {
+    const { shape: [n, width], data } = this.pass.values.get(path)! as { shape: [number, number]; data: Float32Array };
+    const value = Array.from({ length: width }, (_, k) => Array.from({ length: n }, (_, i) => data[i * width + k]!).reduce((sum, x) => sum + x, 0) / n);
+    return { at: `${path}[t=${t}]`, do: "set", value };
+  }
+
+  #reaches(stack: StackName, t: number, position: number, isEnd: boolean): boolean {
+    return stack !== this.#last || !this.#isByPosition || t === position || (!isEnd && (stack === "encoder" || t < position));
+  }
+
+  // --- how ---
+
+  /** What measures the answer at one position. */
+  #answer(position: number): Near {
+    return (this.#near ??= this.#isByPosition ? this.#at(upTo(this.pass, position, this.options), position) : this.#at(this.pass, null));
+  }
+
+  #at(pass: Pass, position: number | null): Near {
+    const sweep = new Sweep(pass, position, this.options);
+    return { pass, sweep, expected: this.#said(sweep.result(this.#path, [])) };
+  }
+
+  /** Log probabilities, one row for each distribution; or the vector. */
+  #said(result: Floats): Float64Array[] {
+    return this.#isVector ? [Float64Array.from(result.data)] : distributions(result, this.#kind);
+  }
+
+  async #measure(sets: readonly (readonly Edit[])[], { sweep, expected }: Near, time: number, pause: Pause): Promise<(Moves | null)[]> {
+    const found: (Moves | null)[] = [], best = expected.map((logs) => topIndices(logs, 1)[0]!);
+    let left = time;
+    for (const edits of sets) {
+      const began = performance.now(), said = left > 0 ? this.#said(sweep.result(this.#path, edits)) : null;
+      found.push(said && (this.#isVector ? { moved: [Math.max(0, 1 - dot(said[0]!, expected[0]!)) / 2], p: [NaN] }
+        : { moved: said.map((logs, i) => logs.reduce((sum, x, j) => sum + Math.abs(Math.exp(x) - Math.exp(expected[i]![j]!)), 0) / 2), p: said.map((logs, i) => Math.exp(logs[best[i]!]!)) }));
+      left -= performance.now() - began;
+      await pause();
+    }
+    return found;
+  }
+}
+
+function mean(numbers: readonly number[]): number {
+  return numbers.reduce((sum, x) => sum + x, 0) / numbers.length;
+}
