@@ -43,7 +43,7 @@ def written(model: Model, path: Path) -> tuple[dict[str, Any], list[RunRequest]]
 def test_each_translation_is_in_the_file_with_the_tokens_as_written(model: Model, tmp_path: Path, large: bool):
     with too_large() if large else nullcontext():
         document, runs = written(model, tmp_path / "page.html")
-    held = document["recorded"] if large else document["live"]["inputs"]
+    held = [one for one in (document["recorded"] if large else document["live"]["inputs"]) if not one["run"]["edits"]]
     if large:
         assert [("effects" in one, "without" in one["parts"]) for one in held] == [(True, True)] + 2 * [(False, False)]
     assert [one["run"]["written"] for one in held] == [run.written for run in runs[:3]]
