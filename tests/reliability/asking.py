@@ -600,7 +600,7 @@ def ask_elsewhere(
         said = model.translate(texts, beams=1) if form == "translate" else [*map(model.generate, texts)]
         known = [{"text": text} for text in said]
     by_row = dict(zip(rows, known, strict=True))
-    for export in ("peft",) if kind.adapts else ("hf", "onnx", "ctranslate2"):
+    for export in ("peft",) if kind.adapts else ("hf", "onnx", "ctranslate2", "gguf"):
         place = Path(f"{folder}-{export}")
         told = command("export", str(folder), "--to", export, "--out", str(place))
         if isinstance(told, Refusal) or export not in kind.exports:
