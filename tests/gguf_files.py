@@ -1,18 +1,13 @@
 """GGUF files for tests, written by the format's own library from plain arrays: nothing of clearhead takes part."""
 
-import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from clearhead.api import Model
 from tests.later import later
 
 gguf: Any = later("gguf")
@@ -28,32 +23,6 @@ SIZES = {
     "attention.head_count_kv": 2,
     "attention.layer_norm_rms_epsilon": 1e-5,
 }
-
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "block_count": "num_hidden_layers",
-    "feed_forward_length": "intermediate_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "attention.layer_norm_epsilon": "norm_epsilon",
-    "attention.scale": "attention_multiplier",
-    "embedding_scale": "embedding_multiplier",
-    "residual_scale": "residual_multiplier",
-    "logit_scale": "logits_scaling",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-}
-FIELDS_2019 = {
-    "context_length": "n_positions",
-    "embedding_length": "n_embd",
-    "block_count": "n_layer",
-    "attention.head_count": "n_head",
-    "attention.layer_norm_epsilon": "layer_norm_epsilon",
-}
-"""Metadata of a file -> fields of the reference library, and those of GPT-2."""
 
 
 def packed(shape: tuple[int, int], kind: str, seed: int) -> Any:
@@ -100,59 +69,3 @@ def interleaved(weight: Tensor, heads: int) -> Tensor:
 def straight(weight: Tensor, heads: int) -> Tensor:
     """The inverse of `interleaved`."""
     return weight.reshape(heads, -1, 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
-
-
-def unlike(arch: str, name: str, tensor: Tensor, document: Mapping[str, Any]) -> Tensor:
-    """A tensor of the reference library as the format stores it."""
-    heads = document.get("num_attention_heads", 1)
-    if arch in ("llama", "arcee", "smollm3", "granite") and (part := re.search(r"\.([qk])_proj\.", name)):
-        return interleaved(tensor, heads if part[1] == "q" else document.get("num_key_value_heads", heads))
-    if arch.startswith("gemma") and name.endswith("norm.weight"):
-        return tensor + 1
-    return tensor.T if arch == "gpt2" and re.search(r"\.c_\w+\.weight$", name) else tensor
-
-
-def convert(folder: Path, path: Path, arch: str, said: Mapping[str, Any], *, kind: str = "F32", more: Any = ()) -> Path:
-    """A folder of the reference library as a file, with metadata and tensors beside its own.
-
-    Matrices have this type where their rows divide into its blocks, and vectors are float32.
-    """
-    document = json.loads((folder / "config.json").read_text())
-    tensors = load_file(folder / "model.safetensors")
-    kinds = gguf.GGMLQuantizationType
-    n_layers = document.get("num_hidden_layers", document.get("n_layer"))
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[arch.upper()], n_layers)
-    stored: dict[str, tuple[Any, str]] = dict(more)
-    for name, tensor in tensors.items():
-        matrix = unlike(arch, name, tensor.float(), document).contiguous().numpy()
-        its = kind if matrix.ndim > 1 and matrix.shape[-1] % gguf.GGML_QUANT_SIZES[kinds[kind]][0] == 0 else "F32"
-        its = "F32" if "wpe" in name else its
-        stored[names.get_name(name, try_suffixes=(".weight", ".bias"))] = gguf.quants.quantize(matrix, kinds[its]), its
-    sizes = {
-        key: document[field]
-        for key, field in (FIELDS_2019 if arch == "gpt2" else FIELDS).items()
-        if document.get(field) is not None
-    }
-    if arch == "gpt2":
-        sizes |= {"feed_forward_length": 4 * document["n_embd"]}
-    else:
-        heads, rope = document["num_attention_heads"], document["rope_parameters"]
-        width = document.get("head_dim") or document["hidden_size"] // heads
-        theta = rope.get("full_attention", rope)["rope_theta"]
-        sizes |= {"attention.key_length": width, "attention.value_length": width, "rope.dimension_count": width}
-        sizes |= {"rope.freq_base": float(theta)}
-    metadata = {f"{arch}.{key}": value for key, value in {**sizes, **said}.items() if not key.startswith("tokenizer.")}
-    metadata |= {key: value for key, value in said.items() if key.startswith("tokenizer.")}
-    ends = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "padding_token_id": "pad_token_id"}
-    for key, field in ends.items():
-        if isinstance(document.get(field), int):
-            metadata.setdefault(f"tokenizer.ggml.{key}", document[field])
-    return write(path, metadata, stored, name=arch)
-
-
-def of_ours(model: Model, path: Path, *, kind: str) -> Path:
-    """A model of a Llama's architecture as a file, with its whole tokenizer."""
-    with TemporaryDirectory() as folder:
-        saved = model.save(Path(folder, "model"))
-        said = {"tokenizer.ggml.model": "no_vocab", "tokenizer.huggingface.json": model.tokenizer.library.to_str()}
-        return convert(saved, path, "llama", said, kind=kind)

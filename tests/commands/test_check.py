@@ -41,10 +41,10 @@ def test_a_gguf_file_is_compared_with_what_the_reference_reads_of_it(
 ) -> None:
     later("gguf")
     from clearhead.checkpoints.weights.gguf import GgufFile
-    from tests.gguf_files import of_ours
+    from clearhead.cli.share.gguf import write
 
     file = Path("model.gguf").absolute()
-    of_ours(model_of("llama-tiny"), file, kind="F16")
+    write(model_of("llama-tiny"), file, "float16", name="x")
     said = shell("check", file)
     assert said.lines[-1].startswith("Compared: states, head.logits, greedy text of 8 tokens."), said.err
     assert "  ids of texts: not compared: the reference makes another tokenizer of a GGUF file" in said.lines

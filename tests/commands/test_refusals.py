@@ -140,6 +140,7 @@ LINES = [
         "both name the type of the weights; give one",
     ),
     ("export {gpt2} --to onnx --dtype bfloat16", "expected float32 or float16 with --to onnx, got bfloat16"),
+    ("export {gpt2} --to onnx --dtype q8_0", "--dtype: expected q8_0 with --to gguf, got --to onnx; try float16"),
     ("export {gpt2} --to onnx --shard-gb 1", "--shard-gb: expected it with --to hf, got --to onnx"),
     ("export {gpt2} --to hf --shard-gb 0", "--shard-gb: expected more than 0, got 0; try 5"),
     ("export {gpt2} --to hf --out empty", "empty: expected nothing there, got a file or folder; give another --out"),

@@ -183,11 +183,11 @@ def write(folder: Path, document: str) -> None:
         for split in ("train", "dev", "test"):
             lines(folder / f"{split}.tsv", [f"{row['a']}\t{row['label']}" for row in rows()])
     if document == "gguf.md":
-        from tests.gguf_files import of_ours
+        from clearhead.cli.share.gguf import write as write_gguf
         from tests.small_models import model_of
 
         for name in ("model.gguf", "model-Q4_K_M.gguf"):
-            of_ours(model_of("llama-tiny"), folder / name, kind="Q8_0")
+            write_gguf(model_of("llama-tiny"), folder / name, "q8_0", name=name)
     lines(folder / "paths.txt", ["new.png"])
     digits(folder, "images.gz", "labels.gz")
     for split in ("train", "t10k"):

@@ -8,22 +8,16 @@ from typing import Any
 import pytest
 
 from clearhead.errors import UserError
-from clearhead.recipe.tokenizers import Unigram
+from clearhead.recipe.tokenizers import ByteBPE, Unigram
 from clearhead.text.formats.byte_pairs import BYTE_VALUES
-from clearhead.text.formats.gguf import PREFIX, WHOLE, open_metadata
+from clearhead.text.formats.gguf import PREFIX, SAMPLES, WHOLE, open_metadata, table, to_metadata
 from clearhead.text.tokenizers import Tokenizer
 
-SAMPLES = (
-    "The first man's 3 dogs didn't run 1,234.5 km; WE'LL see: https://example.org/a_b?c=d&e (x**2 + y_3 == 0)!\n",
-    "  two  spaces,\ttabs\r\n\n   and lines  \n",
-    "Été à Zürich – naïve café, smørrebrød, œuvre; cafe\u0301",
-    "Привет, мир! 你好，世界。 こんにちは 한국어 עברית العربية हिन्दी ไทย 😀👩‍👩‍👧 ½ ⁴ Ⅳ ﬁ",
-    "def f(x):\n    return [i for i in range(10_000) if i % 2 == 0]  # 日本\n",
-    "",
-    " ",
-    "a",
-)
 TEXTS = [*SAMPLES, "Once upon a time, there was a little girl named Lily.", "x" * 50, "1234567890", "\n\n\n  a\n \n b"]
+
+
+def metadata_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    return to_metadata(tokenizer.library, tokenizer.settings, n_rows=tokenizer.vocab_size)
 
 
 def opened(metadata: dict[str, Any]) -> Tokenizer:
@@ -58,6 +52,18 @@ def lines(shared_data: Path) -> list[str]:
         return [*islice(file, 500)]
 
 
+@pytest.mark.parametrize(
+    "name", ["stories260K", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama2", "gpt2"))]
+)
+def test_there_and_back(name: str, shared_data: Path, lines: list[str]) -> None:
+    tokenizer = Tokenizer.load(shared_data / "tokenizers" / name)
+    metadata = metadata_of(tokenizer)
+    assert WHOLE not in metadata
+    back = opened(metadata)
+    check(back, tokenizer, [*TEXTS, *lines])
+    assert (back.bos_id, back.eos_id, back.unk_id) == (tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id)
+
+
 @pytest.mark.slow
 def test_as_the_format_keeps_a_sentencepiece_file(shared_data: Path, lines: list[str]) -> None:
     """With the file's own scores, as other programs write them."""
@@ -83,6 +89,16 @@ def test_as_the_format_keeps_a_sentencepiece_file(shared_data: Path, lines: list
     assert ours.chat_template == "{{ messages }}"
     silent = opened(metadata | {f"{PREFIX}add_bos_token": False, f"{PREFIX}add_eos_token": True})
     assert silent.encode("a b", special_tokens=True) == [*model.encode("a b"), 2]
+
+
+@pytest.mark.parametrize("split", [split.names[0] for split in table().splits])
+def test_every_way_to_split_is_found_again(split: str, few: dict[str, Any]) -> None:
+    metadata = few | {f"{PREFIX}pre": split}
+    first = opened(metadata)
+    again = metadata_of(first)
+    assert again[f"{PREFIX}pre"] == split
+    assert again[f"{PREFIX}add_bos_token"] == (split in ("llama-bpe", "tekken"))
+    check(opened(again), first, TEXTS)
 
 
 def test_ways_to_split_are_those_of_their_own_programs(few: dict[str, Any]) -> None:
@@ -123,11 +139,13 @@ def test_a_way_to_split_that_is_not_named_follows_from_the_merges(few: dict[str,
     check(opened({key: value for key, value in few.items() if key != f"{PREFIX}pre"}), opened(few), TEXTS)
 
 
-def test_a_tokenizer_may_be_there_whole() -> None:
-    tokenizer = Tokenizer.train([text for text in TEXTS if text.strip()] * 3, Unigram(vocab_size=200))
-    metadata = {f"{PREFIX}model": "no_vocab", WHOLE: tokenizer.library.to_str(), f"{PREFIX}eos_token_id": 2}
+@pytest.mark.parametrize("config", [ByteBPE(vocab_size=300), Unigram(vocab_size=200)])
+def test_a_tokenizer_of_another_kind_is_kept_whole(config: Any) -> None:
+    tokenizer = Tokenizer.train([text for text in TEXTS if text.strip()] * 3, config)
+    metadata = metadata_of(tokenizer)
+    assert WHOLE in metadata
     check(opened(metadata), tokenizer, TEXTS)
-    assert opened(metadata).eos_id == 2
+    assert opened(metadata).eos_id == tokenizer.eos_id
 
 
 BYTES = {f"{PREFIX}model": "gpt2", f"{PREFIX}tokens": ["a", "b", "ab"], f"{PREFIX}token_type": [1, 1, 1]}

@@ -1,7 +1,7 @@
 """The architectures of GGUF as data: the metadata as a family's config, and its tensors under the family's names.
 
 A GGUF file names an architecture, gives its sizes below that name, and stores each matrix under a name of its own. Each
-entry of ARCHITECTURES translates both to a family of the reference library. Imports no torch.
+entry of ARCHITECTURES translates both to a family of the reference library, and back. Imports no torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,15 +58,17 @@ class Architecture:
     """One architecture of the format."""
 
     name: str
+    model_types: tuple[str, ...]
+    """The families that it can hold. A file is read as the first."""
     tensors: Mapping[str, str]
     """Names of tensors without .weight and .bias -> the family's."""
-    model_type: str = ""
-    """The family as which a file is read, unless it has the architecture's name."""
     keys: Mapping[str, str] = field(default_factory=lambda: RMS)
     constants: Fields = field(default_factory=dict)
     """Fields of the family's config that every file of the architecture implies."""
     read: Callable[[Said, Fields, Content], Fields] = angles.read
     """Further fields, from values that it removes."""
+    write: Callable[[Fields], tuple[Said, dict[str, list[float]]]] = angles.write
+    """The inverse: values, and small tensors."""
     neighbours: bool = False
     """Whether neighbouring rows of queries and keys are rotated together."""
     plus_one: bool = False
@@ -86,7 +88,7 @@ class Architecture:
         if self.neighbours and leaf in ("attn_q", "attn_k"):
             return (paired(rule, 0, width=document["head_dim"], rotated=document["head_dim"]),)
         if self.plus_one and leaf.endswith("norm"):
-            return (replace(rule, load=lambda t: [t[0] - 1]),)
+            return (replace(rule, load=lambda t: [t[0] - 1], save=lambda t: [t[0] + 1]),)
         return (rule,)
 
 
@@ -101,18 +103,22 @@ _LLAMA = _decoder(NORMS, _ATTENTION, GATED)
 _SANDWICHED = _decoder(SANDWICH, _ATTENTION, GATED)
 
 ARCHITECTURES = (
-    Architecture("llama", _LLAMA, read=angles.read_with_biases, neighbours=True),
-    Architecture("qwen2", _LLAMA, constants={"use_sliding_window": False}),
-    Architecture("qwen3", _decoder(NORMS, _ATTENTION, HEAD_NORMS, GATED), constants={"use_sliding_window": False}),
+    Architecture("llama", ("llama", "mistral"), _LLAMA, read=angles.read_with_biases, neighbours=True),
+    Architecture("qwen2", ("qwen2",), _LLAMA, constants={"use_sliding_window": False}),
+    Architecture(
+        "qwen3", ("qwen3",), _decoder(NORMS, _ATTENTION, HEAD_NORMS, GATED), constants={"use_sliding_window": False}
+    ),
     Architecture(
         "arcee",
+        ("arcee",),
         _decoder(NORMS, _ATTENTION, {"ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}),
         read=angles.read_with_biases,
         neighbours=True,
     ),
-    Architecture("smollm3", _LLAMA, read=angles.read_with_biases, neighbours=True),
+    Architecture("smollm3", ("smollm3",), _LLAMA, read=angles.read_with_biases, neighbours=True),
     Architecture(
         "granite",
+        ("granite",),
         _LLAMA,
         keys=RMS
         | {
@@ -124,9 +130,10 @@ ARCHITECTURES = (
         read=angles.read_with_biases,
         neighbours=True,
     ),
-    Architecture("gemma", _LLAMA, constants={"hidden_act": "gelu_pytorch_tanh"}, plus_one=True),
+    Architecture("gemma", ("gemma",), _LLAMA, constants={"hidden_act": "gelu_pytorch_tanh"}, plus_one=True),
     Architecture(
         "gemma2",
+        ("gemma2",),
         _SANDWICHED,
         keys=RMS
         | {
@@ -139,29 +146,34 @@ ARCHITECTURES = (
     ),
     Architecture(
         "gemma3",
+        ("gemma3_text",),
         _decoder(SANDWICH, _ATTENTION, HEAD_NORMS, GATED),
-        model_type="gemma3_text",
         keys=RMS | {"attention.sliding_window": "sliding_window"},
         read=angles.read_layered(wide_blocks=62),
+        write=angles.write_layered,
         plus_one=True,
     ),
     Architecture(
         "phi3",
+        ("phi3",),
         _decoder(
             NORMS,
             {"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj"},
             {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"},
         ),
         read=angles.read_long,
+        write=angles.write_long,
     ),
     Architecture(
         "starcoder2",
+        ("starcoder2",),
         _decoder(NORMS, _ATTENTION, {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}),
         keys=SIZES | {"attention.layer_norm_epsilon": "norm_epsilon"},
         constants={"sliding_window": None, "use_bias": True, "hidden_act": "gelu_pytorch_tanh"},
     ),
     Architecture(
         "gpt2",
+        ("gpt2",),
         {
             TABLE: "transformer.wte",
             "position_embd": "transformer.wpe",
@@ -184,10 +196,11 @@ ARCHITECTURES = (
         },
         constants={"activation_function": "gelu_new"},
         read=angles.read_none,
+        write=angles.write_none,
         turned=("attn_qkv", "attn_output", "ffn_up", "ffn_down"),
     ),
 )
-"""Every architecture of the format that is read."""
+"""Every architecture of the format that is read and written."""
 
 
 def content_of(file: GgufFile) -> Content:
@@ -207,7 +220,7 @@ def described(content: Content) -> tuple[dict[str, Any], list[Rule]]:
         for key, value in content.metadata.items()
         if key.startswith(f"{one.name}.")
     }
-    document: dict[str, Any] = {"model_type": one.model_type or one.name, **one.constants}
+    document: dict[str, Any] = {"model_type": one.model_types[0], **one.constants}
     for key, name in one.keys.items():
         if key in said:
             document[name] = _same_in_all_layers(said.pop(key), f"{content.where}:{one.name}.{key}")
@@ -229,6 +242,40 @@ def described(content: Content) -> tuple[dict[str, Any], list[Rule]]:
                 f"{content.where}:{one.name}.{shown(key)}: {expected}, got {short(said[key])}; try another model"
             )
     return document, one.rules(document)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The description of a model in the format."""
+
+    metadata: dict[str, Any]
+    rules: Sequence[Rule]
+    vectors: Mapping[str, list[float]]
+    """Small tensors that are part of the config elsewhere."""
+
+    @property
+    def name(self) -> str:
+        """The name of the architecture."""
+        return self.metadata[NAME]
+
+
+def written(document: Fields) -> Written:
+    """The metadata of a family's config. Raises UserError if the format has no such family.
+
+    They may leave out fields that the format does not have: read them back to compare.
+    """
+    one = next((one for one in ARCHITECTURES if document["model_type"] in one.model_types), None)
+    if one is None:
+        raise UserError(f"expected one of {', '.join(known())}, got {document['model_type']}")
+    values = {key: document[name] for key, name in one.keys.items() if document.get(name) is not None}
+    more, vectors = one.write(document)
+    named = {f"{one.name}.{key}": value for key, value in (values | more).items()}
+    return Written({NAME: one.name, **named}, one.rules(document), vectors)
+
+
+def known() -> list[str]:
+    """The families that the format can hold."""
+    return [model_type for one in ARCHITECTURES for model_type in one.model_types]
 
 
 def _named(content: Content) -> Architecture:

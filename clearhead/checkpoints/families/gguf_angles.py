@@ -1,7 +1,7 @@
 """The rotary angles of GGUF files, and the other values that the architectures keep in ways of their own.
 
-Each `read` takes values out of a file's metadata and returns fields of the family's config. Sources: the models' own
-papers for the angles, and https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+Each `read` takes values out of a file's metadata and returns fields of the family's config; each `write` is its
+inverse. Sources: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and the models' own papers for the angles.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from clearhead.errors import UserError
 
 Said: TypeAlias = dict[str, Any]
 Fields: TypeAlias = Mapping[str, Any]
+Vectors: TypeAlias = dict[str, list[float]]
 
 FREQS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 SCALING = "rope.scaling."
@@ -28,7 +29,7 @@ CLOSE = 2e-6
 
 @dataclass(frozen=True)
 class Content:
-    """The header of a file."""
+    """The header of a file, read or to be written."""
 
     where: str
     metadata: Mapping[str, Any]
@@ -47,6 +48,15 @@ def read(said: Said, document: Fields, content: Content) -> Fields:
     if n != found["head_dim"]:
         raise UserError(f"{content.where}:rope.dimension_count: expected {found['head_dim']}, got {n}; {AGAIN}")
     return found | {"rope_parameters": _parameters(said, {**document, **found}, content)}
+
+
+def write(document: Fields) -> tuple[Said, Vectors]:
+    """The inverse of `read`."""
+    values, vectors = _values(document["rope_parameters"], document)
+    return values | {
+        "rope.dimension_count": document["head_dim"],
+        "attention.value_length": document["head_dim"],
+    }, vectors
 
 
 def read_with_biases(said: Said, document: Fields, content: Content) -> Fields:
@@ -93,6 +103,26 @@ def _parameters(said: Said, document: Fields, content: Content) -> dict[str, Any
     return found | {
         "rope_type": "yarn", "factor": float(factor), "original_max_position_embeddings": length, **betas, **given
     }  # fmt: skip
+
+
+def _values(parameters: Fields, document: Fields) -> tuple[Said, Vectors]:
+    """The inverse of `_parameters`."""
+    said: Said = {"rope.freq_base": float(parameters["rope_theta"])}
+    kind = parameters.get("rope_type", "default")
+    if kind not in ("llama3", "linear", "yarn"):
+        return said, {}
+    factor, original = float(parameters["factor"]), parameters.get("original_max_position_embeddings", 0)
+    if kind == "llama3":
+        known = (factor, parameters["low_freq_factor"], parameters["high_freq_factor"], original)
+        divisors = wavelength_divisors(document["head_dim"], parameters["rope_theta"], *known)
+        return said | {f"{SCALING}original_context_length": original}, {FREQS: divisors}
+    said |= {f"{SCALING}type": kind, f"{SCALING}factor": factor}
+    if kind == "yarn":
+        said[f"{SCALING}original_context_length"] = original
+        said |= {key: parameters[name] for key, name in BETAS.items() if name in parameters}
+        if "attention_factor" in parameters:
+            said[f"{SCALING}attn_factor"] = parameters["attention_factor"] / (0.1 * log(factor) + 1.0)
+    return said, {}
 
 
 # --- divisors by wavelength ------------------------------------------------------------------------------------------
@@ -170,6 +200,11 @@ def read_layered(*, wide_blocks: int) -> Callable[[Said, Fields, Content], Field
     return fields
 
 
+def write_layered(document: Fields) -> tuple[Said, Vectors]:
+    """The inverse of `read_layered`."""
+    return write({**document, "rope_parameters": document["rope_parameters"]["full_attention"]})
+
+
 # --- heads that are rotated in part, with divisors of their own ------------------------------------------------------
 
 
@@ -195,6 +230,23 @@ def read_long(said: Said, document: Fields, content: Content) -> Fields:
     }
 
 
+def write_long(document: Fields) -> tuple[Said, Vectors]:
+    """The inverse of `read_long`."""
+    parameters, width = document["rope_parameters"], document["head_dim"]
+    said: Said = {
+        "rope.freq_base": float(parameters["rope_theta"]),
+        "rope.dimension_count": int(width * parameters.get("partial_rotary_factor", 1.0)),
+        "attention.value_length": width,
+        "attention.sliding_window": document.get("sliding_window") or 0,
+        f"{SCALING}original_context_length": document["original_max_position_embeddings"],
+    }
+    if parameters.get("rope_type") != "longrope":
+        return said, {}
+    if "attention_factor" in parameters:
+        said[f"{SCALING}attn_factor"] = float(parameters["attention_factor"])
+    return said, {SHORT: parameters["short_factor"], LONG: parameters["long_factor"]}
+
+
 # --- positions in a table --------------------------------------------------------------------------------------------
 
 
@@ -203,3 +255,8 @@ def read_none(said: Said, document: Fields, content: Content) -> Fields:
     if said.pop("attention.head_count_kv", document["n_head"]) != document["n_head"]:
         raise UserError(f"{content.where}:attention.head_count_kv: expected {document['n_head']}; try another model")
     return {}
+
+
+def write_none(_: Fields) -> tuple[Said, Vectors]:
+    """The inverse of `read_none`."""
+    return {}, {}

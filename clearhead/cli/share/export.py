@@ -18,9 +18,9 @@ def export(
     model: Named,
     /,
     *,
-    to: Literal["hf", "peft", "ctranslate2", "onnx"],
+    to: Literal["hf", "peft", "ctranslate2", "onnx", "gguf"],
     out: Path | None = None,
-    dtype: Literal["float32", "bfloat16", "float16", "f32", "bf16", "f16"] | None = None,
+    dtype: Literal["float32", "bfloat16", "float16", "f32", "bf16", "f16", "q8_0"] | None = None,
     quantization: Literal["int8", "int8_float16", "int8_bfloat16", "int8_float32", "int16"] | None = None,
     shard_gb: float | None = None,
     revision: Revision = None,
@@ -32,15 +32,16 @@ def export(
     - ctranslate2: for CTranslate2, which translates and generates fast on CPUs, by its own converter.
     - onnx: one graph for onnxruntime and others, for batches of any size and length: token ids and mask, or pixels, in;
       logits out. It keeps no cache between calls.
+    - gguf: one file for llama.cpp and the programs made of it, with the tokenizer.
 
-    ctranslate2 and onnx need pip install 'clearhead[export]'. What these two write is run once and compared with the
-    model. For llama.cpp, its own converter reads the folder of hf.
+    ctranslate2 and onnx need pip install 'clearhead[export]', and gguf 'clearhead[gguf]'. What these three write is run
+    once and compared with the model.
 
     Args:
-        to: The form to write: hf for transformers, peft for adapters in PEFT, ctranslate2 for fast CPUs, or onnx for
-            onnxruntime.
+        to: The form to write: hf for transformers, peft for adapters in PEFT, ctranslate2 for fast CPUs, onnx for
+            onnxruntime, or gguf for llama.cpp.
         out: New folder to write (default: the model's name and the form, such as opus-de-en-onnx).
-        dtype: Type of the weights (default: as they are stored; float32 for onnx).
+        dtype: Type of the weights (default: as they are stored; float32 for onnx). For gguf also q8_0, eight bits.
         quantization: For ctranslate2: weights of 8 or 16 bits instead.
         shard_gb: For hf: gigabytes of weights a file at most (default: 5).
     """
@@ -51,7 +52,9 @@ def export(
     check_options(to, options)
     for package in NEEDS[to]:
         if importlib.util.find_spec(package) is None:
-            raise UserError(f"--to {to}: expected the package {package}, got none; try pip install 'clearhead[export]'")
+            extra = "gguf" if to == "gguf" else "export"
+            remedy = f"try pip install 'clearhead[{extra}]'"
+            raise UserError(f"--to {to}: expected the package {package}, got none; {remedy}")
     # A model on the hub is in a folder there that is named after its revision.
     called = Path(model).resolve().name if Path(model).exists() else model.rpartition("/")[2]
     place = out or Path(f"{called}-{to}")

@@ -18,13 +18,14 @@ from clearhead.errors import NumericError, UserError
 from clearhead.storage.disk import temporary_name
 from clearhead.storage.manifest import sync
 
-ExportFormat = Literal["hf", "peft", "ctranslate2", "onnx"]
+ExportFormat = Literal["hf", "peft", "ctranslate2", "onnx", "gguf"]
 
 NEEDS: dict[ExportFormat, tuple[str, ...]] = {
     "hf": (),
     "peft": (),
     "ctranslate2": ("ctranslate2", "transformers"),
     "onnx": ("onnx", "onnxscript"),
+    "gguf": ("gguf",),
 }
 EXACT = 1e-3
 """The largest difference of exported logits from ours, as a share of the largest logit, for weights as they were."""
@@ -61,6 +62,8 @@ def check_options(to: ExportFormat, options: ExportOptions) -> None:
         raise UserError(f"--shard-gb: expected more than 0, got {options.shard_gb:g}; try 5")
     if options.dtype is not None and to == "peft":
         raise UserError("--dtype: expected it with a whole model, got --to peft; leave it out")
+    if options.dtype == "q8_0" and to != "gguf":
+        raise UserError(f"--dtype: expected q8_0 with --to gguf, got --to {to}; try float16")
     if options.dtype == "bfloat16" and to == "onnx":
         raise UserError("--dtype: expected float32 or float16 with --to onnx, got bfloat16; try float16")
 
@@ -122,7 +125,21 @@ def to_onnx(source: Path, place: Path, options: ExportOptions, name: str) -> Wri
     return Written(f"ONNX graph, {weights}", f"onnxruntime.InferenceSession({graph!r}): {signature(model)}")
 
 
-WRITERS = {"hf": to_hf, "peft": to_peft, "ctranslate2": to_ctranslate2, "onnx": to_onnx}
+def to_gguf(source: Path, place: Path, options: ExportOptions, name: str) -> Written:
+    """The folder with one GGUF file."""
+    from clearhead.cli.share.gguf import KINDS, write
+
+    model = load(source).merge()
+    kind = options.dtype or dtype_of(model)
+    exact = kind in ("float32", dtype_of(model))
+    file = f"{Path(name).resolve().stem}-{KINDS[kind]}.gguf"
+    with whole(place) as folder, quiet():
+        gap = write(model, folder / file, kind, name=name)
+        judge(name, gap, exact=exact, remedy="try another --dtype")
+    return Written(f"GGUF, {KINDS[kind]}", f"clearhead.load({str(place / file)!r}), or a program that reads GGUF")
+
+
+WRITERS = {"hf": to_hf, "peft": to_peft, "ctranslate2": to_ctranslate2, "onnx": to_onnx, "gguf": to_gguf}
 
 
 # --- what they have in common --------------------------------------------------------------------------------------
