@@ -5,6 +5,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from clearhead.checkpoints.families.generation import SPECIAL, read_generation, 
 from clearhead.checkpoints.families.gguf import content_of, described
 from clearhead.checkpoints.families.unknown import listed
 from clearhead.checkpoints.weights import mapping, safetensors
+from clearhead.checkpoints.weights.dequantize import count, dequantized
 from clearhead.checkpoints.weights.documents import AGAIN, INDEX, read_json, shown
 from clearhead.checkpoints.weights.fields import ANOTHER
 from clearhead.checkpoints.weights.gguf import GgufFile
 from clearhead.checkpoints.weights.mapping import Rule
+from clearhead.checkpoints.weights.quantization import Method, method_of
 from clearhead.config import Head
 from clearhead.errors import OutOfMemory, UserError, is_memory
 from clearhead.json_text import parse
@@ -77,9 +80,10 @@ def read(folder: Path, document: Mapping[str, Any], *, dtype: torch.dtype | None
         verify(folder, others=True, remedy=CHANGED)
     generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else None
     where = str(folder / CONFIG)
-    family_of(document, where=where)  # Refuses an unknown one before any weight is read.
-    source = Source(folder, document, where, lambda _: safetensors.read(folder), generation)
-    return opened(source, dtype=dtype, head=head)
+    packings = family_of(document, where=where).packings
+    method = method_of(document, where=where, but=packings)
+    tensors = partial(read_tensors, folder, method, _stated(document), packed=bool(packings))
+    return opened(Source(folder, document, where, tensors, generation), dtype=dtype, head=head)
 
 
 def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> Pretrained:
@@ -113,6 +117,33 @@ def opened(source: Source, *, dtype: torch.dtype | None, head: Head | None) -> P
         expected = f"expected another token than pad_token_id, to which its library gives no position, got {padding}"
         raise UserError(f"{where}:decoder_start_token_id: {expected}; {ANOTHER}")
     return Pretrained(network, family, settings)
+
+
+def read_tensors(
+    folder: Path,
+    method: Method | None,
+    stated: torch.dtype,
+    dtype: torch.dtype | None,
+    *,
+    packed: bool = False,
+) -> dict[str, Tensor]:
+    """The folder's tensors, the quantized ones dequantized.
+
+    `packed`: the family's own rules read packed numbers.
+    """
+    theirs = safetensors.read(folder, quantized=packed or method is not None)
+    if method is not None:
+        target = dtype or stated
+        require_weights(folder, torch.device("cpu"), allocated=count(theirs, method) * target.itemsize)
+        theirs = dequantized(theirs, method, target, where=str(folder))
+    return theirs
+
+
+def _stated(document: Mapping[str, Any]) -> torch.dtype:
+    """The type of the weights that a config states, by default half precision."""
+    name = str(document.get("dtype") or document.get("torch_dtype")).removeprefix("torch.")
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    return known.get(name, torch.float16)
 
 
 def named_as_ours(theirs: Mapping[str, Tensor], rules: Sequence[Rule], *, where: str) -> mapping.Loaded:

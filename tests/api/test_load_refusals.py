@@ -237,7 +237,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "config-bytes": (text(CONFIG, b'{"a": "\xff"}'), rf"{CONFIG}: expected UTF-8, got the byte 0xFF"),
     "quantized": (
         fields(quantization_config={"quant_method": "aqlm", "bits": 4}),
-        rf"{CONFIG}:quantization_config: expected plain weights, got aqlm in 4 bits; try the checkp",
+        rf"{CONFIG}:quantization_config: expected plain weights or one of gptq, .*, got aqlm in 4 bits; try the checkp",
     ),
     "adapter": (
         text("adapter_config.json", '{"peft_type": "LORA", "base_model_name_or_path": "x/y"}'),

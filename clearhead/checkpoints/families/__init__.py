@@ -4,7 +4,7 @@ A family's module is imported when a config names its model type, or when all fa
 """
 
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -12,15 +12,12 @@ from typing import Any
 
 from clearhead.checkpoints.families.family import Family, HeadMap
 from clearhead.checkpoints.families.unknown import unknown
-from clearhead.checkpoints.weights.documents import ORIGIN, short, shown
+from clearhead.checkpoints.weights.quantization import method_of
 from clearhead.config import ModelConfig
 from clearhead.errors import UserError
 from clearhead.extensions import extensions, load_extension, parts
 
 __all__ = ["FAMILIES", "Family", "HeadMap", "families", "family_for", "family_named", "family_of", "preset", "presets"]
-
-QUANTIZED = "quantization_config", "compression_config"
-"""Fields that say how weights are quantized."""
 
 
 def _table(file: str) -> dict[str, Any]:
@@ -58,21 +55,10 @@ def families() -> tuple[Family, ...]:
 def family_of(document: Mapping[str, Any], *, where: str) -> Family:
     """The family that a config names. Raises UserError if it, or how its weights are quantized, is unknown."""
     family = family_named(document)
-    require_plain(document, where=where, but=() if family is None else family.packings)
+    method_of(document, where=where, but=() if family is None else family.packings)
     if family is None:
         raise unknown(document, families()).error(where)
     return family
-
-
-def require_plain(document: Mapping[str, Any], *, where: str, but: Collection[str]) -> None:
-    """Raises UserError for quantized weights, but for the methods that the family's own rules read."""
-    for field in QUANTIZED:
-        if (said := document.get(field)) is None:
-            continue
-        method, bits = (said.get("quant_method"), said.get("bits")) if isinstance(said, dict) else (None, None)
-        if str(method).lower() not in but:
-            got = f"{shown(str(method))}{f' in {bits} bits' if bits else ''}" if method else short(said)
-            raise UserError(f"{where}:{field}: expected plain weights, got {got}; {ORIGIN}, or its GGUF file")
 
 
 def family_named(document: Mapping[str, Any]) -> Family | None:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from clearhead.checkpoints.families import QUANTIZED, families, family_named, family_of
+from clearhead.checkpoints.families import families, family_named, family_of
 from clearhead.checkpoints.families.family import Document, Family, HeadMap
 from clearhead.checkpoints.families.pictures_and_sounds.towers import Towers, towers_of
 from clearhead.checkpoints.families.unknown import Sign, parts, signs, unknown
@@ -18,6 +18,7 @@ Kind = Literal["opens", "opens but for a head", "does not open"]
 OPENS: Final = "opens"
 BUT_FOR_A_HEAD: Final = "opens but for a head"
 DOES_NOT_OPEN: Final = "does not open"
+QUANTIZED: Final = ("quantization_config", "compression_config")
 LEVELS: Final = 2
 """How deep networks within networks are judged."""
 
