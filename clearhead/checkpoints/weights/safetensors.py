@@ -29,7 +29,7 @@ FLOAT8 = ("F8_E4M3", "F8_E5M2")
 
 
 def read(folder: Path, *, quantized: bool = False) -> dict[str, Tensor]:
-    """The tensors of a folder: `model.safetensors`, or the shards of its index, or a `.bin` that is converted first.
+    """The tensors of a folder: `model.safetensors`, or the shards of its index, or a legacy `.bin`.
 
     A write into a tensor changes neither the file nor what another reader sees. Raises UserError, which names the file.
     """
@@ -37,8 +37,8 @@ def read(folder: Path, *, quantized: bool = False) -> dict[str, Tensor]:
         return _read_file(folder / MODEL, quantized)
     if is_there(folder / INDEX):
         return _read_shards(Index.read(folder / INDEX, suffix=".safetensors"), quantized)
-    if (converted := legacy.converted(folder)) is not None:
-        return read(converted, quantized=quantized)
+    if (found := legacy.read(folder)) is not None:
+        return found
     refuse_other_form(folder)
     raise UserError(f"{folder}: expected {MODEL} or {INDEX}, got neither; try a folder that a model was saved in")
 
