@@ -2,8 +2,8 @@
 
 PEFT keeps one pair of matrices for each matrix of theirs. Where theirs holds several of ours, such as queries, keys and
 values in one, the parts share A and have their rows of B. Parts with matrices A of their own are written as one block
-after the other, at a rank as many times larger. A head that a config ties to the token table is a matrix of its own as
-soon as one of the two changes, as in PEFT.
+after the other, at a rank as many times larger. The change of a token table becomes a part of it, which is then written
+whole. A head that a config ties to the table is a matrix of its own as soon as one of the two changes, as in PEFT.
 """
 
 import hashlib
@@ -46,8 +46,8 @@ _log = logging.getLogger("clearhead")
 
 TOP = "base_model.model."
 PARTS = {"lora_A.weight": "down", "lora_B.weight": "up", "lora_magnitude_vector": "magnitude"}
-TABLE = ".lora_embedding_"
-"""The end of a tensor's name, and our name for it; and a part of the names of adapters on token tables."""
+TABLE = {"lora_embedding_A": "table_down", "lora_embedding_B": "table_up"}
+"""The end of a tensor's name, and our name for it."""
 WRAPPED = ".base_layer."
 """The part of a name that says that the tensor is one of the model below an adapter."""
 PLAIN_INIT = (True, False, None, "gaussian", "eva", "orthogonal")
@@ -99,9 +99,6 @@ class SavedAdapter:
             tensors_of_file = load_file(path)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise UserError(f"{path}: expected a whole safetensors file, got {reason(error)}; {AGAIN}") from error
-        if any(TABLE in name for name in tensors_of_file):
-            expected = f"{path}: expected adapters on matrices, got one on a token table"
-            raise UserError(f"{expected}; try merging it with PEFT: merge_and_unload, then save_pretrained")
         check_finite(tensors_of_file, where=str(path), remedy=AGAIN)
         kept = read_json(folder / ADAPTER_HEAD, limit=CONFIG_LIMIT) if (folder / ADAPTER_HEAD).is_file() else None
         tensors = {_our_end(name.removeprefix(TOP)): tensor for name, tensor in tensors_of_file.items()}
@@ -132,9 +129,14 @@ class SavedAdapter:
         return [name.removesuffix(".down") for name in self.tensors if name.endswith(".down")]
 
     @property
+    def tables(self) -> list[str]:
+        """The token tables with adapters, under their names without `.weight`."""
+        return [name.removesuffix(".table_down") for name in self.tensors if name.endswith(".table_down")]
+
+    @property
     def others(self) -> dict[str, Tensor]:
         """Tensors that replace tensors of the model, such as the tensors of a new head."""
-        ends = tuple(f".{part}" for part in PARTS.values())
+        ends = tuple(f".{part}" for part in (*PARTS.values(), *TABLE.values()))
         tensors = {name.replace(WRAPPED, "."): one for name, one in self.tensors.items() if not name.endswith(ends)}
         return {name: tensor for name, tensor in tensors.items() if name not in self.below}
 
@@ -156,6 +158,11 @@ class SavedAdapter:
         fits = (value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
         return float(next(fits, default))
 
+    def scale(self, module: str, rank: int) -> float:
+        """The factor of the change of one matrix."""
+        alpha = self.number("alpha", module, self.document.get("lora_alpha") or 8)
+        return alpha / (math.sqrt(rank) if self.document.get("use_rslora") else rank)
+
     def head(self, config: ModelConfig) -> Head | None:
         """The head that was trained with the adapter; None for that of the model itself."""
         task, sizes = self.document.get("task_type"), [len(t) for t in self.others.values() if t.ndim == 2]
@@ -172,7 +179,7 @@ class SavedAdapter:
 
 
 def _our_end(name: str) -> str:
-    for theirs, ours in PARTS.items():
+    for theirs, ours in (PARTS | TABLE).items():
         if name.endswith((f".{theirs}", f".{theirs}.weight")):
             return f"{name.partition(f'.{theirs}')[0]}.{ours}"
     return name
@@ -184,7 +191,7 @@ MATRICES = (nn.Linear, GroupedLinear)
 def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, base: str) -> None:
     """Puts the adapters on the network, in place. Raises UserError for adapters of another model."""
     rules = rules_of(network, family, base)
-    names = [name for name, one in network.named_modules() if isinstance(one, MATRICES)]
+    names = [name for name, one in network.named_modules() if isinstance(one, (*MATRICES, nn.Embedding))]
     known = {pair.theirs: pair for pair in mapping.pairs(rules, [f"{name}.weight" for name in names])}
     another = f"give the model that it was made from: load(…, base=FOLDER); {base} is another"
     _check_below(network, saved, known, base)
@@ -193,12 +200,17 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
     plain = {name: network.get_submodule(name) for name in names}
     chosen = _chosen(saved, rules, known, plain, f"{base}, got none; {another}")
     loaded = mapping.load(rules, {name: t.clone() for name, t in saved.others.items()}, where=str(saved.where))
-    _check_base(network, saved, loaded.tensors, base)
+    tables = {name for module in saved.tables if module in chosen for name in chosen[module][0].ours}
+    whole = {*loaded.tensors, *tables}
+    _check_base(network, saved, whole, base)
     untie(network, saved, loaded.tensors)
     there = dict(network.named_parameters())
     for module, (pair, maps) in chosen.items():
         try:
-            _put(network, saved, module, pair, maps)
+            if module in saved.tables:
+                _add(saved, module, pair, maps)
+            else:
+                _put(network, saved, module, pair, maps)
         except UserError as error:
             raise UserError(f"{saved.where}:{shown(module)}: {error}; {another}") from None
     for name, tensor in loaded.tensors.items():
@@ -208,8 +220,8 @@ def put_on(network: Transformer, saved: SavedAdapter, family: str | None, *, bas
         there[name].data = tensor.to(there[name].dtype)
     freeze(network)
     for name, parameter in there.items():
-        if name.startswith("head.") or name in loaded.tensors:
-            parameter.requires_grad_(name in loaded.tensors)
+        if name.startswith("head.") or name in whole:
+            parameter.requires_grad_(name in whole)
 
 
 def _check_base(network: Transformer, saved: SavedAdapter, trained: Collection[str], base: str) -> None:
@@ -223,17 +235,18 @@ def _check_base(network: Transformer, saved: SavedAdapter, trained: Collection[s
 def _chosen(
     saved: SavedAdapter, rules: Sequence[Rule], known: Mapping[str, Pair], plain: Mapping[str, nn.Module], expected: str
 ) -> dict[str, tuple[Pair, dict[str, nn.Module]]]:
-    """The matrices with adapters, and our maps that hold their numbers."""
+    """The matrices and tables with adapters, and our maps that hold their numbers."""
     is_left_out = mapping.names_one_of([rule for rule in rules if rule.note])
     chosen: dict[str, tuple[Pair, dict[str, nn.Module]]] = {}
-    for module in saved.modules:
+    for module in (*saved.modules, *saved.tables):
         if is_left_out(f"{module}.weight"):
             _log.warning("%s: left out %s, as the model that it is of leaves out its matrix", saved.where, module)
             continue
         pair = known.get(f"{module}.weight")
         ours = () if pair is None else pair.ours
         maps: dict[str, nn.Module] = {(at := name.removesuffix(".weight")): plain[at] for name in ours}
-        if pair is None:
+        kinds = MATRICES if module in saved.modules else nn.Embedding
+        if pair is None or not all(isinstance(one, kinds) for one in maps.values()):
             raise UserError(f"{saved.where}:{shown(module)}: expected a matrix of {expected}")
         chosen[module] = pair, maps
     return chosen
@@ -253,9 +266,9 @@ def untie(network: Transformer, saved: SavedAdapter, tensors: Mapping[str, Tenso
 
     Raises UserError for another table of a network whose encoder and decoder share theirs.
     """
-    if network.config.share_embeddings and any(".embed.tokens." in name for name in tensors):
+    if network.config.share_embeddings and (saved.tables or any(".embed.tokens." in name for name in tensors)):
         raise UserError(
-            f"{saved.where}: expected adapters on matrices, got the table that encoder and decoder share;"
+            f"{saved.where}: expected adapters on matrices, got one on the table that encoder and decoder share;"
             " merge it where it was made"
         )
     head = network.config.head
@@ -263,7 +276,7 @@ def untie(network: Transformer, saved: SavedAdapter, tensors: Mapping[str, Tenso
         return
     output = network.get_submodule("head.output")
     tables = {name for name, p in network.named_parameters() if p is output.get_parameter("weight")}
-    if not (tables | {"head.output.weight"}) & {*tensors}:
+    if not (saved.tables or (tables | {"head.output.weight"}) & {*tensors}):
         return
     own = nn.Parameter(output.get_parameter("weight").detach().clone(), requires_grad=False)
     output.register_parameter("weight", own)
@@ -276,6 +289,20 @@ def _fitting(down: Tensor | None, up: Tensor | None, wide: int, high: int) -> tu
         got = " and ".join("none" if one is None else str([*one.shape]) for one in (down, up))
         raise UserError(f"expected shapes [r, {wide}] and [{high}, r], got {got}")
     return down, up
+
+
+def _add(saved: SavedAdapter, module: str, pair: Pair, tables: Mapping[str, nn.Module]) -> None:
+    """Adds the change of a token table to it, in place.   W + s (B A)^T"""
+    down, up = saved.tensors[f"{module}.table_down"], saved.tensors.get(f"{module}.table_up")
+    (table,) = tables.values()
+    assert isinstance(table, nn.Embedding)
+    rows, width = table.weight.shape
+    down, up = _fitting(down, up, rows, width)
+    (change,) = pair.rule.load([saved.scale(module, len(down)) * (up @ down).mT])
+    weight = table.weight.detach() + change.to(table.weight.dtype)
+    if (length := saved.tensors.get(f"{module}.magnitude")) is not None:
+        weight = weight * (length.flatten().to(weight) / weight.norm(dim=0))
+    table.weight.data = weight
 
 
 def _put(network: Transformer, saved: SavedAdapter, module: str, pair: Pair, linears: Mapping[str, nn.Module]) -> None:
