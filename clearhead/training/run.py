@@ -1,17 +1,14 @@
 """The state of a run, and how it becomes a checkpoint and is restored from one."""
 
 import copy
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
 from pydantic import JsonValue
 
 from clearhead.config.adapter import AdapterConfig
-from clearhead.errors import UserError
 from clearhead.machine.device import prepare_machine
 from clearhead.model import Transformer
 from clearhead.model.assign import merged
@@ -25,6 +22,7 @@ from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
 from clearhead.tasks.task import Task
+from clearhead.training.freezing import freeze
 from clearhead.training.optimizers import build
 from clearhead.training.progress import Progress
 from clearhead.training.ranks import ALONE, Ranks
@@ -122,35 +120,3 @@ def set_performance_options(network: Transformer, config: Training) -> None:
             module.kernel = config.attention
         if isinstance(module, LanguageHead) and not config.chunked_loss:
             module.chunk = NEVER
-
-
-BLOCKS = re.compile(r"(encoder|decoder)\.(\d+)(?:\.\.(\d+))?")
-"""`encoder.3`, or `encoder.0..3`."""
-
-
-def freeze(network: Transformer, parts: Sequence[str]) -> None:
-    """Keeps these parts from learning. Raises UserError for a part that the network does not have.
-
-    A part is `embedding`, `encoder`, `decoder`, `head`, some blocks as `encoder.0..3`, or a pattern of addresses.
-    """
-    named = dict(network.named_parameters())
-    for part in parts:
-        patterns = _patterns(part, network)
-        found = [p for name, p in named.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        if not found:
-            known = ["embedding", "head", *(f"{n}.0..{len(s.blocks) - 1}" for n, s in network.stacks().items())]
-            raise UserError(
-                f"training.freeze: expected {', '.join(known)}, or a pattern of addresses, got {part!r}; correct it"
-            )
-        for parameter in found:
-            parameter.requires_grad_(False)
-
-
-def _patterns(part: str, network: Transformer) -> list[str]:
-    if part == "embedding":
-        return [f"{stack}.{table}.*" for stack in network.stacks() for table in ("embed", "positions")]
-    if (match := BLOCKS.fullmatch(part)) is not None:
-        first, last = int(match[2]), int(match[3] or match[2])
-        there = len(getattr(network, match[1]).blocks) if match[1] in network.stacks() else 0
-        return [f"{match[1]}.blocks.{i}.*" for i in range(first, last + 1)] if last < there else []
-    return [part, f"{part}.*"]

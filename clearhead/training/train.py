@@ -4,113 +4,30 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from types import FrameType
 from typing import Self
 
 import torch
-from torch import Tensor, nn
 
 from clearhead.errors import NumericError
 from clearhead.generation.decoding import forget
 from clearhead.machine.device import hand_back_freed_memory, use_huge_pages
 from clearhead.machine.precision import accurate
-from clearhead.model.fast.activation_checkpointing import selective_checkpointing
 from clearhead.model.fast.dropout import cheap_dropout
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
-from clearhead.randomness import key
 from clearhead.recipe.training import Training
-from clearhead.tasks.task import Batch
 from clearhead.training.events import Ended, Evaluated, Event, Skipped, Started, Stepped
 from clearhead.training.performance import choose, performance_options
 from clearhead.training.planning.fitting import Fitting
 from clearhead.training.progress import Length, Progress, factor, record_evaluation
-from clearhead.training.rows import by_rows
 from clearhead.training.run import Run
 from clearhead.training.run_folder import lock_folder
 from clearhead.training.saving import Saver
-from clearhead.training.sharding import clipping, gathered, gradients_stay, norm_of
-
-
-def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[float, float, int]:
-    """One optimizer step on the mean loss over the batches of all processes.
-
-    Returns that loss, the gradient's norm and the number of tokens. Changes no weight if the loss or the norm is not
-    finite.
-    """
-    config, at, ranks = run.config, run.progress, run.ranks
-    if not run.network.training:
-        run.network.train()
-    # For a CPU its generator alone: telling other devices of a seed takes a hundred times as long.
-    seed = torch.manual_seed if run.device.type != "cpu" else torch.default_generator.manual_seed
-    seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
-    count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
-    total = 0.0
-    with by_rows(run.tables):
-        for i, (batch, counts) in enumerate(batches):
-            with gradients_stay(run.forward) if i + 1 < len(batches) else nullcontext():
-                with at.arithmetic.autocast(run.device), selective_checkpointing(run.recomputes):
-                    loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
-                # Gradients are averaged over processes; the factor turns that mean into a sum.
-                (loss * (ranks.data_size if counts else 0) / count).backward()
-            total += loss.item() if counts else 0.0
-    total = ranks.sum(total)
-    norm = norm_of(run.optimizer.parameters)
-    if math.isfinite(total) and math.isfinite(norm):
-        run.optimizer.set_lr(lr)
-        run.optimizer.step(factor=clipping(norm, config.clip if config.clip is not None else math.inf))
-        if run.mean is not None and config.ema is not None:
-            average_into(run.mean, run.network, min(config.ema, (1 + at.step) / (10 + at.step)))
-    run.optimizer.zero_grad()
-    return total / count, norm if math.isfinite(total) else math.nan, count
-
-
-@torch.no_grad()
-def average_into(mean: nn.Module, network: nn.Module, decay: float) -> None:
-    """mean <- decay mean + (1 - decay) weights, apart from weights that both share"""
-    both = [(a, b) for a, b in zip(mean.parameters(), network.parameters(), strict=True) if a is not b]
-    means: list[Tensor] = [a.data for a, _ in both]
-    weights: list[Tensor] = [b.data for _, b in both]
-    if all(a.dtype == b.dtype for a, b in zip(means, weights, strict=True)):
-        torch._foreach_lerp_(means, weights, 1 - decay)
-    else:
-        for a, b in zip(means, weights, strict=True):
-            a.lerp_(b.to(a.dtype), 1 - decay)
-
-
-class BatchIterator:
-    """The batches of each update, epoch after epoch, from the run's position in the data."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.plan = run.task.plan(seed=run.config.seed, epoch=run.progress.epoch)
-
-    def first(self, *, half: bool = False) -> Batch:
-        """This process's share of a batch, or of half a batch, for trials. The position does not change."""
-        examples = self.plan[0]
-        return self._share(examples[: (len(examples) + 1) // 2] if half else examples)[0]
-
-    def next(self) -> list[tuple[Batch, bool]]:
-        """This process's share of each batch of one update.
-
-        False marks a zero-weight placeholder on a rank that has no examples.
-        """
-        run, at = self.run, self.run.progress
-        batches: list[tuple[Batch, bool]] = []
-        while len(batches) < run.config.accumulate:
-            if at.batch >= len(self.plan):
-                at.epoch, at.batch = at.epoch + 1, 0
-                self.plan = run.task.plan(seed=run.config.seed, epoch=at.epoch)
-            batches.append(self._share(self.plan[at.batch]))
-            at.batch += 1
-        return batches
-
-    def _share(self, examples: Sequence[int]) -> tuple[Batch, bool]:
-        mine = self.run.ranks.share(examples)
-        return self.run.task.collate(mine or examples[:1]).to(self.run.device), len(mine) > 0
-
+from clearhead.training.sharding import gathered
+from clearhead.training.update import BatchIterator, update
 
 MAX_SKIPPED = 10
 PATIENCE = 8, 300

@@ -15,7 +15,7 @@ from clearhead.model.heads import LanguageHead
 from clearhead.recipe.training import AdamW, Constant, Training
 from clearhead.tasks.task import Batch, Task
 from clearhead.training.run import Run
-from clearhead.training.train import update
+from clearhead.training.update import update
 
 LR, BETAS, EPS = 3e-3, (0.9, 0.999), 1e-8
 UPDATES = pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])

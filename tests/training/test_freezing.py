@@ -5,7 +5,7 @@ import torch
 
 from clearhead.errors import UserError
 from clearhead.storage.tensors import model_tensors
-from clearhead.training.run import freeze
+from clearhead.training.freezing import freeze
 from clearhead.training.train import train
 from tests.training.tiny import new_network, new_run, translation
 

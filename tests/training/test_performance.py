@@ -17,7 +17,8 @@ from clearhead.training import train as loop
 from clearhead.training.events import Started, Stepped
 from clearhead.training.performance import TOLERANCE, Precision, choose
 from clearhead.training.run import set_performance_options
-from clearhead.training.train import BatchIterator, train
+from clearhead.training.train import train
+from clearhead.training.update import BatchIterator
 from tests.training.tiny import Around, Kind, finish, new_network, new_run, task_of, translation
 
 AUTO = Training(steps=1)
