@@ -3,7 +3,9 @@
 import os
 import re
 import shlex
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,3 +131,18 @@ def reason(error: BaseException) -> str:
     """The reason of an error in one line, without a path. Uses the system's own words for an error number."""
     number = errno_of(error)
     return os.strerror(number) if number else " ".join(str(error).split())[:200] or type(error).__name__
+
+
+@contextmanager
+def compiling(field: str) -> Iterator[None]:
+    """Raises UserError, which names `field`, if PyTorch's compiler fails inside, as it does without one for C++."""
+    try:
+        yield
+    except RuntimeError as error:
+        known = sys.modules.get("torch._dynamo.exc")  # Its import takes seconds, and what failed has imported it.
+        if known is None or not isinstance(error, known.BackendCompilerFailed):
+            raise
+        cause = reason(error.inner_exception)
+        raise UserError(
+            f"{field}: expected a machine on which torch.compile works, got {cause}; leave it out"
+        ) from error

@@ -1,9 +1,12 @@
 """Another checkpoint as the start of a run."""
 
+from collections.abc import Mapping
+
 import torch
 from pydantic import ValidationError
 
 from clearhead.api import Model, load, named_config
+from clearhead.brief import shorten
 from clearhead.checkpoints.families import family_for
 from clearhead.checkpoints.weights.hub import locate
 from clearhead.config import Head, ModelConfig
@@ -12,8 +15,10 @@ from clearhead.model import Transformer
 from clearhead.model.assign import assemble, merged, new_head
 from clearhead.randomness import key
 from clearhead.recipe import ModelChoice, Recipe, explain
+from clearhead.recipe.training import Training
 from clearhead.storage.tensors import model_tensors
 from clearhead.tasks.registry import find
+from clearhead.text.tokenizers import Tokenizer
 from clearhead.training.planning.fitting import Fitting
 from clearhead.training.ranks import ALONE, Ranks
 
@@ -77,7 +82,59 @@ def under_head(network: Transformer, head: Head, *, seed: int) -> Transformer:
 
 def fitting_of(recipe: Recipe, ranks: Ranks) -> Fitting:
     """What decides the memory of a run of this recipe."""
-    return Fitting(recipe.training, ranks, recipe.adapter)
+    return Fitting(recipe.training, ranks, recipe.adapter, teacher_config(recipe.training))
+
+
+def teacher_config(training: Training) -> ModelConfig | None:
+    """The architecture of the teacher; None without one. Reads no weights."""
+    return None if training.teacher is None else named_config(str(locate(training.teacher.start)))
+
+
+def teacher_of(recipe: Recipe) -> Model | None:
+    """The model from whose answers the recipe learns, in float32; None without one."""
+    chosen = recipe.training.teacher
+    return None if chosen is None else load(chosen.start, dtype=torch.float32).merge()
+
+
+def teacher_for(
+    recipe: Recipe, config: ModelConfig, files: Mapping[str, bytes], ranks: Ranks = ALONE
+) -> Transformer | None:
+    """The network of the teacher. `files` are those of the run's tokenizer, if it has one.
+
+    Raises UserError unless the teacher reads and answers what the network of this config does.
+    """
+    teacher = teacher_of(recipe)
+    if teacher is None:
+        return None
+    assert recipe.training.teacher is not None
+    where = f"training.teacher: {recipe.training.teacher.start}"
+    if ranks.size > 1 or recipe.training.compile:
+        raise UserError("training.teacher: expected one process without compile; leave out one of the two")
+    ours, theirs = _answers(config), _answers(teacher.config)
+    if ours != theirs:
+        raise UserError(f"{where}: expected {ours}, got {theirs}; try a teacher that was trained on the same labels")
+    own = Tokenizer.from_files(files, where="tokenizer") if files else None
+    if _vocabulary(own) != _vocabulary(teacher.reader.tokenizer):
+        raise UserError(
+            f"{where}: expected the tokenizer of the run, got another; leave out model.start, or the teacher"
+        )
+    return teacher.network
+
+
+def _vocabulary(tokenizer: Tokenizer | None) -> dict[str, int]:
+    return {} if tokenizer is None else tokenizer.library.get_vocab()
+
+
+def _answers(config: ModelConfig) -> str:
+    """What a network chooses from, in words. Raises UserError if it is not one of several answers."""
+    head, reads = config.head, " and ".join(config.stacks)
+    kind = getattr(head, "problem_type", None)
+    if head.kind not in ("language", "classification", "tagging") or kind not in (None, "single_label_classification"):
+        got = f"a {head.kind} head" if kind is None else kind
+        raise UserError(f"training.teacher: expected a task with one of several answers, got {got}; leave it out")
+    names = getattr(head, "labels", ())
+    size = getattr(head, "n_labels", getattr(config.output.input, "vocab_size", 0))
+    return f"{head.kind} by {reads} with {size} answers{': ' * bool(names)}{shorten(names)}"
 
 
 def with_dropouts(config: ModelConfig, choice: ModelChoice) -> ModelConfig:

@@ -21,6 +21,8 @@ from clearhead.pretrained_start import (
     complete_recipe,
     fitting_of,
     pretrained_start,
+    teacher_for,
+    teacher_of,
     under_head,
 )
 from clearhead.randomness import key
@@ -98,10 +100,12 @@ def _run(
     ranks: Ranks,
     changes: Mapping[str, JsonValue] | None = None,
 ) -> Run:
-    """The run of this network, once all processes can share it."""
+    """The run of this network, once all processes can share it and the teacher fits it."""
     task, training = prepared.task, recipe.training
     ranks.together(lambda: check_ranks(network, task, training, ranks, read=prepared.data.digest))
-    return Run(network, task, training, folder, files, ranks=ranks, changes=changes or {}, adapter=recipe.adapter)
+    teacher = ranks.together(lambda: teacher_for(recipe, network.config, prepared.data.files, ranks))
+    about = {"changes": changes or {}, "adapter": recipe.adapter, "teacher": teacher}
+    return Run(network, task, training, folder, files, ranks=ranks, **about)
 
 
 def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Prepared]:
@@ -111,7 +115,8 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     if base is None:  # A model that is too large even without its vocabulary is refused before the data are read.
         fitting_of(recipe, ranks).check_model(found)
     recipe = complete_recipe(recipe, found, base)
-    prepared = prepared_to_train(recipe, base.reader.tokenizer if base else None)
+    begun = base or teacher_of(recipe)
+    prepared = prepared_to_train(recipe, begun.reader.tokenizer if begun else None)
     recipe = prepared.recipe or recipe
     found = found if base else architecture(recipe.model, prepared.data.vocab_size)
     config = prepared.task.fit(found)

@@ -27,14 +27,14 @@ ENDLESS = 1 << 30
 class Ours(Contestant):
     """`for event in train(run)`: packed batches, precision, allocator and kernels as the product chooses them."""
 
-    def __init__(self, workload: Workload | GptWorkload, threads: int | None) -> None:
+    def __init__(self, workload: Workload | GptWorkload, threads: int | None, *, compiled: bool = False) -> None:
         torch.manual_seed(workload.seed)
         if isinstance(workload, Workload):
             parts = network_config(workload), translation(workload), training(workload, threads)
         else:
             parts = decoder_config(workload), language_model(workload), language_training(workload, threads)
         network, task, settings = parts
-        self.run = Run(Transformer(network), task, settings, None)
+        self.run = Run(Transformer(network), task, settings.model_copy(update={"compile": compiled}), None)
         self.events = train(self.run)
         started = next(self.events)
         assert isinstance(started, Started)

@@ -15,7 +15,7 @@ from benchmarks.contestants.workload import Workload, at_random, by_length
 from clearhead.config import Config
 
 Kind = Literal[
-    "clearhead", "nn.Transformer fp32", "nn.Transformer bf16",
+    "clearhead", "clearhead compiled", "nn.Transformer fp32", "nn.Transformer bf16",
     "nn.Transformer bf16, random batches", "annotated fp32, random batches",
     "plain fp32", "plain bf16", "plain fp32 compiled", "plain bf16 compiled",
     "transformers bf16", "x-transformers bf16",
@@ -37,7 +37,7 @@ def contestant(a: Assignment) -> Contestant:
     if a.kind.startswith(OURS):
         from benchmarks.contestants.ours import Ours
 
-        return Ours(a.workload, a.threads)
+        return Ours(a.workload, a.threads, compiled=a.kind.endswith("compiled"))
     bf16 = "bf16" in a.kind
     if isinstance(a.workload, Workload):
         from benchmarks.contestants.annotated import Annotated

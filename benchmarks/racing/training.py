@@ -30,6 +30,7 @@ class Benchmark:
 RANDOM: Kind = "nn.Transformer bf16, random batches"
 ANNOTATED: Kind = "annotated fp32, random batches"
 COMPILED: tuple[Kind, ...] = ("plain bf16", "plain bf16 compiled", "transformers bf16", "x-transformers bf16")
+OWN_COMPILED: Kind = "clearhead compiled"
 LARGE = {"d_model": 768, "n_layers": 12, "n_heads": 12, "vocab_size": 50_304, "length": 512, "batch": 2}
 BENCHMARKS = {
     "encdec-small": Benchmark(Workload(), goal=1.35, others={ANNOTATED: 6.0}, peers=(*PEERS, RANDOM, ANNOTATED)),
@@ -44,6 +45,8 @@ BENCHMARKS = {
     "gpt-small-fp32": Benchmark(
         GptWorkload(precision="fp32"), goal=1.9, peers=("plain fp32", "plain fp32 compiled"), n_steps=3
     ),
+    "encdec-small-compiled": Benchmark(Workload(), goal=1.0, peers=(OWN_COMPILED,)),
+    "gpt-small-compiled": Benchmark(GptWorkload(), goal=1.0, peers=(OWN_COMPILED,), n_steps=4),
     "gpt-124m": Benchmark(
         GptWorkload.model_validate(LARGE), goal=1.25, peers=("plain bf16", "transformers bf16"), n_steps=2
     ),

@@ -1,6 +1,6 @@
 """The settings of a training run: its limits, optimizer and learning rate schedule. Imports no torch."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -100,10 +100,18 @@ class Constant(Config):
 Schedule = Annotated[InverseSqrt | Cosine | WarmupStableDecay | Constant, Field(discriminator="kind")]
 
 
+class Teacher(Config):
+    """A model of the same task, whose answers are learned besides the labels (Hinton et al. 2015)."""
+
+    start: str
+    """Its folder, or its name on the hub. Its tokenizer and its labels must be those of the run."""
+    temperature: PositiveFloat = 2.0
+    """Divides the logits of both, so that the shares of unlikely answers count more."""
+    weight: Share = 0.5
+    """Share of the loss that is the difference from the teacher; the labels have the rest."""
+
+
 # --- the run ------------------------------------------------------------------------------------------------
-
-
-GONE = ("unfreeze_every", "unfreeze_at", "teacher", "compile")
 
 
 class Training(Config):
@@ -133,6 +141,15 @@ class Training(Config):
     freeze: tuple[str, ...] = ()
     """Parts that are not trained: `embedding`, `encoder`, `head`, blocks as `decoder.0..3`, or patterns of addresses. A
     head that is tied to the token table is a part of the embedding."""
+    unfreeze_every: PositiveInt | None = None
+    """Train the head alone at first, and after each so many epochs one part more: the blocks from the last to the
+    first, then the embeddings."""
+    unfreeze_at: tuple[PositiveInt, ...] = ()
+    """The same after each of these numbers of updates."""
+
+    teacher: Teacher | None = None
+    """A trained model to learn from as well. A new network takes its tokenizer."""
+
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """bf16: matrix products in bfloat16, weights and sums in float32; auto: the faster one on this machine."""
@@ -141,6 +158,8 @@ class Training(Config):
     rounding; needs bf16 precision. Embeddings, and heads tied to them, stay in float32."""
     matmul_precision: Literal["auto"] | MatmulPrecision = "auto"
     """PyTorch's float32_matmul_precision; auto: medium where it is faster and as accurate as float32."""
+    compile: bool = False
+    """Compile the network with torch.compile: the first steps take minutes, and on a CPU later ones are no faster."""
     packed: bool = True
     """Keep padding out of linear layers."""
     attention: Literal["auto", "explicit", "fused"] = "auto"
@@ -185,14 +204,6 @@ class Training(Config):
     on_nan: Literal["stop", "skip"] = "stop"
     """On an update with NaN or infinity: stop the run before it changes a weight, or skip the update. The run stops in
     any case after 10 skipped updates in a row."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older(cls, values: Any) -> Any:
-        """Without the options that are gone, where an older recipe says that they are off."""
-        if not isinstance(values, dict):
-            return values
-        return {name: value for name, value in values.items() if value or name not in GONE}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

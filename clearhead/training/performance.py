@@ -183,6 +183,7 @@ def performance_options(run: Run, why: str) -> tuple[PerformanceOption, ...]:
         ("recomputation", config.checkpoint_activations, RECOMPUTED, "checkpoint_activations"),
         ("optimizer", config.optimizer.kind, hidden, "optimizer.kind"),
         ("fused optimizer", config.optimizer.fused, "AdamW in one kernel for its float32 weights", "optimizer.fused"),
+        ("compilation", config.compile, COMPILED, "compile"),
     ]
     if ranks.size > 1:
         kind = "every process holds a part" if run.is_sharded else "every process holds a copy"
@@ -200,6 +201,7 @@ WEIGHTS = {
 ALLOCATOR = "freed memory is used again, not handed back and faulted in page by page (glibc), in huge pages (Linux)"
 DROPOUT = "eight elements share a random word of 64 bits, so that a probability is a multiple of 1/256"
 RECOMPUTED = "a block's values are computed again in the backward pass: a third more time, much less memory"
+COMPILED = "the first steps take minutes, kept in PyTorch's cache for the next run; on a CPU later ones are no faster"
 
 
 def _shown(value: str | bool) -> str:

@@ -1,12 +1,13 @@
 """The state of a run, and how it becomes a checkpoint and is restored from one."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from pydantic import JsonValue
+from torch import Tensor
 
 from clearhead.config.adapter import AdapterConfig
 from clearhead.machine.device import prepare_machine
@@ -22,7 +23,8 @@ from clearhead.recipe.training import Training
 from clearhead.storage import checkpoints
 from clearhead.storage.tensors import all_finite, model_tensors, restore, saved_tensors
 from clearhead.tasks.task import Task
-from clearhead.training.freezing import freeze
+from clearhead.training.distillation import Distillation
+from clearhead.training.freezing import GradualUnfreezing, freeze
 from clearhead.training.optimizers import build
 from clearhead.training.progress import Progress
 from clearhead.training.ranks import ALONE, Ranks
@@ -49,6 +51,8 @@ class Run:
     """Fields of `config` that have changed since the checkpoint from which it goes on, as [before, after]."""
     adapter: AdapterConfig | None = None
     """The adapters of the network, if it has some."""
+    teacher: Transformer | None = None
+    """The network whose answers it learns too."""
 
     def __post_init__(self) -> None:
         self.device = self.ranks.device(prepare_machine(self.config))
@@ -56,6 +60,7 @@ class Run:
         learn_in(self.network, self.task.target_scale.unit)
         set_performance_options(self.network, self.config)
         freeze(self.network, self.config.freeze)
+        self.unfreezing = GradualUnfreezing(self.network, self.config)
         self.is_sharded = is_sharded(self.config, self.ranks)
         # The mean of weights that never change is these weights, unless each network is divided.
         kept = {id(p): p for p in self.network.parameters() if not p.requires_grad and not self.is_sharded}
@@ -65,10 +70,18 @@ class Run:
         for network in filter(None, (self.network, self.mean)):
             divide(network, self.config, self.ranks)
         self.optimizer = build(self.network, self.config.optimizer)
-        self.tables = [] if self.ranks.size > 1 else large_tables(self.network)
+        self.tables = [] if self.ranks.size > 1 or self.config.compile else large_tables(self.network)
         n_numbers = sum(shape.numel() for shape in shapes(self.network))
-        self.recomputes = n_numbers >= activation_checkpointing.WORTH_IT
-        self.forward = replicated(self.network, self.config, self.ranks)
+        self.recomputes = not self.config.compile and n_numbers >= activation_checkpointing.WORTH_IT
+        self.replica = replicated(self.network, self.config, self.ranks)
+        self.distillation: Distillation | None = None
+        if self.teacher is not None and self.config.teacher is not None:
+            self.distillation = Distillation(self.network, self.teacher.to(self.device), self.config.teacher)
+        # Each batch of sentence pairs has other lengths, for which one graph must do.
+        dynamic = True if self.network.encoder and self.network.decoder else None
+        self.forward: Callable[..., Tensor] = (
+            torch.compile(self.replica, dynamic=dynamic) if self.config.compile else self.replica
+        )
 
     @property
     def model(self) -> Transformer:

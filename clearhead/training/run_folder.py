@@ -72,6 +72,9 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
     changes: dict[str, Any] = {"data": data}
     if recipe.model.start is not None:
         changes["model"] = recipe.model.model_copy(update={"start": _absolute(recipe.model.start)})
+    if (teacher := recipe.training.teacher) is not None:
+        there = teacher.model_copy(update={"start": _absolute(teacher.start)})
+        changes["training"] = recipe.training.model_copy(update={"teacher": there})
     return recipe.model_copy(update=changes)
 
 

@@ -55,6 +55,8 @@ def check_ranks(network: Transformer, task: Task, config: Training, ranks: Ranks
         return
     if config.weights == "bf16":
         raise UserError("training.weights: expected fp32 where several processes train, got bf16; leave it out")
+    if config.unfreeze_every is not None or config.unfreeze_at:
+        raise UserError("training.unfreeze_every: expected one process to unfreeze parts, got several; leave it out")
     if is_sharded(config, ranks) and any(isinstance(module, LinearMap) for module in network.modules()):
         raise UserError("training.parallel: expected ddp with an adapter, got parts of the weights; try auto")
     if is_sharded(config, ranks) and any(stack.repeats > 1 for stack in network.config.stacks.values()):

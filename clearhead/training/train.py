@@ -109,7 +109,7 @@ def _begin(run: Run, batches: BatchIterator) -> Started:
     config, at, ranks, matrices = run.config, run.progress, run.ranks, shapes(run.network)
     if config.check_memory and at.step == 0:
         inputs = batches.first().inputs
-        fitting = Fitting(config, ranks, run.adapter)
+        fitting = Fitting(config, ranks, run.adapter, None if run.teacher is None else run.teacher.config)
         ranks.together(lambda: fitting.check_batch(run.network.config, inputs, is_allocated=True))
     why = "as when the run began"
     if not at.precision:

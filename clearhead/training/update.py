@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
+from clearhead.errors import compiling
 from clearhead.model.fast.activation_checkpointing import selective_checkpointing
 from clearhead.randomness import key
 from clearhead.tasks.task import Batch
@@ -24,16 +25,20 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     config, at, ranks = run.config, run.progress, run.ranks
     if not run.network.training:
         run.network.train()
+    run.unfreezing.apply(at.step, at.epoch)
     # For a CPU its generator alone: telling other devices of a seed takes a hundred times as long.
     seed = torch.manual_seed if run.device.type != "cpu" else torch.default_generator.manual_seed
     seed(key(config.seed, "step", at.step, *([ranks.data_rank] if ranks.data_rank else [])))
     count = round(ranks.sum(sum(batch.count for batch, counts in batches if counts)))
     total = 0.0
-    with by_rows(run.tables):
+    with by_rows(run.tables), compiling("training.compile"):
         for i, (batch, counts) in enumerate(batches):
-            with gradients_stay(run.forward) if i + 1 < len(batches) else nullcontext():
+            with gradients_stay(run.replica) if i + 1 < len(batches) else nullcontext():
                 with at.arithmetic.autocast(run.device), selective_checkpointing(run.recomputes):
-                    loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
+                    if run.distillation is not None:
+                        loss, _ = run.distillation.loss(run.task, batch, smoothing=config.label_smoothing)
+                    else:
+                        loss, _ = run.task.loss(run.forward, batch, smoothing=config.label_smoothing)
                 # Gradients are averaged over processes; the factor turns that mean into a sum.
                 (loss * (ranks.data_size if counts else 0) / count).backward()
             total += loss.item() if counts else 0.0

@@ -1,17 +1,14 @@
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from clearhead.checkpoints.families import preset
 from clearhead.config import TaggingHead
 from clearhead.errors import UserError
 from clearhead.model import Tokens
 from clearhead.recipe import merge
-from clearhead.recipe.training import GONE, Training
 from clearhead.runs import resume, start
 from clearhead.tasks.registry import TASKS, find, suitable, validate
 from clearhead.tasks.task import Batch
@@ -23,26 +20,13 @@ KNOWN = ", ".join(sorted(TASKS))
 OLD = sorted((Path(__file__).parent / "old_runs").glob("*.json"))
 
 
-def kept(training: dict[str, Any]) -> dict[str, Any]:
-    """Without the options that are gone, which were off."""
-    assert not any(training.get(name) for name in GONE)
-    return {name: value for name, value in training.items() if name not in GONE}
-
-
-def test_an_option_that_is_gone_is_refused_unless_it_is_off():
-    assert Training(**dict.fromkeys(GONE, None)) == Training()
-    with pytest.raises(ValidationError, match="compile"):
-        Training(compile=True)  # pyrefly: ignore[unexpected-keyword]
-
-
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
 def test_the_recipe_of_a_run_of_an_older_version_opens_and_means_the_same(path: Path):
     """As clearhead wrote it when recipes were not yet part of their tasks; newer fields have their defaults."""
     tables = json.loads(path.read_bytes())
     now = validate(tables, where="old").model_dump(mode="json")
-    tables["training"] = kept(tables["training"])
     assert merge(now, tables) == now
-    assert (now["adapter"], now["training"]["freeze"]) == (None, [])
+    assert (now["adapter"], now["training"]["teacher"], now["training"]["freeze"]) == (None, None, [])
 
 
 def test_a_run_of_an_older_version_is_resumed(tmp_path: Path):
@@ -55,9 +39,8 @@ def test_a_run_of_an_older_version_is_resumed(tmp_path: Path):
     tables["generation"] |= {"max_new_tokens": 4}
     whole = losses(drive(start(validate(tables, where="x"), tmp_path / "run")[0]))
     rewound(tmp_path / "run", 2)
-    now = json.loads((tmp_path / "run" / "step-00000002" / RECIPE).read_bytes())
-    tables["training"] = kept(tables["training"])
-    assert merge(now, tables) == now, "in the old form"
+    kept = json.loads((tmp_path / "run" / "step-00000002" / RECIPE).read_bytes())
+    assert merge(kept, tables) == kept, "in the old form"
     assert losses(drive(resume(tmp_path / "run")[0])) == {step: loss for step, loss in whole.items() if step > 2}
 
 

@@ -30,3 +30,11 @@ def test_frozen_parts_do_not_change() -> None:
 def test_a_part_that_is_not_there_is_named(part: str) -> None:
     with pytest.raises(UserError, match=r"training.freeze: expected embedding, head, encoder.0..0, decoder.0..0, or a"):
         freeze(new_network(translation()), [part])
+
+
+def test_parts_begin_to_learn_from_the_top() -> None:
+    """Tied to the token table, this head has no weights of its own."""
+    stages = [learnt_by(new_run(translation(), steps=n, unfreeze_at=[2, 3])) for n in (2, 3, 4)]
+    blocks = [{name.rpartition(".blocks.")[0] for name in stage} for stage in stages]
+    assert blocks == [{"decoder"}, {"decoder", "encoder"}, {"decoder", "encoder", ""}]
+    assert not any(".embed." in name for name in stages[1])

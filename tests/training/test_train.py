@@ -41,6 +41,7 @@ RESUMED: list[tuple[Kind, dict[str, Any]]] = [
     ("lm", {"optimizer": OPTIMIZERS["muon"]}),
     ("translation", SIXTEEN),
     ("lm", {**SIXTEEN, "optimizer": OPTIMIZERS["muon"]}),
+    ("translation", {"unfreeze_every": 1}),
 ]
 
 

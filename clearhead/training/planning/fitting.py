@@ -22,6 +22,7 @@ from clearhead.training.planning.memory import (
     memory_of,
     network_of,
     reads_pictures,
+    teacher_bytes,
 )
 from clearhead.training.ranks import ALONE, Ranks
 from clearhead.training.sharding import is_sharded
@@ -34,6 +35,7 @@ class Fitting:
     training: Training
     ranks: Ranks = ALONE
     adapter: AdapterConfig | None = None
+    teacher: ModelConfig | None = None
 
     def new_network(self, config: ModelConfig, task: Task) -> Transformer:
         """A network with new weights. Raises OutOfMemory unless a run of this task on it fits into memory."""
@@ -64,7 +66,7 @@ class Fitting:
     def check_batch(self, config: ModelConfig, inputs: Sequence[Tokens], *, is_allocated: bool = False) -> None:
         """Raises OutOfMemory, which says what to lower, unless an update on batches like this one fits into memory.
 
-        `is_allocated`: weights and their mean are on the device already.
+        `is_allocated`: weights, their mean and a teacher's are on the device already.
         """
         if self.training.check_memory:
             shape = shape_of(config, inputs)
@@ -90,12 +92,16 @@ class Fitting:
             mixed=training.precision == "bf16" or training.weights == "bf16",
             weights=training.weights,
             adapter=self.adapter,
+            teacher=self.teacher,
         )
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The memory that a run with batches of this shape on each rank needs, and the memory that is left."""
+    """The memory that a run with batches of this shape on each rank needs, and the memory that is left.
+
+    A compiled network keeps less than this estimate.
+    """
 
     config: ModelConfig
     training: Training
@@ -103,7 +109,7 @@ class Estimate:
     setting: Setting
     device: torch.device
     is_allocated: bool = False
-    """Whether the weights and their mean exist already."""
+    """Whether the weights, their mean and a teacher's exist already."""
 
     @cached_property
     def memory(self) -> PeakMemory:
@@ -150,15 +156,16 @@ class Estimate:
         """
         if not self.lacks(self.fixed):
             return
-        memory, setting = self.memory, self.setting
+        memory, setting, teacher = self.memory, self.setting, teacher_bytes(self.setting)
         parts = {
-            "weights": memory.weights,
+            "weights": memory.weights - teacher,
             "gradients": memory.gradients,
             "optimizer": memory.optimizer,
             "mean of weights": memory.mean,
+            "teacher": teacher,
             "activations": memory.activations + memory.logits,
         }
-        remedies = [_smaller_model(self.config)]
+        remedies = [_smaller_model(self.config), *(["a smaller teacher"] if teacher else [])]
         if setting.weights == "fp32" and self.training.precision != "fp32" and setting.data * setting.tensor == 1:
             halved = replace(self, setting=replace(setting, weights="bf16", mixed=True), is_allocated=False)
             if halved.fits:

@@ -8,7 +8,7 @@ feed-forward (Shoeybi et al. 2019, Megatron-LM, 3), with embeddings and head who
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Literal
 
@@ -51,6 +51,8 @@ def vocabulary(config: ModelConfig) -> int:
 
 
 Parallel = Literal["ddp", "fsdp"]
+TEACHER_LOGIT = 16
+"""Bytes for each logit of a teacher: itself, the logarithms of both networks' probabilities, and their divergence."""
 LOSS_BYTES = 8
 """Bytes for each logit while its loss is computed and differentiated, beside the 4 kept: a gradient in and one out."""
 MUON_BATCH, MUON_BYTES = 1 << 22, 10
@@ -80,6 +82,8 @@ class Setting:
     """Whether attention is step by step, with its matrices; None: up to the length at which a CPU does so."""
     adapter: AdapterConfig | None = None
     """Adapters, which alone are trained."""
+    teacher: ModelConfig | None = None
+    """A network that answers each batch too, in float32 and without a backward pass."""
 
 
 class Network:
@@ -231,6 +235,7 @@ class PeakMemory:
     """Peak bytes of one rank during an update."""
 
     weights: int
+    """The weights, with those of a teacher."""
     copies: int
     """16-bit copies of the matrices, of a large network one at a time, and weights gathered from others."""
     gradients: int
@@ -274,9 +279,13 @@ def memory_of(
     if shards > 1:  # the unit at work and the next one, gathered; and the gradients of one, before they are sent
         copies += 3 * 4 * network.largest_unit
     logits, working = activations.loss(setting), activations.working()
+    if setting.teacher is not None:  # Its answers are compared with all logits at once.
+        beside = network_of(setting.teacher)
+        logits = activations.loss(replace(setting, chunked=False)) + TEACHER_LOGIT * (activations.logits // 4)
+        working = max(working, 2 * 4 * shape.rows * beside.largest(shape, setting.explicit))
     own = optimizer_bytes(network, optimizer, rounded=setting.weights == "bf16")
     return PeakMemory(
-        weights=weights // shards,
+        weights=weights // shards + teacher_bytes(setting),
         copies=copies,
         gradients=(4 * trained if setting.adapter else weights) // shards,
         optimizer=(8 * trained if setting.adapter else own) // shards,
@@ -287,6 +296,11 @@ def memory_of(
         update=0 if setting.adapter else max(update_bytes(network, optimizer) // shards, tied_bytes(network)),
         held_over=setting.accumulate > 1 or setting.data > 1,
     )
+
+
+def teacher_bytes(setting: Setting) -> int:
+    """The weights of a teacher, which are among those of the run; 0 without one."""
+    return 0 if setting.teacher is None else 4 * network_of(setting.teacher).weights
 
 
 def optimizer_bytes(network: Network, optimizer: Optimizer, *, rounded: bool = False) -> int:

@@ -127,3 +127,18 @@ def test_shape_of_batches() -> None:
     assert shape_of(NANO, [padded]) == Shape(2, 0, 2)
     assert shape_of(preset("bert-base"), [source]) == Shape(2, 5, 0)
     assert shape_of(preset("vit-tiny"), [Tokens(torch.zeros(3, 3, 224, 224))]) == Shape(3, 197, 0)
+
+
+def test_a_teacher_is_priced(free: Callable[[int | None], None]):
+    """Its weights, which are there beside those of the run, and its answers, which need all logits at once."""
+    taught, shape = replace(FP32, teacher=NANO), Shape(1, target=8)
+    base, found = (Estimate(NANO, TRAINING, shape, setting, CPU) for setting in (FP32, taught))
+    weights = base.memory.weights
+    assert found.fixed == base.fixed + weights
+    assert found.memory.logits > base.memory.logits
+    held = Estimate(NANO, TRAINING, shape, taught, CPU, is_allocated=True)
+    assert found.needed - held.needed == 2 * weights + base.memory.mean
+    free(found.fixed - 1)
+    Estimate(NANO, TRAINING, ONE, FP32, CPU).require_model()
+    with pytest.raises(OutOfMemory, match=r"^model: expected one that trains .* teacher .* a smaller teacher$"):
+        Estimate(NANO, TRAINING, ONE, taught, CPU).require_model()
