@@ -22,7 +22,7 @@ def test_a_view_of_a_translator(shared_page: Open, view: str) -> None:
     """Beside a run B, which has the colours of both."""
     opened = shared_page("translator", fragment(SOURCE, TARGET, layer=1))
     opened.follow(fragment(SOURCE, TARGET, view=view, layer=1, mode="research", side="b", edits=[EDIT]))
-    opened.button("reset", ".heading").and_(opened.page.locator(":enabled")).wait_for()
+    opened.button("reset").and_(opened.page.locator(":enabled")).wait_for()
     show(opened, view)
     assert violations(opened.page) == []
 

@@ -118,7 +118,8 @@ def card_shows(opened: Opened, circuits: Circuits, writer: str, reader: str) -> 
 @pytest.mark.parametrize("where", ["page", "file"])
 def test_the_circuit_of_two_texts(open_place: Open, serve_input: Callable[[str], Served], where: str) -> None:
     served, other = serve_input("translator"), "seven six nine one"
-    opened = open_place(where, served, fragment(SOURCE, TARGET, view="circuits"), corrupt=RunRequest(text=other))
+    last = fragment(SOURCE, TARGET, view="circuits", position=len(TARGET.split()))
+    opened = open_place(where, served, last, corrupt=RunRequest(text=other))
     rows = find(opened, other)
     with LOCK:
         clean, corrupt = (read(served.model, text, TARGET).inputs for text in (SOURCE, other))

@@ -107,7 +107,7 @@ def test_a_stop_on_a_phone_and_away_from_it(open_page: Open) -> None:
     bar = opened.page.locator(".walk-bar").bounding_box()
     assert bar is not None
     assert bar["y"] + bar["height"] <= 800, "the way on is always in sight"
-    opened.step("FFN")
+    opened.step("Embedding")
     opened.button("Back to the stop").click()
     becomes(opened.page.get_by_text("You look at another place").count, 0)
     opened.run("four nine", "neun vier")

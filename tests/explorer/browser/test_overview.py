@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from clearhead.analysis.overview import Overview
+from clearhead.explorer.answering.passes import LOCK
 from clearhead.trace import zero
 from tests.explorer.browser.checks import fits, focused, violations
 from tests.explorer.browser.conftest import Open
@@ -67,6 +69,24 @@ def test_it_shows_what_decides(open_page: Open, name: str) -> None:
     assert after[best] in without
     opened.press("u")
     becomes(lambda: bars(opened), before)
+
+
+@pytest.mark.parametrize("name", ["translator", "writer"])
+def test_a_place_begins_where_the_overview_does(open_page: Open, name: str) -> None:
+    """A link that names no head: at the head that decides, and at the position whose answer it decides."""
+    text, target = INPUTS[name]
+    opened = open_page(name, fragment(text, target, view="output"))
+    model = opened.served.model
+    with LOCK:
+        seen = Overview(model.network, model.reader.inputs(text, target, model.generation))
+        at, position = seen.heads[seen.decided].at, seen.position
+    found = Z.fullmatch(at)
+    assert found is not None
+    wanted = dict(zip(("stack", "layer", "part", "head"), found.groups(), strict=True))
+    plain = {"stack": "encoder", "layer": "0", "part": "attn", "head": "0"}
+    becomes(lambda: {field: opened.fragment().get(field, plain[field]) for field in wanted}, wanted)
+    opened.step("Logits → word")
+    said(opened.page.locator("main").inner_text, f"Position {position}: ")
 
 
 ENDS = """() => {

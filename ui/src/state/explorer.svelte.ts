@@ -167,7 +167,8 @@ export class Explorer {
 
   /** The fragment for others: of the page, or the beginning of the walk that was recorded. */
   get shared(): string {
-    return this.own?.stops.length ? startOf(this.own, this.page) : toFragment(this.page);
+    const position = this.page.position ?? (this.decided?.run === this.a ? (this.decided?.position ?? null) : null);
+    return this.own?.stops.length ? startOf(this.own, this.page) : toFragment({ ...this.page, position });
   }
 
   /** Changes what is computed, as one step of undo. */

@@ -27,5 +27,8 @@ describe("the head that a page opens with", () => {
     const found = mostTelling(run(...Object.keys(MAPS)));
     expect(found).toMatchObject({ stack: "decoder", layer: 1, part: "cross", query: 1 });
   });
+  it("is the one that decides, where that is known", () => {
+    expect(mostTelling(run(...Object.keys(MAPS)), "encoder.blocks.0.attn.z[h=0]")).toMatchObject({ stack: "encoder", head: 0, key: 2 });
+  });
   it("is none of a model without attention", () => expect(mostTelling(run())).toBeNull());
 });
