@@ -5,8 +5,8 @@ import type { Edit } from "../core/protocol";
 import { placeOf, type Control } from "../state/places";
 
 /** Whether something can be chosen or changed here: a number only once one is looked at. */
-export function acts({ page, focus, about }: Explorer): boolean {
-  const { of, acts = [] } = placeOf(page.view), is: Partial<Record<Control, boolean>> = { number: focus !== null, positions: about.changes.positions.length > 1, scale: about.changes.scale };
+export function acts({ page, focus, about, shown }: Explorer): boolean {
+  const { of, acts = [] } = placeOf(page.view), is: Partial<Record<Control, boolean>> = { number: focus !== null && focus.path in (shown?.reply.facts ?? {}), positions: about.changes.positions.length > 1, scale: about.changes.scale };
   return of === "head" || of === "part" || acts.some((one) => is[one] ?? true);
 }
 

@@ -80,9 +80,10 @@ export class Explorer {
 
   /** Finds out what the overview begins with, after all that is shown: the position where something is decided, and the head. */
   decide(): (() => void) | undefined {
-    const { a, host, about: { plan: { config } } } = this, asking = new AbortController();
+    const { a, host, about: { answers, plan: { config } } } = this, asking = new AbortController();
     const several = config.encoder && /^(language|tagging)$/.test(config.head.kind);
-    if (!a || !this.hasOverview || !(this.#begun || several) || untrack(() => this.page.position !== null || this.decided?.run === a)) return;
+    // A file would measure it in the page itself, before what the reader looks at.
+    if (!a || !this.hasOverview || !answers.includes("export") || !(this.#begun || several) || untrack(() => this.page.position !== null || this.decided?.run === a)) return;
     host.ask("overview", { run: a.request, part: "heads", later: true }, asking.signal).then(({ json }) => {
       this.decided = { run: a, position: json.position ?? 0 };
       const begun = this.#begun, at = json.at?.[json.decided?.head ?? -1];
