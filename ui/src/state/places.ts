@@ -43,7 +43,7 @@ const chooses = ({ plan }: About): boolean => /^(language|classification|tagging
 
 const ROWS = [
   { name: "overview", list: "whole", asks: "overview" },
-  { name: "image", list: "steps", of: "input", acts: ["number"], chapter: "images", when: ({ kind }) => kind === "image" },
+  { name: "image", list: "steps", of: "head", acts: ["number"], chapter: "images", when: ({ kind }) => kind === "image" },
   { name: "tokens", list: "steps", of: "input", answers: true, chapter: "tokens", when: ({ kind }) => kind !== "image" },
   { name: "embedding", list: "steps", of: "input", reads: "query", acts: ["number"], chapter: "embeddings", moments: true, values: /\.embed\.(?!positions$)/ },
   { name: "position", list: "steps", of: "input", reads: "pair", acts: ["positions", "number"], chapter: "positions", values: /\.embed\.positions$/ },
@@ -61,7 +61,7 @@ const ROWS = [
   { name: "lens", list: "whole", asks: "lens", reads: "position", chapter: "residuals", when: chooses },
   { name: "circuits", list: "whole", asks: "circuits", reads: "position", answers: true, chapter: "residuals" },
   { name: "examples", list: "whole", of: "head", answers: true, when: ({ kind, has_tokenizer, answers }) => kind !== "image" && has_tokenizer && ["examples", "export"].some((ask) => answers.includes(ask as Ask)) },
-  { name: "geometry", list: "whole", reads: "query", chapter: "encoder" },
+  { name: "geometry", list: "whole", of: "head", reads: "query", chapter: "encoder" },
   { name: "scale", list: "whole", of: "head", reads: "pair", acts: ["scale"] },
   { name: "features", list: "whole", asks: "features", reads: "query", when: ({ features }) => Boolean(features?.length) },
   { name: "generation", list: "whole", asks: "generate", answers: true, chapter: "generation", when: ({ kind }) => kind !== "image" && kind !== "encoder" },
