@@ -8,7 +8,6 @@ from torch import Tensor
 
 from clearhead.generation.fast import screening
 from clearhead.generation.fast.recorded import MOST_ROWS, NotRepeatedError, Recorded, room_for
-from clearhead.generation.fast.threads import threads_of, using
 from clearhead.generation.paths import Paths
 from clearhead.model import Tokens, Transformer
 from clearhead.model.block import Memory
@@ -61,7 +60,6 @@ class Decoding:
         is_known = self.paths.obstacle is None
         self.records = self.length is not None and is_known and next(network.parameters()).device.type == "cpu"
         self.fast = packing.ready(network, rows=self.slots) if is_known else network
-        self.threads = threads_of(self.fast, self.slots, measure=False)
         self.takes_largest = self.wants_largest and self.slots == 1 and self.records
         self.screened = self.known_screen()
         self.snapshot: Snapshot | None = None
@@ -128,7 +126,7 @@ class Decoding:
         if self.screened is None or watched():
             return found
         self.paths.screened += 1
-        with no_gradients(), using(self.threads):
+        with no_gradients():
             return self.screened.logits(found, never)
 
     def logits(self, tokens: Tokens, last: int) -> Tensor:
@@ -136,14 +134,13 @@ class Decoding:
 
         While logits are screened, the result is n last d: the states from which the output matrix makes them.
         """
-        with self.evaluating, no_gradients(), using(self.threads if self.n_steps else torch.get_num_threads()):
+        with self.evaluating, no_gradients():
             if self.snapshot is not None and not watched() and not self.snapshot.holds():
                 self.changed()
             self.n_steps += 1
             self.paths.steps += 1
             if self.n_steps == PATIENCE and not self.is_fast:
                 self.fast = packing.packed(self.network, rows=self.slots)
-                self.threads = threads_of(self.fast, self.slots, measure=True)
                 if self.is_fast:
                     self.screened = self.known_screen()
                     self.unrecorded()

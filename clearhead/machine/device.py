@@ -11,10 +11,6 @@ from clearhead.recipe.training import Training
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8
 """glibc's mallopt parameters."""
-MADV_HUGEPAGE, HUGE_PAGE = 14, 1 << 21
-"""Linux's advice to `madvise`, and the bytes of a huge page."""
-HUGE_PAGES = 960 << 20
-"""Bytes by which the heap grows in huge pages: fewer than `keep_freed_memory` would take from outside the heap."""
 
 
 def prepare_machine(config: Training) -> torch.device:
@@ -52,29 +48,6 @@ def keep_freed_memory() -> None:
         mallopt(M_TOP_PAD, 1 << 26)
         # One arena for all threads: each of a server's threads would otherwise keep freed memory of its own.
         mallopt(M_ARENA_MAX, 1)
-
-
-def use_huge_pages(n_bytes: int = HUGE_PAGES) -> None:
-    """Let the heap grow by huge pages for the next `n_bytes`, where Linux gives them to those who ask for them.
-
-    It takes no memory yet: it makes the heap that much longer, and asks for huge pages where nothing has been written.
-    Call it after `keep_freed_memory`, which lets glibc keep a heap that long.
-    """
-    take, give, advise = _glibc("malloc"), _glibc("free"), _glibc("madvise")
-    if take is None or give is None or advise is None or _glibc("mallopt") is None:
-        return
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    take.restype, take.argtypes, give.argtypes, advise.argtypes = (
-        pointer,
-        [size],
-        [pointer],
-        [pointer, size, ctypes.c_int],
-    )
-    start = take(n_bytes)
-    if start:
-        first = -(-start // HUGE_PAGE) * HUGE_PAGE
-        advise(first, (start + n_bytes - first) // HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE)
-        give(start)
 
 
 def hand_back_freed_memory() -> None:

@@ -198,7 +198,7 @@ WEIGHTS = {
         "matrices, their gradients and the optimizer's state take half; updates are rounded by chance, right on average"
     ),
 }
-ALLOCATOR = "freed memory is used again, not handed back and faulted in page by page (glibc), in huge pages (Linux)"
+ALLOCATOR = "freed memory is used again, not handed back and faulted in page by page (glibc)"
 DROPOUT = "eight elements share a random word of 64 bits, so that a probability is a multiple of 1/256"
 RECOMPUTED = "a block's values are computed again in the backward pass: a third more time, much less memory"
 COMPILED = "the first steps take minutes, kept in PyTorch's cache for the next run; on a CPU later ones are no faster"

@@ -13,7 +13,7 @@ import torch
 
 from clearhead.errors import NumericError
 from clearhead.generation.decoding import forget
-from clearhead.machine.device import hand_back_freed_memory, use_huge_pages
+from clearhead.machine.device import hand_back_freed_memory
 from clearhead.machine.precision import accurate
 from clearhead.model.fast.dropout import cheap_dropout
 from clearhead.model.linear import shapes
@@ -119,8 +119,6 @@ def _begin(run: Run, batches: BatchIterator) -> Started:
     elif config.matmul_precision == "auto" and at.matmul not in ranks.first(accurate(matrices, run.device, [])):
         at.matmul, why = "highest", f"the run began with {at.matmul} products, which are not float32 on this machine"
     hand_back_freed_memory()
-    if config.keep_freed_memory and not run.recomputes:  # In a large network memory counts for more.
-        use_huge_pages()
     run.optimizer.allocate()
     return Started(
         at.step,

@@ -1,5 +1,4 @@
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -46,33 +45,6 @@ print(megabytes())
 hand_back_freed_memory()
 print(megabytes())
 """
-
-
-HUGE_PAGES = """
-from pathlib import Path
-import torch
-from clearhead.machine.device import keep_freed_memory, use_huge_pages
-
-def kilobytes(key: str) -> int:
-    lines = Path("/proc/self/smaps").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith(key + ":"))
-
-keep_freed_memory()
-before = kilobytes("Rss")
-use_huge_pages(256 << 20)
-print(kilobytes("Rss") - before)
-large = torch.ones(25_000_000)
-print(kilobytes("AnonHugePages"))
-"""
-ASKED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-
-@pytest.mark.skipif(not ASKED.exists() or "[never]" in ASKED.read_text(), reason="a system with huge pages")
-def test_the_heap_grows_by_huge_pages_when_told():
-    told = processes.run([sys.executable, "-c", HUGE_PAGES], capture_output=True, text=True, check=True)
-    taken, huge = map(int, told.stdout.split())
-    assert taken < 10_000, "nothing is taken before it is written to"
-    assert huge > 50_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
