@@ -10,7 +10,6 @@ import torch
 
 from clearhead.api import Model, architecture, load, named_config
 from clearhead.api.folders import own_files
-from clearhead.checkpoints.families import preset
 from clearhead.checkpoints.families.family import canonical
 from clearhead.errors import UserError
 from clearhead.model import Transformer
@@ -132,24 +131,6 @@ def test_a_device_that_is_not_there_is_told(tmp_path: Path, translator: Model, m
         with pytest.raises(UserError, match=f"device: expected .* got '{device}'"):
             load(tmp_path / "never read", device=device)
     assert load(translator.save(tmp_path / "model"), device="cpu").device.type == "cpu"
-
-
-def test_an_architecture_is_a_preset_with_changes():
-    config = architecture(ModelChoice(preset="demo", stacks={"dropout": 0.5}, encoder={"n_layers": 5}), 77)
-    assert config.encoder is not None
-    assert config.decoder is not None
-    assert (config.encoder.n_layers, config.encoder.dropout, config.decoder.dropout) == (5, 0.5, 0.5)
-    assert config.decoder.n_layers == preset("demo").decoder.n_layers  # pyrefly: ignore[missing-attribute]
-    assert config.encoder.input.vocab_size == config.decoder.input.vocab_size == 77  # pyrefly: ignore
-    for choice, says in (
-        (ModelChoice(preset="dem"), "try demo"),
-        (ModelChoice(preset="demo", stacks={"n_heads": 7}), "n_heads=7 must divide d_model"),
-        (ModelChoice(preset="demo", stacks={"n_head": 8}), "n_head: no such field; did you mean n_heads?"),
-        (ModelChoice(preset="nano", encoder={"n_layers": 1}), "has no encoder; try model.stacks"),
-    ):
-        with pytest.raises(UserError) as error:
-            architecture(choice, 77)
-        assert says in told(error)
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

@@ -207,20 +207,6 @@ def test_beams_of_an_input_read_one_memory_and_a_trace_sees_each_its_own(name: s
     assert visits(t, "decoder.blocks.1.cross.weights")[1].shape[:3] == (len(SOURCES) * config.width, 2, 1)
 
 
-def test_the_network_is_left_as_it_was() -> None:
-    net = network().train()
-    assert net.decoder is not None
-    net.decoder.blocks[0].eval()
-    before = {name: module.training for name, module in net.named_modules()}
-    events = generate(net, Tokens.pad([[BOS]]), config=GREEDY)
-    next(events)
-    assert {name: module.training for name, module in net.named_modules()} == before, "between two tokens too"
-    assert torch.is_grad_enabled()
-    assert not torch.is_inference_mode_enabled()
-    events.close()
-    assert {name: module.training for name, module in net.named_modules()} == before
-
-
 def test_two_texts_at_once_leave_a_network_in_training_as_it_was() -> None:
     """The first to end would otherwise switch dropout on for the other."""
     net = network().train()
