@@ -87,7 +87,7 @@ def shared_data() -> Path:
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> "Shell":
+def shell(capsys) -> "Shell":
     """Runs commands in this process."""
     from tests.shell import Shell
 
@@ -95,7 +95,7 @@ def shell(capsys: pytest.CaptureFixture[str]) -> "Shell":
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> "Folders":
+def folders(tmp_path_factory) -> "Folders":
     """Folders with models, by name."""
     from tests.shell import Folders
 
@@ -103,7 +103,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> "Folders":
 
 
 @pytest.fixture
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_folder(tmp_path, monkeypatch) -> Path:
     """The working directory: an empty folder, on a disk that nobody waits for."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda _: None)

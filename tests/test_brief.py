@@ -34,7 +34,7 @@ def holders() -> Iterator[type]:
                         yield kind
 
 
-def test_whatever_holds_tensors_shows_their_shapes() -> None:
+def test_whatever_holds_tensors_shows_their_shapes():
     kinds = list(holders())
     assert len(kinds) > 15
     # A bare callable in a field is no tensor: runs of the explorer have edits, which are functions of them.
@@ -42,7 +42,7 @@ def test_whatever_holds_tensors_shows_their_shapes() -> None:
     assert not wrong, "give them __repr__ = brief"
 
 
-def test_a_trace_says_what_it_has_and_no_number() -> None:
+def test_a_trace_says_what_it_has_and_no_number():
     network = small.decoder(n_layers=4)
     with trace(network) as seen:
         network(ids(2, 9))
@@ -53,7 +53,7 @@ def test_a_trace_says_what_it_has_and_no_number() -> None:
     assert len(text) < 500
 
 
-def test_numbers_are_bounded_however_many() -> None:
+def test_numbers_are_bounded_however_many():
     network = small.decoder(n_layers=12)
     cache = network.new_cache()
     with torch.no_grad():
@@ -65,12 +65,12 @@ def test_numbers_are_bounded_however_many() -> None:
 
 
 @pytest.mark.parametrize("name", clearhead.__all__)
-def test_lazy_names_are_listed(name: str) -> None:
+def test_lazy_names_are_listed(name: str):
     assert name in dir(clearhead)
     assert getattr(clearhead, name).__name__ == name
 
 
-def test_many_names_are_one_line_and_one_is_no_plural() -> None:
+def test_many_names_are_one_line_and_one_is_no_plural():
     assert shorten([*"abcdefgh"]) == "a, b, c, d, e, f and 2 more"
     assert shorten(["a", "b"]) == "a, b"
     assert len(shorten([f"{i} a label of many words that says all" for i in range(2000)], 900)) < 300

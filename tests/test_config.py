@@ -116,7 +116,7 @@ TOGETHER = {"kind": "together", "added": {"kind": "sinusoidal"}, "scored": {"kin
         ({"experts": {"n": 2, "layers": (2,)}}, "must be less than n_layers=2"),
     ],
 )
-def test_a_wrong_stack_names_field_value_and_remedy(changes: dict[str, Any], message: str) -> None:
+def test_a_wrong_stack_names_field_value_and_remedy(changes: dict[str, Any], message: str):
     with pytest.raises(ValidationError, match=f"(?s){message}"):
         small.stack(**changes)
 
@@ -176,7 +176,7 @@ def test_a_wrong_stack_names_field_value_and_remedy(changes: dict[str, Any], mes
         ),
     ],
 )
-def test_a_wrong_model_names_field_value_and_remedy(changes: dict[str, Any], message: str) -> None:
+def test_a_wrong_model_names_field_value_and_remedy(changes: dict[str, Any], message: str):
     with pytest.raises(ValidationError, match=f"(?s){message}"):
         c.ModelConfig(**changes)
 
@@ -192,7 +192,7 @@ HEADS = [
 
 
 @pytest.mark.parametrize("changes", small.PAIRS.values(), ids=small.PAIRS.keys())
-def test_json_round_trip(changes: dict[str, Any]) -> None:
+def test_json_round_trip(changes: dict[str, Any]):
     for head in HEADS:
         model = c.ModelConfig(encoder=small.stack(**changes), head=head, init=c.Init(matrices="xavier"))
         text = model.model_dump_json()
@@ -200,19 +200,19 @@ def test_json_round_trip(changes: dict[str, Any]) -> None:
         assert c.ModelConfig.model_validate_json(text).model_dump_json() == text
 
 
-def test_configs_are_frozen() -> None:
+def test_configs_are_frozen():
     with pytest.raises(ValidationError, match="frozen"):
         small.stack().d_model = 3  # pyrefly: ignore
 
 
-def test_derived_values_follow_a_copy() -> None:
+def test_derived_values_follow_a_copy():
     stack = small.stack(positions=c.Rotary())
     assert stack.head_width == 4
     assert stack.model_copy(update={"d_model": 32}).head_width == 8
     assert stack.model_copy(update={"d_model": 32}) == small.stack(positions=c.Rotary(), d_model=32)
 
 
-def test_derived_values() -> None:
+def test_derived_values():
     assert small.stack().score_scale == pytest.approx(0.5)
     assert small.stack(attn_scale=0.3).score_scale == 0.3
     assert (small.stack().kv_heads, small.stack(n_kv_heads=1).kv_heads) == (4, 1)
@@ -241,20 +241,20 @@ def test_derived_values() -> None:
     assert not c.ModelConfig(encoder=small.stack()).is_causal
 
 
-def test_a_mechanism_that_is_not_installed_is_named_with_its_package() -> None:
+def test_a_mechanism_that_is_not_installed_is_named_with_its_package():
     for field in ("positions", "norm", "activation"):
         value = "other-package.kind" if field == "activation" else {"kind": "other-package.kind"}
         with pytest.raises(ValidationError, match=r"got other-package\.kind; try pip install other-package"):
             c.StackConfig.model_validate({**small.stack().model_dump(), field: value})
 
 
-def test_a_kind_of_another_package_must_be_of_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_of_another_package_must_be_of_the_field(monkeypatch):
     monkeypatch.setattr(mechanism, "extensions", lambda _: {"math.norm": "clearhead.config:NormConfig"})
     with pytest.raises(ValidationError, match=r"positions\n.*expected a kind of Encoding, got math\.norm"):
         c.StackConfig.model_validate({**small.stack().model_dump(), "positions": {"kind": "math.norm"}})
 
 
-def test_an_activation_of_another_package_is_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_activation_of_another_package_is_a_function(monkeypatch):
     monkeypatch.setattr(mechanism, "extensions", lambda _: {"a.softsign": "torch.nn.functional:softsign"})
     config = c.ModelConfig(decoder=small.stack(activation="a.softsign"))
     assert c.ModelConfig.model_validate_json(config.model_dump_json()) == config

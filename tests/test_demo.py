@@ -34,9 +34,7 @@ KNOWN, UNKNOWN = "I love cats.", "zorblax"
 
 
 @pytest.fixture(autouse=True)
-def _small(
-    empty_folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _small(empty_folder: Path, tmp_path_factory, monkeypatch) -> Iterator[None]:
     """The demo itself, made so small that it takes a second; alone in its folder, with nobody to ask."""
 
     def nobody(*_: object) -> None:
@@ -96,7 +94,7 @@ def test_from_nothing_to_figures_model_and_page(shell: Shell):
     assert model.summary().parameters == figures["parameters"]
 
 
-def test_another_demo_keeps_the_earlier_model(monkeypatch: pytest.MonkeyPatch):
+def test_another_demo_keeps_the_earlier_model(monkeypatch):
     for i in range(2):
         monkeypatch.setattr(demo.time, "strftime", lambda _, i=i: f"{i}")
         demo.run_demo("fr", out=Path("here"), seed=i)
@@ -112,7 +110,7 @@ def test_a_language_that_is_none_is_told_first(language: str):
     assert list(Path().iterdir()) == []
 
 
-def test_a_folder_that_will_not_do_is_told_before_the_training(monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_that_will_not_do_is_told_before_the_training(monkeypatch):
     monkeypatch.setattr(demo, "learn", lambda *_, **__: pytest.fail("too late"))
     Path("full").mkdir()
     Path("full/thesis.txt").write_text("mine")
@@ -124,7 +122,7 @@ def test_a_folder_that_will_not_do_is_told_before_the_training(monkeypatch: pyte
     assert Path("full/thesis.txt").read_text() == "mine"
 
 
-def test_ctrl_c_in_the_training_leaves_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+def test_ctrl_c_in_the_training_leaves_nothing(shell: Shell, monkeypatch):
     loss = demo.Translation.loss
 
     def stop(*args: Any, **options: Any) -> Any:
@@ -138,7 +136,7 @@ def test_ctrl_c_in_the_training_leaves_nothing(shell: Shell, monkeypatch: pytest
     assert not Path("here").exists()
 
 
-def test_ctrl_c_after_the_training_leaves_the_model(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+def test_ctrl_c_after_the_training_leaves_the_model(shell: Shell, monkeypatch):
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -178,8 +176,8 @@ def test_a_conversation_ends_in_three_ways(
     end: str | type[BaseException],
     model: Model,
     corpus: SentenceCorpus,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch,
+    capsys,
 ):
     typed(monkeypatch, KNOWN, "a \ud800", "Blorb i love", end)
     own = talk.converse(model, replace(corpus, train=(*corpus.train, replace(corpus.train[0], source=KNOWN))))
@@ -192,14 +190,14 @@ def test_a_conversation_ends_in_three_ways(
     assert "expected text that is valid Unicode" in said, "a line it cannot read does not end it"
 
 
-def test_what_was_typed_is_on_the_page(monkeypatch: pytest.MonkeyPatch):
+def test_what_was_typed_is_on_the_page(monkeypatch):
     monkeypatch.setattr(demo, "can_ask", lambda: True)
     typed(monkeypatch, KNOWN, "")
     demo.run_demo("es")
     assert on_page(Path("clearhead-demo-es/page.html"))[0] == KNOWN
 
 
-def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
+def test_nobody_is_asked_without_a_terminal(monkeypatch):
     monkeypatch.undo()
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
@@ -211,9 +209,7 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("options", "opens"), [([], True), (["--no-browser"], False), (["--json"], False), (["--json", "--browser"], True)]
 )
-def test_it_ends_in_the_explorer_when_asked(
-    options: list[str], opens: bool, monkeypatch: pytest.MonkeyPatch, shell: Shell
-):
+def test_it_ends_in_the_explorer_when_asked(options: list[str], opens: bool, monkeypatch, shell: Shell):
     seen: list[bytes] = []
 
     def look(url: str) -> bool:
@@ -229,7 +225,7 @@ def test_it_ends_in_the_explorer_when_asked(
     assert all(b"explorer.css" in page for page in seen)
 
 
-def test_the_explorer_has_the_run_from_its_first_update(monkeypatch: pytest.MonkeyPatch, shell: Shell):
+def test_the_explorer_has_the_run_from_its_first_update(monkeypatch, shell: Shell):
     sessions: list[Session] = []
 
     def remember(*args: Any, **options: Any) -> Session:
@@ -278,7 +274,7 @@ def test_words_stand_in_for_their_spans(model: Model, corpus: SentenceCorpus):
 
 
 def test_alignment_is_the_share_of_content_tokens_read_from_their_word(
-    model: Model, corpus: SentenceCorpus, monkeypatch: pytest.MonkeyPatch
+    model: Model, corpus: SentenceCorpus, monkeypatch
 ):
     sentences, tokenizer = corpus.test[:8], model.tokenizer
 
@@ -333,9 +329,7 @@ def test_a_choice_is_right_with_its_word_and_without_the_other(model: Model, cor
     assert figures.ambiguous == pytest.approx(sum(one.kind != "bank" for one in others) / len(others))
 
 
-def test_the_deciding_head_is_the_one_without_which_words_flip(
-    model: Model, corpus: SentenceCorpus, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_deciding_head_is_the_one_without_which_words_flip(model: Model, corpus: SentenceCorpus, monkeypatch):
     """A network whose head 1 of the last cross-attention alone keeps a word from becoming the other."""
     bank = [one for one in corpus.test if one.kind == "bank"]
     wanted = "decoder.blocks.1.cross.z[h=1]"

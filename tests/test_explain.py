@@ -1,7 +1,5 @@
 """`--explain` of every command that writes text."""
 
-from pathlib import Path
-
 import pytest
 
 from clearhead.cli.program import run
@@ -17,9 +15,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("command", WRITES)
-def test_how_the_steps_were_computed_is_told(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_the_steps_were_computed_is_told(command: str, tmp_path, capsys, monkeypatch):
     preset, text = WRITES[command]
     folder = str(model_of(preset).save(tmp_path / "model"))
     assert run([command, folder, text]) == 0
@@ -35,7 +31,7 @@ def test_how_the_steps_were_computed_is_told(
     assert "kept from fast paths by " in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_command_that_writes_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_writes_no_text(capsys):
     assert run(["recipes", "--explain"]) == 0
     assert capsys.readouterr().err == "note: no text was written\n"
     assert run(["generate", "--", "--explain"]) == 2  # the name of a model

@@ -69,7 +69,7 @@ MAKERS: dict[str, Callable[[], Model]] = {
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("texts.txt", "story.txt"):
         Path(name).write_text("two dogs .\na man is riding a bike .\n", encoding="utf-8")
@@ -82,7 +82,7 @@ def blocks(section: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_line_of_ours_runs(section: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_line_of_ours_runs(section: str, capsys):
     (python,) = blocks(section, "python")
     assert python.startswith("# clearhead\n")
     (name,) = re.findall(r'clearhead\.load\("(\w+)"\)', python)
@@ -100,7 +100,7 @@ def test_every_line_of_ours_runs(section: str, capsys: pytest.CaptureFixture[str
             assert (Path(out[1]).read_text(encoding="utf-8") if out else said).count("\n") >= 1, line
 
 
-def test_the_old_calls_are_gone_or_there_as_the_page_says() -> None:
+def test_the_old_calls_are_gone_or_there_as_the_page_says():
     known = pytest.importorskip("transformers.pipelines")
     there = {*known.SUPPORTED_TASKS, *known.TASK_ALIASES}
     rows = re.findall(r"^\| (`[^|]*`) \| (removed|there) \|", PAGE, re.MULTILINE)

@@ -13,17 +13,17 @@ EXPERIMENTAL = re.findall(r"`(clearhead[\w.]+)`", PAGE.partition("\nExperimental
 
 
 @pytest.mark.parametrize("module", STATED)
-def test_stable_names(module: str) -> None:
+def test_stable_names(module: str):
     names = re.findall(r"`(\w+)`", STATED[module])
     assert names == import_module(module).__all__
     assert all(getattr(import_module(module), name) is not None for name in names)
 
 
 @pytest.mark.parametrize("module", EXPERIMENTAL)
-def test_experimental_modules_are_there(module: str) -> None:
+def test_experimental_modules_are_there(module: str):
     assert import_module(module) is not None
 
 
-def test_the_page_states_both() -> None:
+def test_the_page_states_both():
     assert len(STATED) > 5
     assert len(EXPERIMENTAL) > 5

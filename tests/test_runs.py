@@ -25,7 +25,7 @@ from tests.training.tiny import begin, drive, number_pairs, write_pairs, write_r
 
 
 @pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_fsync(monkeypatch) -> None:
     """Files are real, and tests of power cuts are elsewhere."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
@@ -52,7 +52,7 @@ def larger(folder: Path, *, evaluate_every: int) -> list[tuple[str, Any]]:
     return [*changes, ("training.evaluate_every", evaluate_every), ("training.schedule", schedule)]
 
 
-def test_from_two_files_to_a_translator(tmp_path: Path):
+def test_from_two_files_to_a_translator(tmp_path):
     recipe = write_recipe(tmp_path, steps=200, optimizer={"kind": "adamw", "lr": 1e-2}, max_tokens=400)
     changes = [*larger(tmp_path, evaluate_every=50), ("training.save_every", 50)]
     pairs = number_pairs(40)
@@ -77,7 +77,7 @@ KANA: dict[str, str] = dict(
 @pytest.mark.parametrize(
     ("tokenize", "name"), [pytest.param("auto", "bleu_char", marks=pytest.mark.slow), ("13a", "bleu")]
 )
-def test_best_moves_where_13a_sees_one_word_a_line(tmp_path: Path, tokenize: str, name: str):
+def test_best_moves_where_13a_sees_one_word_a_line(tmp_path, tokenize: str, name: str):
     """Targets like Japanese, without spaces: 13a counts whole lines, and has 0 until one is exactly right."""
     pairs = number_pairs(40)
     targets = ["".join(KANA[word] for word in line.split()) + "。" for line in pairs.target]
@@ -109,7 +109,7 @@ def book_tables(folder: Path, **data: Any) -> dict[str, Any]:
     }
 
 
-def test_validation_is_held_out_by_source_and_leaves_no_trace_in_training(tmp_path: Path):
+def test_validation_is_held_out_by_source_and_leaves_no_trace_in_training(tmp_path):
     recipe = write_recipe(tmp_path)
     for name in ("a.en", "a.de"):  # Every source twice, and an odd number held out.
         path = tmp_path / name
@@ -128,7 +128,7 @@ def test_validation_is_held_out_by_source_and_leaves_no_trace_in_training(tmp_pa
 # --- resume ----------------------------------------------------------------------------------------------------
 
 
-def test_resume_refuses_changed_data_and_what_is_no_run(tmp_path: Path):
+def test_resume_refuses_changed_data_and_what_is_no_run(tmp_path):
     recipe = write_recipe(tmp_path)
     drive(begin(recipe, tmp_path / "run", ("training.steps", 2)))
     text = (tmp_path / "a.de").read_text(encoding="utf-8")
@@ -148,7 +148,7 @@ def test_resume_refuses_changed_data_and_what_is_no_run(tmp_path: Path):
     ("split", "name", "side", "storage"),
     [("v", "validation", "en", "memory"), ("v", "validation", "de", "disk"), ("t", "test", "de", "memory")],
 )
-def test_resume_refuses_changed_held_out_text(tmp_path: Path, split: str, name: str, side: str, storage: str):
+def test_resume_refuses_changed_held_out_text(tmp_path, split: str, name: str, side: str, storage: str):
     """It decides which checkpoint is the best, and with `remove_overlap` what is learnt."""
     recipe, other = write_recipe(tmp_path, steps=2), number_pairs(6, seed=3)
     files = {key: {"kind": "parallel"} for key in ("v", "t")}
@@ -173,7 +173,7 @@ def test_resume_refuses_changed_held_out_text(tmp_path: Path, split: str, name: 
     resume(tmp_path / "run")
 
 
-def test_resume_refuses_changed_held_out_text_of_a_language_model(tmp_path: Path):
+def test_resume_refuses_changed_held_out_text_of_a_language_model(tmp_path):
     (tmp_path / "valid.txt").write_text("\n".join(number_pairs(20).source), encoding="utf-8")
     tables = book_tables(tmp_path, valid={"kind": "text", "paths": ["valid.txt"]})
     drive(start(validate(tables, where="x"), tmp_path / "run")[0])
@@ -194,7 +194,7 @@ def test_a_run_of_an_older_version_knows_its_training_text_alone():
 
 
 @pytest.mark.parametrize(("file", "number"), [("model", math.nan), ("optimizer", math.inf), ("training", -math.inf)])
-def test_a_checkpoint_with_a_number_that_is_none_is_refused_by_name(tmp_path: Path, file: str, number: float):
+def test_a_checkpoint_with_a_number_that_is_none_is_refused_by_name(tmp_path, file: str, number: float):
     run = begin(write_recipe(tmp_path, steps=2, ema=0.9), tmp_path / "run")
     drive(run)
     place = tmp_path / "run" / "step-00000002"
@@ -220,7 +220,7 @@ def test_a_checkpoint_with_a_number_that_is_none_is_refused_by_name(tmp_path: Pa
 
 
 @pytest.mark.parametrize("function", ["best", "report"])
-def test_a_full_disk_at_a_small_file_is_one_line_too(tmp_path: Path, function: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_at_a_small_file_is_one_line_too(tmp_path, function: str, monkeypatch):
     tables = validate(read(str(write_recipe(tmp_path, steps=2))), where="x")
     run, prepared = start(tables, tmp_path / "run")
 
@@ -235,7 +235,7 @@ def test_a_full_disk_at_a_small_file_is_one_line_too(tmp_path: Path, function: s
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 
-def test_bad_files_are_told_in_one_line(tmp_path: Path):
+def test_bad_files_are_told_in_one_line(tmp_path):
     recipe, source, target = write_recipe(tmp_path), tmp_path / "a.en", tmp_path / "a.de"
     good = source.read_bytes()
     lines = good.splitlines(keepends=True)
@@ -254,7 +254,7 @@ def test_bad_files_are_told_in_one_line(tmp_path: Path):
 
 @pytest.mark.parametrize("n", [1, 4, 9])
 @pytest.mark.parametrize("held_out", [1, 1000])
-def test_too_few_pairs(tmp_path: Path, n: int, held_out: int):
+def test_too_few_pairs(tmp_path, n: int, held_out: int):
     recipe = write_recipe(tmp_path)
     write_pairs(tmp_path, n)
     wanted = f"data.train: expected at least 10 pairs to hold some out, got {n}; give data.valid"
@@ -263,7 +263,7 @@ def test_too_few_pairs(tmp_path: Path, n: int, held_out: int):
     begin(recipe, tmp_path / "run", ("data.held_out", held_out))
 
 
-def test_a_folder_that_is_not_new(tmp_path: Path):
+def test_a_folder_that_is_not_new(tmp_path):
     recipe = write_recipe(tmp_path)
     wanted = r"expected a new folder for the run, got one with files; try another --out$"
     assert re.search(wanted, told(recipe, tmp_path))
@@ -272,7 +272,7 @@ def test_a_folder_that_is_not_new(tmp_path: Path):
     begin(recipe, tmp_path / "empty")
 
 
-def test_mistakes_in_the_training_table(tmp_path: Path):
+def test_mistakes_in_the_training_table(tmp_path):
     recipe = write_recipe(tmp_path)
     for changes, wanted in (
         ([("training.steps", None)], r"^training: expected a limit, got none; set training\.steps"),
@@ -290,7 +290,7 @@ def test_mistakes_in_the_training_table(tmp_path: Path):
         assert re.search(wanted, told(recipe, tmp_path / "run", *changes)), changes
 
 
-def test_a_batch_too_small_for_an_example_is_told(tmp_path: Path):
+def test_a_batch_too_small_for_an_example_is_told(tmp_path):
     with pytest.raises(UserError, match=r"^max_tokens: expected at least \d+, .*try a higher max_tokens"):
         begin(write_recipe(tmp_path), tmp_path / "run", ("training.max_tokens", 5))
 
@@ -323,7 +323,7 @@ def test_spaced_is_even_whatever_else_was_saved(every: int, odd: list[int]):
     assert max(gaps) <= 2 * sorted(gaps)[len(gaps) // 2]
 
 
-def test_keeper_keeps_the_newest_the_spaced_and_the_best(tmp_path: Path):
+def test_keeper_keeps_the_newest_the_spaced_and_the_best(tmp_path):
     run = begin(
         write_recipe(tmp_path, steps=30), tmp_path / "run", ("training.keep_last", 2), ("training.keep_spaced", 4)
     )

@@ -71,17 +71,17 @@ class RegressorOnNumbers(_OnNumbers, TextRegressor):
 
 
 @parametrize_with_checks([ClassifierOnNumbers(**QUICK), RegressorOnNumbers(**QUICK)])
-def test_estimator_checks(estimator: Any, check: Any) -> None:
+def test_estimator_checks(estimator: Any, check: Any):
     check(estimator)
 
 
 @pytest.mark.parametrize("estimator", [TextClassifier, TextRegressor])
-def test_the_library_leaves_its_other_checks_out_for_texts(estimator: type) -> None:
+def test_the_library_leaves_its_other_checks_out_for_texts(estimator: type):
     with pytest.warns(SkipTestWarning, match="string=True"):
         check_estimator(estimator(**QUICK))
 
 
-def test_texts_in_the_tools_of_the_library() -> None:
+def test_texts_in_the_tools_of_the_library():
     model = TextClassifier(**QUICK | {"steps": 30, "epochs": 99}).fit(TEXTS, LABELS)
     assert [*model.classes_] == ["no", "yes"]
     for X in (TEXTS, np.array(TEXTS), pd.Series(TEXTS), pd.Series(TEXTS, dtype="category")):
@@ -101,7 +101,7 @@ def test_texts_in_the_tools_of_the_library() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [True, False], [1.5, 2.5], ["1", "1.0"], ["", "b"], [" a", "a"]])
-def test_labels_of_any_kind_come_back(labels: list[Any]) -> None:
+def test_labels_of_any_kind_come_back(labels: list[Any]):
     y = np.array([labels[i % 2] for i in range(40)])
     if labels == [1.5, 2.5]:
         y = y.astype(object).astype(str)
@@ -110,7 +110,7 @@ def test_labels_of_any_kind_come_back(labels: list[Any]) -> None:
     assert {*model.classes_} == {*y}
 
 
-def test_numbers() -> None:
+def test_numbers():
     y = [i % 2 + 0.5 for i in range(40)]
     model = TextRegressor(**QUICK | {"steps": 60, "epochs": 99}).fit(TEXTS, y)
     assert model.predict(["good film 1", " "])[1] == 1.0, "the mean"
@@ -127,17 +127,17 @@ def test_numbers() -> None:
         (TEXTS, LABELS[:-1], "inconsistent numbers of samples"),
     ],
 )
-def test_what_is_refused(X: Any, y: Any, error: str) -> None:
+def test_what_is_refused(X: Any, y: Any, error: str):
     with pytest.raises(ValueError, match=re.escape(error)):
         TextClassifier(**QUICK).fit(X, y)
 
 
-def test_a_wrong_field_is_named() -> None:
+def test_a_wrong_field_is_named():
     with pytest.raises(UserError, match=r"training\.clipp: no such field; did you mean clip\?"):
         TextClassifier(fields={"training.clipp": 3}).fit(TEXTS, LABELS)
 
 
-def test_examples_of_docstrings_run() -> None:
+def test_examples_of_docstrings_run():
     space: dict[str, Any] = {"texts": TEXTS, "labels": LABELS}
     for text in (clearhead.sklearn.__doc__, TextClassifier.__doc__):
         for example in doctest.DocTestParser().get_examples(text or ""):

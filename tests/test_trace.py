@@ -35,7 +35,7 @@ def contract(stack: str, n_layers: int, *, cross: bool) -> set[str]:
     return names | {f"{stack}.final_norm.{n}" for n in NORM}
 
 
-def test_every_address_of_the_contract() -> None:
+def test_every_address_of_the_contract():
     network = small.encoder_decoder()
     with trace(network) as t:
         network(ids(2, 5), ids(2, 4))
@@ -45,7 +45,7 @@ def test_every_address_of_the_contract() -> None:
 
 @pytest.mark.parametrize("changes", small.PAIRS.values(), ids=small.PAIRS.keys())
 @torch.no_grad()
-def test_seeing_changes_nothing(changes: dict[str, Any]) -> None:
+def test_seeing_changes_nothing(changes: dict[str, Any]):
     network = small.encoder_decoder(**changes)
     source, target = Tokens.pad(sequences(4, 6)), Tokens.pad(sequences(5, 2), left=True)
     with trace(network) as t:
@@ -58,7 +58,7 @@ def test_seeing_changes_nothing(changes: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def test_tracing_runs_the_padded_layout() -> None:
+def test_tracing_runs_the_padded_layout():
     network = small.encoder_decoder()
     source, target = sequences(4, 6), sequences(5, 2)
     with trace(network) as padded:
@@ -70,7 +70,7 @@ def test_tracing_runs_the_padded_layout() -> None:
         assert_close(packed[address].nan_to_num(neginf=0.0), padded[address].nan_to_num(neginf=0.0))
 
 
-def test_value_indexed_by_axes() -> None:
+def test_value_indexed_by_axes():
     network = small.decoder()
     with trace(network) as t:
         network(ids(2, 5))
@@ -95,7 +95,7 @@ def test_value_indexed_by_axes() -> None:
         (f"{WEIGHTS}[h=1", "expected an address such as"),
     ],
 )
-def test_wrong_addresses_say_what_is_right(address: str, message: str) -> None:
+def test_wrong_addresses_say_what_is_right(address: str, message: str):
     network = small.decoder()
     with trace(network) as t:
         network(ids(1, 3))
@@ -103,7 +103,7 @@ def test_wrong_addresses_say_what_is_right(address: str, message: str) -> None:
         _ = t[address]
 
 
-def test_address_survives_its_text() -> None:
+def test_address_survives_its_text():
     for text in (WEIGHTS, f"{WEIGHTS}[h=2]", f"{WEIGHTS}[b=0,h=2,t=-1]"):
         assert str(Address.parse(text)) == text
 
@@ -118,7 +118,7 @@ def edited(network: Transformer, edit: dict[str, Any], tokens: Tensor) -> tuple[
 
 
 @torch.no_grad()
-def test_a_head_of_zeros_is_zeros_in_its_columns_of_the_output_matrix() -> None:
+def test_a_head_of_zeros_is_zeros_in_its_columns_of_the_output_matrix():
     network, tokens = small.decoder(), ids(2, 6)
     logits, _ = edited(network, {"decoder.blocks.1.attn.z[h=2]": zero}, tokens)
     same, _ = edited(network, {"decoder.blocks.1.attn.heads[h=2]": 0.0}, tokens)
@@ -131,7 +131,7 @@ def test_a_head_of_zeros_is_zeros_in_its_columns_of_the_output_matrix() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("address", sorted(contract("encoder", 2, cross=False) | contract("decoder", 2, cross=True)))
-def test_an_edit_anywhere_reaches_the_result(address: str) -> None:
+def test_an_edit_anywhere_reaches_the_result(address: str):
     network = small.encoder_decoder()
     source, target = ids(1, 5), ids(1, 4)
     before = network(source, target)
@@ -142,7 +142,7 @@ def test_an_edit_anywhere_reaches_the_result(address: str) -> None:
 
 
 @torch.no_grad()
-def test_value_function_tensor_and_shorthands() -> None:
+def test_value_function_tensor_and_shorthands():
     network, tokens = small.decoder(), ids(2, 5)
     at = "decoder.blocks.0.resid_post"
     with trace(network) as clean:
@@ -168,14 +168,14 @@ def test_value_function_tensor_and_shorthands() -> None:
 
 
 @torch.no_grad()
-def test_two_edits_of_one_value_apply_in_order() -> None:
+def test_two_edits_of_one_value_apply_in_order():
     network, at = small.decoder(), "decoder.blocks.0.resid_post"
     _, t = edited(network, {f"{at}[t=0]": 1.0, at: scale(3.0), f"{at}[t=1]": 7.0}, ids(1, 3))
     assert t[f"{at}[t=0]"].unique().tolist() == [3.0]
     assert t[f"{at}[t=1]"].unique().tolist() == [7.0]
 
 
-def test_an_edit_that_met_nothing_is_an_error() -> None:
+def test_an_edit_that_met_nothing_is_an_error():
     network = small.decoder()
     with pytest.raises(
         UserError, match=r"edited, but no value has this address; did you mean decoder\.blocks\.0\.attn\.z\?"
@@ -185,14 +185,14 @@ def test_an_edit_that_met_nothing_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("value", [torch.zeros(3), lambda v: v[..., :1, :2]])
-def test_an_edit_of_the_wrong_shape_is_one_clear_line(value: Any) -> None:
+def test_an_edit_of_the_wrong_shape_is_one_clear_line(value: Any):
     network = small.decoder()
     with pytest.raises(UserError, match=r"decoder\.blocks\.0\.resid_post.*shape"):
         edited(network, {"decoder.blocks.0.resid_post": value}, ids(1, 5))
 
 
 @pytest.mark.parametrize("index", ["", "[h=1]"])
-def test_gradients_of_what_was_seen(index: str) -> None:
+def test_gradients_of_what_was_seen(index: str):
     network = small.decoder()
     edit = {f"{WEIGHTS}{index}": lambda value: value * 1.0} if index else {}
     with trace(network, edit) as t:
@@ -205,7 +205,7 @@ def test_gradients_of_what_was_seen(index: str) -> None:
     assert weights.grad.abs().max() > 0
 
 
-def test_gradients_through_an_edit() -> None:
+def test_gradients_through_an_edit():
     network = small.decoder()
     steering = torch.zeros(16, requires_grad=True)
     logits, _ = edited(network, {"decoder.blocks.0.resid_post[t=2]": lambda v: v + steering}, ids(2, 5))
@@ -223,7 +223,7 @@ def explode(value: Tensor) -> Tensor:
     raise RuntimeError("in the middle")
 
 
-def test_nothing_stays_behind_after_an_exception() -> None:
+def test_nothing_stays_behind_after_an_exception():
     network, tokens = small.decoder(), ids(1, 4)
     before = network(tokens)
     with pytest.raises(RuntimeError, match="in the middle"):
@@ -237,7 +237,7 @@ def test_nothing_stays_behind_after_an_exception() -> None:
     assert WEIGHTS in t
 
 
-def test_traces_do_not_nest_and_the_outer_goes_on() -> None:
+def test_traces_do_not_nest_and_the_outer_goes_on():
     network = small.decoder()
     with trace(network) as t:
         with pytest.raises(RuntimeError, match="already running"), trace(network):
@@ -246,7 +246,7 @@ def test_traces_do_not_nest_and_the_outer_goes_on() -> None:
     assert WEIGHTS in t
 
 
-def test_a_pass_amid_a_traced_one_is_neither_seen_nor_edited() -> None:
+def test_a_pass_amid_a_traced_one_is_neither_seen_nor_edited():
     network = small.decoder()
     plain = network(ids(1, 4))
     inner = list[Tensor]()
@@ -268,20 +268,20 @@ def test_a_pass_amid_a_traced_one_is_neither_seen_nor_edited() -> None:
         network(ids(1, 3))
 
 
-def test_another_network_passes_unseen() -> None:
+def test_another_network_passes_unseen():
     network, other = small.decoder(), small.decoder()
     with trace(network) as t:
         other(ids(1, 3))
     assert len(t) == 0
 
 
-def test_axes_are_checked_against_the_value() -> None:
+def test_axes_are_checked_against_the_value():
     module = nn.Linear(2, 2)
     with pytest.raises(AssertionError, match=r"x: axes 'b t d' do not fit shape \(3, 2\)"), trace(module):
         tap(module, "x", torch.zeros(3, 2), "b t d")
 
 
-def test_a_part_of_a_network_can_be_traced() -> None:
+def test_a_part_of_a_network_can_be_traced():
     network = small.decoder()
     with trace(network.last_stack.blocks[1]) as t:
         network(ids(1, 3))
@@ -310,7 +310,7 @@ def graphs() -> Any:
     torch._dynamo.reset()
 
 
-def test_tap_leaves_no_node_in_a_compiled_graph(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tap_leaves_no_node_in_a_compiled_graph(graphs: Graphs, monkeypatch):
     network = small.encoder_decoder(n_layers=1, norm="rms", bias=False, n_kv_heads=2)
     source, target = Tokens.pad(sequences(4, 6)), Tokens.pad(sequences(5, 2))
     torch.compile(network, fullgraph=True, backend=graphs)(source, target)
@@ -331,7 +331,7 @@ def test_tap_leaves_no_node_in_a_compiled_graph(graphs: Graphs, monkeypatch: pyt
 
 
 @torch.no_grad()
-def test_threads_that_trace_leave_compiled_code_on(graphs: Graphs) -> None:
+def test_threads_that_trace_leave_compiled_code_on(graphs: Graphs):
     """The stance of the compiler is one for all threads, and the one that began first ends first."""
     network = small.decoder().eval()
     compiled = torch.compile(network, backend=graphs)
@@ -352,7 +352,7 @@ def test_threads_that_trace_leave_compiled_code_on(graphs: Graphs) -> None:
     assert graphs.nodes
 
 
-def test_looking_recompiles_nothing(graphs: Graphs) -> None:
+def test_looking_recompiles_nothing(graphs: Graphs):
     network = small.encoder_decoder()
     compiled = torch.compile(network, fullgraph=True, backend=graphs)
     source, target = Tokens.pad(sequences(4, 6)), Tokens.pad(sequences(5, 2))
@@ -366,7 +366,7 @@ def test_looking_recompiles_nothing(graphs: Graphs) -> None:
     assert len(graphs.nodes) == 1
 
 
-def test_another_thread_is_neither_seen_nor_edited() -> None:
+def test_another_thread_is_neither_seen_nor_edited():
     network, tokens = small.decoder().eval(), ids(1, 4)
     plain = network(tokens)
     with trace(network, {"decoder.blocks.0.attn.z": zero}) as seen:

@@ -48,7 +48,7 @@ def files(random: np.random.Generator) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="session")
-def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_data(tmp_path_factory) -> Path:
     """The data folder."""
     folder = tmp_path_factory.mktemp("data")
     for name, content in files(np.random.default_rng(0)).items():
@@ -75,7 +75,7 @@ def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def data_folder(small_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data_folder(small_data: Path, monkeypatch) -> Path:
     """The data folder, which the environment variable names."""
     monkeypatch.setenv(VARIABLE, str(small_data))
     return small_data

@@ -7,10 +7,10 @@ from clearhead.errors import UserError
 from clearhead.extensions import extensions
 
 
-def test_lab_is_a_command_of_this_package() -> None:
+def test_lab_is_a_command_of_this_package():
     assert extensions("commands")["lab"] == "clearhead_lab.app:app"
 
 
-def test_without_this_package_one_line_says_what_to_install() -> None:
+def test_without_this_package_one_line_says_what_to_install():
     with pytest.raises(UserError, match=r"^lab: expected the package clearhead-lab, got none; pip install clearhead-l"):
         lab("run", "--quick")

@@ -21,14 +21,14 @@ from clearhead_lab.replacements import (
 from clearhead_lab.texts import N_CHARACTERS, Written, library, manual
 
 
-def test_linear_attention_is_a_weighted_mean_of_the_values() -> None:
+def test_linear_attention_is_a_weighted_mean_of_the_values():
     q, k, v = torch.randn(3, 2, 4, 5, 8, dtype=torch.float64)
     likeness = (torch.nn.functional.elu(q) + 1) @ (torch.nn.functional.elu(k) + 1).mT
     expected = likeness / likeness.sum(-1, keepdim=True) @ v
     torch.testing.assert_close(attend_linearly(q, k, v, AttentionBias(), 1), expected)
 
 
-def test_network_with_linear_attention_finds_no_softmax() -> None:
+def test_network_with_linear_attention_finds_no_softmax():
     network = encoder(8, d_model=16, positions=c.NoPositions())
     tokens = torch.randint(0, 8, (2, 6))
     exact = network(tokens)
@@ -40,7 +40,7 @@ def test_network_with_linear_attention_finds_no_softmax() -> None:
     torch.testing.assert_close(network(tokens[:, moved]), linear[:, moved])
 
 
-def test_a_word_goes_through_one_expert() -> None:
+def test_a_word_goes_through_one_expert():
     experts = Experts(stack(8, 16), 3).eval()
     x = torch.randn(2, 5, 16)
     out = experts(x)
@@ -51,7 +51,7 @@ def test_a_word_goes_through_one_expert() -> None:
     torch.testing.assert_close(out.flatten(0, 1), expected)
 
 
-def test_bias_of_a_crowded_expert_falls() -> None:
+def test_bias_of_a_crowded_expert_falls():
     experts = Experts(stack(8, 16), 3).train()
     with torch.no_grad():
         experts.router.weight.zero_()
@@ -62,7 +62,7 @@ def test_bias_of_a_crowded_expert_falls() -> None:
     torch.testing.assert_close(experts.bias, torch.tensor([0.01, 0.99, 0.01]))
 
 
-def test_experts_and_their_router_learn() -> None:
+def test_experts_and_their_router_learn():
     network = with_experts(decoder(8, d_model=16, d_ff=8), 4)
     before = [mixture.router.weight.clone() for mixture in mixtures(network)]
     learn(network, lambda: (torch.randint(0, 8, (4, 6)), torch.randint(0, 8, (4, 6))), steps=2)
@@ -70,7 +70,7 @@ def test_experts_and_their_router_learn() -> None:
         assert not torch.equal(mixture.router.weight, was)
 
 
-def test_batch_norm_replaces_every_layer_norm_and_sees_the_batch() -> None:
+def test_batch_norm_replaces_every_layer_norm_and_sees_the_batch():
     network = with_batch_norm(decoder(16, d_model=16))
     assert sum(isinstance(module, BatchNorm) for module in network.modules()) == 5
     x = BatchNorm(16).train()(3 + torch.randn(4, 6, 16)).flatten(0, 1)
@@ -79,14 +79,14 @@ def test_batch_norm_replaces_every_layer_norm_and_sees_the_batch() -> None:
     assert norm_training.change_by_future(decoder(norm_training.PAD + 1, d_model=16)) == 0
 
 
-def test_probe_reads_what_is_there_and_no_more() -> None:
+def test_probe_reads_what_is_there_and_no_more():
     labels = torch.randint(0, 4, (600,))
     vectors = torch.eye(4)[labels] @ torch.randn(4, 12) + 0.01 * torch.randn(600, 12)
     assert readable(vectors, labels, n_fitted=400) == 1.0
     assert readable(torch.randn(600, 12), labels, n_fitted=400) < 0.5
 
 
-def test_written_text_is_split_and_shifted() -> None:
+def test_written_text_is_split_and_shifted():
     text = Written("ab~\n€" * 20)
     assert text.train[:5].tolist() == [65, 66, 94, 95, 31]
     assert (len(text.train), len(text.valid)) == (90, 10)
@@ -96,14 +96,14 @@ def test_written_text_is_split_and_shifted() -> None:
 
 
 @pytest.mark.parametrize("text", [manual, library])
-def test_python_brings_real_texts(text) -> None:
+def test_python_brings_real_texts(text):
     ids = text().train
     assert len(ids) > 300_000
     assert 0 <= int(ids.min()) <= int(ids.max()) < N_CHARACTERS
     assert (ids == 0).double().mean() < 0.4  # Not mostly blanks.
 
 
-def test_joined_vectors_stay_apart_in_training() -> None:
+def test_joined_vectors_stay_apart_in_training():
     network = add_or_join.network(16, 8, 8)
     learn(network, lambda: add_or_join.copying(16, 2, 32, 3), steps=2)
     with trace(network) as seen:
@@ -114,7 +114,7 @@ def test_joined_vectors_stay_apart_in_training() -> None:
     assert not positions[:, :8].any()
 
 
-def test_a_padded_batch_has_no_labels_in_its_padding() -> None:
+def test_a_padded_batch_has_no_labels_in_its_padding():
     tokens, labels = norm_training.batch(64, 4)
     padding = tokens == norm_training.PAD
     assert padding.any()
@@ -122,7 +122,7 @@ def test_a_padded_batch_has_no_labels_in_its_padding() -> None:
     assert (labels[~padding] != IGNORED).any()
 
 
-def test_a_key_is_asked_for_the_value_of_its_pair() -> None:
+def test_a_key_is_asked_for_the_value_of_its_pair():
     words, labels = linear_attention.batch(3, 5)
     for row, answers in zip(words.tolist(), labels.tolist(), strict=True):
         known = {word // linear_attention.VALUES: word % linear_attention.VALUES for word in row[:5]}
@@ -130,7 +130,7 @@ def test_a_key_is_asked_for_the_value_of_its_pair() -> None:
         assert answers == [IGNORED] * 5 + [known[key] for key in asked]
 
 
-def test_a_language_decides_what_follows_a_word() -> None:
+def test_a_language_decides_what_follows_a_word():
     languages = mixture_of_experts.Languages(seed=0)
     inputs, labels = languages.batch(16)
     assert (labels[:, 0] == IGNORED).all()
@@ -139,7 +139,7 @@ def test_a_language_decides_what_follows_a_word() -> None:
         assert all(word in followers[before] for before, word in zip(row[1:], following[1:], strict=True))
 
 
-def test_facts_without_no_unit_are_as_they_were() -> None:
+def test_facts_without_no_unit_are_as_they_were():
     pairs, labels = ffn_memory.facts()
     network = ffn_memory.build()
     answers = network(pairs)[:, -1].argmax(-1) == labels[:, -1]

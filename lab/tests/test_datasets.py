@@ -13,12 +13,12 @@ from clearhead_lab.running import check_needs
 
 
 @pytest.fixture
-def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_data(monkeypatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
 @pytest.mark.usefixtures("no_data")
-def test_without_a_folder_one_line_says_what_to_download() -> None:
+def test_without_a_folder_one_line_says_what_to_download():
     expected = (
         r"data: expected the folder that holds sst2, got none; download the folder data/SST2 of https://\S+ to"
         r" FOLDER/sst2, and give --data FOLDER or set CLEARHEAD_SHARED_DATA$"
@@ -27,7 +27,7 @@ def test_without_a_folder_one_line_says_what_to_download() -> None:
         check_needs(experiments()["attention-importance"])
 
 
-def test_missing_file_is_named(small_data: Path, tmp_path: Path) -> None:
+def test_missing_file_is_named(small_data: Path, tmp_path):
     (tmp_path / "sst2").symlink_to(small_data / "sst2")
     with data_in(tmp_path):
         assert datasets()["sst2"].path("dev.tsv").read_text(encoding="utf-8").startswith("a dull")
@@ -35,16 +35,14 @@ def test_missing_file_is_named(small_data: Path, tmp_path: Path) -> None:
             datasets()["mnist"].path()
 
 
-def test_named_folder_goes_before_the_variable(data_folder: Path, tmp_path: Path) -> None:
+def test_named_folder_goes_before_the_variable(data_folder: Path, tmp_path):
     assert datasets()["sst2"].path() == data_folder / "sst2"
     with data_in(tmp_path), pytest.raises(UserError, match="found none; download"):
         datasets()["sst2"].path()
 
 
 @pytest.mark.usefixtures("no_data")
-def test_all_leaves_out_what_has_no_data(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_all_leaves_out_what_has_no_data(capsys, monkeypatch, tmp_path):
     made = Experiment("made", "y is x", "here", lambda *_: iter([Row({"x": 1.0}, {"y": 1.0})]), (), Plot("x", "y"))
     some = {"made": made, "few-labels": experiments()["few-labels"]}
     monkeypatch.setattr("clearhead_lab.experiments.experiments", lambda: some)
@@ -62,7 +60,7 @@ def test_all_leaves_out_what_has_no_data(
         ("bank/train.gold.txt", "0\n" * 15 + "x\n", r"train.gold.txt:16: expected the number of a sense, got 'x'"),
     ],
 )
-def test_malformed_senses(small_data: Path, tmp_path: Path, file: str, text: str, message: str) -> None:
+def test_malformed_senses(small_data: Path, tmp_path, file: str, text: str, message: str):
     source = datasets()["coarsewsd20"]
     for name in source.files:
         path = tmp_path / source.folder / name
@@ -76,7 +74,7 @@ def test_malformed_senses(small_data: Path, tmp_path: Path, file: str, text: str
 
 
 @pytest.mark.usefixtures("data_folder")
-def test_malformed_reviews(small_data: Path, tmp_path: Path) -> None:
+def test_malformed_reviews(small_data: Path, tmp_path):
     (tmp_path / "sst2").mkdir()
     for name in datasets()["sst2"].files:
         (tmp_path / "sst2" / name).write_text("a film\t1\na film\tgood\n", encoding="utf-8")
@@ -85,7 +83,7 @@ def test_malformed_reviews(small_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("data_folder")
-def test_words_of_reviews() -> None:
+def test_words_of_reviews():
     reviews = Reviews.read("dev")
     tokens = Words.of(["a film that", "a"], most=1).tokens([reviews.texts[0], "a"])
     assert tokens.ids[0, :3].tolist() == [FIRST, 3, UNKNOWN]

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -52,24 +51,24 @@ def y_at_least(limit: float, role: Role = "claim") -> Check:
         ([y_at_least(0), y_at_least(1, "control")], "holds with limits", False),
     ],
 )
-def test_verdict_follows_from_thresholds(checks, verdict: str, stable: bool) -> None:
+def test_verdict_follows_from_thresholds(checks, verdict: str, stable: bool):
     result = result_of(*checks)
     assert (result.verdict, result.stable) == (verdict, stable)
 
 
-def test_nan_passes_no_threshold() -> None:
+def test_nan_passes_no_threshold():
     assert not y_at_least(0).passes(float("nan"))
     assert not Check("y", lambda _: 0.0, at_most=1.0).passes(float("nan"))
 
 
-def test_report_states_figure_spread_and_threshold() -> None:
+def test_report_states_figure_spread_and_threshold():
     text = "\n".join(report(result_of(y_at_least(1))))
     assert "~ y: 1 [0, 2], expected at least 1" in text
     assert "Verdict: holds with limits (3 seeds, which disagree: holds on 2, does not hold on 1, 3 s)\n" in text
     assert text.endswith("\nOn 1 of 3 seeds: y is below 1.")
 
 
-def test_run_writes_figure_and_json(tmp_path: Path) -> None:
+def test_run_writes_figure_and_json(tmp_path):
     run(made(checks=[y_at_least(0)]), range(2), quick=True, folder=tmp_path, say=lambda _: None)
     kept = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert kept["verdict"] == "holds"
@@ -77,7 +76,7 @@ def test_run_writes_figure_and_json(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
 
 
-def test_interrupted_run_keeps_finished_seeds(tmp_path: Path) -> None:
+def test_interrupted_run_keeps_finished_seeds(tmp_path):
     def measure(seed: int, _: bool) -> Iterator[Row]:
         yield Row({"x": 1.0}, {"y": 1.0})
         if seed == 1:
@@ -90,7 +89,7 @@ def test_interrupted_run_keeps_finished_seeds(tmp_path: Path) -> None:
     assert "1 of 3 seed" in "\n".join(report(result))
 
 
-def test_a_run_goes_on_with_the_seeds_that_its_folder_holds(tmp_path: Path) -> None:
+def test_a_run_goes_on_with_the_seeds_that_its_folder_holds(tmp_path):
     asked: list[int] = []
 
     def measure(seed: int, _: bool) -> Iterator[Row]:
@@ -109,7 +108,7 @@ def test_a_run_goes_on_with_the_seeds_that_its_folder_holds(tmp_path: Path) -> N
     assert said[-2].endswith("so every seed is measured anew")
 
 
-def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_foreign_file_is_not_overwritten(tmp_path):
     (tmp_path / FILE).write_text('{"mine": 1}', encoding="utf-8")
     with pytest.raises(UserError, match="expected a result of lab run"):
         run(made(), [0], quick=True, folder=tmp_path, say=lambda _: None)
@@ -130,7 +129,7 @@ def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
         (["table", "{results}", "--into", "{file}/below"], "below: expected a page with the table's marks, got"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_measured(options, message: str, tmp_path: Path, capsys) -> None:
+def test_mistakes_are_found_before_anything_is_measured(options, message: str, tmp_path, capsys):
     (tmp_path / "file").write_text("", encoding="utf-8")
     run(experiment("position-shift"), [0], quick=True, folder=tmp_path / "results", say=lambda _: None)
     known = {name: str(tmp_path / name) for name in ("file", "results")}
@@ -140,26 +139,26 @@ def test_mistakes_are_found_before_anything_is_measured(options, message: str, t
     assert message in capsys.readouterr().err
 
 
-def test_unknown_name_gets_the_nearest() -> None:
+def test_unknown_name_gets_the_nearest():
     with pytest.raises(UserError, match=r"got 'order_blindnes'; try order-blindness"):
         experiment("order_blindnes")
 
 
-def test_missing_package_names_the_extra() -> None:
+def test_missing_package_names_the_extra():
     with pytest.raises(
         UserError, match=r"expected no_such, got no such package; try pip install 'clearhead-lab\[experiments\]'"
     ):
         check_needs(made(needs=("no_such",)))
 
 
-def test_list_names_claims_and_sources(capsys) -> None:
+def test_list_names_claims_and_sources(capsys):
     main(["lab"])
     out = capsys.readouterr().out
     for one in experiments().values():
         assert f"  {one.name}\n      {one.claim}\n      {one.source}\n" in out
 
 
-def test_examples_command_prints_json(capsys) -> None:
+def test_examples_command_prints_json(capsys):
     main(["lab", "examples", "s3-05", "s2-17", "--json"])
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["printed"] == [7.09, 22.69]
@@ -167,7 +166,7 @@ def test_examples_command_prints_json(capsys) -> None:
     assert (first["verdict"], second["verdict"]) == ("wrong", "wrong")
 
 
-def test_examples_command_tells_what_is_wrong(capsys) -> None:
+def test_examples_command_tells_what_is_wrong(capsys):
     main(["lab", "examples", "s0-11c", "s0-20"])
     out = capsys.readouterr().out
     assert "✗ s0-11c" in out
@@ -176,7 +175,7 @@ def test_examples_command_tells_what_is_wrong(capsys) -> None:
     assert max(map(len, out.splitlines())) <= 110
 
 
-def test_run_command(capsys, tmp_path: Path) -> None:
+def test_run_command(capsys, tmp_path):
     main(["lab", "run", "position-shift", "--quick", "--seeds", "1", "--out", str(tmp_path)])
     out = capsys.readouterr().out
     assert "Claim: A shift by k positions" in out
@@ -188,7 +187,7 @@ def test_run_command(capsys, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in experiments()]
 )
-def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_check_has_its_figure(name: str, monkeypatch, tmp_path):
     """Each experiment once, with two steps of training: what it yields is what its checks and its plot read."""
     one = experiment(name)
     module = import_module(one.measure.__module__)
@@ -203,7 +202,7 @@ def test_every_check_has_its_figure(name: str, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", experiments())
-def test_verdict_is_stable(name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdict_is_stable(name: str, request, monkeypatch):
     if experiment(name).data:
         monkeypatch.setenv(VARIABLE, str(request.getfixturevalue("shared_data")))
     result = run(experiment(name), range(2), quick=True, folder=None, say=lambda _: None)

@@ -231,7 +231,7 @@ def judged(name: str, values: dict[str, float]) -> tuple[str, str]:
     return result.verdict, result.finding
 
 
-def test_every_drawn_part_is_one_of_an_experiment() -> None:
+def test_every_drawn_part_is_one_of_an_experiment():
     known = {part for name in experiments() for part in vars(import_module(experiment(name).measure.__module__))}
     assert drawn(Random(0)).keys() <= known
 
@@ -240,7 +240,7 @@ def test_every_drawn_part_is_one_of_an_experiment() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in experiments()]
 )
-def test_every_check_can_fail_and_pass(name: str) -> None:
+def test_every_check_can_fail_and_pass(name: str):
     """And each that fails alone changes the verdict of a world where all others pass."""
     one = experiment(name)
     found: dict[bool, dict[str, float]] = {True: {}, False: {}}

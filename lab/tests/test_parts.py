@@ -19,20 +19,20 @@ from clearhead_lab.learning import encoder
 
 
 @pytest.mark.parametrize("cell", get_args(Cell))
-def test_recurrent_reads_the_first_symbol_through_every_step(cell: Cell) -> None:
+def test_recurrent_reads_the_first_symbol_through_every_step(cell: Cell):
     first, last = gradients(Recurrent(cell, SYMBOLS, 8), length=6)
     assert 0 < first < last
 
 
 @pytest.mark.parametrize("attention", [False, True])
-def test_loss_is_that_of_the_logits(attention: bool) -> None:
+def test_loss_is_that_of_the_logits(attention: bool):
     network = Translator(5, 8, attention=attention)
     tokens, labels = torch.randint(0, 5, (3, 4)), torch.tensor([0, 1, 4])
     expected = -network(tokens).log_softmax(1)[range(3), labels].sum()
     torch.testing.assert_close(network(tokens, labels=labels), expected)
 
 
-def test_additive_attention_is_its_formula() -> None:
+def test_additive_attention_is_its_formula():
     attention, query, states = AdditiveAttention(4), torch.randn(1, 4), torch.randn(1, 3, 4)
     w, u, v = attention.query.weight, attention.key, attention.score.weight[0]
     scores = torch.stack([v @ (w @ query[0] + u(state)).tanh() for state in states[0]])
@@ -42,7 +42,7 @@ def test_additive_attention_is_its_formula() -> None:
 # --- classifiers -----------------------------------------------------------------------------------------------------
 
 
-def test_constant_answer_is_right_for_half_of_two_classes_however_frequent() -> None:
+def test_constant_answer_is_right_for_half_of_two_classes_however_frequent():
     classes = np.array([0] * 18 + [1] * 6)
     constant, right = classes == 0, classes >= 0
     assert mean_over_classes(constant, classes) == 0.5
@@ -50,13 +50,13 @@ def test_constant_answer_is_right_for_half_of_two_classes_however_frequent() -> 
     assert interval(resampled(right, classes) - resampled(constant, classes)) == (0.5, 0.5)
 
 
-def test_interval_has_the_width_of_the_binomial() -> None:
+def test_interval_has_the_width_of_the_binomial():
     classes, right = np.zeros(100, dtype=np.int64), np.arange(100) < 80
     low, high = interval(resampled(right, classes))
     assert high - low == pytest.approx(2 * 1.96 * 0.04, rel=0.15)
 
 
-def test_words_tell_classes_apart() -> None:
+def test_words_tell_classes_apart():
     seen = ["money lent", "money kept", "lent money", "river steep", "river wide", "steep river"]
     train, test = counts(seen, ["the money", "a river"], tf_idf=True)
     assert predicted(train, np.array([0, 0, 0, 1, 1, 1]), test).tolist() == [0, 1]
@@ -65,7 +65,7 @@ def test_words_tell_classes_apart() -> None:
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def test_repetitions_follow_from_the_text() -> None:
+def test_repetitions_follow_from_the_text():
     tokens, labels = repeated(8)
     for row, wanted in zip(tokens.tolist(), labels.tolist(), strict=True):
         known = [i for i, label in enumerate(wanted) if label != IGNORED]
@@ -75,7 +75,7 @@ def test_repetitions_follow_from_the_text() -> None:
             assert wanted[i] == row[before + 1]
 
 
-def test_shots_hold_the_answer_once() -> None:
+def test_shots_hold_the_answer_once():
     tokens, labels = shots(8)
     for row, wanted in zip(tokens.tolist(), labels[:, -1].tolist(), strict=True):
         asked = row.index(row[-1])
@@ -87,7 +87,7 @@ def test_shots_hold_the_answer_once() -> None:
 # --- importance ------------------------------------------------------------------------------------------------------
 
 
-def test_taking_a_word_away_is_reading_the_rest() -> None:
+def test_taking_a_word_away_is_reading_the_rest():
     one = encoder(9, head=c.ClassificationHead(n_labels=2), d_model=16, positions=c.NoPositions())
     ids = [0, 3, 5, 4]
     effects = taken_away(one, Tokens.pad([ids]))
@@ -96,14 +96,14 @@ def test_taking_a_word_away_is_reading_the_rest() -> None:
         torch.testing.assert_close(effect, rest.abs()[0])
 
 
-def test_gradient_belongs_to_the_words() -> None:
+def test_gradient_belongs_to_the_words():
     one = encoder(9, head=c.ClassificationHead(n_labels=2, pool="last"), d_model=16, window=1)
     found = by_gradient(one, Tokens.pad([[0, 3, 5, 4]]))
     assert found[:2].tolist() == [0, 0]  # A window of one reads no other position.
     assert found[2] > 0
 
 
-def test_rank_correlation() -> None:
+def test_rank_correlation():
     a = torch.tensor([0.1, 0.9, 0.4])
     assert rank_correlation(a, a.exp()) == pytest.approx(1)
     assert rank_correlation(a, -a) == pytest.approx(-1)

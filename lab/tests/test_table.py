@@ -40,7 +40,7 @@ def table_of(folder: Path, *chosen: Experiment) -> list[str]:
     return list(lines(by_name(*chosen), kept(folder, by_name(*chosen))))
 
 
-def test_table_shows_the_check_that_decides(tmp_path: Path) -> None:
+def test_table_shows_the_check_that_decides(tmp_path):
     holds = made("holds", y_at_least(0, "ready", "control"), y_at_least(0, "first"), y_at_least(0, "second"))
     limited = made("limited", y_at_least(0), y_at_least(9, "bound", "limit"))
     refuted = made("refuted", y_at_least(9, "bound", "limit"), y_at_least(0), y_at_least(5, "core"))
@@ -54,7 +54,7 @@ def test_table_shows_the_check_that_decides(tmp_path: Path) -> None:
     assert rows[-1] == "4 of 4 experiments, 0 minutes of processor time. 4 of 4 verdicts are the same on every seed."
 
 
-def test_table_says_where_seeds_disagree(tmp_path: Path) -> None:
+def test_table_says_where_seeds_disagree(tmp_path):
     shaky, mixed = made("shaky", y_at_least(1, "core")), made("mixed", y_at_least(5, "core"), y_at_least(1, "side"))
     rows = table_of(tmp_path, shaky, mixed)
     assert "| On 1 of 3 seeds: core is low. *core: 1 [0, 2], expected at least 1* |" in rows[2]
@@ -63,7 +63,7 @@ def test_table_says_where_seeds_disagree(tmp_path: Path) -> None:
     assert rows[-1].endswith("1 of 2 verdicts are the same on every seed.")
 
 
-def test_table_says_what_is_missing(tmp_path: Path) -> None:
+def test_table_says_what_is_missing(tmp_path):
     both = by_name(stopped := made("stopped", y_at_least(0), stops=True), made("never", y_at_least(0)))
     run(stopped, range(3), quick=True, folder=tmp_path / "stopped", say=lambda _: None)
     rows = list(lines(both, kept(tmp_path, both)))
@@ -72,14 +72,14 @@ def test_table_says_what_is_missing(tmp_path: Path) -> None:
     assert rows[-1].endswith("One seed does not say whether a verdict is stable.")
 
 
-def test_thresholds_of_today_judge_what_was_measured_before(tmp_path: Path) -> None:
+def test_thresholds_of_today_judge_what_was_measured_before(tmp_path):
     table_of(tmp_path, made("one", y_at_least(0)))
     stricter = by_name(made("one", y_at_least(9)))
     assert kept(tmp_path, stricter)["one"].verdict == "does not hold"
     assert kept(tmp_path / "one", stricter)["one"].verdict == "does not hold", "the folder of one experiment"
 
 
-def test_result_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_result_of_another_version_is_refused(tmp_path):
     one = made("one", y_at_least(0))
     table_of(tmp_path, one)
     with pytest.raises(UserError, match=r"result\.json: expected an experiment of this version, got 'one'"):
@@ -96,7 +96,7 @@ def test_result_of_another_version_is_refused(tmp_path: Path) -> None:
         kept(tmp_path, by_name(one))
 
 
-def test_two_results_of_one_experiment_are_refused(tmp_path: Path) -> None:
+def test_two_results_of_one_experiment_are_refused(tmp_path):
     one = made("one", y_at_least(0))
     for folder in (tmp_path / "a", tmp_path / "b"):
         run(one, [0], quick=True, folder=folder, say=lambda _: None)
@@ -104,7 +104,7 @@ def test_two_results_of_one_experiment_are_refused(tmp_path: Path) -> None:
         kept(tmp_path, by_name(one))
 
 
-def test_table_goes_between_the_marks(tmp_path: Path) -> None:
+def test_table_goes_between_the_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     put_into(page, "new")
@@ -112,7 +112,7 @@ def test_table_goes_between_the_marks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["no marks", BEGIN, f"{END} {BEGIN}"])
-def test_page_without_marks_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_page_without_marks_is_left_alone(tmp_path, text: str):
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"page\.md: expected the lines <!-- lab table: begin -->"):
@@ -120,7 +120,7 @@ def test_page_without_marks_is_left_alone(tmp_path: Path, text: str) -> None:
     assert page.read_text(encoding="utf-8") == text
 
 
-def test_folder_without_results_names_the_command(tmp_path: Path) -> None:
+def test_folder_without_results_names_the_command(tmp_path):
     with pytest.raises(
         UserError, match=r"expected result\.json or folders with one, .* got none; try `clearhead lab run all"
     ):
@@ -128,14 +128,14 @@ def test_folder_without_results_names_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"experiment": "heads"}'])
-def test_file_that_is_no_result_is_named(tmp_path: Path, content: str) -> None:
+def test_file_that_is_no_result_is_named(tmp_path, content: str):
     (tmp_path / "heads").mkdir()
     (tmp_path / "heads" / "result.json").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"result\.json:\w+: expected a result of lab run, got"):
         kept(tmp_path, {})
 
 
-def test_documented_table_is_of_experiments_as_they_are() -> None:
+def test_documented_table_is_of_experiments_as_they_are():
     text = DOCS.read_text(encoding="utf-8")
     rows = text.partition(BEGIN)[2].partition(END)[0].splitlines()[3:]
     found = [row.split(" | ")[0] for row in rows if row.startswith("| **")]
@@ -143,7 +143,7 @@ def test_documented_table_is_of_experiments_as_they_are() -> None:
     assert set(found) <= {f"| **{one.name}**: {one.claim} *{one.source}*" for one in experiments().values()}
 
 
-def test_interrupted_run_of_all_says_what_it_keeps(monkeypatch, tmp_path: Path, capsys) -> None:
+def test_interrupted_run_of_all_says_what_it_keeps(monkeypatch, tmp_path, capsys):
     chosen = [made("one", y_at_least(0)), made("two", y_at_least(0), stops=True), made("three", y_at_least(0))]
     monkeypatch.setattr(registry, "experiments", lambda: {one.name: one for one in chosen})
     with pytest.raises(SystemExit) as stopped:

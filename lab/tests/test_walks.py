@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +52,7 @@ def run_of(walk: dict[str, Any], stop: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_the_walks_of_a_chain(name: str) -> None:
+def test_the_walks_of_a_chain(name: str):
     chain = chains()[name]
     documents = chain.documents()
     session = Session(chain.model(), name=name, text=chain.text, walks=documents)
@@ -90,7 +89,7 @@ def is_right(session: Session, run: dict[str, Any], one: dict[str, Any]) -> None
     assert compare(theirs, found, decimals=one["decimals"], slack=slack) == one["verdict"], one["record"]
 
 
-def test_every_chain_of_the_documents_is_found() -> None:
+def test_every_chain_of_the_documents_is_found():
     """As a network, or as a story with an experiment and records that exist."""
     assert tuple(chains()) == CHAINS
     for story in STORIES:
@@ -98,27 +97,27 @@ def test_every_chain_of_the_documents_is_found() -> None:
         assert all(any(known.startswith(name) for known in records()) for name in story.records.split())
 
 
-def test_a_chain_that_is_no_network_says_what_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chain_that_is_no_network_says_what_shows_it(capsys):
     walk("variance")
     assert "`clearhead lab run saturation`" in capsys.readouterr().out
     with pytest.raises(UserError, match="lab walk: expected the name of a chain, got 'aple'; try apple"):
         find("aple")
 
 
-def test_the_list_names_every_chain(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_names_every_chain(capsys):
     walk()
     said = capsys.readouterr().out
     assert all(name in said for name in (*chains(), *(story.name for story in STORIES)))
 
 
 @pytest.mark.skipif(not (static_files.STATIC / "explorer.js").is_file(), reason="needs the built page")
-def test_a_walk_as_a_file_begins_in_learn(tmp_path: Path) -> None:
+def test_a_walk_as_a_file_begins_in_learn(tmp_path):
     path = tmp_path / "apple.html"
     walk("apple", export=path)
     assert 'data-state="#v=1&amp;s=I+love+apple+phones&amp;mode=learn&amp;walk=apple"' in path.read_text()
 
 
-def test_chapters_of_stops_exist() -> None:
+def test_chapters_of_stops_exist():
     """A stop that names a chapter names a page of the course; an address on the web stays as it is."""
     pages = {file.stem for file in (ROOT / "lab/clearhead_lab/course/pages").glob("*.md")}
     documents = [json.loads(file.read_text(encoding="utf-8")) for file in (ROOT / "ui/src/walks").glob("*.json")]

@@ -26,17 +26,17 @@ def shaken_again(network: Transformer, *, size: float = 0.1) -> Transformer:
 
 
 @pytest.mark.parametrize("kind", ["head", "neuron", "rank 1"])
-def test_a_planted_change_is_ranked_first(kind: str) -> None:
+def test_a_planted_change_is_ranked_first(kind: str):
     assert all(ranked_first(planted(kind, seed)) for seed in range(8))
 
 
 @pytest.mark.parametrize("kind", ["head", "busy neuron"])
-def test_a_planted_change_has_the_largest_effect(kind: str) -> None:
+def test_a_planted_change_has_the_largest_effect(kind: str):
     assert all(largest_effect(planted(kind, seed)) for seed in range(8))
 
 
 @pytest.mark.parametrize("kind", ["head", "neuron"])
-def test_a_change_of_one_part_is_its_own(kind: str) -> None:
+def test_a_change_of_one_part_is_its_own(kind: str):
     """Other parts write something else only because other streams reach them, and only after it."""
     for seed in range(4):
         trial = planted(kind, seed, drift=0.0)
@@ -51,7 +51,7 @@ def test_a_change_of_one_part_is_its_own(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_what_parts_write_is_what_traces_show(name: str) -> None:
+def test_what_parts_write_is_what_traces_show(name: str):
     first, inputs = CASES[name]()
     second = shaken_again(first)
     changes = PartChanges(first, second)
@@ -84,7 +84,7 @@ def test_what_parts_write_is_what_traces_show(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["decoder", "decoder_grouped_rotary", "encoder_decoder"])
-def test_the_change_of_a_units_weights_is_that_of_its_rows_and_columns(name: str) -> None:
+def test_the_change_of_a_units_weights_is_that_of_its_rows_and_columns(name: str):
     first, _ = CASES[name]()
     assert all(one.score == 0 for one in unit_changes(first, first))
     stack = next(iter(first.stacks()))
@@ -105,7 +105,7 @@ def test_the_change_of_a_units_weights_is_that_of_its_rows_and_columns(name: str
         assert all(one.score == 0 for one in rest)
 
 
-def test_a_shared_key_head_counts_for_each_of_its_heads() -> None:
+def test_a_shared_key_head_counts_for_each_of_its_heads():
     first, _ = CASES["decoder_grouped_rotary"]()
     second, (path, attention) = copy.deepcopy(first), _grouped(first)
     with torch.no_grad():
@@ -123,7 +123,7 @@ def _grouped(network: Transformer) -> tuple[str, Attention]:
     )
 
 
-def test_the_spectrum_of_a_change() -> None:
+def test_the_spectrum_of_a_change():
     first = small.decoder()
     second = copy.deepcopy(first)
     name = "decoder.blocks.1.ffn.up.weight"
@@ -140,7 +140,7 @@ def test_the_spectrum_of_a_change() -> None:
     assert tensor_changes(first, first) == []
 
 
-def test_other_networks_are_refused() -> None:
+def test_other_networks_are_refused():
     first = small.decoder()
     with pytest.raises(UserError, match=r"^decoder.d_ff: expected the same in both models, got 24 and 20"):
         check_same(first, small.decoder(d_ff=20))

@@ -1,7 +1,5 @@
 """Networks without their weakest heads."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -19,7 +17,7 @@ from tests.training.tiny import begin, drive, write_recipe
 
 
 @pytest.mark.parametrize("name", ["encoder_decoder_post", "decoder_pre_learned"])
-def test_the_network_computes_what_the_old_one_does_without_these_heads(name: str) -> None:
+def test_the_network_computes_what_the_old_one_does_without_these_heads(name: str):
     torch.manual_seed(0)
     network = Transformer(CONFIGS[name]).eval()
     ids = [torch.arange(2, 2 + n).view(1, n) for n in (6, 5)][: len(network.stacks())]
@@ -56,13 +54,13 @@ def test_the_network_computes_what_the_old_one_does_without_these_heads(name: st
         ),
     ],
 )
-def test_what_cannot_be_pruned_is_refused(changes: dict, n: int, message: str) -> None:
+def test_what_cannot_be_pruned_is_refused(changes: dict, n: int, message: str):
     with pytest.raises(UserError) as error:
         without_heads(small.decoder(n_heads=4, **changes), [torch.tensor([[1, 2, 3]])], n)
     assert str(error.value).startswith(message)
 
 
-def test_the_command_writes_a_smaller_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_smaller_model(tmp_path, capsys):
     drive(begin(write_recipe(tmp_path, steps=2), tmp_path / "run"))
     main(["prune", str(tmp_path / "run"), "--heads", "1", "--out", str(tmp_path / "small")])
     said = capsys.readouterr()

@@ -1,7 +1,5 @@
 """Directions: the difference of two sets' means, without what all texts begin with; files; texts written with them."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,7 +12,7 @@ POSITIVE, NEGATIVE = ["one two three", "one two four five six"], ["one two nine"
 AT = "decoder.blocks.0.resid_post"
 
 
-def test_the_difference_of_the_means() -> None:
+def test_the_difference_of_the_means():
     """A text counts once, whatever its length, from the first position at which the texts differ."""
     model = model_of("nano")
     found = direction(model, POSITIVE, NEGATIVE, at=AT)
@@ -27,7 +25,7 @@ def test_the_difference_of_the_means() -> None:
 
 
 @pytest.mark.parametrize("at", ["encoder.blocks.0.resid_post", "decoder.blocks.0.resid_cross"])
-def test_both_stacks_of_a_translator(at: str) -> None:
+def test_both_stacks_of_a_translator(at: str):
     model = model_of("demo")
     positive, negative = [("one two", "eins zwei")], [("three", "drei vier")]
     found = direction(model, positive, negative, at=at)
@@ -39,7 +37,7 @@ def test_both_stacks_of_a_translator(at: str) -> None:
         assert torch.allclose(found.vector, seen[0] - seen[1], atol=1e-4)
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files(tmp_path):
     model = model_of("nano")
     found = direction(model, POSITIVE, NEGATIVE, at=AT)
     file = save_direction(found, tmp_path / "d.safetensors")
@@ -63,6 +61,6 @@ def test_files(tmp_path: Path) -> None:
         (["one"], "decoder.blocks.8.resid_post", "no such address in this trace"),
     ],
 )
-def test_what_is_no_direction(positive: list[str], at: str, message: str) -> None:
+def test_what_is_no_direction(positive: list[str], at: str, message: str):
     with pytest.raises(UserError, match=message):
         direction(model_of("nano"), positive, ["two"], at=at)

@@ -1,7 +1,6 @@
 """A low-rank adapter that no product file names, in the place of every linear map (Hu et al. 2021)."""
 
 import copy
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -73,7 +72,7 @@ def by_hand(network: Transformer) -> Transformer:
 
 
 @pytest.fixture(params=NAMES)
-def both(request: pytest.FixtureRequest) -> tuple[Model, Model]:
+def both(request) -> tuple[Model, Model]:
     """A model with adapters, and the plain one that it equals."""
     model = model_of(CONFIGS[request.param])
     adapted(model.network)
@@ -86,7 +85,7 @@ def close(a: Tensor, b: Tensor) -> None:
     assert (a - b).abs().max() <= 1e-5 * max(1.0, float(b.abs().max()))
 
 
-def test_analyses_are_those_of_the_sum(both: tuple[Model, Model]) -> None:
+def test_analyses_are_those_of_the_sum(both: tuple[Model, Model]):
     model, plain = both
     texts = inputs(model.config)
     (seen, logits), (expected, known) = model.trace(*texts), plain.trace(*texts)
@@ -108,7 +107,7 @@ def test_analyses_are_those_of_the_sum(both: tuple[Model, Model]) -> None:
             close(shares.shares[part], sums.shares[part])
 
 
-def test_the_explorer_shows_the_sum(both: tuple[Model, Model]) -> None:
+def test_the_explorer_shows_the_sum(both: tuple[Model, Model]):
     model, plain = both
     text, target = inputs(model.config)
     recording = record(model, text, target)
@@ -123,7 +122,7 @@ def test_the_explorer_shows_the_sum(both: tuple[Model, Model]) -> None:
     assert checks[0]["recompute_max_relative"] <= 1e-5
 
 
-def test_what_is_saved_is_the_sum(both: tuple[Model, Model], tmp_path: Path) -> None:
+def test_what_is_saved_is_the_sum(both: tuple[Model, Model], tmp_path):
     model, plain = both
     text = inputs(model.config)
     loaded = clearhead.load(model.save(tmp_path / "model"))
@@ -133,7 +132,7 @@ def test_what_is_saved_is_the_sum(both: tuple[Model, Model], tmp_path: Path) -> 
     assert merged(plain.network) is plain.network
 
 
-def test_generation_and_other_maps_take_adapters(both: tuple[Model, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generation_and_other_maps_take_adapters(both: tuple[Model, Model], monkeypatch):
     model, plain = both
     text, _ = inputs(model.config)
     if model.is_encoder_decoder:

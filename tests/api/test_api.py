@@ -22,7 +22,7 @@ from tests.small_models import PAIRS, STACKS, TEXTS, model_of
 
 
 @pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_fsync(monkeypatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -47,7 +47,7 @@ def told(error: pytest.ExceptionInfo[UserError]) -> str:
 
 
 @pytest.mark.parametrize("tokenizer", [Words(), BPE(vocab_size=60), ByteBPE(vocab_size=280), Characters()])
-def test_saved_and_loaded_is_the_same_model(tmp_path: Path, tokenizer: TokenizerConfig):
+def test_saved_and_loaded_is_the_same_model(tmp_path, tokenizer: TokenizerConfig):
     model = model_of("demo", tokenizer, positions={"kind": "learned", "max_length": 99})
     again = load(model.save(tmp_path / "model"))
     assert canonical(again.config) == canonical(model.config)
@@ -61,7 +61,7 @@ def test_saved_and_loaded_is_the_same_model(tmp_path: Path, tokenizer: Tokenizer
     assert again.tokenizer.encode_batch(TEXTS) == model.tokenizer.encode_batch(TEXTS)
 
 
-def test_a_folder_is_never_overwritten(tmp_path: Path, translator: Model, writer: Model):
+def test_a_folder_is_never_overwritten(tmp_path, translator: Model, writer: Model):
     translator.save(tmp_path / "model")
     with pytest.raises(UserError, match="expected nothing there"):
         writer.save(tmp_path / "model")
@@ -81,7 +81,7 @@ def a_run(folder: Path, seeds: Sequence[int]) -> list[Model]:
     return models
 
 
-def test_a_run_stands_for_its_best_checkpoint(tmp_path: Path):
+def test_a_run_stands_for_its_best_checkpoint(tmp_path):
     first, second = a_run(tmp_path, [1, 2])
     one = ("one two", "zwei eins")
     assert torch.equal(load(tmp_path).logits(*one), second.logits(*one)), "the newest, where no best is known"
@@ -94,13 +94,13 @@ def test_a_run_stands_for_its_best_checkpoint(tmp_path: Path):
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "3", "{}", '{"checkpoint": 3}', '{"checkpoint": "../x"}', '{"checkpoint": "gone"}']
 )
-def test_best_json_is_only_a_hint(tmp_path: Path, content: str):
+def test_best_json_is_only_a_hint(tmp_path, content: str):
     (only,) = a_run(tmp_path, [1])
     (tmp_path / BEST).write_text(content)
     assert torch.equal(load(tmp_path).logits("one", "eins"), only.logits("one", "eins"))
 
 
-def test_what_is_no_model_is_told(tmp_path: Path, translator: Model):
+def test_what_is_no_model_is_told(tmp_path, translator: Model):
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     for path in ("missing", "file", "empty"):
@@ -125,7 +125,7 @@ def test_what_is_no_model_is_told(tmp_path: Path, translator: Model):
         load(lacking)
 
 
-def test_a_device_that_is_not_there_is_told(tmp_path: Path, translator: Model, monkeypatch: pytest.MonkeyPatch):
+def test_a_device_that_is_not_there_is_told(tmp_path, translator: Model, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     for device in ("cuda", "cuda:3", "gpu", "meta"):
         with pytest.raises(UserError, match=f"device: expected .* got '{device}'"):
@@ -233,7 +233,7 @@ def test_a_trace_of_several_texts(name: str):
         model.trace([*sources], ["one"])
 
 
-def test_the_card_has_the_figures_of_the_training(tmp_path: Path):
+def test_the_card_has_the_figures_of_the_training(tmp_path):
     files = kept_as_ours(model_of("nano"))
     progress: dict[str, Any] = {"step": 70, "n_tokens": 9000, "seconds": 12.5, "best_score": 1.25, "precision": "fp32"}
     run = checkpoints.save(tmp_path, 70, replace(files, json={**files.json, "train.json": progress}))

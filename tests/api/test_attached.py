@@ -38,7 +38,7 @@ def read(model: Model, edit: dict[str, Edit] | None = None) -> tuple[Trace, Tens
 
 
 @pytest.mark.parametrize(("preset", "reads", "writes"), SITES)
-def test_a_feature_is_an_address(preset: str, reads: str, writes: str) -> None:
+def test_a_feature_is_an_address(preset: str, reads: str, writes: str):
     model, features = model_of(preset, n_layers=2), features_at(reads, writes, k=5)
     plain, logits = read(model)
     attach(model.network, features)
@@ -57,7 +57,7 @@ def test_a_feature_is_an_address(preset: str, reads: str, writes: str) -> None:
     assert not torch.allclose(other, logits, atol=1e-3)
 
 
-def test_edits_of_features_leave_padding_alone() -> None:
+def test_edits_of_features_leave_padding_alone():
     model, at = model_of("nano", n_layers=2), "decoder.blocks.0.resid_post"
     attach(model.network, features_at(at, at))
     plain, _ = read(model)
@@ -66,7 +66,7 @@ def test_edits_of_features_leave_padding_alone() -> None:
     assert not torch.equal(seen[at][1, 0], plain[at][1, 0])
 
 
-def test_two_sets_need_two_names() -> None:
+def test_two_sets_need_two_names():
     model, at = model_of("nano", n_layers=2), "decoder.blocks.0.resid_post"
     with pytest.raises(UserError, match="got two; give one another name"):
         attach(model.network, features_at(at, at), features_at(at, at))
@@ -75,7 +75,7 @@ def test_two_sets_need_two_names() -> None:
     assert f"{at}.features" in seen
 
 
-def test_features_of_another_place_are_refused() -> None:
+def test_features_of_another_place_are_refused():
     model, at = model_of("nano", n_layers=2), "decoder.blocks.0.ffn.post"
     with pytest.raises(UserError, match=r"decoder.blocks.9.resid_post: expected features of a value of this network"):
         attach(model.network, features_at("decoder.blocks.9.resid_post", "decoder.blocks.9.resid_post"))
@@ -84,7 +84,7 @@ def test_features_of_another_place_are_refused() -> None:
         read(model)
 
 
-def test_what_runs_a_part_of_the_network_does_not_need_them() -> None:
+def test_what_runs_a_part_of_the_network_does_not_need_them():
     model = model_of("nano", n_layers=2)
     attach(model.network, features_at("decoder.blocks.0.resid_pre", "decoder.blocks.0.resid_pre"))
     tokens, site = model.reader.inputs("one two three", None, model.generation), "decoder.blocks.1.attn.z[h=1]"
@@ -102,7 +102,7 @@ def test_what_runs_a_part_of_the_network_does_not_need_them() -> None:
         "decoder.blocks.1.resid_cross",
     ],
 )
-def test_edits_without_a_trace_are_those_of_a_trace(at: str) -> None:
+def test_edits_without_a_trace_are_those_of_a_trace(at: str):
     model = model_of("demo", n_layers=2)
     change = torch.randn(D, generator=torch.Generator().manual_seed(1))
     edit = {at: lambda value: value + change}
@@ -113,7 +113,7 @@ def test_edits_without_a_trace_are_those_of_a_trace(at: str) -> None:
     assert not torch.allclose(found, model.logits("one two three", "four five"), atol=1e-3)
 
 
-def test_a_text_is_written_under_an_edit() -> None:
+def test_a_text_is_written_under_an_edit():
     model, at = model_of("nano", n_layers=2, positions={"kind": "rotary"}), "decoder.blocks.1.resid_post"
     attach(model.network, features_at(at, at))
     settings = {"temperature": 0.0, "max_new_tokens": 20, "beams": 1, "n_best": 1}
@@ -125,7 +125,7 @@ def test_a_text_is_written_under_an_edit() -> None:
     assert found == expected != plain
 
 
-def test_a_value_inside_a_fused_kernel_needs_a_trace() -> None:
+def test_a_value_inside_a_fused_kernel_needs_a_trace():
     model = model_of("nano", n_layers=2)
     model.network.decoder.blocks[0].attn.kernel = "fused"  # type: ignore[union-attr]
     edit = edited(model.network, {"decoder.blocks.0.attn.weights": 0.0})

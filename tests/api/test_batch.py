@@ -33,7 +33,7 @@ FORMS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
@@ -67,7 +67,7 @@ def called(of: Batched, form: str = "dict", **columns: Any) -> dict[str, list[An
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_vectors_of_texts(encoder: str, form: str) -> None:
+def test_vectors_of_texts(encoder: str, form: str):
     found = np.array(called(Embed(encoder), form)["embedding"])
     expected = load(encoder).embed([TEXTS[i] for i in KNOWN])
     np.testing.assert_allclose(found[KNOWN], expected, atol=1e-6)
@@ -75,7 +75,7 @@ def test_vectors_of_texts(encoder: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("bits", ["int8", "int4"])
-def test_rounded_models(encoder: str, bits: str) -> None:
+def test_rounded_models(encoder: str, bits: str):
     rounded: dict[str, Any] = {bits: True}
     found = np.array(called(Embed(encoder, **rounded))["embedding"])
     exact, expected = (load(encoder, **kind).embed([TEXTS[i] for i in KNOWN]) for kind in ({}, rounded))
@@ -83,7 +83,7 @@ def test_rounded_models(encoder: str, bits: str) -> None:
     assert np.abs(found[KNOWN] - exact.numpy()).max() > 1e-5
 
 
-def test_many_texts_are_embedded_in_parts(encoder: str) -> None:
+def test_many_texts_are_embedded_in_parts(encoder: str):
     texts = [" ".join(["one two three four"] * (1 + 7 * i % 5)) for i in range(150)]
     model = load(encoder)
     found = model.embed(texts)
@@ -92,7 +92,7 @@ def test_many_texts_are_embedded_in_parts(encoder: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_labels_of_texts(labels: str, form: str) -> None:
+def test_labels_of_texts(labels: str, form: str):
     found = called(Classify(labels), form)
     expected = [row[0] for row in load(labels).classify([TEXTS[i] for i in KNOWN])]
     assert [found["label"][i] for i in KNOWN] == [label for label, _ in expected]
@@ -102,7 +102,7 @@ def test_labels_of_texts(labels: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_other_kinds_of_labels(folder: Path, form: str) -> None:
+def test_other_kinds_of_labels(folder: Path, form: str):
     several = classifier(problem_type="multi_label_classification")
     found = called(Classify(str(several.save(folder / f"several-{form}"))), form)
     for i in KNOWN:
@@ -115,7 +115,7 @@ def test_other_kinds_of_labels(folder: Path, form: str) -> None:
     assert found["value"][0] == pytest.approx(number.classify(["one two"])[0][0][1])
 
 
-def test_pairs_and_labels_of_yours(folder: Path) -> None:
+def test_pairs_and_labels_of_yours(folder: Path):
     model = classifier(labels=("contradiction", "neutral", "entailment"), pairs=True)
     name = str(model.save(folder / "pairs"))
     others = ["four"] * len(TEXTS)
@@ -134,14 +134,14 @@ def test_pairs_and_labels_of_yours(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_translations(translator: str, form: str) -> None:
+def test_translations(translator: str, form: str):
     texts = PAIRS.source[: len(TEXTS) - 1]
     found = called(Translate(translator, settings={"beams": 1}), form, text=[*texts, None])
     assert found["translation"] == [*load(translator).translate(texts, beams=1), ""]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_values_inside(encoder: str, form: str) -> None:
+def test_values_inside(encoder: str, form: str):
     model, address = load(encoder), "encoder.blocks.1.resid_post"
     seen = [model.trace(TEXTS[i])[0][address][0].numpy() for i in KNOWN]
     expected_of: dict[Any, list[Any]] = {
@@ -157,7 +157,7 @@ def test_values_inside(encoder: str, form: str) -> None:
         assert not [*found[2]] if positions == "all" else np.isnan(found[2]).all()
 
 
-def test_values_of_one_head(encoder: str) -> None:
+def test_values_of_one_head(encoder: str):
     with pytest.raises(
         UserError, match=r"weights: expected vectors of one size for all texts, got axes b h t s; choose one key"
     ):
@@ -174,7 +174,7 @@ def test_values_of_one_head(encoder: str) -> None:
         ([1], "batch: expected a dict of arrays, a pandas DataFrame or a pyarrow Table, got list"),
     ],
 )
-def test_wrong_batches_are_told(labels: str, batch: Any, told: str) -> None:
+def test_wrong_batches_are_told(labels: str, batch: Any, told: str):
     with pytest.raises(UserError) as error:
         Classify(labels)(batch)
     assert str(error.value) == told
@@ -182,7 +182,7 @@ def test_wrong_batches_are_told(labels: str, batch: Any, told: str) -> None:
         Tag(labels)({"text": ["a"]})
 
 
-def test_an_instance_holds_settings_alone(labels: str) -> None:
+def test_an_instance_holds_settings_alone(labels: str):
     of = Classify(labels, labels=("a", "b"))
     assert pickle.loads(pickle.dumps(of)) == of
     before = len(pickle.dumps(Classify(labels)))
@@ -192,7 +192,7 @@ def test_an_instance_holds_settings_alone(labels: str) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_say_what_one_says(encoder: str, labels: str) -> None:
+def test_several_processes_say_what_one_says(encoder: str, labels: str):
     batches = [{"text": np.array([f"one two {i}", "three"], object)} for i in range(8)]
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         for of in (Embed(encoder), Classify(labels), Capture(encoder, addresses=("encoder.blocks.0.resid_post",))):
@@ -215,7 +215,7 @@ class DiesOnce:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_actors_of_ray_say_what_one_process_says(labels: str, tmp_path: Path) -> None:
+def test_actors_of_ray_say_what_one_process_says(labels: str, tmp_path):
     ray = pytest.importorskip("ray")
     data = pytest.importorskip("ray.data")
     of, texts = Classify(labels), [f"{'one ' * (i % 5)}two" for i in range(48)]

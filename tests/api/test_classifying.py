@@ -58,12 +58,12 @@ def saved(folder: Path, names: tuple[str, ...], kind: str) -> Path:
 
 
 @pytest.fixture(scope="module", params=["encoder", "both"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request) -> str:
     return request.param
 
 
 @pytest.fixture(scope="module")
-def pair(kind: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path]:
+def pair(kind: str, tmp_path_factory) -> tuple[Model, Path]:
     folder = saved(tmp_path_factory.mktemp(kind), NAMES["usual"], kind)
     return load(folder), folder
 
@@ -99,7 +99,7 @@ def test_labels_that_a_text_entails_are_those_of_the_pipeline(pair: tuple[Model,
 
 
 @pytest.mark.parametrize("names", ["turned", "two"])
-def test_labels_of_other_orders(names: str, tmp_path: Path):
+def test_labels_of_other_orders(names: str, tmp_path):
     folder = saved(tmp_path, NAMES[names], "encoder")
     theirs = pipeline("zero-shot-classification", folder)(TEXTS[1], LABELS, multi_label=True)
     (found,) = load(folder).classify(TEXTS[1:2], labels=LABELS, several=True)

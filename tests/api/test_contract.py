@@ -27,7 +27,7 @@ LABELS = ["odd\tlabel", "line\nbreak", 'say "so"', "plain"]
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.fsync", lambda _: None)
     write_data()
@@ -44,7 +44,7 @@ def table(name: str, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     return {"kind": "table", "path": name, "text": "text"}
 
 
-def test_training_evaluation_and_use_cut_long_texts_alike() -> None:
+def test_training_evaluation_and_use_cut_long_texts_alike():
     tables = {**kinds()["classification"].tables}
     tables["data"] = {**tables["data"], "valid": table("long.jsonl", long_rows())}
     events = [*train(start(validate(tables, where="x"), Path("run"))[0])]
@@ -65,7 +65,7 @@ def test_training_evaluation_and_use_cut_long_texts_alike() -> None:
 
 
 @pytest.mark.parametrize("name", ["classification", "pairs", "question answering", "spans", "text to text"])
-def test_a_saved_model_keeps_its_contract(name: str) -> None:
+def test_a_saved_model_keeps_its_contract(name: str):
     model = load(trained(name, kinds()[name]))
     saved = load(model.save("saved"))
     assert saved.contract == model.contract
@@ -74,7 +74,7 @@ def test_a_saved_model_keeps_its_contract(name: str) -> None:
     assert load(saved.save("again")).contract == model.contract
 
 
-def test_a_contract_that_another_file_contradicts_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_contract_that_another_file_contradicts_is_told(caplog):
     load(trained("run", kinds()["classification"])).save("saved")
     (Path("saved") / "MANIFEST.json").unlink()
     settings = Path("saved/tokenizer_config.json")
@@ -89,7 +89,7 @@ def test_a_contract_that_another_file_contradicts_is_told(caplog: pytest.LogCapt
         load("saved")
 
 
-def test_the_bits_and_the_model_below_an_adapter_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_bits_and_the_model_below_an_adapter_are_kept(caplog):
     model = load(trained("run", kinds()["adapter over four bits"]))
     tokens = model.inputs("the cat ate the plum")
     with caplog.at_level(logging.WARNING):
@@ -117,7 +117,7 @@ def test_the_bits_and_the_model_below_an_adapter_are_kept(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("name", ["embed.tokens.weight", "attn.q.weight", "ffn.down.weight"])
-def test_another_base_of_equal_norms_is_told(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_base_of_equal_norms_is_told(name: str, caplog):
     """As a model into which other adapters were merged; the type in which it is read changes nothing."""
     model = load(trained("run", kinds()["adapter"]))
     model.save("adapter", adapter=True)
@@ -134,7 +134,7 @@ def test_another_base_of_equal_norms_is_told(name: str, caplog: pytest.LogCaptur
             assert "made from another model than" in caplog.text
 
 
-def test_a_long_text_is_filled_in_pieces_as_evaluation_reads_it() -> None:
+def test_a_long_text_is_filled_in_pieces_as_evaluation_reads_it():
     model = load(trained("run", kinds()["masked language model"]))
     words = ["cat"] * 150
     words[2] = words[140] = "<mask>"
@@ -153,7 +153,7 @@ def test_a_long_text_is_filled_in_pieces_as_evaluation_reads_it() -> None:
     assert len(ids) > 64
 
 
-def test_a_tab_is_a_part_of_a_text_where_the_model_reads_single_texts() -> None:
+def test_a_tab_is_a_part_of_a_text_where_the_model_reads_single_texts():
     """It was read as a space, but by evaluation."""
     model = load(trained("run", kinds()["classification of bytes"]))
     tabbed, spaced = (dict(model.classify([text])[0]) for text in ("cat\tdog\tdog", "cat dog dog"))
@@ -169,7 +169,7 @@ def test_a_tab_is_a_part_of_a_text_where_the_model_reads_single_texts() -> None:
     assert measured.value("loss") == pytest.approx(-logits.log_softmax(-1).mean().item(), abs=1e-4)
 
 
-def test_classes_of_one_name_are_told_apart() -> None:
+def test_classes_of_one_name_are_told_apart():
     model = classifier(labels=("same", "other", "same"))
     said: Any = model.predict(["one two"])[0]
     assert sorted(said["probabilities"]) == ["other", "same (0)", "same (2)"]
@@ -178,7 +178,7 @@ def test_classes_of_one_name_are_told_apart() -> None:
     assert tag_names(c.TaggingHead(n_labels=2, labels=("O", "O"))) == ("O (0)", "O (1)")
 
 
-def test_blank_texts_have_no_answer_wherever_they_are_asked() -> None:
+def test_blank_texts_have_no_answer_wherever_they_are_asked():
     model = classifier()
     said: Any = model.predict(["one", "", " \t\n", "two"])
     assert said[1:3] == [{}, {}]
@@ -192,7 +192,7 @@ def test_blank_texts_have_no_answer_wherever_they_are_asked() -> None:
 
 @pytest.mark.parametrize("held_out", [0.25, 15])
 @pytest.mark.parametrize("name", ["classification", "spans", "question answering", "translation", "embedding"])
-def test_held_out_is_a_share_or_a_number(name: str, held_out: float) -> None:
+def test_held_out_is_a_share_or_a_number(name: str, held_out: float):
     tables = {**kinds()[name].tables}
     tables["data"] = {**tables["data"], "held_out": held_out}
     prepared = find(tables["task"], where="x").prepare(validate(tables, where="x"), None)
@@ -202,14 +202,14 @@ def test_held_out_is_a_share_or_a_number(name: str, held_out: float) -> None:
 
 
 @pytest.mark.parametrize(("held_out", "message"), [(60, "got 60"), (0.6, "got 0.6"), (0, "held_out"), (-1, "held_out")])
-def test_what_leaves_nothing_to_train_on_is_refused(held_out: float, message: str) -> None:
+def test_what_leaves_nothing_to_train_on_is_refused(held_out: float, message: str):
     tables = {**kinds()["classification"].tables}
     tables["data"] = {**tables["data"], "held_out": held_out}
     with pytest.raises(UserError, match=message):
         find("classification", where="x").prepare(validate(tables, where="x"), None)
 
 
-def test_a_model_in_our_own_form_keeps_how_it_makes_vectors() -> None:
+def test_a_model_in_our_own_form_keeps_how_it_makes_vectors():
     model = load(trained("run", kinds()["embedding"]))
     own = Model(
         model.network, model.tokenizer, sentences=model.sentences, contract=model.contract, family="none of theirs"

@@ -1,7 +1,5 @@
 """A draft from Python and from the command line: the same text, and one line where it does not fit."""
 
-from pathlib import Path
-
 import pytest
 
 from clearhead.api import Model
@@ -20,7 +18,7 @@ def writer() -> Model:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_text_is_the_same(writer: Model, temperature: float) -> None:
+def test_the_text_is_the_same(writer: Model, temperature: float):
     settings = {"temperature": temperature, "max_new_tokens": 30}
     plain = writer.generate(PROMPT, **settings)
     assert plain
@@ -29,7 +27,7 @@ def test_the_text_is_the_same(writer: Model, temperature: float) -> None:
         assert "".join(writer.stream(PROMPT, draft=draft, **settings)) == plain
 
 
-def test_another_vocabulary_is_one_line(writer: Model) -> None:
+def test_another_vocabulary_is_one_line(writer: Model):
     other = Tokenizer.train([*TEXTS, "zebra"], Words())
     with pytest.raises(UserError, match=r"^draft: expected token 24 None as in the model, got '▁zebra' \(25 tokens"):
         writer.generate(PROMPT, draft=model_of("nano", other))
@@ -37,7 +35,7 @@ def test_another_vocabulary_is_one_line(writer: Model) -> None:
         writer.stream(PROMPT, draft="small")
 
 
-def test_the_command_writes_the_same(writer: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_same(writer: Model, tmp_path, capsys):
     folder, draft = (str(model.save(tmp_path / name)) for name, model in (("a", writer), ("b", model_of("nano"))))
     words = ["generate", folder, PROMPT, "--max-new-tokens", "12", "--temperature", "0"]
     main(words)

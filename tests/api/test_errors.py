@@ -38,7 +38,7 @@ def raised_for(error: Exception, cause: Exception, *, hidden: bool) -> Exception
     ],
     ids=repr,
 )
-def test_memory_that_ran_out_ends_in_one_line_and_code_3(error: Exception) -> None:
+def test_memory_that_ran_out_ends_in_one_line_and_code_3(error: Exception):
     assert is_memory(error)
     told = explained(error)
     assert told is not None
@@ -59,7 +59,7 @@ def test_memory_that_ran_out_ends_in_one_line_and_code_3(error: Exception) -> No
     ],
     ids=repr,
 )
-def test_other_errors_are_not_taken_for_it(error: Exception) -> None:
+def test_other_errors_are_not_taken_for_it(error: Exception):
     assert not is_memory(error)
     told = explained(error)
     assert told is None or told[1] == 2
@@ -86,7 +86,7 @@ def test_sizes(n_bytes: tuple[int, ...], told: list[str]):
 
 
 @pytest.mark.parametrize("size", [1, 999, 30_000, 30_001, 10**9, 10**12])
-def test_a_disk_with_a_byte_too_few_tells_two_sizes(tmp_path, monkeypatch: pytest.MonkeyPatch, size: int):
+def test_a_disk_with_a_byte_too_few_tells_two_sizes(tmp_path, monkeypatch, size: int):
     def left(free: int) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(free, 0, free))
 
@@ -101,7 +101,7 @@ def test_a_disk_with_a_byte_too_few_tells_two_sizes(tmp_path, monkeypatch: pytes
     assert f"expected {need} free for a checkpoint, got {got}; try" in str(caught.value)
 
 
-def test_a_refusal_is_formatted_once_and_keeps_its_parts() -> None:
+def test_a_refusal_is_formatted_once_and_keeps_its_parts():
     error = refuse("x.toml:steps", "a number from 1 on", -1, "try 100")
     assert str(error) == "x.toml:steps: expected a number from 1 on, got -1; try 100"
     assert error.refusal == Refusal("x.toml:steps", "a number from 1 on", "-1", "try 100")

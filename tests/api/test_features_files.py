@@ -31,7 +31,7 @@ def weights(*, transcoder: bool = False) -> dict[str, Tensor]:
     return found | ({"W_skip": torch.randn(D, D)} if transcoder else {})
 
 
-def test_our_own(tmp_path: Path, network: Transformer) -> None:
+def test_our_own(tmp_path, network: Transformer):
     w = weights(transcoder=True)
     site = Site("decoder.blocks.1.ffn_norm.out", "decoder.blocks.1.ffn.out")
     made = Features(site, w["W_enc"], w["b_enc"], w["W_dec"], w["b_dec"], torch.rand(N), 4, w["W_skip"], name="mine")
@@ -84,13 +84,13 @@ def above(before: Tensor) -> Tensor:
 )
 @pytest.mark.parametrize("nested", [False, True])
 def test_sae_lens(
-    tmp_path: Path,
+    tmp_path,
     network: Transformer,
     facts: dict[str, Any],
     stored: dict[str, Tensor],
     active: Callable[[Tensor], Tensor],
     nested: bool,
-) -> None:
+):
     """The flat config of older files, and today's with metadata."""
     w, x = weights(), torch.randn(7, D)
     hook = {"hook_name": "blocks.1.hook_resid_pre"}
@@ -107,7 +107,7 @@ def test_sae_lens(
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "nano"])
-def test_sae_lens_transcoder_reads_a_norm_before_its_gain(tmp_path: Path, preset: str) -> None:
+def test_sae_lens_transcoder_reads_a_norm_before_its_gain(tmp_path, preset: str):
     network = model_of(preset, n_layers=2).network
     w = weights(transcoder=True)
     metadata = {"hook_name": "blocks.1.ln2.hook_normalized", "hook_name_out": "blocks.1.hook_mlp_out"}
@@ -134,14 +134,12 @@ def test_sae_lens_transcoder_reads_a_norm_before_its_gain(tmp_path: Path, preset
         ({"architecture": "jumprelu"}, "expected a threshold with jumprelu alone"),
     ],
 )
-def test_what_sae_lens_has_and_we_do_not(
-    tmp_path: Path, network: Transformer, facts: dict[str, object], message: str
-) -> None:
+def test_what_sae_lens_has_and_we_do_not(tmp_path, network: Transformer, facts: dict[str, object], message: str):
     given = {"architecture": "standard", "hook_name": "blocks.0.hook_resid_pre", **facts}
     with pytest.raises(UserError, match=message):
         load_features(sae_lens(tmp_path / "a", weights(), **given), network)
 
 
-def test_folders_of_something_else(tmp_path: Path, network: Transformer) -> None:
+def test_folders_of_something_else(tmp_path, network: Transformer):
     with pytest.raises(UserError, match=r"expected features.json or cfg.json"):
         load_features(tmp_path, network)

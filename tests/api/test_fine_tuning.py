@@ -47,7 +47,7 @@ BOTH = {
 
 
 @pytest.fixture(autouse=True)
-def _quiet_and_fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _quiet_and_fast(monkeypatch) -> Iterator[None]:
     monkeypatch.setattr("os.fsync", lambda _: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -246,7 +246,7 @@ def translated_there(folder: Path, texts: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     "name", ["marian-separate", *(pytest.param(name, marks=pytest.mark.slow) for name in ("marian", "t5", "bart"))]
 )
-def test_a_translator_learns_pairs_by_heart_and_opens_there(name: str, tmp_path: Path):
+def test_a_translator_learns_pairs_by_heart_and_opens_there(name: str, tmp_path):
     beginning = SEQ2SEQ[name](tmp_path / "theirs")
     optimizer = {"kind": "adamw", "lr": 1e-2}
     steps = {"steps": 250, "max_tokens": 2000, "evaluate_every": 250, "optimizer": optimizer}
@@ -263,7 +263,7 @@ def test_a_translator_learns_pairs_by_heart_and_opens_there(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", SEQ2SEQ)
-def test_what_is_trained_on_is_what_the_other_library_would_train_on(name: str, tmp_path: Path):
+def test_what_is_trained_on_is_what_the_other_library_would_train_on(name: str, tmp_path):
     """Source ids, labels and decoder inputs, and the loss of them."""
     beginning = SEQ2SEQ[name](tmp_path / "theirs")
     run = begun("translation", beginning, pairs_in(tmp_path), tmp_path / "run")
@@ -297,7 +297,7 @@ def test_what_is_trained_on_is_what_the_other_library_would_train_on(name: str, 
         ),
     ],
 )
-def test_a_language_model_goes_on_learning_and_opens_there(name: str, documents: str, tmp_path: Path):
+def test_a_language_model_goes_on_learning_and_opens_there(name: str, documents: str, tmp_path):
     beginning = CAUSAL[name](tmp_path / "theirs")
     optimizer = {"kind": "adamw", "lr": 1e-2}
     data = book_in(tmp_path, documents=documents)
@@ -320,7 +320,7 @@ def test_a_language_model_goes_on_learning_and_opens_there(name: str, documents:
     assert documents == "line" or any(number in model.generate(prompt) for number in NUMBERS)
 
 
-def test_documents_and_windows_have_the_marks_of_the_tokenizer(tmp_path: Path):
+def test_documents_and_windows_have_the_marks_of_the_tokenizer(tmp_path):
     """Where there is no first token a document begins with its text; a window begins as a prompt does."""
     marks = {"gpt2": ([0], [0], []), "qwen": ([], [0], []), "llama": ([1], [2], [1])}
     for name, (first, last, window) in marks.items():
@@ -340,7 +340,7 @@ def test_documents_and_windows_have_the_marks_of_the_tokenizer(tmp_path: Path):
             assert reading.batch([3]).labels.tolist() == reading.ids[4:20].tolist()
 
 
-def test_half_precision_is_trained_in_float32_and_the_checkpoint_stays(tmp_path: Path):
+def test_half_precision_is_trained_in_float32_and_the_checkpoint_stays(tmp_path):
     beginning = gpt2(tmp_path / "theirs", dtype=torch.bfloat16)
     before = (beginning / "model.safetensors").read_bytes()
     run = begun("lm", beginning, book_in(tmp_path), tmp_path / "run")
@@ -354,7 +354,7 @@ def test_half_precision_is_trained_in_float32_and_the_checkpoint_stays(tmp_path:
 
 
 @pytest.mark.parametrize("task", ["lm", "translation"])
-def test_going_on_needs_the_first_checkpoint_no_more(task: str, tmp_path: Path):
+def test_going_on_needs_the_first_checkpoint_no_more(task: str, tmp_path):
     make, data = (gpt2, book_in) if task == "lm" else (bart, pairs_in)
     beginning = make(tmp_path / "theirs")
     found = losses(drive(begun(task, beginning, data(tmp_path), tmp_path / "run")))
@@ -369,7 +369,7 @@ def test_going_on_needs_the_first_checkpoint_no_more(task: str, tmp_path: Path):
     assert before == after
 
 
-def test_the_special_tokens_of_the_checkpoint_stay_and_the_recipe_wins_for_the_rest(tmp_path: Path):
+def test_the_special_tokens_of_the_checkpoint_stay_and_the_recipe_wins_for_the_rest(tmp_path):
     recipe = recipe_of("translation", bart(tmp_path / "theirs"), pairs_in(tmp_path), steps=1)
 
     def begin(name: str, generation: GenerationConfig) -> Run:
@@ -399,7 +399,7 @@ def refused(task: str, beginning: Path | str, folder: Path, **tables: dict[str, 
     return str(caught.value)
 
 
-def test_a_checkpoint_of_another_kind_is_told_before_data_are_read(tmp_path: Path):
+def test_a_checkpoint_of_another_kind_is_told_before_data_are_read(tmp_path):
     encoder = saved(transformers.BertModel(transformers.BertConfig(vocab_size=20, **SIZES)), tmp_path / "encoder")
     translator, writer = t5(tmp_path / "t5"), gpt2(tmp_path / "gpt2")
     bare = saved(transformers.GPT2Model(transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2)), tmp_path / "bare")
@@ -419,7 +419,7 @@ def test_a_checkpoint_of_another_kind_is_told_before_data_are_read(tmp_path: Pat
     assert refused("lm", writer, tmp_path).startswith(f"{writer}: expected a tokenizer with the model, got none; try")
 
 
-def test_an_architecture_or_a_tokenizer_beside_start_is_told(tmp_path: Path):
+def test_an_architecture_or_a_tokenizer_beside_start_is_told(tmp_path):
     beginning, place = (
         gpt2(tmp_path / "theirs"),
         "cannot be set beside start, which keeps its architecture; leave it out",
@@ -438,7 +438,7 @@ def test_an_architecture_or_a_tokenizer_beside_start_is_told(tmp_path: Path):
     assert told.endswith("tokenizer cannot be set beside model.start, which has its own; leave it out")
 
 
-def test_a_tokenizer_larger_than_the_embedding_is_told(tmp_path: Path):
+def test_a_tokenizer_larger_than_the_embedding_is_told(tmp_path):
     """Only where the data use such a token."""
     beginning = gpt2(tmp_path / "theirs")
     settings = json.loads((beginning / "tokenizer_config.json").read_text())
@@ -452,9 +452,7 @@ def test_a_tokenizer_larger_than_the_embedding_is_told(tmp_path: Path):
 # --- the command -------------------------------------------------------------------------------------------------
 
 
-def test_the_ordinary_command_starts_from_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_the_ordinary_command_starts_from_a_folder(tmp_path, monkeypatch, capsys):
     """A relative path is found from elsewhere; the recipe's tokenizer, network and large steps give way."""
     monkeypatch.chdir(tmp_path)
     gpt2(tmp_path / "theirs")
@@ -478,7 +476,7 @@ def test_the_ordinary_command_starts_from_a_folder(
 # --- a new head --------------------------------------------------------------------------------------------------
 
 
-def test_a_new_head_is_announced_and_learns(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_new_head_is_announced_and_learns(tmp_path, caplog):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *NUMBERS]
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = transformers.BertConfig(vocab_size=len(words), max_position_embeddings=32, **dropout, **SIZES)

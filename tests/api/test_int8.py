@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def folder(tmp_path_factory) -> str:
     """A language model whose small weights make no mountain of a rounding."""
     model = model_of("gpt2")
     with torch.no_grad():
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(model.save(tmp_path_factory.mktemp("models") / "gpt2"))
 
 
-def test_load_rounds_the_matrices(folder: str) -> None:
+def test_load_rounds_the_matrices(folder: str):
     exact, eight = clearhead.load(folder), clearhead.load(folder, int8=True)
     text = PAIRS.source[0]
     gap = (eight.logits(text) - exact.logits(text)).norm() / exact.logits(text).norm()
@@ -39,7 +39,7 @@ def test_load_rounds_the_matrices(folder: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["int8", "int4"])
-def test_nothing_keeps_the_file_mapped(folder: str, tmp_path: Path, option: str) -> None:
+def test_nothing_keeps_the_file_mapped(folder: str, tmp_path, option: str):
     maps = Path("/proc/self/maps")
     if not maps.is_file():
         pytest.skip("no list of what is mapped")
@@ -50,7 +50,7 @@ def test_nothing_keeps_the_file_mapped(folder: str, tmp_path: Path, option: str)
     assert model.logits(PAIRS.source[0]).isfinite().all()
 
 
-def test_what_int8_cannot_do_is_one_line(folder: str, tmp_path: Path) -> None:
+def test_what_int8_cannot_do_is_one_line(folder: str, tmp_path):
     with pytest.raises(UserError, match=r"^dtype: expected float32 beside int8, got bfloat16"):
         clearhead.load(folder, dtype="bfloat16", int8=True)
     model = clearhead.load(folder, int8=True)
@@ -60,7 +60,7 @@ def test_what_int8_cannot_do_is_one_line(folder: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_trained_model_loses_little(shared_data: Path) -> None:
+def test_a_trained_model_loses_little(shared_data: Path):
     """On its own stories: the loss within 1.5%, and 95% of the likeliest tokens the same (docs/inference.md)."""
     folder = shared_data / "checkpoints" / "stories15M"
     if not folder.is_dir():

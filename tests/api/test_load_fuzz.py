@@ -79,7 +79,7 @@ SLOW = pytest.param(MANY, marks=pytest.mark.slow)
 
 @pytest.mark.parametrize("n", [N, SLOW])
 @pytest.mark.parametrize("case", FIRST, ids=str)
-def test_changed_configs(case: Case, n: int, tmp_path: Path) -> None:
+def test_changed_configs(case: Case, n: int, tmp_path):
     opened = OPENED if n == N else n // 10
     refused, tried = fuzz_configs(make(case, tmp_path / "model"), n=n, opened=opened)
     assert n // 3 < refused < n
@@ -180,10 +180,10 @@ def fuzz_indexes(folder: Path, *, n: int) -> int:
 
 @pytest.mark.parametrize("n", [N, SLOW])
 @pytest.mark.parametrize("spoil", [with_bytes, with_header])
-def test_changed_weights(spoil: Callable[[bytes, random.Random], bytes], n: int, tmp_path: Path) -> None:
+def test_changed_weights(spoil: Callable[[bytes, random.Random], bytes], n: int, tmp_path):
     assert n // 2 < fuzz_weights(make(FIRST[0], tmp_path / "model"), spoil, n=n) <= n
 
 
 @pytest.mark.parametrize("n", [N, SLOW])
-def test_changed_indexes(n: int, tmp_path: Path) -> None:
+def test_changed_indexes(n: int, tmp_path):
     assert n // 2 < fuzz_indexes(make(FIRST[0], tmp_path / "model"), n=n) <= n

@@ -25,7 +25,7 @@ Limit = Callable[..., None]
 
 
 @pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
+def limit(monkeypatch) -> Limit:
     """Sets how much memory there is, or how many addresses."""
 
     def set_to(n_bytes: int, *, addresses: bool = False) -> None:
@@ -58,7 +58,7 @@ def weights(folder: Path, tensors: dict[str, torch.Tensor]) -> int:
 MIXED = {"a": torch.zeros(10, 10), "b": torch.zeros(5, dtype=torch.bfloat16), "n": torch.zeros(3, dtype=torch.int64)}
 
 
-def test_what_is_mapped_needs_no_memory_but_addresses(tmp_path: Path, limit: Limit) -> None:
+def test_what_is_mapped_needs_no_memory_but_addresses(tmp_path, limit: Limit):
     size = weights(tmp_path, MIXED | {"b": torch.zeros(5)})
     needs(tmp_path, size, limit, addresses=True)
     limit(0)
@@ -69,17 +69,17 @@ def test_what_is_mapped_needs_no_memory_but_addresses(tmp_path: Path, limit: Lim
     ("dtype", "n_bytes"),
     [(None, 5 * 4), (torch.float32, 5 * 4), (torch.bfloat16, 100 * 2), (torch.float64, 105 * 8)],
 )
-def test_what_changes_its_type_is_allocated(dtype: Any, n_bytes: int, tmp_path: Path, limit: Limit) -> None:
+def test_what_changes_its_type_is_allocated(dtype: Any, n_bytes: int, tmp_path, limit: Limit):
     weights(tmp_path, MIXED)
     needs(tmp_path, n_bytes, limit, dtype=dtype)
 
 
-def test_eight_bits_are_a_copy(tmp_path: Path, limit: Limit) -> None:
+def test_eight_bits_are_a_copy(tmp_path, limit: Limit):
     weights(tmp_path, {"table": torch.zeros(20, 10), "matrix": torch.zeros(10, 10)})
     needs(tmp_path, 300, limit, int8=True)
 
 
-def test_shards_count_together_and_other_files_do_not(tmp_path: Path, limit: Limit) -> None:
+def test_shards_count_together_and_other_files_do_not(tmp_path, limit: Limit):
     names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     for name, file in names.items():
         save_file({name: torch.zeros(10)}, tmp_path / file)
@@ -88,13 +88,13 @@ def test_shards_count_together_and_other_files_do_not(tmp_path: Path, limit: Lim
     needs(tmp_path, 20 * 2, limit, dtype=torch.bfloat16)
 
 
-def test_a_pickle_that_is_no_archive_is_read_whole(tmp_path: Path, limit: Limit) -> None:
+def test_a_pickle_that_is_no_archive_is_read_whole(tmp_path, limit: Limit):
     (tmp_path / "pytorch_model.bin").write_bytes(b"x" * 50)
     needs(tmp_path, 50, limit)
 
 
 @pytest.mark.parametrize("header", [None, b"", b"\x10", struct.pack("<Q", 1 << 60), struct.pack("<Q", 2) + b"{}x"])
-def test_broken_files_are_left_to_their_reader(header: bytes | None, tmp_path: Path, limit: Limit) -> None:
+def test_broken_files_are_left_to_their_reader(header: bytes | None, tmp_path, limit: Limit):
     limit(0)
     if header is None:
         (tmp_path / "model.safetensors.index.json").write_text("[", encoding="utf-8")
@@ -103,7 +103,7 @@ def test_broken_files_are_left_to_their_reader(header: bytes | None, tmp_path: P
     check_load(tmp_path, **asked(dtype=torch.float64, int8=True))
 
 
-def test_a_file_that_the_kernel_does_not_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_the_kernel_does_not_map(tmp_path, monkeypatch):
     weights(tmp_path, MIXED)
 
     def unmapped(*_: object, **__: object) -> None:
@@ -114,7 +114,7 @@ def test_a_file_that_the_kernel_does_not_map(tmp_path: Path, monkeypatch: pytest
         check_load(tmp_path, **asked())
 
 
-def test_the_most_common_dtype() -> None:
+def test_the_most_common_dtype():
     assert common_dtype([]) == torch.float32
     assert common_dtype([(torch.float32, 5), (torch.bfloat16, 4), (torch.bfloat16, 2)]) == torch.bfloat16
 
@@ -144,7 +144,7 @@ def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(place, refuse)
 
 
-def test_a_model_too_large_is_refused_before_the_data_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_too_large_is_refused_before_the_data_are_read(tmp_path, monkeypatch):
     nothing_is_allocated(monkeypatch)
     monkeypatch.setattr(runs, "prepare_task", nothing_is_allocated)
     huge = recipe(tmp_path, d_model=1 << 18, d_ff=1 << 20, n_layers=64)
@@ -153,9 +153,7 @@ def test_a_model_too_large_is_refused_before_the_data_are_read(tmp_path: Path, m
     assert not (tmp_path / "run").exists()
 
 
-def test_a_batch_too_large_is_refused_before_the_network_is_allocated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit
-) -> None:
+def test_a_batch_too_large_is_refused_before_the_network_is_allocated(tmp_path, monkeypatch, limit: Limit):
     small = recipe(tmp_path)
     nothing_is_allocated(monkeypatch)
     real = runs.prepare_task
@@ -170,9 +168,7 @@ def test_a_batch_too_large_is_refused_before_the_network_is_allocated(
         runs.start(small, tmp_path / "run")
 
 
-def test_a_run_too_large_to_go_on_is_refused_before_it_is_verified(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: Limit
-) -> None:
+def test_a_run_too_large_to_go_on_is_refused_before_it_is_verified(tmp_path, monkeypatch, limit: Limit):
     run, _ = runs.start(recipe(tmp_path), tmp_path / "run")
     checkpoints.save(tmp_path / "run", 1, run.checkpoint())
     nothing_is_allocated(monkeypatch)
@@ -185,14 +181,14 @@ def test_a_run_too_large_to_go_on_is_refused_before_it_is_verified(
         runs.check_resume(tmp_path / "run", {}, ALONE)
 
 
-def test_the_check_can_be_left_out(tmp_path: Path, limit: Limit) -> None:
+def test_the_check_can_be_left_out(tmp_path, limit: Limit):
     limit(0)
     given = recipe(tmp_path)
     training = given.training.model_copy(update={"check_memory": False})
     runs.start(given.model_copy(update={"training": training}), tmp_path / "run")
 
 
-def test_load_asks_first(tmp_path: Path, limit: Limit) -> None:
+def test_load_asks_first(tmp_path, limit: Limit):
     run, _ = runs.start(recipe(tmp_path), tmp_path / "run")
     folder = checkpoints.save(tmp_path / "run", 1, run.checkpoint())
     limit(10)

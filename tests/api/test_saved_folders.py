@@ -21,7 +21,7 @@ TEXTS = ["A man in an orange hat, starring at something.", "a dog?"] * 3
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory) -> Path:
     """A small language model as other libraries keep it."""
     tokenizer = Tokenizer.train(TEXTS, ByteBPE(vocab_size=300))
     tables = preset("llama-tiny").model_dump(mode="json")
@@ -36,7 +36,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_flipped_bit_in_any_file_is_one_line_that_names_it(saved: Path) -> None:
+def test_a_flipped_bit_in_any_file_is_one_line_that_names_it(saved: Path):
     clearhead.load(saved)
     rng = random.Random(0)
     files = sorted(saved.iterdir())
@@ -55,7 +55,7 @@ def test_a_flipped_bit_in_any_file_is_one_line_that_names_it(saved: Path) -> Non
     clearhead.load(saved)
 
 
-def test_a_file_that_a_user_changed_has_a_remedy(saved: Path) -> None:
+def test_a_file_that_a_user_changed_has_a_remedy(saved: Path):
     path, manifest = saved / "generation_config.json", saved / MANIFEST
     before, sums = path.read_text(), manifest.read_bytes()
     path.write_text(before.replace("0.5", "0.7"))

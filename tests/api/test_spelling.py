@@ -56,7 +56,7 @@ def labelled(folder: Path) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     return labelled(tmp_path)
 
 
@@ -71,7 +71,7 @@ def theirs(folder: Path, samples: NDArray[np.float32]) -> str:
         return processor.batch_decode(model(**given).logits.argmax(-1))[0]
 
 
-def test_texts_are_the_reference_s(folder: Path, tmp_path: Path) -> None:
+def test_texts_are_the_reference_s(folder: Path, tmp_path):
     model = load(folder)
     sounds = [sound(n, seed) for seed, n in enumerate((400, 230, 31))]
     expected = [theirs(folder, one) for one in sounds]
@@ -87,7 +87,7 @@ def test_texts_are_the_reference_s(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{}, {"do_lower_case": True}, {"replace_word_delimiter_char": "_"}])
-def test_letters_are_the_reference_s(folder: Path, change: dict[str, Any]) -> None:
+def test_letters_are_the_reference_s(folder: Path, change: dict[str, Any]):
     import transformers
 
     (folder / "tokenizer_config.json").write_text(json.dumps(SETTINGS | change), encoding="utf-8")
@@ -101,7 +101,7 @@ def test_letters_are_the_reference_s(folder: Path, change: dict[str, Any]) -> No
         assert model.tokenizer.encode(text) == there(text).input_ids
 
 
-def test_long_sounds_are_read_in_windows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_sounds_are_read_in_windows(folder: Path, monkeypatch):
     model = load(folder)
     samples = model.reader.hearing([sound(2000)])[0]
     whole = transcribing.ctc_logits(model, samples)
@@ -124,7 +124,7 @@ def test_long_sounds_are_read_in_windows(folder: Path, monkeypatch: pytest.Monke
         (lambda m: m.explore("a.wav"), "explore: expected a model of texts or images, got one of sounds"),
     ],
 )
-def test_mistakes_are_one_line(folder: Path, act: Callable[[Model], object], expected: str) -> None:
+def test_mistakes_are_one_line(folder: Path, act: Callable[[Model], object], expected: str):
     with pytest.raises(UserError) as error:
         act(load(folder))
     assert str(error.value).startswith(expected)
@@ -139,7 +139,7 @@ def test_mistakes_are_one_line(folder: Path, act: Callable[[Model], object], exp
         ({"mystery": 1}, "mystery: "),
     ],
 )
-def test_a_wrong_preprocessor_is_one_line(folder: Path, changes: dict[str, Any], expected: str) -> None:
+def test_a_wrong_preprocessor_is_one_line(folder: Path, changes: dict[str, Any], expected: str):
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(PREPROCESSOR | changes), encoding="utf-8")
     with pytest.raises(UserError) as error:

@@ -52,7 +52,7 @@ def made(architecture: str, folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, TwoTowerModel]:
+def clip(tmp_path_factory) -> tuple[Any, Path, TwoTowerModel]:
     folder = tmp_path_factory.mktemp("clip")
     return made("CLIPModel", folder), folder, load_towers(folder)
 
@@ -70,7 +70,7 @@ def batch(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("architecture", KINDS)
-def test_logits_files_and_loss_are_the_reference_s(architecture: str, tmp_path: Path) -> None:
+def test_logits_files_and_loss_are_the_reference_s(architecture: str, tmp_path):
     theirs = made(architecture, tmp_path / "theirs")
     ours = load_towers(tmp_path / "theirs")
     pixels, ids = batch()
@@ -92,7 +92,7 @@ def test_logits_files_and_loss_are_the_reference_s(architecture: str, tmp_path: 
 
 @pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("architecture", KINDS)
-def test_updates_are_the_reference_s(architecture: str, steps: int, tmp_path: Path) -> None:
+def test_updates_are_the_reference_s(architecture: str, steps: int, tmp_path):
     theirs = made(architecture, tmp_path).double().train()
     ours = load_towers(tmp_path, dtype=torch.float64).network.train()
     optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-3) for model in (theirs, ours)]
@@ -108,7 +108,7 @@ def test_updates_are_the_reference_s(architecture: str, steps: int, tmp_path: Pa
             optimizer.step()
 
 
-def test_texts_and_pictures_as_people_have_them(clip: tuple[Any, Path, TwoTowerModel]) -> None:
+def test_texts_and_pictures_as_people_have_them(clip: tuple[Any, Path, TwoTowerModel]):
     import transformers
 
     theirs, folder, ours = clip
@@ -128,7 +128,7 @@ def test_texts_and_pictures_as_people_have_them(clip: tuple[Any, Path, TwoTowerM
     torch.testing.assert_close(found, shares, rtol=1e-4, atol=1e-5)
 
 
-def test_every_value_of_both_towers_has_an_address(clip: tuple[Any, Path, TwoTowerModel]) -> None:
+def test_every_value_of_both_towers_has_an_address(clip: tuple[Any, Path, TwoTowerModel]):
     ours = clip[2]
     seen, logits = ours.trace(list(PICTURES), TEXTS)
     for address in (
@@ -144,7 +144,7 @@ def test_every_value_of_both_towers_has_an_address(clip: tuple[Any, Path, TwoTow
     assert not torch.equal(other, logits)
 
 
-def test_a_tower_is_a_model_of_its_own(clip: tuple[Any, Path, TwoTowerModel], tmp_path: Path) -> None:
+def test_a_tower_is_a_model_of_its_own(clip: tuple[Any, Path, TwoTowerModel], tmp_path):
     ours = clip[2]
     for tower, architecture in (
         (ours.text, "CLIPTextModelWithProjection"),
@@ -156,9 +156,7 @@ def test_a_tower_is_a_model_of_its_own(clip: tuple[Any, Path, TwoTowerModel], tm
         assert torch.equal(load(folder).embed(inputs), tower.embed(inputs))
 
 
-def test_the_command_line(
-    clip: tuple[Any, Path, TwoTowerModel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line(clip: tuple[Any, Path, TwoTowerModel], tmp_path, capsys):
     from PIL import Image
 
     folder, ours = clip[1], clip[2]
@@ -173,7 +171,7 @@ def test_the_command_line(
     torch.testing.assert_close(torch.tensor(vectors), expected, rtol=0, atol=1e-6)
 
 
-def test_refused(clip: tuple[Any, Path, TwoTowerModel], tmp_path: Path) -> None:
+def test_refused(clip: tuple[Any, Path, TwoTowerModel], tmp_path):
     _, folder, ours = clip
     document, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 

@@ -39,18 +39,18 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def folder(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(model: Model, tmp_path_factory) -> Path:
     return model.save(tmp_path_factory.mktemp("sounds") / "model")
 
 
-def test_each_sound_has_its_own_text(model: Model, tmp_path: Path) -> None:
+def test_each_sound_has_its_own_text(model: Model, tmp_path):
     texts = model.transcribe(SOUNDS, language="en")
     assert len({*texts}) == 3
     assert texts == [model.transcribe([one], language="english")[0] for one in SOUNDS]
     assert [model.transcribe([wav(tmp_path / "a.wav", one)], "en")[0] for one in SOUNDS] == texts
 
 
-def test_the_model_hears_the_language(model: Model) -> None:
+def test_the_model_hears_the_language(model: Model):
     spoken = [one.language for one in transcripts(model, SOUNDS, config=model.generation)]
     for one, code in zip(SOUNDS, spoken, strict=True):
         frames = torch.from_numpy(model.reader.hearing([one]))
@@ -62,7 +62,7 @@ def test_the_model_hears_the_language(model: Model) -> None:
     ]
 
 
-def test_a_long_sound_is_read_in_windows(model: Model) -> None:
+def test_a_long_sound_is_read_in_windows(model: Model):
     whole = np.concatenate([*SOUNDS, sound(3, 0.2)])
     windows = [whole[i : i + RATE] for i in range(0, len(whole), RATE)]
     (found,) = transcripts(model, [whole], language="de", config=model.generation)
@@ -73,7 +73,7 @@ def test_a_long_sound_is_read_in_windows(model: Model) -> None:
     assert found.text == model.tokenizer.decode([token for one in alone for token in one.tokens]).strip()
 
 
-def test_times_are_left_out(model: Model) -> None:
+def test_times_are_left_out(model: Model):
     times = SPEECH.model_copy(update={"no_timestamps_id": 100})
     free = model.generation.model_copy(update={"banned_ids": (), "speech": times})
     (found,) = transcripts(model, SOUNDS[:1], language="en", config=free)
@@ -82,13 +82,13 @@ def test_times_are_left_out(model: Model) -> None:
     assert found.text == model.tokenizer.decode(kept).strip()
 
 
-def test_another_rate_is_told(model: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_rate_is_told(model: Model, tmp_path, caplog):
     path = wav(tmp_path / "a.wav", sound(1)[::2], rate=RATE // 2)
     model.transcribe([path], "en")
     assert [record.message for record in caplog.records] == [f"{path}: resampled from 8000 to 16000 samples a second"]
 
 
-def test_a_model_of_one_language() -> None:
+def test_a_model_of_one_language():
     english = speech_model(SpeechTokens(no_timestamps_id=TIMELESS))
     (found,) = transcripts(english, SOUNDS[:1], config=english.generation)
     assert found.language is None
@@ -101,7 +101,7 @@ def test_a_model_of_one_language() -> None:
         english.transcribe(SOUNDS, task="translate")
 
 
-def test_the_reference_opens_the_folder_and_writes_the_same(folder: Path) -> None:
+def test_the_reference_opens_the_folder_and_writes_the_same(folder: Path):
     """Features, the first tokens, those that are never written, beams, and the words of the tokens."""
     later("transformers")
     from transformers import AutoFeatureExtractor, AutoTokenizer, WhisperForConditionalGeneration
@@ -122,7 +122,7 @@ def test_the_reference_opens_the_folder_and_writes_the_same(folder: Path) -> Non
     assert marked[-1] == END
 
 
-def test_windows_move_by_times_as_in_the_reference(tmp_path: Path) -> None:
+def test_windows_move_by_times_as_in_the_reference(tmp_path):
     """Long sounds and a short one: parts with their times, and where each window begins."""
     later("transformers")
     from transformers import AutoFeatureExtractor, WhisperForConditionalGeneration
@@ -150,7 +150,7 @@ def test_windows_move_by_times_as_in_the_reference(tmp_path: Path) -> None:
     assert n_parts > 12, "windows of one part show little"
 
 
-def test_parts_end_at_two_times() -> None:
+def test_parts_end_at_two_times():
     t = TIMELESS + 1
     assert cut([t, 5, 6, t + 9], SPEECH, 100) == ([((t, 5, 6, t + 9), 0, 9)], 100)
     assert cut([5, 6], SPEECH, 80) == ([((5, 6), 0, 40)], 80)
@@ -161,13 +161,13 @@ def test_parts_end_at_two_times() -> None:
     assert cut([t, 5, t + 9, t + 12, 6, 7], SPEECH, 100) == (whole, 18)
 
 
-def test_a_model_without_times_says_so(model: Model) -> None:
+def test_a_model_without_times_says_so(model: Model):
     none = speech_model(None)
     with pytest.raises(UserError, match="times: expected a model whose settings name no_timestamps_token_id, got none"):
         none.transcribe(SOUNDS, times=True)
 
 
-def test_older_settings_name_language_and_task(folder: Path, tmp_path: Path) -> None:
+def test_older_settings_name_language_and_task(folder: Path, tmp_path):
     copy = unsealed(folder, tmp_path / "copy")
     path = copy / "generation_config.json"
     older = {"forced_decoder_ids": [[1, GERMAN], [2, TRANSLATE], [3, TIMELESS]], "alignment_heads": [[0, 1]]}
@@ -194,7 +194,7 @@ def test_older_settings_name_language_and_task(folder: Path, tmp_path: Path) -> 
         (lambda m: m.predict(["a.wav"]), "predict: expected a model for one of"),
     ],
 )
-def test_what_does_not_fit_is_one_line(call: object, expected: str, model: Model) -> None:
+def test_what_does_not_fit_is_one_line(call: object, expected: str, model: Model):
     with pytest.raises(UserError) as caught:
         call(model)  # pyrefly: ignore[not-callable]
     assert str(caught.value).startswith(expected)
@@ -208,7 +208,7 @@ def unsealed(folder: Path, copy: Path) -> Path:
     return copy
 
 
-def test_other_models_say_so(folder: Path, tmp_path: Path) -> None:
+def test_other_models_say_so(folder: Path, tmp_path):
     with pytest.raises(UserError, match="transcribe: expected a model that writes what a sound says, got another"):
         model_of("transformer-tiny").transcribe(SOUNDS)
     copy = unsealed(folder, tmp_path / "copy")

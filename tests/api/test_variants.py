@@ -12,7 +12,7 @@ from tests.explorer.traced import CONFIGS, model_of, stack
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_change_that_is_offered_can_be_made(name: str) -> None:
+def test_every_change_that_is_offered_can_be_made(name: str):
     session, model = session_of(name), session_of(name).model
     about, _ = ask(session, "about")
     offered = about["changes"]["positions"]
@@ -27,7 +27,7 @@ def test_every_change_that_is_offered_can_be_made(name: str) -> None:
         assert ask(session, "check", run=run)[0]["check"]["recompute_max_relative"] <= 1e-5
 
 
-def test_without_the_scale() -> None:
+def test_without_the_scale():
     session = session_of("decoder_pre_learned")
     run, at = start(session), "decoder.blocks.0.attn.scores"
     plain = ask(session, "values", run=run, at=[at])[1][at]
@@ -39,14 +39,14 @@ def test_without_the_scale() -> None:
     assert scales == [1.0]
 
 
-def test_what_has_no_scale_or_no_pairs_is_not_offered() -> None:
+def test_what_has_no_scale_or_no_pairs_is_not_offered():
     unscaled = c.ModelConfig(decoder=stack(attn_scale=1.0))
     assert changed(unscaled, scale=False) == unscaled
     odd = c.ModelConfig(decoder=stack(d_model=12, n_heads=4, positions=c.ALiBi()))
     assert position_kinds(odd) == ["alibi", "sinusoidal", "none"]
 
 
-def test_what_must_be_learned_is_refused() -> None:
+def test_what_must_be_learned_is_refused():
     model = model_of(CONFIGS["decoder_alibi_capped"])
     with pytest.raises(UserError, match="got learned, which must be learned"):
         model.changed(positions="learned")

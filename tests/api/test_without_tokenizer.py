@@ -19,7 +19,7 @@ DAMAGED = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     made = model_of("llama-tiny").save(tmp_path / "model")
     for name in ("MANIFEST.json", "tokenizer.json", "tokenizer_config.json"):
         (made / name).unlink(missing_ok=True)
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_tokenizer_that_does_not_open_stops_no_network(name: str, folder: Path) -> None:
+def test_a_tokenizer_that_does_not_open_stops_no_network(name: str, folder: Path):
     (folder / name).write_text(DAMAGED[name])
     (folder / "merges.txt").write_text("")
     with pytest.raises(UserError, match=r"load\(…, tokenizer=None\), --no-tokenizer$"):
@@ -38,7 +38,7 @@ def test_a_tokenizer_that_does_not_open_stops_no_network(name: str, folder: Path
     assert load(folder, tokenizer=other).tokenizer is other
 
 
-def test_a_command_goes_on_without(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_goes_on_without(folder: Path, tmp_path, capsys):
     (folder / "tokenizer.json").write_text("{")
     words = ["export", str(folder), "--to", "hf", "--out", str(tmp_path / "out")]
     assert run(words) == 2
@@ -47,6 +47,6 @@ def test_a_command_goes_on_without(folder: Path, tmp_path: Path, capsys: pytest.
     assert load(tmp_path / "out").config == load(folder, tokenizer=None).config
 
 
-def test_another_word_is_refused(folder: Path) -> None:
+def test_another_word_is_refused(folder: Path):
     with pytest.raises(UserError, match=r'tokenizer: expected a Tokenizer, None or "own", got .none.; try'):
         load(folder, tokenizer="none")  # type: ignore[arg-type]

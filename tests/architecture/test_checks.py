@@ -19,7 +19,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_check(name: str) -> None:
+def test_check(name: str):
     tool, *arguments = CHECKS[name]
     done = processes.run(
         [SCRIPTS / tool, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
@@ -27,7 +27,7 @@ def test_check(name: str) -> None:
     assert done.returncode == 0, f"{tool} {' '.join(arguments)}\n{done.stdout}{done.stderr}"
 
 
-def test_readme_marks_both_commands() -> None:
+def test_readme_marks_both_commands():
     readme = ROOT / "README.md"
     if not readme.exists():
         pytest.skip("no README yet")

@@ -31,13 +31,13 @@ def _tracked() -> list[Path]:
     return [ROOT / name for name in listing.stdout.split("\0") if name]
 
 
-def test_files_are_short_enough_to_read() -> None:
+def test_files_are_short_enough_to_read():
     lengths = {source.at(1): len(source.path.read_text(encoding="utf-8").splitlines()) for source in sources()}
     long = {name: length for name, length in lengths.items() if length > MAX_LINES}
     assert not long, f"over {MAX_LINES} lines, split by concept: {long}"
 
 
-def test_no_file_names_a_path_of_one_machine() -> None:
+def test_no_file_names_a_path_of_one_machine():
     wrong: list[str] = []
     for path in _tracked():
         try:
@@ -53,7 +53,7 @@ def test_no_file_names_a_path_of_one_machine() -> None:
 
 
 @pytest.mark.parametrize("folder", ["work/main", "root/.cache", "opt/pypi", "tmp/venv/bin"])
-def test_machine_path_pattern(folder: str) -> None:
+def test_machine_path_pattern(folder: str):
     assert MACHINE_PATH.search(f"cd /{folder}")
     assert not MACHINE_PATH.search(f"see ../{folder} or https://example.org/{folder}")
 
@@ -62,7 +62,7 @@ STARTS = {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.c
 STARTS |= {"os.fork", "os.forkpty", "os.posix_spawn", "os.popen", "multiprocessing.Process", "multiprocessing.Pool"}
 
 
-def test_tests_start_processes_with_a_limit() -> None:
+def test_tests_start_processes_with_a_limit():
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path in sorted((ROOT / "tests").rglob("*.py"))

@@ -81,7 +81,7 @@ def _targets(source: Source, item: Import) -> list[str]:
     return [part(item.module)] if item.module.split(".")[0] == PACKAGE else []
 
 
-def test_imports_follow_the_table() -> None:
+def test_imports_follow_the_table():
     wrong: list[str] = []
     for source in sources():
         assert source.part in ALLOWED, f"{source.path.name}: name its part in the import table of {__name__}"
@@ -93,7 +93,7 @@ def test_imports_follow_the_table() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_table_has_no_cycle() -> None:
+def test_table_has_no_cycle():
     reached = dict.fromkeys(BASE, 0)
     waiting = {name: needs - BASE for name, needs in ALLOWED.items() if name not in BASE}
     while waiting:
@@ -119,7 +119,7 @@ def _loaded_with(modules: list[str], known: dict[str, Source]) -> Iterator[tuple
 
 
 @pytest.mark.parametrize("name", WITHOUT_TORCH)
-def test_module_needs_no_torch(name: str) -> None:
+def test_module_needs_no_torch(name: str):
     known = {source.module: source for source in sources()}
     modules = [module for module in known if f"{module}.".startswith(f"{PACKAGE}.{name}.")]
     heavy = {"torch", "transformers", "datasets", "matplotlib"}
@@ -131,7 +131,7 @@ def test_module_needs_no_torch(name: str) -> None:
     assert not wrong, "\n".join(sorted(wrong))
 
 
-def test_light_modules_load_nothing_heavy() -> None:
+def test_light_modules_load_nothing_heavy():
     """As the table says, in a process of its own; a preset needs no torch either."""
     names = ", ".join(f"{PACKAGE}.{name}" for name in WITHOUT_TORCH)
     code = (
@@ -160,7 +160,7 @@ def _names(source: Source) -> Iterator[tuple[int, str]]:
                 pass
 
 
-def test_family_names_stay_in_families() -> None:
+def test_family_names_stay_in_families():
     wrong = [
         f"{source.at(line)}: {text.strip()[:80]!r} names a family; name the mechanism"
         for source in sources()
@@ -178,11 +178,11 @@ def test_family_names_stay_in_families() -> None:
         *((name, False) for name in ("vital", "bartender", "Mariana", "INT5", "egpt", "invite", "libert\u00e9")),
     ],
 )
-def test_family_pattern(text: str, is_family: bool) -> None:
+def test_family_pattern(text: str, is_family: bool):
     assert bool(FAMILY_NAME.search(text)) == is_family
 
 
-def test_nothing_executes_data() -> None:
+def test_nothing_executes_data():
     wrong: list[str] = []
     for source in sources():
         if source.module.startswith(COURSE):
@@ -210,7 +210,7 @@ READ_OWN_JSON += ("text.chat", "explorer.answering.words", "explorer.static_file
 READ_OWN_JSON += ("recipe.generation", f"{LAB}.course.values")
 
 
-def test_json_has_one_reader() -> None:
+def test_json_has_one_reader():
     wrong = [
         source.at(node.lineno)
         for source in sources()

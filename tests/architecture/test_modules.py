@@ -9,12 +9,12 @@ from tests.architecture.house import circles, edges
 from tests.architecture.source import Source, sources
 
 
-def test_circle() -> None:
+def test_circle():
     edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
     assert circles(edges) == {frozenset("bc")}
 
 
-def test_modules_import_no_circle() -> None:
+def test_modules_import_no_circle():
     found = [sorted(circle) for circle in circles(edges(with_types=False))]
     assert not found, f"modules that import each other: {found}"
 
@@ -59,7 +59,7 @@ def classes() -> dict[tuple[str, str], Class]:
     return {(one.source.module, one.node.name): one for one in found}
 
 
-def test_no_concrete_method_is_overridden() -> None:
+def test_no_concrete_method_is_overridden():
     wrong = [
         f"{one.source.at(node.lineno)}: {one.node.name}.{name} overrides {base.concrete[name]}; pass a part instead"
         for one in classes().values()

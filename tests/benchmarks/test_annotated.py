@@ -23,11 +23,11 @@ def as_annotated(network: Transformer) -> dict[str, Tensor]:
     return found | {"embedding.weight": network.state_dict()["encoder.embed.tokens.weight"]}
 
 
-def test_logits_are_ours() -> None:
+def test_logits_are_ours():
     check_logits(Annotated, as_annotated)
 
 
-def test_loss_is_the_cross_entropy_of_the_smoothed_labels() -> None:
+def test_loss_is_the_cross_entropy_of_the_smoothed_labels():
     contestant = Peer(TINY, None, bf16=False, network=Annotated, plan=at_random)
     contestant.prepare(1)
     [batch] = contestant.ready

@@ -1,12 +1,10 @@
 """The benchmark of capture runs the same texts through all that it compares."""
 
-from pathlib import Path
-
 from benchmarks.capture import Job, race
 from tests.explorer.traced import CONFIGS, model_of
 
 
-def test_the_same_texts_are_captured_and_read(tmp_path: Path) -> None:
+def test_the_same_texts_are_captured_and_read(tmp_path):
     model = model_of(CONFIGS["decoder_rotary_grouped"])
     texts = ["one two three", "", "four three", "two"]
     turns, n = race(Job("", None, "", None, "decoder.blocks.*.resid_post"), model, texts, tmp_path, rounds=2)

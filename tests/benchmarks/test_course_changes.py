@@ -1,9 +1,5 @@
 """The benchmark of the course's checks notices what the build notices, and nothing else."""
 
-from pathlib import Path
-
-import pytest
-
 from benchmarks.course_changes import Change, unnoticed
 from clearhead_lab.course import site, values
 from clearhead_lab.course.running import run
@@ -19,7 +15,7 @@ The first is {{7 = x[0]}}.
 """
 
 
-def test_only_a_neutral_change_is_not_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_neutral_change_is_not_noticed(tmp_path, monkeypatch):
     accepted = run("page", PAGE, tmp_path).values
     monkeypatch.setattr(site, "source", lambda _: PAGE)
     monkeypatch.setattr(values, "read", lambda _: accepted)

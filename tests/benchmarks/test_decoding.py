@@ -12,7 +12,7 @@ from tests.architecture.source import ROOT
 
 
 @pytest.mark.slow
-def test_quick_run_ends_with_the_ratios() -> None:
+def test_quick_run_ends_with_the_ratios():
     pytest.importorskip("ctranslate2")
     pytest.importorskip("transformers")
     kinds = ("clearhead fp32", "transformers fp32", "ctranslate2 fp32")
@@ -27,7 +27,7 @@ def answer(seconds: float, n: int = 128) -> Answer:
     return Answer(texts=(tuple(range(n)),), seconds=seconds, cpu_seconds=2 * seconds, peak_gb=1.0)
 
 
-def test_ratios_are_of_medians() -> None:
+def test_ratios_are_of_medians():
     found: dict[Kind, list[Answer]] = {
         "clearhead fp32": [answer(s) for s in (1.0, 2.0, 9.0)],
         "transformers fp32": [answer(s) for s in (4.0, 4.0, 1.0)],

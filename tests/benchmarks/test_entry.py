@@ -10,7 +10,7 @@ from tests import processes
 from tests.architecture.source import ROOT
 
 
-def test_every_benchmark_begins_alike() -> None:
+def test_every_benchmark_begins_alike():
     programs = [p for p in (ROOT / "benchmarks").glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")]
     assert len(programs) > 25
     for program in programs:
@@ -19,7 +19,7 @@ def test_every_benchmark_begins_alike() -> None:
         assert "run_command(" in (text if begin.endswith("    main()\n") else begin), program.name
 
 
-def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_one_line(capsys):
     def wrong(what: str) -> None:
         raise UserError(f"{what}: expected another")
 
@@ -38,7 +38,7 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("benchmarks.model_types --only nothing", "--only: expected part of one of distilgpt2, "),
     ],
 )
-def test_on_the_line(line: str, told: str) -> None:
+def test_on_the_line(line: str, told: str):
     words = [sys.executable, "-m", *line.split()]
     done = processes.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

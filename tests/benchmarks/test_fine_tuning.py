@@ -1,7 +1,5 @@
 """Fine-tuning is raced like against like; no figure is judged here."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -27,7 +25,7 @@ def test_the_ratio_is_that_of_the_medians_of_tokens_a_second():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["ewt", "sst2"])
-def test_both_contestants_train(job: str, tmp_path: Path):
+def test_both_contestants_train(job: str, tmp_path):
     pytest.importorskip("accelerate")
     words = "good bad film plot cast".split()
     rows = [(f"a {a} {b}", str(i % 2)) for i, a in enumerate(words * 20) for b in words]

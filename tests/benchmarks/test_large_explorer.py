@@ -1,16 +1,13 @@
 """The benchmark of a large model asks what a page asks; no figure is judged here."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 from benchmarks.large_explorer import page
 from benchmarks.loading import LARGE, checkpoints, network
 from clearhead.api import Model
 
 
-def test_a_page_of_a_tiny_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_of_a_tiny_model(tmp_path, capsys):
     folder = Model(network(*checkpoints(quick=True)[LARGE])).save(tmp_path / "model")
     page(folder, 8, 3)
     found = json.loads(capsys.readouterr().out.splitlines()[-1])

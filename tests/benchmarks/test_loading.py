@@ -1,7 +1,5 @@
 """Cold starts of both sides run and say what they took; no figure is judged here."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.loading import LARGE, SIDES, checkpoints, network, opened
@@ -15,7 +13,7 @@ later("transformers")
 @pytest.mark.parametrize(
     "side", [pytest.param(s, marks=pytest.mark.slow if s == "transformers" else ()) for s in SIDES]
 )
-def test_a_cold_start(side: str, tmp_path: Path) -> None:
+def test_a_cold_start(side: str, tmp_path):
     folder = Model(network(*checkpoints(quick=True)[LARGE])).save(tmp_path / "model")
     start = opened(side, folder)
     assert 0 < start["cpu"] < 300

@@ -1,7 +1,6 @@
 """The benchmark of model types runs on the same weights on both sides; no figure is judged here."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ later("transformers")
 
 
 @pytest.mark.parametrize("name", ["gemma-3-270m", "MiniLM-L6"])
-def test_both_sides_compute_the_same(name: str, tmp_path: Path) -> None:
+def test_both_sides_compute_the_same(name: str, tmp_path):
     architecture, sizes = TYPES[name]
     small = {**sizes, **{key: value for key, value in QUICK.items() if key in sizes}}
     sides = opened(architecture, small, tmp_path / name)
@@ -33,7 +32,7 @@ def test_both_sides_compute_the_same(name: str, tmp_path: Path) -> None:
         assert list(found.tokens) == whole[0][write.n_read :].tolist()
 
 
-def test_quick_run_ends_with_the_ratios(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_run_ends_with_the_ratios(capsys):
     before = torch.get_num_threads()
     try:
         with pytest.raises(SystemExit, match="0"):

@@ -16,7 +16,7 @@ def turn(seconds: float, *texts: tuple[int, ...]) -> Turn:
     return Turn.of(answers, cpu=2 * seconds)
 
 
-def test_the_ratio_and_what_is_equal() -> None:
+def test_the_ratio_and_what_is_equal():
     alone = [turn(8.0, (1, 2), (3, 4))]
     at_once = [turn(2.0, (1, 2), (3, 4)), turn(4.0, (1, 2), (3, 5)), turn(1.0, (1, 2), (3, 4))]
     waits = Waits(short_alone=0.1, short_beside=0.15, short_beside_p95=0.2, long_alone=3.0, long_again=0.1)
@@ -29,7 +29,7 @@ def test_the_ratio_and_what_is_equal() -> None:
 
 
 @pytest.mark.slow
-def test_quick_run_ends_with_one_object() -> None:
+def test_quick_run_ends_with_one_object():
     command = [sys.executable, "-m", "benchmarks.serving", "--quick", "--json", "--threads", "1"]
     done = processes.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

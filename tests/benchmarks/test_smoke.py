@@ -29,7 +29,7 @@ from tests.benchmarks.agreement import TINY, check_logits
 
 
 @pytest.mark.slow
-def test_quick_run_ends_with_one_object(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_run_ends_with_one_object(monkeypatch, capsys):
     chosen = Benchmark(TINY, goal=1.35, others={ANNOTATED: 6.0}, peers=(ANNOTATED,))
     monkeypatch.setitem(training.BENCHMARKS, "encdec-small", chosen)
     command.run("encdec-small", quick=True, json=True, threads=1, rounds=1)
@@ -51,7 +51,7 @@ def check(figures: dict[str, Any], names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", [*PEERS, RANDOM, ANNOTATED])
-def test_peers_learn(kind: Kind) -> None:
+def test_peers_learn(kind: Kind):
     peer = contestant(Assignment(kind=kind, workload=TINY, threads=None))
     peer.prepare(1)
     batch = peer.ready  # pyrefly: ignore[missing-attribute]
@@ -61,7 +61,7 @@ def test_peers_learn(kind: Kind) -> None:
     assert losses[0][0] == batch[0].n_tokens > 0
 
 
-def test_both_sides_see_the_same_batches() -> None:
+def test_both_sides_see_the_same_batches():
     task = translation(TINY)
     peer = Peer(TINY, None, bf16=False)
     peer.prepare(len(task.plan(seed=TINY.seed, epoch=0)))
@@ -74,7 +74,7 @@ def test_both_sides_see_the_same_batches() -> None:
         assert ours.count == theirs.n_tokens
 
 
-def test_both_sides_compute_the_same() -> None:
+def test_both_sides_compute_the_same():
     """Masks, positions, scale and norms agree."""
     check_logits(PeerTransformer, as_peer)
 
@@ -107,7 +107,7 @@ def as_peer(network: Transformer) -> dict[str, Tensor]:
     return result
 
 
-def test_dropout_stands_at_the_same_places() -> None:
+def test_dropout_stands_at_the_same_places():
     """Every dropout of the peer has one of ours: attention weights, activations, branches, embeddings."""
     peer = PeerTransformer(TINY)
     rates = {module.p for module in peer.modules() if isinstance(module, nn.Dropout)}
@@ -120,7 +120,7 @@ def test_dropout_stands_at_the_same_places() -> None:
 
 
 @pytest.mark.parametrize(("faster", "cpu_seconds"), [(0, 1.0), (1, 0.5)])
-def test_ratio_is_to_the_fastest_peer(faster: int, cpu_seconds: float) -> None:
+def test_ratio_is_to_the_fastest_peer(faster: int, cpu_seconds: float):
     def lane(i: int, rates: list[int]) -> Lane:
         turns = [Turn(n_tokens=rate, seconds=1.0, cpu_seconds=cpu_seconds, loss=1.0, peak_gb=1.0) for rate in rates]
         return Lane((OURS, *PEERS)[i], Facts(n_parameters=1, precision="fp32"), turns, 1e9 * (1 + i))
@@ -148,7 +148,7 @@ def test_ratio_is_to_the_fastest_peer(faster: int, cpu_seconds: float) -> None:
         assert row.mfu == round(flops_per_token(TINY) * row.target_tokens_per_second / (1e9 * (1 + i)), 3)
 
 
-def test_flops_are_those_of_the_operators() -> None:
+def test_flops_are_those_of_the_operators():
     """Three forward passes of a peer's network, where nothing is padded."""
     w = GptWorkload(d_model=32, n_layers=2, n_heads=2, vocab_size=60, length=12, batch=2)
     ids = torch.ones(w.batch, w.length, dtype=torch.long)

@@ -1,7 +1,5 @@
 """The benchmark of drafts runs on tiny models, which write the same with each of them."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks import speculative, speculative_models
@@ -9,7 +7,7 @@ from clearhead.api import load
 from tests.small_models import PAIRS, model_of
 
 
-def test_a_quick_race(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quick_race(tmp_path, capsys):
     folders = [model_of(name).save(tmp_path / name) for name in ("gpt2", "nano")]
     text = tmp_path / "text"
     text.write_text("\n".join(PAIRS.source * 30), encoding="utf-8")
@@ -19,9 +17,7 @@ def test_a_quick_race(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "at most" in printed
 
 
-def test_models_that_are_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_that_are_made(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(speculative_models, "TARGET", {"d_model": 24, "n_heads": 3, "d_ff": 40, "n_layers": 2})
     monkeypatch.setattr(speculative_models, "LENGTH", 16)
     monkeypatch.setattr(speculative_models, "BATCH", 32)
@@ -43,7 +39,7 @@ def test_models_that_are_made(
 
 
 @pytest.mark.slow
-def test_a_race_in_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_race_in_the_server(tmp_path, capsys):
     folders = [model_of(name).save(tmp_path / name) for name in ("gpt2", "nano")]
     text = tmp_path / "text"
     text.write_text("\n".join(PAIRS.source), encoding="utf-8")

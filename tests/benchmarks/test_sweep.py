@@ -1,11 +1,9 @@
 """The sweep runs; no figure is judged here."""
 
-import pytest
-
 from benchmarks.sweep import sweep
 
 
-def test_a_quick_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quick_sweep(capsys):
     sweep(tokens=4, quick=True)
     printed = capsys.readouterr().out
     assert [line.split(":")[0] for line in printed.splitlines()[1:5]] == ["resid", "attn", "ffn", "heads"]

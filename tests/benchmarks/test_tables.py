@@ -19,7 +19,7 @@ RIGHT = {"task": "classification", "text": "body", "label": "topic", "labels": 2
         (None, {}, "missing", "copy data/pets.csv of github.com/we/pets to"),
     ],
 )
-def test_each_verdict(header: str | None, differs: dict[str, str], verdict: str, why: str, tmp_path: Path) -> None:
+def test_each_verdict(header: str | None, differs: dict[str, str], verdict: str, why: str, tmp_path):
     if header:
         cells = [(f"The {name} sleeps by house {i}.", name, f"{i % 3}") for i in range(20) for name in ("cat", "dog")]
         rows = [",".join(row[: header.count(",") + 1]) for row in cells]
@@ -30,7 +30,7 @@ def test_each_verdict(header: str | None, differs: dict[str, str], verdict: str,
     assert why in judged.why
 
 
-def test_training_compares_rows_and_labels(tmp_path: Path) -> None:
+def test_training_compares_rows_and_labels(tmp_path):
     rows = [f"The {name} sleeps by house {i}.,{name}" for i in range(20) for name in ("cat", "dog")]
     Path(tmp_path, "pets.csv").write_text("\n".join(["body,topic", *rows, ""]), encoding="utf-8")
     table = {"name": "pets", "source": "we/pets", "path": "pets.csv", "file": "pets.csv", **RIGHT}
@@ -39,7 +39,7 @@ def test_training_compares_rows_and_labels(tmp_path: Path) -> None:
     assert judged.why == "labels: expected 3, got 2; rows: expected 41, got 40"
 
 
-def test_a_missing_file_is_told_and_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_told_and_is_no_success(tmp_path, capsys):
     with pytest.raises(SystemExit):
         measure("trec", folder=tmp_path)
     assert "missing    trec               copy data/raw/TREC.train -> train_5500.label of " in capsys.readouterr().out

@@ -1,7 +1,5 @@
 """The tokenizers' race: the same text for all, and what the report makes of it."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.contestants.tokenizer import Assignment, Kind, Ours, SentencePiece, TikToken, Timed, Tokenizers, Turn
@@ -15,13 +13,13 @@ LINES = [
 
 
 @pytest.fixture
-def assignment(tmp_path: Path) -> Assignment:
+def assignment(tmp_path) -> Assignment:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("".join(f"{line}\n" for line in LINES * 20), encoding="utf-8")
     return Assignment(kind=OURS, corpus=corpus, vocab_size=300, threads=1)
 
 
-def test_tiktoken_gives_the_ids_of_tokenizers(assignment: Assignment) -> None:
+def test_tiktoken_gives_the_ids_of_tokenizers(assignment: Assignment):
     pytest.importorskip("tiktoken")
     alone = Tokenizers(assignment)
     alone.train()
@@ -31,7 +29,7 @@ def test_tiktoken_gives_the_ids_of_tokenizers(assignment: Assignment) -> None:
 
 
 @pytest.mark.parametrize("kind", [Ours, Tokenizers, SentencePiece])
-def test_a_turn_trains_and_encodes(kind: type[Ours | Tokenizers | SentencePiece], assignment: Assignment) -> None:
+def test_a_turn_trains_and_encodes(kind: type[Ours | Tokenizers | SentencePiece], assignment: Assignment):
     vocab_size = 70 if kind is SentencePiece else 300
     turn = kind(assignment.model_copy(update={"vocab_size": vocab_size})).turn()
     assert turn.train is not None
@@ -45,7 +43,7 @@ def turn(train: float | None, encode: float) -> Turn:
     return Turn(train=trained, encode=Timed(seconds=encode, cpu_seconds=2 * encode), n_tokens=1000, peak_gb=0.1)
 
 
-def test_ratios_are_to_the_fastest_peer_of_each_work() -> None:
+def test_ratios_are_to_the_fastest_peer_of_each_work():
     turns: dict[Kind, list[Turn]] = {
         "clearhead": [turn(2.0, 1.0), turn(4.0, 2.0)],
         "tokenizers": [turn(1.0, 5.0), turn(1.0, 5.0)],
@@ -67,7 +65,7 @@ def test_ratios_are_to_the_fastest_peer_of_each_work() -> None:
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
 
 
-def test_quick_race(assignment: Assignment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_race(assignment: Assignment, monkeypatch):
     kinds: list[Kind] = ["clearhead", "tokenizers"]
     monkeypatch.setattr(tokenizing, "installed", lambda: kinds)
     report = tokenizing.measure(data=assignment.corpus, megabytes=0.01, quick=True, threads=1, rounds=1)

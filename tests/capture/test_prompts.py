@@ -2,7 +2,6 @@
 
 import math
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ DECODER = "decoder_rotary_grouped"
 
 @pytest.mark.parametrize("how", ["patch", "ablate", "direct", "lens", "nodes"])
 @pytest.mark.parametrize("name", [DECODER, "encoder_decoder_relative", "encoder_classifier"])
-def test_effects_are_the_means_over_the_pairs(name: str, how: How) -> None:
+def test_effects_are_the_means_over_the_pairs(name: str, how: How):
     model = model_of(CONFIGS[name])
     model.network.double()
     prompts = [*TABLE, *CHOSEN, *draw(TEMPLATE, n=6)] if name == DECODER else CHOSEN
@@ -50,7 +49,7 @@ def test_effects_are_the_means_over_the_pairs(name: str, how: How) -> None:
         assert own.min() - 1e-6 <= one.interval[0] <= one.interval[1] <= own.max() + 1e-6
 
 
-def test_nodes_are_patched_ones() -> None:
+def test_nodes_are_patched_ones():
     model = model_of(CONFIGS[DECODER])
     found = {one.site: one.mean for one in over_prompts(model, CHOSEN, "nodes", exact=1.0)}
     each = [patched_nodes(circuits_of(model, *(model.inputs(text) for text in pair))[0]) for pair in PAIRS]
@@ -58,7 +57,7 @@ def test_nodes_are_patched_ones() -> None:
         assert found[site] == pytest.approx(np.mean([scores[site] for scores in each]), abs=1e-5)
 
 
-def test_slots_are_cells() -> None:
+def test_slots_are_cells():
     """Words of several tokens are patched together; the first word that differs restores all at the bottom."""
     model = model_of(CONFIGS[DECODER])
     texts = {name: f"{{C}} {TEMPLATE[name]}" for name in ("clean", "corrupt")}
@@ -71,7 +70,7 @@ def test_slots_are_cells() -> None:
         over_prompts(model, CHOSEN, "patch", "resid")
 
 
-def test_the_place_and_the_answers_that_differ() -> None:
+def test_the_place_and_the_answers_that_differ():
     model = model_of(CONFIGS[DECODER])
     pair = read_prompt(model, Prompt(("one two three",), ("one two three",), " four one", " four two"))
     assert model.tokenizer.decode(pair.sides[1][0].ids[0].tolist()) == "one two three four", (
@@ -85,7 +84,7 @@ def test_the_place_and_the_answers_that_differ() -> None:
         read_prompt(model, Prompt(("two",), ("four",), " one", " one"))
 
 
-def test_steering_moves_the_other_half() -> None:
+def test_steering_moves_the_other_half():
     model = model_of(CONFIGS[DECODER])
     found = over_prompts(model, draw(TEMPLATE, n=9), "steer", "decoder.blocks.*.resid_post")
     assert [one.site for one in found[2:]] == [f"decoder.blocks.{i}.resid_post" for i in (0, 1)]
@@ -93,7 +92,7 @@ def test_steering_moves_the_other_half() -> None:
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_bundled_sets(name: str) -> None:
+def test_bundled_sets(name: str):
     prompts = prompts_in(name, n=60)
     assert prompts == prompts_in(name, n=60)
     assert prompts != prompts_in(name, n=60, seed=1)
@@ -105,7 +104,7 @@ def test_bundled_sets(name: str) -> None:
         assert "{" not in "".join(prompt.texts)
 
 
-def test_tables_and_what_is_refused(tmp_path: Path) -> None:
+def test_tables_and_what_is_refused(tmp_path):
     table = tmp_path / "pairs.csv"
     table.write_text('clean,corrupt,answer,minus\n"one, two",three, four, five\n', encoding="utf-8")
     assert prompts_in(table) == [Prompt(("one, two",), ("three",), " four", " five")]

@@ -45,7 +45,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", [*KINDS, "encoder_decoder_relative"])
-def test_every_vector_is_the_one_of_a_trace(name: str, tmp_path: Path) -> None:
+def test_every_vector_is_the_one_of_a_trace(name: str, tmp_path):
     model = model_of(CONFIGS[name])
     texts: list[Any] = PAIRS if model.is_encoder_decoder else TEXTS
     found = capture(model, texts, fixed(model), tmp_path / "out", shard_bytes=15_000)
@@ -70,7 +70,7 @@ def test_every_vector_is_the_one_of_a_trace(name: str, tmp_path: Path) -> None:
                 assert rows.position[rows.text == row].tolist() == [*range(len(expected))]
 
 
-def test_reductions_positions_and_tokens(tmp_path: Path) -> None:
+def test_reductions_positions_and_tokens(tmp_path):
     model, at = decoder(), "decoder.blocks.1.attn.z[h=2]"
     whole = capture(model, TEXTS, [at], tmp_path / "all")
     rows, value = whole.rows(at), whole[at]
@@ -94,7 +94,7 @@ def test_reductions_positions_and_tokens(tmp_path: Path) -> None:
     assert found.rows(chosen[1]).text.tolist() == [row for row in texts if len(TEXTS[row].split()) > 2]
 
 
-def test_a_sample_depends_on_text_and_position_alone(tmp_path: Path) -> None:
+def test_a_sample_depends_on_text_and_position_alone(tmp_path):
     model, at, texts = decoder(), "decoder.embed.sum", TEXTS * 40
     whole = capture(model, texts, [at], tmp_path / "all")
     some = capture(model, texts, [at], tmp_path / "some", sample=0.3, seed=5, shard_bytes=700)
@@ -111,7 +111,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def dies(monkeypatch) -> Callable[[int], None]:
     """Ends the process, as it were, at the n-th call that touches the disk."""
     real, left = {name: getattr(os, name) for name in ("replace", "fsync")}, [-1]
 
@@ -133,7 +133,7 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return arm
 
 
-def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(tmp_path: Path, dies: Callable[[int], None]) -> None:
+def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(tmp_path, dies: Callable[[int], None]):
     model = decoder()
 
     def begin(folder: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_capture_killed_anywhere_goes_on_to_equal_bytes(tmp_path: Path, dies: 
     assert stays == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "whole").iterdir()}
 
 
-def test_another_capture_is_refused(tmp_path: Path) -> None:
+def test_another_capture_is_refused(tmp_path):
     model, at, out, new = decoder(), "decoder.blocks.1.resid_post", tmp_path / "out", tmp_path / "new"
     capture(model, TEXTS, [at], out)
     other = model_of(CONFIGS[KINDS[1]])
@@ -184,7 +184,7 @@ def test_another_capture_is_refused(tmp_path: Path) -> None:
         Captured(out).verify()
 
 
-def test_fast_forms_are_left_only_where_they_hide_a_value() -> None:
+def test_fast_forms_are_left_only_where_they_hide_a_value():
     model = decoder()
     for fast in (RESID, "*.blocks.0.attn.q", "*.blocks.1.ffn_norm.out", "*.blocks.0.attn.heads"):
         assert not needs_explicit(model, sites_of(model, [fast]))
@@ -192,7 +192,7 @@ def test_fast_forms_are_left_only_where_they_hide_a_value() -> None:
         assert needs_explicit(model, sites_of(model, [hidden]))
 
 
-def test_an_encoder_alone_reads_the_prefix_of_its_model(tmp_path: Path) -> None:
+def test_an_encoder_alone_reads_the_prefix_of_its_model(tmp_path):
     """As `Model.trace` does, which reads the target too."""
     model, at = model_of(CONFIGS["encoder_decoder_post"]), "encoder.blocks.1.resid_post"
     plain = Tokenizer(TOKENIZER.library, {**TOKENIZER.settings, "source_prefix": "four "})
@@ -201,7 +201,7 @@ def test_an_encoder_alone_reads_the_prefix_of_its_model(tmp_path: Path) -> None:
     torch.testing.assert_close(found[at], model.trace("one two", "eins")[0][at][0], atol=1e-5, rtol=1e-4)
 
 
-def test_long_texts_are_cut_with_their_marks(tmp_path: Path) -> None:
+def test_long_texts_are_cut_with_their_marks(tmp_path):
     model, (lines, out) = decoder(), (tmp_path / "lines.txt", tmp_path / "out")
     lines.write_text("one two three four\n\ntwo\n", "utf-8")
     found = capture(model, texts_in(lines), ["decoder.embed.sum"], out, length=3)

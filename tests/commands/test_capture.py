@@ -26,7 +26,7 @@ def folder(folders: Folders) -> str:
     return str(folders["decoder_rotary_grouped"])
 
 
-def test_files_of_every_form_are_one_data_set(shell: Shell, folder: str) -> None:
+def test_files_of_every_form_are_one_data_set(shell: Shell, folder: str):
     assert [*texts_in("a-*")] == LINES
     at = ("--at", "decoder.blocks.*.resid_post", "decoder.blocks.0.attn.z[h=1]")
     line = ("capture", folder, "--data", "a-*", *at, "--out", "lines")
@@ -46,7 +46,7 @@ def test_files_of_every_form_are_one_data_set(shell: Shell, folder: str) -> None
     ]  # fmt: skip
 
 
-def test_a_capture_that_stopped_between_its_first_files_goes_on(shell: Shell, folder: str) -> None:
+def test_a_capture_that_stopped_between_its_first_files_goes_on(shell: Shell, folder: str):
     line = ("capture", folder, "--data", "a-*", "--at", "decoder.blocks.*.resid_post", "--out", "c")
     shell.done(*line)
     for path in Path("c").iterdir():
@@ -56,7 +56,7 @@ def test_a_capture_that_stopped_between_its_first_files_goes_on(shell: Shell, fo
     assert Captured("c").is_complete
 
 
-def test_effects_are_printed_with_intervals(shell: Shell, folder: str) -> None:
+def test_effects_are_printed_with_intervals(shell: Shell, folder: str):
     head, *rows = shell.done("effects", folder, "--data", "a-*", "--top", 3).lines
     assert head.split() == ["KL", "in", "nats", "95%", "interval", "site"]
     assert len(rows) == 3
@@ -69,7 +69,7 @@ def test_effects_are_printed_with_intervals(shell: Shell, folder: str) -> None:
     assert found[0]["n_texts"] == 4
 
 
-def test_effects_over_pairs(shell: Shell, folder: str) -> None:
+def test_effects_over_pairs(shell: Shell, folder: str):
     texts = ("--clean", "one two three", "--corrupt", "one four three")
     found = {how: shell.done("effects", folder, *texts, "--sites", how, "--json").json for how in ("heads", "direct")}
     assert found["heads"][0]["site"] == "decoder.blocks.0.attn.z[h=0]"
@@ -78,7 +78,7 @@ def test_effects_over_pairs(shell: Shell, folder: str) -> None:
     assert [line.split()[-1] for line in lens[1:]] == [f"decoder.blocks.{i}.resid_post" for i in range(2)]
 
 
-def test_examples_are_printed_with_their_token(shell: Shell, folder: str) -> None:
+def test_examples_are_printed_with_their_token(shell: Shell, folder: str):
     neuron = ("--at", "decoder.blocks.1.ffn.post[f=3]", "--top", 2)
     said = shell.done("examples", folder, "--data", "a-*", *neuron)
     assert said.err == "decoder.blocks.1.ffn.post[f=3]: value, the strongest of 5 texts\n"

@@ -24,7 +24,7 @@ def found(shell: Shell, folders: Folders, *more: object) -> tuple[Said, dict[str
     return said, json.loads(Path("found.json").read_text(encoding="utf-8"))
 
 
-def test_edges_and_faithfulness(shell: Shell, folders: Folders) -> None:
+def test_edges_and_faithfulness(shell: Shell, folders: Folders):
     answer, minus = (TOKENIZER.tokens([i])[0] for i in (5, 7))
     line = ("--clean", CLEAN, "--corrupt", CORRUPT, "--answer", answer, "--minus", minus, "--edges", "--method", "ig")
     said, document = found(shell, folders, *line, "--steps", 2, "--top", 0.25)
@@ -42,7 +42,7 @@ def test_edges_and_faithfulness(shell: Shell, folders: Folders) -> None:
 
 
 @pytest.mark.parametrize("method", ["patching", "refined"])
-def test_nodes_with_a_baseline(shell: Shell, folders: Folders, method: str) -> None:
+def test_nodes_with_a_baseline(shell: Shell, folders: Folders, method: str):
     _, document = found(shell, folders, "--clean", CLEAN, "--corrupt", "mean", "--method", method)
     assert "decoder.blocks.1.attn.heads[h=3]" in document["nodes"]
     assert "edges" not in document
@@ -50,7 +50,7 @@ def test_nodes_with_a_baseline(shell: Shell, folders: Folders, method: str) -> N
     assert n_exact == (round(len(document["nodes"]) / 3) if method == "refined" else 0)
 
 
-def test_features_are_parts(shell: Shell, folders: Folders, tmp_path: Path) -> None:
+def test_features_are_parts(shell: Shell, folders: Folders, tmp_path):
     own = features(model_of(CONFIGS[NAME]).network, "decoder.blocks.0.resid_post", "sae")
     path = save_features(own, tmp_path / "features")
     _, document = found(shell, folders, "--clean", CLEAN, "--corrupt", CORRUPT, "--features", path, "--edges")
@@ -60,7 +60,7 @@ def test_features_are_parts(shell: Shell, folders: Folders, tmp_path: Path) -> N
     assert next(point for point in document["faithfulness"] if point["share"] == 0.5)["n_edges"] > 0
 
 
-def test_pairs_of_texts(shell: Shell, folders: Folders) -> None:
+def test_pairs_of_texts(shell: Shell, folders: Folders):
     texts = [(CLEAN, CORRUPT), ("four two one", "four two three")]
     Path("pairs.tsv").write_text("\n".join("\t".join(pair) for pair in [("clean", "corrupt"), *texts]), "utf-8")
     said, document = found(shell, folders, "--pairs", "pairs.tsv")

@@ -34,7 +34,7 @@ def folder(folders: Folders) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _built(monkeypatch: pytest.MonkeyPatch) -> None:
+def _built(monkeypatch) -> None:
     """The page as built, whether or not it is; no browser."""
     monkeypatch.setattr("clearhead.explorer.static_files.check_built", lambda: None)
     monkeypatch.setattr(webbrowser, "open", lambda _: pytest.fail("no browser"))
@@ -55,7 +55,7 @@ def about(url: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def visited(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+def visited(shell: Shell, monkeypatch) -> Callable[..., Said]:
     """Runs the command; once it serves, visits it and presses Ctrl-C."""
 
     def run(visit: Visit, *words: object) -> Said:
@@ -81,7 +81,7 @@ def test_a_model_is_served_until_ctrl_c(folder: Path, visited: Callable[..., Sai
         ask(seen[0]["url"], {"ask": "about"})
 
 
-def test_the_folder_one_is_in_has_a_name(folder: Path, monkeypatch: pytest.MonkeyPatch, visited: Callable[..., Said]):
+def test_the_folder_one_is_in_has_a_name(folder: Path, monkeypatch, visited: Callable[..., Said]):
     monkeypatch.chdir(folder)
     names: list[str] = []
     visited(lambda server: names.append(about(server.url)["name"]), ".", "--no-browser")
@@ -113,7 +113,7 @@ def test_a_question_that_there_is_none_of(folder: Path, visited: Callable[..., S
     assert all("\n" not in json.loads(body)["error"] for _, body in answers)
 
 
-def test_a_port_of_ones_choice(folder: Path, visited: Callable[..., Said], monkeypatch: pytest.MonkeyPatch):
+def test_a_port_of_ones_choice(folder: Path, visited: Callable[..., Said], monkeypatch):
     with listen() as held, monkeypatch.context() as patch:
         port = held.getsockname()[1]
         patch.setattr("clearhead.api.load", lambda *_, **__: pytest.fail("too late"))
@@ -124,7 +124,7 @@ def test_a_port_of_ones_choice(folder: Path, visited: Callable[..., Said], monke
     assert ports == [port]
 
 
-def test_a_page_that_was_not_built_is_told_first(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+def test_a_page_that_was_not_built_is_told_first(shell: Shell, monkeypatch):
     assert shell.refused("explore", "./nowhere").startswith("./nowhere: expected a folder with a model, found nothing")
 
     def missing() -> None:
@@ -135,9 +135,7 @@ def test_a_page_that_was_not_built_is_told_first(shell: Shell, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_the_browser_opens_the_address(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, visited: Callable[..., Said], works: bool
-):
+def test_the_browser_opens_the_address(folder: Path, monkeypatch, visited: Callable[..., Said], works: bool):
     monkeypatch.setenv("DISPLAY", ":0")
     opened: list[str] = []
     urls: list[str] = []

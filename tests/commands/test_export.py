@@ -16,7 +16,7 @@ from tests.small_models import model_of
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Model:
+def writer(tmp_path) -> Model:
     model = model_of("gpt2")
     model.save(tmp_path / "writer")
     return model
@@ -63,7 +63,7 @@ def test_types_and_shards(shell: Shell, writer: Model, dtype: str):
 
 
 @pytest.mark.parametrize("to", ["hf", "ctranslate2"])
-def test_an_architecture_of_our_own_stays_here(shell: Shell, to: str, tmp_path: Path):
+def test_an_architecture_of_our_own_stays_here(shell: Shell, to: str, tmp_path):
     if to == "ctranslate2":
         pytest.importorskip("ctranslate2")
     model_of("demo", norm="rms").save(tmp_path / "own")
@@ -74,7 +74,7 @@ def test_an_architecture_of_our_own_stays_here(shell: Shell, to: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("to", "package"), [("onnx", "onnx"), ("onnx", "onnxscript"), ("ctranslate2", "ctranslate2")])
-def test_a_missing_package_is_named(shell: Shell, monkeypatch: pytest.MonkeyPatch, to: str, package: str):
+def test_a_missing_package_is_named(shell: Shell, monkeypatch, to: str, package: str):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find("json"))
     told = shell.refused("export", "writer", "--to", to)
@@ -84,7 +84,7 @@ def test_a_missing_package_is_named(shell: Shell, monkeypatch: pytest.MonkeyPatc
 # --- whole or not at all -----------------------------------------------------------------------------------------
 
 
-def test_whole(tmp_path: Path):
+def test_whole(tmp_path):
     with whole(tmp_path / "a" / "b") as folder:
         assert folder.parent == tmp_path / "a", "on the same disk"
         (folder / "file").write_text("text")
@@ -94,7 +94,7 @@ def test_whole(tmp_path: Path):
 
 
 @pytest.mark.parametrize("error", [UserError, KeyboardInterrupt, RuntimeError])
-def test_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]):
+def test_a_failure_leaves_nothing(tmp_path, error: type[BaseException]):
     def fail() -> None:
         with whole(tmp_path / "place") as folder:
             (folder / "file").write_text("text")
@@ -105,13 +105,13 @@ def test_a_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_came_meanwhile_stays(tmp_path: Path):
+def test_what_came_meanwhile_stays(tmp_path):
     with pytest.raises(UserError, match="expected nothing there"), whole(tmp_path / "place"):
         (tmp_path / "place").mkdir()
     assert [path.name for path in tmp_path.iterdir()] == ["place"]
 
 
-def test_judgement(capsys: pytest.CaptureFixture[str]):
+def test_judgement(capsys):
     judge("name", 1e-6, exact=True, remedy="")
     judge("name", 0.1, exact=False, remedy="")
     assert "differs from clearhead's by 1e-06 of the largest value" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def our_translations(model: Model, texts: list[str]) -> list[list[int]]:
     return [[i for i in best[0].tokens if i not in ends] for best in model.hypotheses(texts, greedy)]
 
 
-def test_translations_are_the_same(tmp_path: Path):
+def test_translations_are_the_same(tmp_path):
     model = lively("demo", seed=3)
     assert 0 < converted(model, tmp_path / "out") < 1e-5
     texts = list(PAIRS.source)
@@ -67,7 +67,7 @@ def test_translations_are_the_same(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama-tiny", "nano"])
-def test_continuations_are_the_same(tmp_path: Path, name: str):
+def test_continuations_are_the_same(tmp_path, name: str):
     model = lively(name)
     assert 0 < converted(model, tmp_path / "out") < 1e-5
     vocabulary = json.loads((tmp_path / "out" / "vocabulary.json").read_bytes())
@@ -89,7 +89,7 @@ def test_continuations_are_the_same(tmp_path: Path, name: str):
     assert len(said) > 10
 
 
-def test_an_encoder(tmp_path: Path):
+def test_an_encoder(tmp_path):
     from clearhead.config import NoHead
 
     model = model_of("bert-base")
@@ -100,7 +100,7 @@ def test_an_encoder(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("weights", "limit"), [("int8", 0.1), ("float16", 0.01), ("bfloat16", 0.05)])
-def test_fewer_bits(tmp_path: Path, weights: str, limit: float):
+def test_fewer_bits(tmp_path, weights: str, limit: float):
     model = model_of("demo")
     exact, fewer = converted(model, tmp_path / "exact"), converted(model, tmp_path / "fewer", weights)
     assert exact < fewer < limit
@@ -108,7 +108,7 @@ def test_fewer_bits(tmp_path: Path, weights: str, limit: float):
     assert sizes[1] < 0.9 * sizes[0]
 
 
-def test_another_network_is_not_close(tmp_path: Path):
+def test_another_network_is_not_close(tmp_path):
     converted(model_of("demo"), tmp_path / "out")
     assert ours.difference(model_of("demo", seed=1), tmp_path / "out") > 0.1
 
@@ -116,7 +116,7 @@ def test_another_network_is_not_close(tmp_path: Path):
 # --- what cannot be converted -------------------------------------------------------------------------------------
 
 
-def test_unknown_to_the_converter(tmp_path: Path):
+def test_unknown_to_the_converter(tmp_path):
     model = model_of("nano", positions={"kind": "rotary", "scaling": {"kind": "linear", "factor": 2.0}})
     with pytest.raises(
         UserError, match=r"^model: expected a model that CTranslate2 .* converts, got ValueError: No "
@@ -126,7 +126,7 @@ def test_unknown_to_the_converter(tmp_path: Path):
     assert str(e.value).endswith("try --to onnx")
 
 
-def test_what_it_would_do_wrong_is_not_written(tmp_path: Path, shell: Shell):
+def test_what_it_would_do_wrong_is_not_written(tmp_path, shell: Shell):
     """It takes the encoder's number of heads for both stacks."""
     model = model_of("demo")
     encoder = model.config.encoder

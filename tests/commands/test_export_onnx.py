@@ -46,7 +46,7 @@ MODELS = {
     scope="module",
     params=[pytest.param(name, marks=[] if name in ("encoder", "both") else [pytest.mark.slow]) for name in MODELS],
 )
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Path, float]:
+def exported(request, tmp_path_factory) -> tuple[Model, Path, float]:
     model = MODELS[request.param]()
     folder = tmp_path_factory.mktemp(request.param)
     with quiet():
@@ -141,7 +141,7 @@ def test_no_path_of_this_machine_is_inside(exported: tuple[Model, Path, float]):
 
 
 @pytest.mark.slow
-def test_half_precision(tmp_path: Path):
+def test_half_precision(tmp_path):
     model_of("gpt2").save(tmp_path / "model")
     model = load(tmp_path / "model", dtype="float16")
     (tmp_path / "graph").mkdir()

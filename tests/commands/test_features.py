@@ -19,7 +19,7 @@ def folder() -> Path:
     return model_of("nano", n_layers=2, positions={"kind": "rotary"}).save(Path("nano"))
 
 
-def test_train_and_show(shell: Shell, folder: Path) -> None:
+def test_train_and_show(shell: Shell, folder: Path):
     Path("text.txt").write_text("\n".join(TEXTS * 80))
     line = "--data text.txt --at decoder.blocks.1.ffn --kind transcoder --width 4x --active 8 --skip --minutes 0.03"
     printed = shell.done("features", "train", folder, *line.split(), "--out", "features")
@@ -41,7 +41,7 @@ def test_train_and_show(shell: Shell, folder: Path) -> None:
     assert lines[0].split("\t")[1].count("(") == 2, "each feature with its words"
 
 
-def test_windows_of_running_text() -> None:
+def test_windows_of_running_text():
     model = model_of("nano")
     found = _windows(model, " ".join(TEXTS * 40))
     ids = model.tokenizer.encode(" ".join(TEXTS * 40))
@@ -55,7 +55,7 @@ def test_windows_of_running_text() -> None:
     assert len(learnt) + len(held) == len(found)
 
 
-def test_steer(shell: Shell, folder: Path) -> None:
+def test_steer(shell: Shell, folder: Path):
     for name, texts in (("a", TEXTS[:6]), ("b", TEXTS[6:12])):
         Path(name).write_text("\n".join(texts))
     line = "--positive a --negative b --at decoder.blocks.0.resid_post --out d.safetensors"

@@ -51,7 +51,7 @@ def evaluation(*examples: Example) -> Evaluation:
     return Evaluation(scores, examples=examples, findings=(Finding("confusion", ("a < b",), {}),))
 
 
-def test_mistakes_are_sorted_and_right_ones_left_out(tmp_path: Path):
+def test_mistakes_are_sorted_and_right_ones_left_out(tmp_path):
     some = [Example(f"text {i}", "x", "y", float(i), is_wrong=i != 7, place=f"a.csv:{i}") for i in range(MOST + 20)]
     write_page(tmp_path / "page.html", model="run", data="its test data", found=evaluation(*some))
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def test_mistakes_are_sorted_and_right_ones_left_out(tmp_path: Path):
     assert "a &lt; b" in html
 
 
-def test_texts_are_no_markup_and_links_open_them(tmp_path: Path):
+def test_texts_are_no_markup_and_links_open_them(tmp_path):
     found = evaluation(Example(NASTY, NASTY, NASTY, 1.0, is_wrong=True, place=NASTY))
     write_page(tmp_path / "page.html", model=NASTY.replace("\ud800", ""), data=NASTY, found=found)
     reader = read((tmp_path / "page.html").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ def patched(shell: Shell, folders: Folders, *flags: str, **changed: str) -> Said
     )
 
 
-def test_a_row_for_each_block(shell: Shell, folders: Folders) -> None:
+def test_a_row_for_each_block(shell: Shell, folders: Folders):
     said = patched(shell, folders, answer=" five")
     title, names, *rows = said.lines
     assert title == "decoder resid_pre"
@@ -25,14 +25,14 @@ def test_a_row_for_each_block(shell: Shell, folders: Folders) -> None:
     assert said.err.splitlines()[0].startswith("clean -0.7"), "the difference of the logits"
 
 
-def test_other_lengths_as_json(shell: Shell, folders: Folders) -> None:
+def test_other_lengths_as_json(shell: Shell, folders: Folders):
     found = {one["site"] for one in patched(shell, folders, "--json", of="all", corrupt="one four one three").json}
     cells = {site for site in found if site.startswith("decoder.blocks.0.resid_pre")}
     assert cells == {f"decoder.blocks.0.resid_pre[t={i}]" for i in (0, 2, 3)}, "the second has no partner"
     assert "decoder.blocks.1.attn.z[h=1]" in found
 
 
-def test_a_set_with_a_report_whose_python_gives_its_numbers(shell: Shell, folders: Folders) -> None:
+def test_a_set_with_a_report_whose_python_gives_its_numbers(shell: Shell, folders: Folders):
     Path("set.toml").write_text(
         'clean = "one {A} two {A}"\ncorrupt = "one {A} two {B}"\nanswer = " {A}"\nminus = " {B}"\n'
         '[slots]\nA = ["two", "three", "four", "five", "six"]\nB = "A"\n',

@@ -1,7 +1,5 @@
 """`clearhead plan` and `profile`."""
 
-from pathlib import Path
-
 import pytest
 
 from clearhead.cli.plan.costs import CHARACTERS, SENTENCE, is_recipe, subject_of
@@ -10,7 +8,7 @@ from tests.shell import Shell
 from tests.training.tiny import write_recipe
 
 
-def test_json_holds_the_cost_and_the_line_that_starts_it(shell: Shell) -> None:
+def test_json_holds_the_cost_and_the_line_that_starts_it(shell: Shell):
     said = shell.done("plan", "gpt2", "--tokens", 1_000_000_000, "--json")
     found = said.json
     assert found["fits"]
@@ -21,7 +19,7 @@ def test_json_holds_the_cost_and_the_line_that_starts_it(shell: Shell) -> None:
     assert "worst moment" in said.err
 
 
-def test_tables_say_the_command_or_that_nothing_fits(shell: Shell) -> None:
+def test_tables_say_the_command_or_that_nothing_fits(shell: Shell):
     fits = shell.done("plan", "translation", "--gpu", "cpu").out
     assert fits.rstrip().endswith("clearhead train translation --training.max_tokens 4096")
     too_large = shell.done("plan", "gpt2", "--memory", 0.5)
@@ -29,7 +27,7 @@ def test_tables_say_the_command_or_that_nothing_fits(shell: Shell) -> None:
     assert "train" not in too_large.lines[-1]
 
 
-def test_a_recipe_says_its_lengths_and_batch(tmp_path: Path) -> None:
+def test_a_recipe_says_its_lengths_and_batch(tmp_path):
     path = write_recipe(tmp_path, accumulate=3)
     subject = subject_of(str(path))
     assert (subject.source, subject.target, subject.batch) == (SENTENCE, SENTENCE, 180)
@@ -40,7 +38,7 @@ def test_a_recipe_says_its_lengths_and_batch(tmp_path: Path) -> None:
     assert (is_recipe("lm"), is_recipe("gpt2")) == (True, False)
 
 
-def test_a_recipe_with_data_is_profiled_on_them(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_with_data_is_profiled_on_them(shell: Shell, tmp_path, monkeypatch):
     monkeypatch.setattr(profile, "CEILING_SIZE", {"cpu": 64})
     recipe = write_recipe(tmp_path)
     said = shell.done("profile", recipe, "--steps", 2, "--json", "--training.clip", 0.5)

@@ -27,7 +27,7 @@ TEXTS = ["one two", "three", "", "two two two", "four"]
     ],
 )
 def test_a_file_of_any_form_gives_a_line_for_each_input(
-    shell: Shell, folders: Folders, name: str, content: str, columns: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    shell: Shell, folders: Folders, name: str, content: str, columns: tuple[str, ...], monkeypatch
 ):
     monkeypatch.setattr(inputs, "LINES", 2)
     Path(name).write_text(content, encoding="utf-8")
@@ -77,7 +77,7 @@ def test_a_table_is_read_as_the_training_data_were():
     assert [*read_inputs(Path("d"), like)] == ["one text", "of two lines"]
 
 
-def test_answers_are_parts_of_the_context(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+def test_answers_are_parts_of_the_context(shell: Shell, monkeypatch):
     """Each question goes with the context that an option gives."""
     pairs: list[object] = []
     monkeypatch.setattr("clearhead.cli.use.predictions.predict_inputs", lambda _, rows, *__, **___: pairs.extend(rows))
@@ -99,7 +99,7 @@ def test_labels_that_a_text_entails(shell: Shell):
     assert alone == pytest.approx(dict(model.classify(["one two"], several=True, **own)[0]))
 
 
-def test_the_input_that_a_model_cannot_read_is_told_by_its_number(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+def test_the_input_that_a_model_cannot_read_is_told_by_its_number(shell: Shell, monkeypatch):
     short = {"encoder": stack(positions=c.Learned(max_length=6))}
     model = traced(CONFIGS["encoder_decoder_post"].model_copy(update=short))
     model.network.double()

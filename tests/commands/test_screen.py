@@ -1,7 +1,5 @@
 """The first screen, the help of a group, and what `doctor` says of the machine."""
 
-from pathlib import Path
-
 import pytest
 
 from clearhead.cli.commands import COMMANDS
@@ -10,14 +8,14 @@ from tests.shell import Shell
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
-def test_the_first_screen_names_every_command_in_twelve_lines(shell: Shell, words: tuple[str, ...]) -> None:
+def test_the_first_screen_names_every_command_in_twelve_lines(shell: Shell, words: tuple[str, ...]):
     lines = shell.done(*words).out.splitlines()
     assert len(lines) <= 12
     assert {name for names in COMMANDS.values() for name in names} <= {*" ".join(lines).split()}
     assert max(map(len, lines)) <= 100
 
 
-def test_it_says_what_is_here_and_what_to_do_next(tmp_path: Path) -> None:
+def test_it_says_what_is_here_and_what_to_do_next(tmp_path):
     (tmp_path / "own data.csv").write_text("text,label\n", encoding="utf-8")
     assert "clearhead train 'own data.csv' --dry-run" in "\n".join(first_screen(COMMANDS, tmp_path))
     for name in ("a", "b"):
@@ -26,7 +24,7 @@ def test_it_says_what_is_here_and_what_to_do_next(tmp_path: Path) -> None:
     assert "2 runs: clearhead evaluate runs/b, clearhead explore runs/b" in "\n".join(first_screen(COMMANDS, tmp_path))
 
 
-def test_a_group_has_its_commands_alone(shell: Shell) -> None:
+def test_a_group_has_its_commands_alone(shell: Shell):
     said = shell.done("help", "judge").out
     assert "wrong-labels" in said
     assert "translate" not in said
@@ -34,7 +32,7 @@ def test_a_group_has_its_commands_alone(shell: Shell) -> None:
     assert shell.refused("help", "juge").startswith("help: expected train, use, look, judge, share, plan, learn")
 
 
-def test_doctor_names_what_the_machine_has(shell: Shell) -> None:
+def test_doctor_names_what_the_machine_has(shell: Shell):
     rows = dict(line.split(maxsplit=1) for line in shell.done("doctor").out.splitlines())
     assert rows.keys() >= {"clearhead", "processor", "float32", "bfloat16", "int8", "memory", "GPU", "cache", "extras"}
     assert "GB of" in rows["memory"]

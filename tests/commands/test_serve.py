@@ -25,7 +25,7 @@ from tests.small_models import PAIRS, model_of
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     return writer_model().save(tmp_path_factory.mktemp("models") / "writer")
 
 
@@ -74,7 +74,7 @@ def run(monkeypatch: pytest.MonkeyPatch, visit: Any, *words: object) -> None:
     assert end.value.code == 130
 
 
-def test_a_translator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_a_translator(tmp_path, monkeypatch, capsys):
     model = model_of("demo")
     folder = model.save(tmp_path / "translator")
     found: list[tuple[int, bytes]] = []
@@ -89,7 +89,7 @@ def test_a_translator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert (status, json.loads(body)) == (200, {"model": str(folder), "translations": translations})
 
 
-def test_with_a_key_others_may_come(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_with_a_key_others_may_come(folder: Path, monkeypatch, capsys):
     monkeypatch.setenv(serve.KEY, "secret")
     found: list[int] = []
 
@@ -109,7 +109,7 @@ def test_with_a_key_others_may_come(folder: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "key", ["   ", "", " s3cret", "s3cret ", "a s3cret", "s3cret\n", "s3c\tret", "schl\u00fcssel", "s3cret\x7f"]
 )
-def test_a_key_that_nobody_can_send(folder: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell, key: str):
+def test_a_key_that_nobody_can_send(folder: Path, monkeypatch, shell: Shell, key: str):
     monkeypatch.setenv(serve.KEY, key)
     monkeypatch.setattr("clearhead.web.listen", lambda *_, **__: pytest.fail("too late"))
     for host in ("127.0.0.1", "0.0.0.0"):

@@ -120,7 +120,7 @@ QUESTIONS = '{"question": "Who?", "context": "An owl.", "answers": {"text": ["ow
     ],
 )  # fmt: skip
 def test_a_dry_run_prints_a_line_that_makes_the_same_recipe(
-    files: dict[str, str], line: str, task: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    files: dict[str, str], line: str, task: str, shell: Shell, monkeypatch
 ):
     """A table of what was decided is on standard error, in at most 80 columns."""
     for name, content in files.items():

@@ -16,7 +16,7 @@ from tests.shell import Shell
 from tests.training.tiny import begin, drive, losses, write_recipe
 
 
-def test_a_restart_goes_on_from_the_newest_checkpoint(tmp_path: Path):
+def test_a_restart_goes_on_from_the_newest_checkpoint(tmp_path):
     recipe, out = write_recipe(tmp_path, steps=6), tmp_path / "run"
     wanted = losses(drive(begin(recipe, out)))
     for path in out.glob("step-*"):
@@ -26,7 +26,7 @@ def test_a_restart_goes_on_from_the_newest_checkpoint(tmp_path: Path):
     assert losses(drive(run)) == {step: loss for step, loss in wanted.items() if step > 2}
 
 
-def test_a_restart_before_the_first_checkpoint_begins_anew(tmp_path: Path):
+def test_a_restart_before_the_first_checkpoint_begins_anew(tmp_path):
     recipe, out = write_recipe(tmp_path, steps=2), tmp_path / "run"
     out.mkdir()
     checked = validate(read(str(recipe)), where="tiny")
@@ -37,7 +37,7 @@ def test_a_restart_before_the_first_checkpoint_begins_anew(tmp_path: Path):
     assert {path.name for path in out.iterdir()} == {RECIPE}
 
 
-def test_a_restart_touches_no_other_folder(tmp_path: Path):
+def test_a_restart_touches_no_other_folder(tmp_path):
     """Nor would the command at first: the folder is not empty."""
     recipe, other = write_recipe(tmp_path, steps=2), tmp_path / "other"
     drive(begin(recipe, other, ("training.seed", 5)))
@@ -52,7 +52,7 @@ def test_a_restart_touches_no_other_folder(tmp_path: Path):
         assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-def test_restarts_need_a_folder_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_restarts_need_a_folder_by_name(tmp_path, monkeypatch):
     assert not is_restart()
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")

@@ -19,7 +19,7 @@ def written(folder: Path, document: dict[str, Any], name: str = "config.json") -
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["file", "folder"])
-def test_a_config_that_opens(alone: bool, tmp_path: Path, shell: Shell) -> None:
+def test_a_config_that_opens(alone: bool, tmp_path, shell: Shell):
     file = written(tmp_path, CONFIGS["llama_3_2"], "some.json" if alone else "config.json")
     said = shell.done("check", file if alone else tmp_path)
     assert said.err == "note: no weights here, so nothing is compared with the reference\n"
@@ -28,7 +28,7 @@ def test_a_config_that_opens(alone: bool, tmp_path: Path, shell: Shell) -> None:
     assert any(line.split()[:2] == ["hidden_size", "32"] for line in rest)
 
 
-def test_a_config_that_does_not(tmp_path: Path, shell: Shell) -> None:
+def test_a_config_that_does_not(tmp_path, shell: Shell):
     file = written(tmp_path, MAMBA)
     said = shell("check", file)
     missing = "  missing: state space layers (state_size=16)"
@@ -37,7 +37,7 @@ def test_a_config_that_does_not(tmp_path: Path, shell: Shell) -> None:
     assert said.err.count("\n") == 1
 
 
-def test_for_programs(tmp_path: Path, shell: Shell) -> None:
+def test_for_programs(tmp_path, shell: Shell):
     said = shell("check", written(tmp_path, MAMBA), "--json")
     assert (said.code, said.json["verdict"], said.json["parameters"]) == (2, "does not open", None)
     assert said.json["missing"] == [{"mechanism": "state space layers", "field": "state_size", "value": 16}]
@@ -46,7 +46,7 @@ def test_for_programs(tmp_path: Path, shell: Shell) -> None:
     assert {"field": "head_dim", "value": 16, "sets": ["decoder.d_head"], "note": ""} in told["fields"]
 
 
-def test_a_head_without_a_table(tmp_path: Path, shell: Shell) -> None:
+def test_a_head_without_a_table(tmp_path, shell: Shell):
     document = {**CONFIGS["gpt2_medium"], "architectures": ["GPT2ForMultipleChoice"]}
     said = shell("check", written(tmp_path, document))
     assert said.code == 2
@@ -54,7 +54,7 @@ def test_a_head_without_a_table(tmp_path: Path, shell: Shell) -> None:
     assert " opens; so do " in said.out
 
 
-def test_a_config_of_our_own(tmp_path: Path, shell: Shell) -> None:
+def test_a_config_of_our_own(tmp_path, shell: Shell):
     from clearhead.api import model_json
     from clearhead.checkpoints.families import preset
     from clearhead.recipe.generation import GenerationConfig
@@ -63,9 +63,7 @@ def test_a_config_of_our_own(tmp_path: Path, shell: Shell) -> None:
     assert shell.done("check", written(tmp_path, document)).out.startswith("opens: clearhead, ")
 
 
-def test_only_the_config_of_a_model_that_does_not_open_is_downloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
-) -> None:
+def test_only_the_config_of_a_model_that_does_not_open_is_downloaded(tmp_path, monkeypatch, shell: Shell):
     import huggingface_hub
 
     asked: list[list[str]] = []

@@ -2,7 +2,6 @@
 
 import json
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ def asked(server: Server[Watched]) -> Any:
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Server[Watched], Any]]:
+def shown(monkeypatch) -> list[tuple[Server[Watched], Any]]:
     """The servers whose pages would open, with their first state."""
     found: list[tuple[Server[Watched], Any]] = []
     monkeypatch.setattr(state, "MOST_PAUSE", 0.0)  # The end waits for no page.
@@ -31,7 +30,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Server[Watched], Any]]:
     return found
 
 
-def test_train_and_resume_with_a_live_page(tmp_path: Path, shown, shell: Shell):
+def test_train_and_resume_with_a_live_page(tmp_path, shown, shell: Shell):
     said = shell.done("train", write_recipe(tmp_path), "--out", "run", "--live", "--steps", 4)
     server, first = shown[0]
     assert (first["status"], first["now"]) == ("preparing", {})
@@ -48,7 +47,7 @@ def test_train_and_resume_with_a_live_page(tmp_path: Path, shown, shell: Shell):
     assert server.shown.state()["events"][-1] == "resumed after step 4 with training.steps: 4 to 5"
 
 
-def test_watch(tmp_path: Path, shown, monkeypatch: pytest.MonkeyPatch, shell: Shell):
+def test_watch(tmp_path, shown, monkeypatch, shell: Shell):
     folder = begun(tmp_path / "run", events())
     monkeypatch.setattr(Server, "wait", lambda _: None)
     said = shell.done("watch", folder)

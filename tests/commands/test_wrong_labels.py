@@ -46,7 +46,7 @@ def test_flipped_labels_are_found(shell: Shell, table: list[tuple[str, str]], wr
     assert lines[0].startswith(f"{found[0]['row']}  given {'|'.join(found[0]['given'])}  suggested ")
 
 
-def test_equal_texts_are_judged_together_and_rare_labels_never(capsys: pytest.CaptureFixture[str]):
+def test_equal_texts_are_judged_together_and_rare_labels_never(capsys):
     """A text that stands twice with one wrong label teaches nothing of itself."""
     table = [*rows(), ("The  apple and the pear", "tool"), ("the one and only", "rare")]
     table = [(text, "tool" if text == "the apple and the pear" else label) for text, label in table]

@@ -2,9 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from clearhead.checkpoints.families import families
 from clearhead.checkpoints.weights.fields import Field
@@ -22,7 +19,7 @@ COUNTS = {
 }
 
 
-def test_a_verdict_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_for_each(monkeypatch):
     """One that opens, with two classes of it; one with a missing mechanism; one of which a part opens."""
     family = next(one for one in families() if one.model_type == "gpt2")
     monkeypatch.setattr(page, "families", lambda: (replace(family, heads=family.heads[:2]),))
@@ -42,7 +39,7 @@ def test_a_verdict_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
         assert figure in text
 
 
-def test_the_page_has_every_family() -> None:
+def test_the_page_has_every_family():
     text = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
     there = set(re.findall(r"^\| \w+ \| (\S+) \| \d", text, re.MULTILINE))
     missing = {family.model_type for family in families() if not family.read_only} - there
@@ -52,7 +49,7 @@ def test_the_page_has_every_family() -> None:
 # --- the search ------------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_difference_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_difference_is_found(tmp_path, monkeypatch):
     """A table that ignores what it should read."""
     case = folders.tiny("gpt2", "GPT2LMHeadModel")
     assert case is not None
@@ -70,7 +67,7 @@ def test_a_silent_difference_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert search.inert(good, good) == good
 
 
-def test_trials_are_the_same_again_and_change_something() -> None:
+def test_trials_are_the_same_again_and_change_something():
     found = [search.trial(n, seed=3) for n in range(4)]
     assert [one.changes for one in found] == [search.trial(n, seed=3).changes for n in range(4)]
     assert any(one.changes for one in found)

@@ -16,7 +16,7 @@ EPOCHS = st.integers(0, 3)
 
 
 @given(lengths=PAIR_LENGTHS, max_tokens=st.integers(80, 400), epoch=EPOCHS)
-def test_every_example_once_within_the_budget(lengths: list[tuple[int, int]], max_tokens: int, epoch: int) -> None:
+def test_every_example_once_within_the_budget(lengths: list[tuple[int, int]], max_tokens: int, epoch: int):
     batches = token_budget_batches(lengths, max_tokens=max_tokens, seed=1, epoch=epoch)
     assert sorted(chain.from_iterable(batches)) == list(range(len(lengths)))
     for batch in batches:
@@ -32,7 +32,7 @@ def translation_lengths(n: int) -> list[tuple[int, int]]:
     return list(zip(source.tolist(), target.tolist(), strict=True))
 
 
-def test_little_padding_full_batches_and_another_order_each_epoch() -> None:
+def test_little_padding_full_batches_and_another_order_each_epoch():
     lengths = translation_lengths(20_000)
     sizes = np.array(lengths)
     plans = [token_budget_batches(lengths, max_tokens=4096, seed=0, epoch=epoch) for epoch in range(2)]
@@ -47,13 +47,13 @@ def test_little_padding_full_batches_and_another_order_each_epoch() -> None:
     assert not {frozenset(batch) for batch in plans[0]} & {frozenset(batch) for batch in plans[1]}
 
 
-def test_an_example_over_the_budget_is_one_line() -> None:
+def test_an_example_over_the_budget_is_one_line():
     with pytest.raises(UserError, match=r"max_tokens: expected at least 30, .* got 20; try"):
         token_budget_batches([(10, 20), (1, 1)], max_tokens=20, seed=0, epoch=0)
 
 
 @given(n_tokens=st.integers(2, 500), length=st.integers(1, 60), epoch=EPOCHS)
-def test_windows_tile_the_text(n_tokens: int, length: int, epoch: int) -> None:
+def test_windows_tile_the_text(n_tokens: int, length: int, epoch: int):
     if n_tokens <= length:
         with pytest.raises(UserError, match=f"expected at least {length + 1} tokens"):
             windows(n_tokens, length, seed=0, epoch=epoch)
@@ -66,21 +66,21 @@ def test_windows_tile_the_text(n_tokens: int, length: int, epoch: int) -> None:
     assert starts.tolist() == windows(n_tokens, length, seed=0, epoch=epoch).tolist()
 
 
-def test_windows_move_and_shuffle() -> None:
+def test_windows_move_and_shuffle():
     first, second = (windows(10_000, 64, seed=0, epoch=epoch) for epoch in range(2))
     assert first.min() != second.min()
     assert first.tolist() != sorted(first.tolist())
 
 
 @given(n_tokens=st.integers(0, 300), length=st.integers(1, 60))
-def test_spans_predict_every_token_but_the_first_once(n_tokens: int, length: int) -> None:
+def test_spans_predict_every_token_but_the_first_once(n_tokens: int, length: int):
     targets = [t for start, stop in spans(n_tokens, length) for t in range(start + 1, stop + 1)]
     assert targets == list(range(1, n_tokens))
     assert all(stop - start <= length for start, stop in spans(n_tokens, length))
 
 
 @given(lengths=st.lists(st.integers(0, 70), max_size=80), width=st.integers(1, 32), epoch=EPOCHS)
-def test_packing_keeps_every_token_once(lengths: list[int], width: int, epoch: int) -> None:
+def test_packing_keeps_every_token_once(lengths: list[int], width: int, epoch: int):
     rows = pack_documents(lengths, width, seed=0, epoch=epoch)
     assert all(0 < sum(map(len, row)) <= width for row in rows)
     cells = Counter((p.document, t) for row in rows for p in row for t in range(p.start, p.stop))
@@ -92,7 +92,7 @@ def test_packing_keeps_every_token_once(lengths: list[int], width: int, epoch: i
     assert len(free) < 2 or free[-1] + free[-2] < width or width == 1
 
 
-def test_packing_wastes_little() -> None:
+def test_packing_wastes_little():
     lengths = np.random.default_rng(0).integers(1, 200, 2_000).tolist()
     plans = [pack_documents(lengths, 256, seed=0, epoch=epoch) for epoch in range(2)]
     assert sum(lengths) / (256 * len(plans[0])) > 0.98

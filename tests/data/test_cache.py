@@ -40,7 +40,7 @@ def entries(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if not path.name.endswith(".lock")]
 
 
-def test_made_once_for_all_that_ask_for_the_same(tmp_path: Path) -> None:
+def test_made_once_for_all_that_ask_for_the_same(tmp_path):
     make = Maker()
     for _ in range(2):
         entry = get(DiskCache(tmp_path / "new" / "cache"), make)
@@ -49,14 +49,14 @@ def test_made_once_for_all_that_ask_for_the_same(tmp_path: Path) -> None:
     assert (make.n_made, len(entries(tmp_path / "new" / "cache"))) == (2, 2)
 
 
-def test_memory_forgets_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_forgets_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make = Maker()
     assert [get(DiskCache(None), make).sequences["x"] for _ in range(2)] == [[[1], [2, 3]], [[2], [2, 3]]]
     assert not entries(tmp_path)
 
 
-def test_made_anew_in_its_place_where_the_files_changed_and_old_readers_read_on(tmp_path: Path) -> None:
+def test_made_anew_in_its_place_where_the_files_changed_and_old_readers_read_on(tmp_path):
     make = Maker()
     old = get(DiskCache(tmp_path), make)
     new = get(DiskCache(tmp_path), make, state=1)
@@ -70,7 +70,7 @@ def cut(path: Path) -> None:
 
 @pytest.mark.parametrize("harm", [cut, Path.unlink, lambda path: path.write_bytes(b"foreign, and of some length")])
 @pytest.mark.parametrize("name", ["x.ids", "x.lengths", "content.json"])
-def test_a_cut_missing_or_foreign_file_is_made_anew(tmp_path: Path, name: str, harm: Any) -> None:
+def test_a_cut_missing_or_foreign_file_is_made_anew(tmp_path, name: str, harm: Any):
     make = Maker()
     get(DiskCache(tmp_path), make)
     (entry,) = entries(tmp_path)
@@ -80,14 +80,14 @@ def test_a_cut_missing_or_foreign_file_is_made_anew(tmp_path: Path, name: str, h
 
 
 @pytest.mark.parametrize("fail", [UserError("bad data"), KeyboardInterrupt()])
-def test_nothing_is_left_of_what_failed(tmp_path: Path, fail: Any) -> None:
+def test_nothing_is_left_of_what_failed(tmp_path, fail: Any):
     with pytest.raises(type(fail)):
         get(DiskCache(tmp_path), Maker(fail))
     assert not entries(tmp_path)
     assert get(DiskCache(tmp_path), Maker()).facts == {"made": 1}
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -99,7 +99,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not entries(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/cache: expected to write encoded data, got Not a directory; try --data"):
         get(DiskCache(tmp_path / "file" / "cache"), Maker())
@@ -118,7 +118,7 @@ DiskCache(Path(sys.argv[1])).get("some", make, of={"of": 0}, state=0)
 """
 
 
-def test_a_kill_leaves_nothing_that_is_trusted_and_no_lock(tmp_path: Path) -> None:
+def test_a_kill_leaves_nothing_that_is_trusted_and_no_lock(tmp_path):
     processes.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
     (left,) = entries(tmp_path)
     assert left.startswith(".tmp-")
@@ -142,7 +142,7 @@ print(DiskCache(Path(sys.argv[1])).get("some", make, of={"of": 0}, state=0).sequ
 """
 
 
-def test_processes_that_ask_at_once_wait_for_the_first(tmp_path: Path) -> None:
+def test_processes_that_ask_at_once_wait_for_the_first(tmp_path):
     command = [sys.executable, "-c", SLOW, str(tmp_path / "cache"), str(tmp_path / "log")]
     with ExitStack() as opened:
         options = {"cwd": ROOT, "stdout": subprocess.PIPE, "text": True}

@@ -94,7 +94,7 @@ def put(folder: Path, name: str, content: Any) -> Path:
 
 
 @pytest.mark.parametrize("form", TABLES)
-def test_tables(form: str, tmp_path: Path):
+def test_tables(form: str, tmp_path):
     path = put(tmp_path, *TABLES[form][:2])
     assert (contents := contents_of(path))
     assert contents.kind == "table"
@@ -108,7 +108,7 @@ def test_tables(form: str, tmp_path: Path):
     assert Table.model_validate(found.table.model_dump(mode="json")) == found.table
 
 
-def test_splits_are_those_of_the_names_and_the_others_are_told(tmp_path: Path):
+def test_splits_are_those_of_the_names_and_the_others_are_told(tmp_path):
     found = sniff(put(tmp_path, "t.json", TABLES["an object by split"][1]))
     assert (found.table.part, found.others["valid"].table.part) == ("train", "val")
     assert [one.value for one in found.decisions if one.what == "left out"] == ["oos_train"]
@@ -120,7 +120,7 @@ def test_splits_are_those_of_the_names_and_the_others_are_told(tmp_path: Path):
     assert [one.what for one in found.decisions if one.value == "GermEval_TestData.csv"] == ["left out"]
 
 
-def test_other_encodings_are_told(tmp_path: Path):
+def test_other_encodings_are_told(tmp_path):
     rows = [{**row, "text": f"café {row['text']}"} for row in ROWS]
     files = {name: text.decode().encode("cp1252") for name, text in texts(rows).items()}
     lines = "\n".join(f"DESC:{line} é" for line in LINES).encode("cp1252")
@@ -146,7 +146,7 @@ CONLL = {
 
 
 @pytest.mark.parametrize("form", CONLL)
-def test_words_with_tags(form: str, tmp_path: Path):
+def test_words_with_tags(form: str, tmp_path):
     name, content, (words, tags) = CONLL[form]
     contents = contents_of(put(tmp_path, name, content))
     assert contents
@@ -158,7 +158,7 @@ def test_words_with_tags(form: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("sign", "_/")
-def test_words_with_a_sign_and_a_tag(sign: str, tmp_path: Path):
+def test_words_with_a_sign_and_a_tag(sign: str, tmp_path):
     content = "EU_NNP wins_VBZ a_DT prize_NN ._.\nI_PRP win_VBP\n".replace("_", sign) * 20
     contents = contents_of(put(tmp_path, "t.txt", content))
     assert contents
@@ -170,7 +170,7 @@ def test_words_with_a_sign_and_a_tag(sign: str, tmp_path: Path):
         read_tagged(table, None, "tags")
 
 
-def test_rows_of_another_width_are_told_at_once(tmp_path: Path):
+def test_rows_of_another_width_are_told_at_once(tmp_path):
     path = put(tmp_path, "t.conll", "a O\nb\n\nc O\nd O\n\ne O O O\n")
     source = TaggedFiles.model_validate({"paths": str(path)})
     with pytest.raises(UserError, match=r"t.conll:2: expected 2 columns.*\n.*t.conll:7: .*\n2 bad rows"):
@@ -195,7 +195,7 @@ SQUAD = {"paragraphs": [{"context": "the cat sat", "qas": ASKED}]}
         ("t.json", [QUESTION | {"answers": [{"text": "cat", "answer_start": 4}]}]),
     ],
 )
-def test_questions_with_contexts(name: str, content: Any, tmp_path: Path):
+def test_questions_with_contexts(name: str, content: Any, tmp_path):
     contents = contents_of(put(tmp_path, name, content))
     assert contents
     assert contents.kind == "squad"
@@ -215,7 +215,7 @@ def test_questions_with_contexts(name: str, content: Any, tmp_path: Path):
         ("tagged.json", json.dumps([{"label": "a", "tokens": ["b", "c"]}] * 3), "table"),
     ],
 )
-def test_what_is_no_table(name: str, content: Any, kind: str | None, tmp_path: Path):
+def test_what_is_no_table(name: str, content: Any, kind: str | None, tmp_path):
     contents = contents_of(put(tmp_path, name, content))
     assert (contents and contents.kind) == kind
 
@@ -254,13 +254,13 @@ def test_what_is_no_table(name: str, content: Any, kind: str | None, tmp_path: P
         ("d.zip", {"a.png": b"?"}, "expected a folder of pictures, got an archive of them; unpack it first"),
     ],
 )
-def test_what_may_be_meant_in_several_ways_is_told(name: str, content: Any, told: str, tmp_path: Path):
+def test_what_may_be_meant_in_several_ways_is_told(name: str, content: Any, told: str, tmp_path):
     with pytest.raises(UserError) as error:
         contents_of(put(tmp_path, name, content))
     assert told in str(error.value)
 
 
-def test_a_field_that_some_rows_lack_is_empty_there(tmp_path: Path):
+def test_a_field_that_some_rows_lack_is_empty_there(tmp_path):
     path = put(tmp_path, "t.jsonl", '{"text": "a", "x": 1}\n{"text": "b", "x": {"y": 2}}\n{"text": "c"}\n')
     found = sniff(path)
     assert (found.columns, found.rows[2]) == (["text", "x", "x.y"], ["c", None, None])

@@ -42,7 +42,7 @@ def contents(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("task", ["translation", "text", "documents"])
-def test_losses_are_equal_to_the_bit_and_what_was_made_is_kept(tmp_path: Path, task: str) -> None:
+def test_losses_are_equal_to_the_bit_and_what_was_made_is_kept(tmp_path, task: str):
     tables = tables_of(task, tmp_path)
     run, prepared = begun(tables, tmp_path / "memory", storage="memory")
     wanted = finish(run)
@@ -62,9 +62,7 @@ def test_losses_are_equal_to_the_bit_and_what_was_made_is_kept(tmp_path: Path, t
 
 
 @pytest.mark.parametrize("task", ["translation", "text"])
-def test_data_that_changed_are_encoded_anew_and_a_run_that_began_with_others_is_not_resumed(
-    tmp_path: Path, task: str
-) -> None:
+def test_data_that_changed_are_encoded_anew_and_a_run_that_began_with_others_is_not_resumed(tmp_path, task: str):
     tables = tables_of(task, tmp_path)
     wanted = finish(begun(tables, tmp_path / "run", storage="disk")[0])
     rewound(tmp_path / "run", 3)
@@ -79,7 +77,7 @@ def test_data_that_changed_are_encoded_anew_and_a_run_that_began_with_others_is_
         resume(tmp_path / "run")
 
 
-def test_auto_goes_by_the_size_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_goes_by_the_size_of_the_files(tmp_path, monkeypatch):
     tables = tables_of("text", tmp_path)
     size = (tmp_path / "book.txt").stat().st_size
     for limit, on_disk in ((size + 1, False), (size, True)):
@@ -91,7 +89,7 @@ def test_auto_goes_by_the_size_of_the_files(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
-def test_a_pipe_is_one_line(tmp_path: Path, storage: str) -> None:
+def test_a_pipe_is_one_line(tmp_path, storage: str):
     tables = tables_of("text", tmp_path)
     (tmp_path / "book.txt").unlink()
     os.mkfifo(tmp_path / "book.txt")
@@ -99,7 +97,7 @@ def test_a_pipe_is_one_line(tmp_path: Path, storage: str) -> None:
         begun(tables, tmp_path / "run", storage=storage)
 
 
-def test_a_dataset_is_told_by_its_fingerprint(tmp_path: Path) -> None:
+def test_a_dataset_is_told_by_its_fingerprint(tmp_path):
     datasets = pytest.importorskip("datasets")
     found: list[int] = []
     for n, name in ((60, "one"), (60, "again"), (50, "other")):

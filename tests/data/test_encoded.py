@@ -47,12 +47,12 @@ def encoded(
 
 
 @pytest.fixture
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_pieces(monkeypatch) -> None:
     monkeypatch.setattr(module, "PIECE", 64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_pieces_as_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_pieces_as_whole(kind: str, monkeypatch):
     """Ids, and the tokenizer that is trained on pieces."""
     config = ADAPTER.validate_python({"kind": kind, **KINDS[kind]})
     whole = Tokenizer.train([TEXT], config)
@@ -69,7 +69,7 @@ def test_in_pieces_as_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_documents_long_and_short_have_their_marks() -> None:
+def test_documents_long_and_short_have_their_marks():
     texts = ["a b", TEXT, "c", "", "d " * 99]
     tokenizer = Tokenizer.train(texts, Words())
     for read in ([[text] for text in texts], [list(chunks(text, [3, 9, 27])) for text in texts]):
@@ -80,7 +80,7 @@ def test_documents_long_and_short_have_their_marks() -> None:
 
 
 @given(text=st.text(alphabet="ab 中\n", max_size=200), sizes=st.lists(st.integers(0, 40), max_size=8))
-def test_pieces_are_the_text(text: str, sizes: list[int]) -> None:
+def test_pieces_are_the_text(text: str, sizes: list[int]):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PIECE", 16)
         found = list(pieces(chunks(text, sizes)))
@@ -90,5 +90,5 @@ def test_pieces_are_the_text(text: str, sizes: list[int]) -> None:
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_without_spaces_a_cut_is_after_a_line() -> None:
+def test_without_spaces_a_cut_is_after_a_line():
     assert list(pieces(["中" * 40 + "\n" + "文" * 140])) == ["中" * 40 + "\n", "文" * 64, "文" * 64, "文" * 12]

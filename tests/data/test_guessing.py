@@ -20,7 +20,7 @@ def rows(n: int = 20) -> list[list[object]]:
     return [[i, f"{LONG} {i}", "up" if i % 2 else "down"] for i in range(n)]
 
 
-def test_a_recipe_gets_its_table_and_columns(tmp_path: Path):
+def test_a_recipe_gets_its_table_and_columns(tmp_path):
     path = written(tmp_path / "t.csv", ["id", "said", "way"], rows())
     found = guess(path)
     assert (found.recipe, found.data) == (
@@ -41,13 +41,13 @@ def test_a_recipe_gets_its_table_and_columns(tmp_path: Path):
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
-def test_a_separator_that_the_name_does_not_say_is_found(separator: str, tmp_path: Path):
+def test_a_separator_that_the_name_does_not_say_is_found(separator: str, tmp_path):
     found = guess(written(tmp_path / "t.csv", ["id", "said", "way"], rows(), separator))
     assert found.data["train"]["delimiter"] == separator
     assert "--data.train.delimiter" in {one.option for one in found.decisions}
 
 
-def test_a_table_without_a_header_has_numbers_for_columns(tmp_path: Path):
+def test_a_table_without_a_header_has_numbers_for_columns(tmp_path):
     path = written(tmp_path / "t.tsv", [], [[f'{LONG} "{i}', 1 - i % 2] for i in range(20)], "\t")
     found = guess(path)
     assert found.data["train"] == {"kind": "table", "path": str(path), "header": False, "text": 0}
@@ -56,7 +56,7 @@ def test_a_table_without_a_header_has_numbers_for_columns(tmp_path: Path):
     assert path.read_text(encoding="utf-8").splitlines()[0].endswith("\t1")  # A cell of a row is no name of a column.
 
 
-def test_json_lines_and_parquet_say_their_columns(tmp_path: Path):
+def test_json_lines_and_parquet_say_their_columns(tmp_path):
     records = [{"said": f"{LONG} {i}", "ways": ["up"] if i % 2 else ["up", "down"]} for i in range(20)]
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
@@ -70,7 +70,7 @@ def test_json_lines_and_parquet_say_their_columns(tmp_path: Path):
     assert (found.data["train"]["text"], found.data["label"]) == ("said", "ways")
 
 
-def test_files_beside_that_of_training_are_used_if_they_suit(tmp_path: Path):
+def test_files_beside_that_of_training_are_used_if_they_suit(tmp_path):
     header = ["said", "way"]
     train = written(tmp_path / "x_train.csv", header, [row[1:] for row in rows()])
     dev = written(tmp_path / "x_dev.csv", header, [row[1:] for row in rows(4)])
@@ -99,7 +99,7 @@ def test_files_beside_that_of_training_are_used_if_they_suit(tmp_path: Path):
         ("one column\na text here\n", {}, ":1: expected columns between commas, semicolons, tabs, bars, got one; add"),
     ],
 )
-def test_a_table_that_is_none_is_told(lines: str, given: dict[str, Any], told: str, tmp_path: Path):
+def test_a_table_that_is_none_is_told(lines: str, given: dict[str, Any], told: str, tmp_path):
     (tmp_path / "t.csv").write_text(lines, encoding="utf-8")
     with pytest.raises(UserError) as error:
         guess(tmp_path / "t.csv", given=given)

@@ -72,11 +72,11 @@ SIDES = [
         {"do_convert_rgb": True},
     ],
 )
-def test_pixels_are_the_reference_s(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_pixels_are_the_reference_s(fields: dict[str, Any], tmp_path):
     assert_equal(ImageConfig.model_validate({"size": 25, **fields}), [noise(*size) for size in SIZES], tmp_path)
 
 
-def test_a_picture_is_upscaled_and_kept_in_proportion(tmp_path: Path) -> None:
+def test_a_picture_is_upscaled_and_kept_in_proportion(tmp_path):
     config = ImageConfig(size=ShortestEdge(shortest_edge=47))
     assert config.output is None
     for picture in (noise(10, 31), noise(31, 10), noise(33, 34)):
@@ -114,7 +114,7 @@ MODES = {
         *((mode, "jpeg") for mode in ("rgb", "grey", "cmyk")),
     ],
 )
-def test_files(mode: str, kind: str, on_white: bool, tmp_path: Path) -> None:
+def test_files(mode: str, kind: str, on_white: bool, tmp_path):
     picture = MODES[mode]
     path = tmp_path / f"picture.{kind}"
     picture.save(path)
@@ -126,7 +126,7 @@ def test_files(mode: str, kind: str, on_white: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation(orientation: int, tmp_path: Path) -> None:
+def test_orientation(orientation: int, tmp_path):
     exif = Image.Exif()
     exif[0x0112] = orientation
     config = ImageConfig(size=ShortestEdge(shortest_edge=16))
@@ -137,7 +137,7 @@ def test_orientation(orientation: int, tmp_path: Path) -> None:
     assert ImageProcessor(config)([path]).shape == ((1, 3, 16, 24) if orientation < 5 else (1, 3, 24, 16))
 
 
-def test_arrays(tmp_path: Path) -> None:
+def test_arrays(tmp_path):
     config = ImageConfig(size=PixelSize(height=16, width=17), do_convert_rgb=True)
     rgb, rgba = np.asarray(noise(20, 30)), np.asarray(noise(20, 30, 4))
     grey = np.asarray(noise(20, 30, 1))
@@ -160,7 +160,7 @@ OLD: dict[str, JsonValue] = {
 }
 
 
-def test_a_document_that_the_reference_wrote(tmp_path: Path) -> None:
+def test_a_document_that_the_reference_wrote(tmp_path):
     from transformers import DeiTImageProcessorPil, ViTImageProcessorPil
 
     for processor in (
@@ -191,13 +191,13 @@ def test_a_document_that_the_reference_wrote(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_documents_go_there_and_back(document: dict[str, JsonValue], config: ImageConfig) -> None:
+def test_documents_go_there_and_back(document: dict[str, JsonValue], config: ImageConfig):
     assert read_preprocessor(document, where="p.json") == config
     written = json.loads(json.dumps(config.to_document() | {"image_processor_type": KIND}))
     assert read_preprocessor(written, where="p.json") == config
 
 
-def test_a_model_type_is_enough_for_the_reference(tmp_path: Path) -> None:
+def test_a_model_type_is_enough_for_the_reference(tmp_path):
     from transformers import AutoImageProcessor
 
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
@@ -233,7 +233,7 @@ def test_a_model_type_is_enough_for_the_reference(tmp_path: Path) -> None:
         ({"do_resize": "yes"}, "p.json:do_resize: expected a valid boolean, got 'yes'"),
     ],
 )
-def test_documents_refused(fields: dict[str, JsonValue], expected: str) -> None:
+def test_documents_refused(fields: dict[str, JsonValue], expected: str):
     with pytest.raises(UserError) as caught:
         read_preprocessor(OLD | fields, where="p.json")
     assert str(caught.value).startswith(expected)
@@ -253,7 +253,7 @@ def line_of(pictures: Any, config: ImageConfig | None = None) -> str:
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
-def test_a_file_cut_short_names_itself(kind: str, tmp_path: Path) -> None:
+def test_a_file_cut_short_names_itself(kind: str, tmp_path):
     path = tmp_path / f"picture.{kind}"
     noise(64, 64).save(path)
     whole = path.read_bytes()
@@ -262,7 +262,7 @@ def test_a_file_cut_short_names_itself(kind: str, tmp_path: Path) -> None:
         assert line_of([noise(4, 4), str(path)]).startswith(f"{path}: expected a")
 
 
-def test_flipped_bytes_never_show_a_traceback(tmp_path: Path) -> None:
+def test_flipped_bytes_never_show_a_traceback(tmp_path):
     rng = np.random.default_rng(0)
     processor = ImageProcessor(ImageConfig(size=PixelSize(height=8, width=8)))
     for kind in ("png", "jpeg", "webp"):
@@ -281,7 +281,7 @@ def test_flipped_bytes_never_show_a_traceback(tmp_path: Path) -> None:
             assert all(line.startswith(f"{path}: expected") and "\n" not in line for line in lines)
 
 
-def test_other_files_name_themselves(tmp_path: Path) -> None:
+def test_other_files_name_themselves(tmp_path):
     text, gif, deep = tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png"
     text.write_text("no image")
     noise(4, 4).save(gif, format="GIF")
@@ -308,15 +308,15 @@ def test_other_files_name_themselves(tmp_path: Path) -> None:
         *(([np.full((4, 4), value)], "images[0]: expected whole numbers from 0 to 255") for value in (0.5, 256)),
     ],
 )
-def test_other_values_say_what_was_expected(pictures: Any, expected: str) -> None:
+def test_other_values_say_what_was_expected(pictures: Any, expected: str):
     assert line_of(pictures).startswith(expected)
 
 
-def test_pictures_of_two_sizes_are_refused() -> None:
+def test_pictures_of_two_sizes_are_refused():
     assert line_of([noise(4, 5), noise(5, 4)], ImageConfig(do_resize=False)).startswith("images: expected one size")
 
 
-def test_channels_must_agree() -> None:
+def test_channels_must_agree():
     with pytest.raises(UserError, match=r"preprocessor:image_mean: expected 1 values, got 3"):
         ImageProcessor(ImageConfig(), n_channels=1)
     with pytest.raises(UserError, match="expected 1 or 3 channels, got 2"):
@@ -391,26 +391,26 @@ def refused(path: Path, config: ImageConfig) -> str:
         ("webp", webp(16_384, 16_384)),
     ],
 )
-def test_a_bomb_is_refused_before_it_is_decoded(name: str, content: bytes, tmp_path: Path) -> None:
+def test_a_bomb_is_refused_before_it_is_decoded(name: str, content: bytes, tmp_path):
     path = tmp_path / name
     path.write_bytes(content)
     assert "pixels, got" in refused(path, ImageConfig())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="measures memory as POSIX does")
-def test_a_long_strip_does_not_grow_without_bound(tmp_path: Path) -> None:
+def test_a_long_strip_does_not_grow_without_bound(tmp_path):
     Image.new("RGB", (60_000, 1)).save(tmp_path / "strip.png")
     line = refused(tmp_path / "strip.png", ImageConfig(size=ShortestEdge(shortest_edge=224)))
     assert "strip.png resized: expected at most" in line
 
 
-def test_a_size_beyond_the_limit_is_refused_at_once() -> None:
+def test_a_size_beyond_the_limit_is_refused_at_once():
     huge = PixelSize(height=10**9, width=10**9)
     for config in (ImageConfig(size=huge), ImageConfig(do_center_crop=True, crop_size=huge)):
         with pytest.raises(UserError, match=r"preprocessor: expected at most 67108864 pixels, got 1000000000 x 1000"):
             ImageProcessor(config)
 
 
-def test_an_absent_pillow_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_pillow_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     assert line_of(["a.png"]) == "images: expected the package pillow, got none; try pip install 'clearhead[data]'"

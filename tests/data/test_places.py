@@ -53,7 +53,7 @@ def test_a_place_is_an_address_or_a_path():
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress, zstd])
 @pytest.mark.parametrize("kind", ["memory", "file", "path"])
-def test_rows_are_the_same_from_anywhere(kind: str, packed, tmp_path: Path):
+def test_rows_are_the_same_from_anywhere(kind: str, packed, tmp_path):
     """Two members or frames of a packed file are read as one."""
     content = packed(CSV[:10]) + packed(CSV[10:])
     address = {"memory": "memory://d/t.csv.gz", "file": f"file://{tmp_path}/t.csv.zst", "path": str(tmp_path / "t.csv")}
@@ -64,7 +64,7 @@ def test_rows_are_the_same_from_anywhere(kind: str, packed, tmp_path: Path):
     ]
 
 
-def test_parquet_text_and_patterns(tmp_path: Path):
+def test_parquet_text_and_patterns(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [{"en": a, "de": b} for a, b in PAIRS]
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
@@ -92,7 +92,7 @@ def test_parquet_text_and_patterns(tmp_path: Path):
         ("memory://d/other.csv", "expected a column 'en', got none"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(address: str, says: str, monkeypatch: pytest.MonkeyPatch):
+def test_what_cannot_be_read_is_one_line(address: str, says: str, monkeypatch):
     monkeypatch.setattr(files, "UNPACKED", 1 << 18)
     put("memory://d/latin.csv", b"en,de\nM\xe4nner,men\n")
     put("memory://d/cut.csv.zst", zstd(CSV)[:-3])
@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_one_line(address: str, says: str, monkeypatch: p
     assert "\n" not in str(error.value)
 
 
-def test_a_dataset_is_streamed(tmp_path: Path):
+def test_a_dataset_is_streamed(tmp_path):
     pytest.importorskip("datasets")
     (tmp_path / "train.jsonl").write_text('{"x": {"en": "one"}, "n": 1}\n{"x": {"en": "two"}, "n": 2}\n')
     wanted = HubDataset(name=str(tmp_path), text="x.en", streaming=True)

@@ -51,7 +51,7 @@ def prepared(
     return rows, ids, found.report
 
 
-def test_by_default_only_empty_and_long_examples_go() -> None:
+def test_by_default_only_empty_and_long_examples_go():
     rows, _, report = prepared(SPLITS, Preparation(max_length=3))
     assert rows["train"] == [("a b", "x"), ("a b", "x"), ("a b", "y"), ("e f", "x y")]
     assert counts(report, "train") == dict(n_read=8, n_empty=2, n_duplicates=1, n_dropped=2, n_kept=4)
@@ -62,7 +62,7 @@ def test_by_default_only_empty_and_long_examples_go() -> None:
 
 
 @pytest.mark.parametrize("n_at_once", [1, 3, 1024])
-def test_everything_on(n_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_on(n_at_once: int, monkeypatch):
     monkeypatch.setattr(preparation, "ROWS", n_at_once)
     policy = Preparation(max_length=3, too_long="cut", remove_duplicates=True, remove_overlap=True)
     rows, _, report = prepared(SPLITS, policy)
@@ -73,7 +73,7 @@ def test_everything_on(n_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(parts=st.lists(st.lists(st.integers(0, 60), max_size=9), max_size=20))
-def test_repeats_are_those_that_came_before(parts: list[list[int]]) -> None:
+def test_repeats_are_those_that_came_before(parts: list[list[int]]):
     repeats, seen = Repeats(), set[int]()
     for part in parts:
         for number, first in zip(part, repeats.first(np.array(part, dtype=np.uint64)).tolist(), strict=True):
@@ -83,7 +83,7 @@ def test_repeats_are_those_that_came_before(parts: list[list[int]]) -> None:
     assert all(len(a) > 2 * len(b) for a, b in pairwise(repeats.runs))
 
 
-def test_overlap_lengths_and_unknown_tokens() -> None:
+def test_overlap_lengths_and_unknown_tokens():
     _, _, report = prepared(SPLITS, Preparation())
     assert report.overlaps == (OverlapReport(split="test", other="train", n_shared=2, share=0.5, example="a b"),)
     source, target = report.splits[1].sides
@@ -92,7 +92,7 @@ def test_overlap_lengths_and_unknown_tokens() -> None:
     assert report.vocab_size == TOKENIZER.vocab_size
 
 
-def test_lines_say_it() -> None:
+def test_lines_say_it():
     lines = prepared(SPLITS, Preparation(max_length=3))[2].lines()
     text = "\n".join(lines)
     assert "train: 4 of 8 examples (2 empty, left out; 2 over 3 tokens, left out; 1 duplicates, kept)" in lines
@@ -102,6 +102,6 @@ def test_lines_say_it() -> None:
     assert all("\n" not in line for line in lines)
 
 
-def test_nothing_left_is_one_line() -> None:
+def test_nothing_left_is_one_line():
     with pytest.raises(UserError, match=r"train: expected examples, got none: all 1 left out; try"):
         prepared({"train": Pairs(["a a"], ["x"])}, Preparation(max_length=1))

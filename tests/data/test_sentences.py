@@ -34,7 +34,7 @@ def sentences(language: str) -> tuple[Sentence, ...]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_counts_splits_and_kinds(language: str) -> None:
+def test_counts_splits_and_kinds(language: str):
     found = corpus(language)
     assert (len(found.train), len(found.valid), len(found.test)) == (7000, 500, 500)
     assert len({one.source for one in sentences(language)}) == 8000
@@ -45,7 +45,7 @@ def test_counts_splits_and_kinds(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_held_out_context_is_in_no_sentence_of_the_training(language: str) -> None:
+def test_a_held_out_context_is_in_no_sentence_of_the_training(language: str):
     """The two nouns around an *it* never meet in both splits."""
     pair = re.compile(r"The (?:\w+ )?(\w+) (?:did|does) not (?:fit in|\w+) the (?:\w+ )?(\w+) because")
     pairs = [
@@ -57,7 +57,7 @@ def test_a_held_out_context_is_in_no_sentence_of_the_training(language: str) -> 
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_spans_are_whole_words_and_nothing_of_the_grammar_is_left(language: str) -> None:
+def test_spans_are_whole_words_and_nothing_of_the_grammar_is_left(language: str):
     for one in sentences(language):
         assert not re.search(r"[$<>_^]|  | [.,]|- |^-", one.source + "\n" + one.target), one
         assert one.source[0].isupper()
@@ -71,7 +71,7 @@ def test_spans_are_whole_words_and_nothing_of_the_grammar_is_left(language: str)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_each_reference_decides_its_ambiguous_word(language: str) -> None:
+def test_each_reference_decides_its_ambiguous_word(language: str):
     decided = [one for one in sentences(language) if one.choice]
     assert {"bank", "senses", "it"} <= {one.kind for one in decided}
     assert all(one.decides(one.target) for one in decided)
@@ -80,7 +80,7 @@ def test_each_reference_decides_its_ambiguous_word(language: str) -> None:
     assert not any(one.decides(one.target.replace(*one.choice)) for one in bank if one.choice)
 
 
-def test_french_elides_contracts_and_agrees() -> None:
+def test_french_elides_contracts_and_agrees():
     text = targets("fr").lower()
     assert re.findall(rf"\b(?:le|la|je|ne|de|que|ce|ma) {VOWEL}\w*", text) == []
     assert re.findall(r"\b(?:de|à) les? ", text) == []
@@ -91,7 +91,7 @@ def test_french_elides_contracts_and_agrees() -> None:
     assert not re.search(r"\b(?:elle|la \w+) est (?:allé|venu|retourné)\b", text)
 
 
-def test_german_verbs_stand_last_and_articles_have_their_case() -> None:
+def test_german_verbs_stand_last_and_articles_have_their_case():
     for one in sentences("de"):
         if match := re.search(r", (?:dass|weil) (.*)\.$", one.target):
             assert re.search(r"\b(?:hat|haben|habe|war|ist)$", match[1]), one
@@ -101,7 +101,7 @@ def test_german_verbs_stand_last_and_articles_have_their_case() -> None:
     assert re.search(r"\bden Astronomen\b", targets("de"))
 
 
-def test_spanish_contracts_and_marks_people() -> None:
+def test_spanish_contracts_and_marks_people():
     assert not re.search(r"\b(?:a|de) el\b|\bla agua\b", targets("es"))
     assert re.search(r"\bvio al ", targets("es"))
 
@@ -168,7 +168,7 @@ def lemma(option: Any) -> str:
           "El perro que comió el queso está cansado."]),
     ],
 )  # fmt: skip
-def test_examples_read_by_hand(slots: str, say: int, picks: str, source: str, targets: list[str]) -> None:
+def test_examples_read_by_hand(slots: str, say: int, picks: str, source: str, targets: list[str]):
     frame, line = next((f, s) for f in _grammar()["frames"] for s in f["slots"] if slots in s)
     made = [Draft(line, Picks(picks)).sentence(frame, frame["say"][say], language) for language in LANGUAGES]
     assert {one.source for one in made} == {source}
@@ -177,7 +177,7 @@ def test_examples_read_by_hand(slots: str, say: int, picks: str, source: str, ta
     assert all(word[0] != "/" and word[-1] != "/" for word in content)
 
 
-def test_bank_and_rive_are_a_span() -> None:
+def test_bank_and_rive_are_a_span():
     for one in sentences("fr"):
         if one.kind == "bank":
             pairs = {
@@ -186,7 +186,7 @@ def test_bank_and_rive_are_a_span() -> None:
             assert pairs & {("bank", "banque"), ("bank", "rive")}
 
 
-def test_the_same_language_and_seed_give_the_same_corpus_without_torch() -> None:
+def test_the_same_language_and_seed_give_the_same_corpus_without_torch():
     code = (
         "from clearhead.data.sentences import compose; import hashlib, sys; "
         "c = compose('fr', n_train=700, n_valid=70, n_test=70, seed=3); assert 'torch' not in sys.modules; "
@@ -199,6 +199,6 @@ def test_the_same_language_and_seed_give_the_same_corpus_without_torch() -> None
 
 
 @pytest.mark.parametrize("language", ["xx", "en", "", "fr_FR"])
-def test_another_language_is_one_line(language: str) -> None:
+def test_another_language_is_one_line(language: str):
     with pytest.raises(UserError, match=rf"^language: expected fr, de, es, got '{language}'; try fr$"):
         compose(language)

@@ -23,7 +23,7 @@ def on_disk(folder: Path, sequences: list[list[int]], vocab_size: int) -> Sequen
 
 
 @given(sequences=SEQUENCES)
-def test_what_is_written_comes_back(tmp_path_factory: pytest.TempPathFactory, sequences: list[list[int]]) -> None:
+def test_what_is_written_comes_back(tmp_path_factory, sequences: list[list[int]]):
     shelf = Shelf()
     shelf.writer("x", 70_001).add(sequences)
     stored = on_disk(tmp_path_factory.mktemp("x"), sequences, 70_001)
@@ -33,7 +33,7 @@ def test_what_is_written_comes_back(tmp_path_factory: pytest.TempPathFactory, se
         assert lengths_of(found).tolist() == lengths_of(sequences).tolist() == [len(s) for s in sequences]
 
 
-def test_a_sequence_may_go_on(tmp_path: Path) -> None:
+def test_a_sequence_may_go_on(tmp_path):
     shelf = Shelf()
     writer = shelf.writer("x", 9)
     writer.add([[1], [2, 3]])
@@ -46,7 +46,7 @@ def test_a_sequence_may_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parts", [[[9, 1], [2]], [[2], [9, 1]], [[1], [], [9], []]])
-def test_the_largest_id_is_that_of_all_parts(tmp_path: Path, parts: list[list[int]]) -> None:
+def test_the_largest_id_is_that_of_all_parts(tmp_path, parts: list[list[int]]):
     shelf = Shelf()
     writer = shelf.writer("x", 10)
     for part in parts:
@@ -55,13 +55,13 @@ def test_the_largest_id_is_that_of_all_parts(tmp_path: Path, parts: list[list[in
 
 
 @pytest.mark.parametrize(("vocab_size", "n_bytes"), [(1 << 16, 2), ((1 << 16) + 1, 4)])
-def test_ids_take_the_bytes_they_need(tmp_path: Path, vocab_size: int, n_bytes: int) -> None:
+def test_ids_take_the_bytes_they_need(tmp_path, vocab_size: int, n_bytes: int):
     found = on_disk(tmp_path, [[vocab_size - 1]], vocab_size)
     assert found[0] == [vocab_size - 1]
     assert (tmp_path / "x.ids").stat().st_size == n_bytes
 
 
-def test_lengths_of_other_ids_are_none(tmp_path: Path) -> None:
+def test_lengths_of_other_ids_are_none(tmp_path):
     shelf = Shelf(tmp_path)
     shelf.writer("x", 9).add([[1, 2], [3]])
     described = shelf.on_disk()["x"]
@@ -69,7 +69,7 @@ def test_lengths_of_other_ids_are_none(tmp_path: Path) -> None:
     assert open_sequences(tmp_path, "x", described) is None
 
 
-def test_a_file_cut_while_it_is_read_is_one_line(tmp_path: Path) -> None:
+def test_a_file_cut_while_it_is_read_is_one_line(tmp_path):
     found = on_disk(tmp_path, [list(range(100))], 100)
     os.truncate(tmp_path / "x.ids", 20)
     assert found.read(0, 0, 10).tolist() == list(range(10))

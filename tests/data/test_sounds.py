@@ -1,7 +1,6 @@
 """Sounds: WAV files of every kind of sample, their frames and samples, and files that are none."""
 
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ def stored(values: np.ndarray, bits: int) -> bytes:
 
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("bits", [8, 16, 24, 32])
-def test_whole_samples(bits: int, channels: int, tmp_path: Path) -> None:
+def test_whole_samples(bits: int, channels: int, tmp_path):
     path = tmp_path / "a.wav"
     both = np.stack([SOUND, -0.5 * SOUND][:channels], 1)
     path.write_bytes(riff(form(1, bits, channels=channels), (b"LIST", b"odd"), (b"data", stored(both.ravel(), bits))))
@@ -56,7 +55,7 @@ def test_whole_samples(bits: int, channels: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-def test_floating_samples(bits: int, tmp_path: Path) -> None:
+def test_floating_samples(bits: int, tmp_path):
     path = tmp_path / "a.wav"
     path.write_bytes(riff(form(3, bits, rate=8000), (b"data", SOUND.astype(f"<f{bits // 8}").tobytes())))
     wave = read_wave(path)
@@ -64,7 +63,7 @@ def test_floating_samples(bits: int, tmp_path: Path) -> None:
     assert np.array_equal(wave.samples, SOUND.astype(np.float32))
 
 
-def test_a_long_header_and_a_file_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_long_header_and_a_file_that_was_cut_off(tmp_path):
     name, short = form(0xFFFE, 16)
     header = short + struct.pack("<HHIH", 22, 16, 4, 1) + bytes.fromhex("000000001000800000aa00389b71")
     content = riff((name, header), (b"data", stored(SOUND, 16)))
@@ -88,7 +87,7 @@ def test_a_long_header_and_a_file_that_was_cut_off(tmp_path: Path) -> None:
         (riff(form(3, 32), (b"data", b"\xff" * 4)), "at least one sample, got numbers that are not finite"),
     ],
 )
-def test_other_files_name_themselves(content: bytes | None, expected: str, tmp_path: Path) -> None:
+def test_other_files_name_themselves(content: bytes | None, expected: str, tmp_path):
     path = tmp_path / "a.wav"
     if content is not None:
         path.write_bytes(content)
@@ -101,7 +100,7 @@ def test_other_files_name_themselves(content: bytes | None, expected: str, tmp_p
 
 @pytest.mark.parametrize("spread", [0.0, 1e-5, 3e-4, 1e-2, 1.0])
 @pytest.mark.parametrize("mean", [0.0, 0.1])
-def test_the_variance_is_1_or_less_for_a_sound_that_is_almost_silent(spread: float, mean: float) -> None:
+def test_the_variance_is_1_or_less_for_a_sound_that_is_almost_silent(spread: float, mean: float):
     noise = np.random.default_rng(0).standard_normal(4000)
     sound = (spread * noise + mean).astype(np.float32)
     found = WaveProcessor(WaveConfig(sampling_rate=16_000)).normalised(sound)
@@ -111,7 +110,7 @@ def test_the_variance_is_1_or_less_for_a_sound_that_is_almost_silent(spread: flo
     assert found.dtype == np.float32
 
 
-def test_samples_stay_as_they_are_where_the_model_was_trained_so() -> None:
+def test_samples_stay_as_they_are_where_the_model_was_trained_so():
     sound = np.arange(5, dtype=np.float32)
     processor = WaveProcessor(WaveConfig(sampling_rate=16_000, do_normalize=False))
     assert processor.normalised(sound).tolist() == sound.tolist()
@@ -144,7 +143,7 @@ def extractor(**fields: Any) -> Any:
     ],
 )
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 3.7])
-def test_frames_are_the_reference_s(fields: dict[str, Any], seconds: float) -> None:
+def test_frames_are_the_reference_s(fields: dict[str, Any], seconds: float):
     config = {"sampling_rate": 16_000, "chunk_length": 1, **fields}
     theirs = extractor(**config)
     rate = config["sampling_rate"]
@@ -156,7 +155,7 @@ def test_frames_are_the_reference_s(fields: dict[str, Any], seconds: float) -> N
     np.testing.assert_allclose(frames, expected, atol=1e-5)
 
 
-def test_a_file_and_its_samples_are_one_sound(tmp_path: Path) -> None:
+def test_a_file_and_its_samples_are_one_sound(tmp_path):
     sound = tones(9000, 16_000, 440, 3000)
     path = tmp_path / "a.wav"
     path.write_bytes(riff(form(3, 32), (b"data", sound.tobytes())))
@@ -165,7 +164,7 @@ def test_a_file_and_its_samples_are_one_sound(tmp_path: Path) -> None:
     assert np.array_equal(process([str(path)]), process([sound.astype(np.float64)]))
 
 
-def test_long_sounds_have_windows() -> None:
+def test_long_sounds_have_windows():
     process = SoundProcessor(SMALL)
     assert [len(process.windows(np.ones(n, np.float32))) for n in (1, 16_000, 16_001, 40_000)] == [1, 1, 2, 3]
     windows = process.windows(tones(40_000, 16_000, 300))
@@ -174,7 +173,7 @@ def test_long_sounds_have_windows() -> None:
 
 
 @pytest.mark.parametrize("rate", [8000, 11_025, 22_050, 44_100, 48_000, 44_101])
-def test_another_rate_is_the_same_sound(rate: int) -> None:
+def test_another_rate_is_the_same_sound(rate: int):
     n = rate // 2
     made = resampled(tones(n, rate, 250, 1500, 3100), rate, 16_000)
     assert len(made) == -(-n * 16_000 // rate)
@@ -183,26 +182,26 @@ def test_another_rate_is_the_same_sound(rate: int) -> None:
     np.testing.assert_allclose(made[inside], expected[inside], atol=2e-3)
 
 
-def test_what_a_lower_rate_cannot_hold_is_removed() -> None:
+def test_what_a_lower_rate_cannot_hold_is_removed():
     high = resampled(tones(24_000, 48_000, 11_000), 48_000, 16_000)
     assert np.abs(high[100:-100]).max() < 2e-3
 
 
-def test_parts_join_without_a_seam() -> None:
+def test_parts_join_without_a_seam():
     sound = np.random.default_rng(0).normal(0, 0.3, 100_000).astype(np.float32)
     whole, late = resampled(sound, 8000, 16_000), resampled(sound[20_000:], 8000, 16_000)
     assert len(whole) > 1 << 17
     np.testing.assert_allclose(whole[40_000 + 200 :], late[200:], atol=1e-6)
 
 
-def test_documents_go_there_and_back() -> None:
+def test_documents_go_there_and_back():
     theirs = extractor(feature_size=128, chunk_length=20).to_dict()
     config = read_preprocessor(theirs, where="p")
     assert config == SoundConfig(feature_size=128, chunk_length=20, sampling_rate=16_000)
     assert read_preprocessor(config.to_document(), where="p") == config
 
 
-def test_the_model_type_is_enough_for_the_reference(tmp_path: Path) -> None:
+def test_the_model_type_is_enough_for_the_reference(tmp_path):
     import json
 
     from transformers import AutoFeatureExtractor
@@ -223,13 +222,13 @@ def test_the_model_type_is_enough_for_the_reference(tmp_path: Path) -> None:
         ({"sampling_rate": "fast"}, "p:sampling_rate: expected"),
     ],
 )
-def test_documents_refused(document: dict[str, Any], expected: str) -> None:
+def test_documents_refused(document: dict[str, Any], expected: str):
     with pytest.raises(UserError) as caught:
         read_preprocessor(document, where="p")
     assert str(caught.value).startswith(expected)
 
 
-def test_a_processor_of_another_model_is_refused() -> None:
+def test_a_processor_of_another_model_is_refused():
     with pytest.raises(UserError, match="p: expected 3000 frames of 80 bins, as the model reads, got 100 of 80"):
         SoundProcessor(SMALL, shape=(3000, 80), where="p")
 
@@ -244,6 +243,6 @@ def test_a_processor_of_another_model_is_refused() -> None:
         (3, "got int"),
     ],
 )
-def test_other_values_say_what_was_expected(sound: Any, expected: str) -> None:
+def test_other_values_say_what_was_expected(sound: Any, expected: str):
     with pytest.raises(UserError, match=expected):
         SoundProcessor(SMALL)([sound])

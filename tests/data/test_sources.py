@@ -29,7 +29,7 @@ def refusal(source: Source) -> str:
 # --- parallel files ---
 
 
-def test_parallel_files_in_every_dress(tmp_path: Path) -> None:
+def test_parallel_files_in_every_dress(tmp_path):
     """A byte order mark, CRLF, no last line end, a separator inside a line, gzip: no difference."""
     plain = ParallelFiles(
         source=(put(tmp_path / "a.en", "a man\n\nx\u2028y\n"),),
@@ -43,7 +43,7 @@ def test_parallel_files_in_every_dress(tmp_path: Path) -> None:
     assert read_pairs(plain) == read_pairs(packed) == expected
 
 
-def test_several_files_and_patterns(tmp_path: Path) -> None:
+def test_several_files_and_patterns(tmp_path):
     for name, text in (("b.en", "3"), ("a.en", "1\n2"), ("b.de", "drei"), ("a.de", "eins\nzwei")):
         put(tmp_path / name, text)
     wanted = Pairs(["1", "2", "3"], ["eins", "zwei", "drei"])
@@ -69,12 +69,12 @@ def test_several_files_and_patterns(tmp_path: Path) -> None:
         (gzip.compress(b"one line\n" * 100, mtime=0)[:-20], b"1\n", "{a}: expected a whole packed file, got"),
     ],
 )
-def test_what_cannot_be_read(source: bytes, target: bytes, says: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read(source: bytes, target: bytes, says: str, tmp_path):
     a, b = put(tmp_path / "a.en", source), put(tmp_path / "a.de", target)
     assert refusal(ParallelFiles(source=(a,), target=(b,))).startswith(says.format(a=a, b=b))
 
 
-def test_a_missing_file_and_the_nearest_name(tmp_path: Path) -> None:
+def test_a_missing_file_and_the_nearest_name(tmp_path):
     a = put(tmp_path / "train.en", "1\n")
     wrong = tmp_path / "trian.en"
     assert refusal(ParallelFiles(source=(wrong,), target=(a,))) == f"{wrong}: expected a file, got none; try {a}"
@@ -87,7 +87,7 @@ def test_a_missing_file_and_the_nearest_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b"\0" * 99, b"one line\n"], ids=["zeros", "lines"])
-def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path, monkeypatch):
     unpacked = 1 << 21
     monkeypatch.setattr(files, "UNPACKED", unpacked)
     path = put(tmp_path / "a.tsv.gz", gzip.compress(line * ((1 << 22) // len(line))))
@@ -98,7 +98,7 @@ def test_a_gzip_file_that_unpacks_to_far_too_much(line: bytes, tmp_path: Path, m
     assert len(read_texts(TextFiles(paths=(put(tmp_path / "b.gz", packed),)))[0]) == unpacked + 1
 
 
-def test_a_parquet_file_that_unpacks_to_far_too_much(tmp_path: Path) -> None:
+def test_a_parquet_file_that_unpacks_to_far_too_much(tmp_path):
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "t.parquet"
     for rows in (["x" * 20_000_000] * 2, ["x" * 1000] * 70_000):
@@ -106,7 +106,7 @@ def test_a_parquet_file_that_unpacks_to_far_too_much(tmp_path: Path) -> None:
         assert refusal(Table(path=path, text="text")).startswith(f"{path}: expected at most 200 times its packed size")
 
 
-def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 1 << 17)
     path = put(tmp_path / "a", "one\n" + "x" * (1 << 18))
     assert refusal(ParallelFiles(source=(path,), target=(path,))).startswith(
@@ -120,7 +120,7 @@ PAIRS = Pairs(['a "man"', "b"], ["ein Mann, ja", "c"])
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> dict[str, Path]:
+def tables(tmp_path) -> dict[str, Path]:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [{"id": i, "x": {"en": s, "de": t}} for i, (s, t) in enumerate(zip(PAIRS.source, PAIRS.target, strict=True))]
@@ -133,7 +133,7 @@ def tables(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def test_pairs_from_every_table(tables: dict[str, Path]) -> None:
+def test_pairs_from_every_table(tables: dict[str, Path]):
     for kind in ("tsv", "csv"):
         named = Table(path=tables[kind], source="en", target="de", header=True)
         counted = Table(path=tables[kind], source=1, target=2, header=True)
@@ -144,11 +144,11 @@ def test_pairs_from_every_table(tables: dict[str, Path]) -> None:
         assert read_pairs(Table(path=tables[kind], source="x.en", target="x.de")) == PAIRS
 
 
-def test_one_column_is_text(tables: dict[str, Path]) -> None:
+def test_one_column_is_text(tables: dict[str, Path]):
     assert read_texts(Table(path=tables["csv"], text="de", header=True)) == PAIRS.target
 
 
-def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]) -> None:
+def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]):
     message = refusal(Table(path=tables["tsv"], source="en", target="dee", header=True))
     assert message == f"{tables['tsv']}:1: expected a column 'dee', got none; try de"
     assert "expected a field 'en_', got none; try en" in refusal(Table(path=tables["jsonl"], text="x.en_"))
@@ -179,12 +179,12 @@ def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]) -> None:
         ("t.tsv", b"a\tb\n\xff\tc\n", ":2: expected UTF-8, got the byte 0xFF"),
     ],
 )
-def test_a_malformed_table(name: str, content: str | bytes, message: str, tmp_path: Path) -> None:
+def test_a_malformed_table(name: str, content: str | bytes, message: str, tmp_path):
     path = put(tmp_path / name, content)
     assert refusal(Table(path=path, source=0, target=1)).startswith(f"{path}{message}")
 
 
-def test_a_table_that_is_a_header_alone(tmp_path: Path) -> None:
+def test_a_table_that_is_a_header_alone(tmp_path):
     path = put(tmp_path / "t.tsv", "en\tde\n")
     assert "got only a header" in refusal(Table(path=path, source="en", target="de", header=True))
 
@@ -192,7 +192,7 @@ def test_a_table_that_is_a_header_alone(tmp_path: Path) -> None:
 # --- text ---
 
 
-def test_documents(tmp_path: Path) -> None:
+def test_documents(tmp_path):
     one = put(tmp_path / "1.txt", "\n\na\nb\n\n \n  c\r\n")
     two = put(tmp_path / "2.txt", "d\n")
 
@@ -204,7 +204,7 @@ def test_documents(tmp_path: Path) -> None:
     assert texts("blank_line") == ["a\nb", "  c", "d"]
 
 
-def test_the_wrong_kind(tmp_path: Path) -> None:
+def test_the_wrong_kind(tmp_path):
     path = put(tmp_path / "a", "x\n")
     with pytest.raises(UserError, match=r"text: expected pairs of source and target, got single texts; try"):
         read_pairs(TextFiles(paths=(path,)))
@@ -215,7 +215,7 @@ def test_the_wrong_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fields", [{"kind": "table", "path": "x"}, {"kind": "table", "path": "x", "source": 0}, {"kind": "csv"}]
 )
-def test_a_source_is_checked_before_it_is_read(fields: dict[str, object]) -> None:
+def test_a_source_is_checked_before_it_is_read(fields: dict[str, object]):
     with pytest.raises(ValidationError, match=r"columns: expected source and target|kind"):
         TypeAdapter(Source).validate_python(fields)
 
@@ -223,7 +223,7 @@ def test_a_source_is_checked_before_it_is_read(fields: dict[str, object]) -> Non
 # --- datasets ---
 
 
-def test_a_folder_of_a_dataset(tables: dict[str, Path], tmp_path: Path) -> None:
+def test_a_folder_of_a_dataset(tables: dict[str, Path], tmp_path):
     datasets = pytest.importorskip("datasets")
     folder = tmp_path / "saved"
     rows = {"x": [{"en": s, "de": t} for s, t in zip(PAIRS.source, PAIRS.target, strict=True)]}
@@ -236,13 +236,13 @@ def test_a_folder_of_a_dataset(tables: dict[str, Path], tmp_path: Path) -> None:
     assert "expected a column 'text', got none; there are x" in refusal(HubDataset(name=str(folder), text="text"))
 
 
-def test_a_dataset_out_of_reach() -> None:
+def test_a_dataset_out_of_reach():
     pytest.importorskip("datasets")
     message = refusal(HubDataset(name="nobody/nothing", text="text"))
     assert message.startswith("nobody/nothing: expected a dataset, got ")
 
 
-def test_real_files(shared_data: Path) -> None:
+def test_real_files(shared_data: Path):
     folder = shared_data / "tatoeba"
     pairs = read_pairs(Table(path=folder / "en-de.train.tsv.gz", source=0, target=1))
     assert len(pairs) == len(pairs.target) == 165_034

@@ -27,24 +27,24 @@ def language(folder: Path, **fields: object) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("held_out", [0.1, 0.37, 0.99])
-def test_validation_is_the_end_of_a_text(tmp_path: Path, held_out: float) -> None:
+def test_validation_is_the_end_of_a_text(tmp_path, held_out: float):
     whole = f"{TEXT}\neight\n"
     cut = int(len(whole) * (1 - held_out))
     assert language(tmp_path, held_out=held_out) == [[whole[:cut]], [whole[cut:]]]
 
 
-def test_validation_is_the_last_documents(tmp_path: Path) -> None:
+def test_validation_is_the_last_documents(tmp_path):
     lines = [line for line in [*TEXT.split("\n"), "eight"] if line]
     assert language(tmp_path, documents="line", held_out=0.25) == [lines[: int(0.75 * 17)], lines[int(0.75 * 17) :]]
     assert language(tmp_path, documents="line", held_out=1e-9) == [lines[:-1], ["eight"]], "one at least"
 
 
-def test_validation_of_its_own(tmp_path: Path) -> None:
+def test_validation_of_its_own(tmp_path):
     valid = {"kind": "text", "paths": ["b.txt"]}
     assert language(tmp_path, valid=valid)[1] == ["eight\n"]
 
 
-def test_no_source_is_in_two_splits(tmp_path: Path) -> None:
+def test_no_source_is_in_two_splits(tmp_path):
     sources = [f"s{i % 17}" for i in range(40)]
     (tmp_path / "a").write_text("\n".join(sources), encoding="utf-8")
     (tmp_path / "b").write_text("\n".join(f"t{i}" for i in range(40)), encoding="utf-8")
@@ -61,7 +61,7 @@ def test_no_source_is_in_two_splits(tmp_path: Path) -> None:
         pair_splits(data, data.held_out)
 
 
-def test_fingerprint_is_of_the_text_and_not_of_how_it_was_read() -> None:
+def test_fingerprint_is_of_the_text_and_not_of_how_it_was_read():
     one = fingerprint([["ab", "c"], ["d"]], [["e"]])
     assert one == fingerprint([["a", "bc"], ["d"]], [["e"]])
     others = [fingerprint([["abcd"]], [["e"]]), fingerprint([["ab"], ["cd"]], [["e"]]), fingerprint([["abc"], ["d"]])]

@@ -11,7 +11,7 @@ PAGES = [path for path in (*DOCUMENTS, *CHAPTERS) if path.parent != HISTORY]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_every_command_line_is_one(path: Path) -> None:
+def test_every_command_line_is_one(path: Path):
     found = [
         f"{name(path)}:{one.line}: {one.text}: {said}"
         for one in commands(path.read_text(encoding="utf-8"))
@@ -20,7 +20,7 @@ def test_every_command_line_is_one(path: Path) -> None:
     assert found == []
 
 
-def test_the_commands_are_found() -> None:
+def test_the_commands_are_found():
     found = {one.text.split()[1] for path in PAGES for one in commands(path.read_text(encoding="utf-8"))}
     assert {"train", "resume", "evaluate", "compare", "explore", "export", "lab", "plan", "serve", "-m"} <= found
 
@@ -44,11 +44,11 @@ def test_the_commands_are_found() -> None:
         ("cd x && clearhead plan gpt2 --gpu h300 > plan.txt", "h300"),
     ],
 )
-def test_a_wrong_line_is_told(line: str, said: str | None) -> None:
+def test_a_wrong_line_is_told(line: str, said: str | None):
     told = complaint(line)
     assert told is None if said is None else (told is not None and any(one in told for one in said.split("|")))
 
 
-def test_a_sentence_may_name_a_command_alone() -> None:
+def test_a_sentence_may_name_a_command_alone():
     assert complaint("clearhead classify --labels", whole=False) is None
     assert complaint("clearhead classify --lables", whole=False) is not None

@@ -34,11 +34,11 @@ def dead(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_no_dead_link(path: Path) -> None:
+def test_no_dead_link(path: Path):
     assert [*dead(path)] == []
 
 
-def test_a_dead_link_is_found(tmp_path: Path) -> None:
+def test_a_dead_link_is_found(tmp_path):
     page = tmp_path / "page.md"
     (tmp_path / "b.md").write_text("# One, two: `three` it\n", encoding="utf-8")
     page.write_text("[a](b.md#one-two-three-it) [b](b.md#four) [c](c.md) [d](#e) `[x](y.md)`\n", encoding="utf-8")

@@ -29,7 +29,7 @@ PATHS = [path for path in GUIDES if name(path) not in ELSEWHERE and [*items(path
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     for kind in {kind for kind in TABLES["checkpoints"].values() if isinstance(kind, str)}:
         if kind == "moments":
@@ -40,12 +40,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
 @pytest.mark.parametrize("path", PATHS, ids=name)
-def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs(path: Path, tmp_path, models: Path, runs: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
@@ -69,7 +69,7 @@ def test_it_runs(path: Path, tmp_path: Path, models: Path, runs: Path, monkeypat
     assert wrong == [], "\n".join(wrong)
 
 
-def test_nothing_is_skipped_in_vain() -> None:
+def test_nothing_is_skipped_in_vain():
     everything = [
         item if isinstance(item, str) else item.text for path in GUIDES for _, item in items(path.read_text("utf-8"))
     ]

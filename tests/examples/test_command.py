@@ -10,7 +10,7 @@ from tests.small_models import model_of
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory) -> Path:
     """A folder with the sample, a command that cannot be loaded and an App."""
     folder = install("command", tmp_path_factory.mktemp("site"))
     code = ("from cyclopts import App", "claims = App(name='claims', help='Claims.', group='Learn')")
@@ -22,7 +22,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_command_of_another_package(site: Path, tmp_path: Path) -> None:
+def test_command_of_another_package(site: Path, tmp_path):
     model = model_of("nano")
     folder = model.save(tmp_path / "model")
     code, said = run("-m", "clearhead", "neighbours", str(folder), "one", "--top", "3", "--json", path=site)
@@ -37,7 +37,7 @@ def test_command_of_another_package(site: Path, tmp_path: Path) -> None:
     assert "Tokens to list." in said
 
 
-def test_broken_command_is_one_line_and_stops_no_other(site: Path) -> None:
+def test_broken_command_is_one_line_and_stops_no_other(site: Path):
     code, said = run("-m", "clearhead", "--help", path=site)
     assert code == 0
     groups = said.partition("From other packages")
@@ -51,7 +51,7 @@ def test_broken_command_is_one_line_and_stops_no_other(site: Path) -> None:
     assert run("-m", "clearhead", "summary", "gpt2", path=site)[0] == 0
 
 
-def test_command_of_a_package_that_is_not_installed() -> None:
+def test_command_of_a_package_that_is_not_installed():
     code, said = run("-c", "from clearhead.cli.learn import lab; lab()")
     assert code == 1
     assert said.endswith("lab: expected the package clearhead-lab, got none; pip install clearhead-lab\n")

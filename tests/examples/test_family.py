@@ -37,11 +37,11 @@ with torch.no_grad():
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package(tmp_path_factory) -> Path:
     return install("family", tmp_path_factory.mktemp("package"))
 
 
-def test_it_is_used_as_our_own(package: Path, tmp_path: Path) -> None:
+def test_it_is_used_as_our_own(package: Path, tmp_path):
     code, output = run("-c", USE, str(tmp_path), path=package)
     assert code == 0, output
     shown = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
@@ -55,6 +55,6 @@ def test_it_is_used_as_our_own(package: Path, tmp_path: Path) -> None:
     assert (code, "got 'openai-gpt'" in output) == (2, True), "without the package"
 
 
-def test_the_guide_shows_the_package() -> None:
+def test_the_guide_shows_the_package():
     code = (ROOT / "examples/family/clearhead_example_family.py").read_text(encoding="utf-8")
     assert code in (ROOT / "docs/extending/your-own-family.md").read_text(encoding="utf-8")

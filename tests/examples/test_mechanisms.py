@@ -1,7 +1,6 @@
 """The norm and the positions of examples/: trained, traced, explained, saved, loaded, and missed by name."""
 
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -49,7 +48,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_mechanism_of_another_package(name: str, tmp_path: Path) -> None:
+def test_mechanism_of_another_package(name: str, tmp_path):
     example, package = EXAMPLES[name], f"clearhead-example-{name}"
     kind, path = f"{package}.{example.kind}", install(name, tmp_path / "packages")
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 60)
@@ -70,6 +69,6 @@ def test_mechanism_of_another_package(name: str, tmp_path: Path) -> None:
     assert f"{example.field}: expected a mechanism that is installed, got {kind}; try pip install {package}" in output
 
 
-def test_the_guide_shows_the_code_of_the_example() -> None:
+def test_the_guide_shows_the_code_of_the_example():
     guide = (ROOT / "docs" / "extending" / "your-own-mechanism.md").read_text(encoding="utf-8")
     assert (ROOT / "examples" / "norm" / "clearhead_example_norm.py").read_text(encoding="utf-8").strip() in guide

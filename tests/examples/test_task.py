@@ -24,7 +24,7 @@ print(model.predict(["dcba"]) == served == [{"sorted": "abcd"}])
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A folder with the package, and with words to learn from."""
     folder = tmp_path_factory.mktemp("task")
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
@@ -48,7 +48,7 @@ def said(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_a_task_of_another_package_is_trained_measured_and_asked(folder: Path) -> None:
+def test_a_task_of_another_package_is_trained_measured_and_asked(folder: Path):
     line = ["-m", "clearhead"]
     recipe, steps = str(EXAMPLE / "sorting.toml"), ["--steps", "200", "--training.device", "cpu"]
     figures = json.loads(said(folder, *line, "train", recipe, "--text", "words.txt", "--out", "run", "--json", *steps))

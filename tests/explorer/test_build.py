@@ -30,7 +30,7 @@ NAMED_ONLY = ("http://www.w3.org/", "https://svelte.dev/e/")
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path) -> Path:
     """A checkout whose page is built of one source."""
     for name in ("src", "test", "public"):
         (tmp_path / "ui" / name).mkdir(parents=True)
@@ -55,7 +55,7 @@ def checkout(tmp_path: Path) -> Path:
         (lambda root: shutil.rmtree(root / "ui"), False),
     ],
 )
-def test_built_when_its_sources_changed(checkout: Path, change: Callable[[Path], object], must_build: bool) -> None:
+def test_built_when_its_sources_changed(checkout: Path, change: Callable[[Path], object], must_build: bool):
     change(checkout)
     assert hatch_build.must_build(checkout) is must_build
 
@@ -67,7 +67,7 @@ def test_built_when_its_sources_changed(checkout: Path, change: Callable[[Path],
         *(("v18.20.4", False), ("v20.18.1", False), ("v21.7.3", False), ("v22.11.0", False), ("", False)),
     ],
 )
-def test_recent_node(version: str, recent: bool) -> None:
+def test_recent_node(version: str, recent: bool):
     assert hatch_build.is_recent(version) is recent
 
 
@@ -90,16 +90,14 @@ def _executables(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) 
         ({"node": "echo v22.12.0", "npm": ""}, False),
     ],
 )
-def test_node_is_asked_for_where_there_is_none(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, scripts: dict[str, str], asked: bool
-) -> None:
+def test_node_is_asked_for_where_there_is_none(checkout: Path, monkeypatch, scripts: dict[str, str], asked: bool):
     _executables(checkout / "bin", monkeypatch, **scripts)
     assert hatch_build.requirements(checkout) == []  # it is built already
     (checkout / "ui/src/a.ts").write_text("2")
     assert hatch_build.requirements(checkout) == ([hatch_build.NODE_REQUIREMENT] if asked else [])
 
 
-def test_installed_is_what_the_lock_names(checkout: Path) -> None:
+def test_installed_is_what_the_lock_names(checkout: Path):
     ui = checkout / "ui"
     lock = {"": {}, "node_modules/a": {"version": "1.0.0"}, "node_modules/b": {"version": "2.0.0", "optional": True}}
     (ui / "package-lock.json").write_text(json.dumps({"packages": lock}))
@@ -111,18 +109,18 @@ def test_installed_is_what_the_lock_names(checkout: Path) -> None:
         assert hatch_build.is_installed(ui) is installed
 
 
-def test_no_node_is_told_in_one_line(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_node_is_told_in_one_line(checkout: Path, monkeypatch):
     monkeypatch.setattr(hatch_build, "find_node", lambda: None)
     with pytest.raises(SystemExit, match=r"\A[^\n]*found none; install node with npm, or `pip install [a-z-]+`\Z"):
         hatch_build.build(checkout)
 
 
-def test_a_failed_step_is_told_in_one_line(checkout: Path) -> None:
+def test_a_failed_step_is_told_in_one_line(checkout: Path):
     with pytest.raises(SystemExit, match=r"\A[^\n]*`npm ci` failed with exit code 7; try again\Z"):
         hatch_build.run(checkout / "ui", "npm ci", [sys.executable, "-c", "raise SystemExit(7)"], "try again")
 
 
-def test_a_missing_page_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_page_is_told_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(static_files, "STATIC", tmp_path / "static")
     with pytest.raises(UserError, match=r"explorer\.js: expected .*`pip install -e \.`"):
         static_file("explorer.js")
@@ -131,17 +129,17 @@ def test_a_missing_page_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pyt
 # --- the page as it is built here ---------------------------------------------------------------------------------
 
 
-def test_built_of_these_sources() -> None:
+def test_built_of_these_sources():
     assert not hatch_build.must_build(ROOT), "ui/ has changed since the page was built: pip install --no-deps -e ."
 
 
-def test_a_module_for_pages_one_for_files_and_one_style_sheet() -> None:
+def test_a_module_for_pages_one_for_files_and_one_style_sheet():
     assert {file.name for file in STATIC.iterdir()} - {".built"} == {Path(name).name for name in BUILT}
     exported = re.findall(r"export\s*\{([^}]*)\}", static_file("explorer.js").decode())
     assert {"startPage", "default"} == {name.split()[-1] for name in exported[-1].split(",")}
 
 
-def test_small() -> None:
+def test_small():
     sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in STATIC.rglob("*.js")}
     assert sizes.keys() == LIMITS.keys()
     assert {name: size for name, size in sizes.items() if not 0 < size <= LIMITS[name]} == {}
@@ -149,19 +147,19 @@ def test_small() -> None:
 
 
 @pytest.mark.parametrize("name", ["explorer.js", "file.js", "explorer.css", "boot.js", "webgpu.js", "tokenizers.js"])
-def test_nothing_is_fetched_from_elsewhere(name: str) -> None:
+def test_nothing_is_fetched_from_elsewhere(name: str):
     text = static_file(name).decode()
     addresses = re.findall(r"(?:https?|wss?)://[^\s\"'`)\\]*|[\"'`(]//[\w.-]+", text)
     assert [address for address in addresses if not address.startswith(NAMED_ONLY)] == []
 
 
-def test_licences_of_what_is_bundled() -> None:
+def test_licences_of_what_is_bundled():
     text = static_file("LICENSES.txt").decode()
     assert re.search(r"^## svelte - [\d.]+ \(MIT\)$", text, re.MULTILINE)
     assert "Permission is hereby granted" in text
 
 
-def test_no_registry_is_named_in_the_lock() -> None:
+def test_no_registry_is_named_in_the_lock():
     lock = json.loads((ROOT / "ui" / "package-lock.json").read_text(encoding="utf-8"))
     assert [name for name, package in lock["packages"].items() if "resolved" in package] == []
 
@@ -191,7 +189,7 @@ def _names(archive: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def archives(tmp_path_factory) -> Iterator[Path]:
     """A folder with the wheel and the sdist of this checkout, whose page is built already: installing it did that."""
     folder = tmp_path_factory.mktemp("archives")
     checkout = _copied(folder / "checkout")
@@ -206,14 +204,14 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
-def test_archives_carry_the_page_built(archives: Path, pattern: str) -> None:
+def test_archives_carry_the_page_built(archives: Path, pattern: str):
     (archive,) = archives.glob(pattern)
     names = _names(archive)
     assert names >= BUILT
     assert [name for name in names if "node_modules" in name] == []
 
 
-def test_a_wheel_has_no_sources_and_an_sdist_needs_no_node(archives: Path, tmp_path: Path) -> None:
+def test_a_wheel_has_no_sources_and_an_sdist_needs_no_node(archives: Path, tmp_path):
     (wheel,), (sdist,) = archives.glob("*.whl"), archives.glob("*.tar.gz")
     assert [name for name in _names(wheel) if name.startswith(("ui/", "hatch_build", "tests/"))] == []
     with tarfile.open(sdist) as archive:
@@ -226,7 +224,7 @@ def test_a_wheel_has_no_sources_and_an_sdist_needs_no_node(archives: Path, tmp_p
 @pytest.mark.slow  # fetches what a newcomer's `pip install .` fetches
 @pytest.mark.skipif(os.name == "nt", reason="the path of a machine without node is made of links")
 @pytest.mark.parametrize("with_node", [True, False])
-def test_wheel_from_a_fresh_checkout(tmp_path: Path, with_node: bool) -> None:
+def test_wheel_from_a_fresh_checkout(tmp_path, with_node: bool):
     if with_node and hatch_build.node_on_path() is None:
         pytest.skip("no recent node with npm on the path")
     checkout = _copied(tmp_path / "checkout")

@@ -3,5 +3,5 @@
 from tools.protocol import FILE, protocol
 
 
-def test_the_types_of_the_page_are_current() -> None:
+def test_the_types_of_the_page_are_current():
     assert FILE.read_text(encoding="utf-8") == protocol(), "out of date: run python -m tools.protocol"

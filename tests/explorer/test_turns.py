@@ -43,7 +43,7 @@ def started(of: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def test_lower_ranks_come_first_and_what_began_ends_before_others_of_its_rank() -> None:
+def test_lower_ranks_come_first_and_what_began_ends_before_others_of_its_rank():
     turns, order = Turns(), list[str]()
     threads = list[threading.Thread]()
 
@@ -64,7 +64,7 @@ def test_lower_ranks_come_first_and_what_began_ends_before_others_of_its_rank() 
 
 
 @pytest.mark.parametrize("ask", SWEEPS)
-def test_what_is_asked_twice_is_computed_once(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_asked_twice_is_computed_once(ask: str, monkeypatch):
     session, made, replies = session_of.__wrapped__("decoder_pre_learned"), list[int](), list[bytes]()
     encode = Reply.encode
     monkeypatch.setattr(Reply, "encode", lambda reply: made.append(1) or encode(reply))
@@ -76,7 +76,7 @@ def test_what_is_asked_twice_is_computed_once(ask: str, monkeypatch: pytest.Monk
     assert len({*replies}) == 1
 
 
-def test_who_has_left_gets_no_turn_and_leaves_the_lock_free() -> None:
+def test_who_has_left_gets_no_turn_and_leaves_the_lock_free():
     turns, left = Turns(), threading.Event()
     token = LEFT.set(left)
     try:
@@ -93,7 +93,7 @@ def test_who_has_left_gets_no_turn_and_leaves_the_lock_free() -> None:
 
 
 @pytest.mark.parametrize("ask", SWEEPS)
-def test_a_sweep_gives_way_to_what_the_reader_looks_at(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_gives_way_to_what_the_reader_looks_at(ask: str, monkeypatch):
     session, give_way, order, looks = session_of("decoder_pre_learned"), LOCK.give_way, [], list[threading.Thread]()
 
     def look() -> None:
@@ -114,7 +114,7 @@ def test_a_sweep_gives_way_to_what_the_reader_looks_at(ask: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("ask", SWEEPS)
-def test_a_sweep_is_given_up_between_two_pieces(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_is_given_up_between_two_pieces(ask: str, monkeypatch):
     session, give_way, left = session_of.__wrapped__("decoder_pre_learned"), LOCK.give_way, threading.Event()
     monkeypatch.setattr(LOCK, "give_way", lambda: (left.set(), give_way()))
     token = LEFT.set(left)

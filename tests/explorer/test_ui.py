@@ -47,7 +47,7 @@ def _run(command: list[str], cwd: Path, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["some", "many"])
-def test_units(node: str, tmp_path: Path, many: bool) -> None:
+def test_units(node: str, tmp_path, many: bool):
     """vitest; what the engine in the page must agree with is computed here, by the network itself."""
     from tests.explorer import engine_fixtures  # It makes models when it is imported.
 
@@ -56,5 +56,5 @@ def test_units(node: str, tmp_path: Path, many: bool) -> None:
     assert "skipped" not in said, said
 
 
-def test_types(node: str) -> None:
+def test_types(node: str):
     _run([node, "node_modules/svelte-check/bin/svelte-check", "--fail-on-warnings"], UI)

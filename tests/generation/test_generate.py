@@ -28,7 +28,7 @@ CONFIGS = {"greedy": GREEDY, "beams": BEAMS, "samples": SAMPLES, "controlled": C
 
 
 @pytest.mark.parametrize("cross", [False, True])
-def test_cached_equals_uncached(cross: bool) -> None:
+def test_cached_equals_uncached(cross: bool):
     net = network(cross=cross)
     for i, [hypothesis] in enumerate(completions(net, GREEDY)):
         text, source = ([BOS], SOURCES[i]) if cross else (list(PROMPTS[i]), None)
@@ -51,7 +51,7 @@ def test_cached_equals_uncached(cross: bool) -> None:
     ],
     ids=["sinusoidal", "learned", "rotary", "relative", "alibi"],
 )
-def test_batch_and_padding_change_nothing(cross: bool, positions: c.Positions, name: str) -> None:
+def test_batch_and_padding_change_nothing(cross: bool, positions: c.Positions, name: str):
     net = network(cross=cross, positions=positions)
     together, alone = completions(net, CONFIGS[name]), completions(net, CONFIGS[name], budget=1)
     assert tokens(together) == tokens(alone)
@@ -61,7 +61,7 @@ def test_batch_and_padding_change_nothing(cross: bool, positions: c.Positions, n
 
 
 @pytest.mark.parametrize("name", ["greedy", "samples"])
-def test_stream_is_the_completion(name: str) -> None:
+def test_stream_is_the_completion(name: str):
     net, config = network(), CONFIGS[name]
     *events, last = generate(net, Tokens.pad(PROMPTS, fill=PAD, left=True), config=config, eos_id=EOS, pad_id=PAD)
     steps = [event for event in events if isinstance(event, Step)]
@@ -86,7 +86,7 @@ def test_stream_is_the_completion(name: str) -> None:
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAMS])
-def test_stop_ends_a_text_with_the_tokens_that_stopped_it(config: GenerationConfig) -> None:
+def test_stop_ends_a_text_with_the_tokens_that_stopped_it(config: GenerationConfig):
     net = network()
     free = complete(net, PROMPTS, config=GREEDY, eos_id=EOS)
     pair = free[0][0].tokens[1:3]
@@ -102,7 +102,7 @@ def test_stop_ends_a_text_with_the_tokens_that_stopped_it(config: GenerationConf
     assert (first[0].tokens, first[0].reason) == (free[0][0].tokens[:3], "stop")
 
 
-def test_special_tokens_of_the_config_win() -> None:
+def test_special_tokens_of_the_config_win():
     net = network(cross=True)
     config = GenerationConfig(max_new_tokens=14, start_id=5, end_ids=(12,))
     arguments = complete(net, source=SOURCES, config=GREEDY, bos_id=5, eos_id=12)
@@ -112,7 +112,7 @@ def test_special_tokens_of_the_config_win() -> None:
 
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("beams", [1, 3])
-def test_forced_tokens_are_certain(cross: bool, beams: int) -> None:
+def test_forced_tokens_are_certain(cross: bool, beams: int):
     net = network(cross=cross)
     config = GenerationConfig(
         max_new_tokens=5, beams=beams, forced_first_id=3, forced_last_id=EOS, min_new_tokens=5, start_id=BOS
@@ -125,7 +125,7 @@ def test_forced_tokens_are_certain(cross: bool, beams: int) -> None:
     assert best.log_prob == pytest.approx(float(chosen.sum()), rel=1e-5)
 
 
-def test_a_longer_beginning_has_nothing_forced_on_it_whatever_the_batch() -> None:
+def test_a_longer_beginning_has_nothing_forced_on_it_whatever_the_batch():
     config = GenerationConfig(max_new_tokens=4, forced_first_id=3)
     found = tokens(complete(network(), PROMPTS, config=config))
     free = tokens(complete(network(), PROMPTS, config=GenerationConfig(max_new_tokens=4)))
@@ -134,7 +134,7 @@ def test_a_longer_beginning_has_nothing_forced_on_it_whatever_the_batch() -> Non
 
 
 @pytest.mark.parametrize("config", [GREEDY, BEAMS, SAMPLES], ids=["greedy", "beams", "samples"])
-def test_banned_tokens_are_never_written(config: GenerationConfig) -> None:
+def test_banned_tokens_are_never_written(config: GenerationConfig):
     net, banned = network(), (4, 12, 14, 500)
     free, found = (completions(net, one) for one in (config, config.model_copy(update={"banned_ids": banned})))
     assert {token for row in free for h in row for token in h.tokens} & set(banned)
@@ -145,17 +145,17 @@ PROMPT = Tokens.pad([[BOS]])
 
 
 @pytest.mark.parametrize("name", ["start_id", "forced_first_id", "forced_last_id"])
-def test_a_token_beyond_the_vocabulary_is_named(name: str) -> None:
+def test_a_token_beyond_the_vocabulary_is_named(name: str):
     with pytest.raises(UserError, match=f"generation.{name}: expected a token of the vocabulary, below {V}, got {V}"):
         generate(network(), None if name == "start_id" else PROMPT, config=GenerationConfig.model_validate({name: V}))
 
 
-def test_a_start_or_padding_token_beyond_the_vocabulary_stops_no_prompt() -> None:
+def test_a_start_or_padding_token_beyond_the_vocabulary_stops_no_prompt():
     net = network()
     assert completions(net, GREEDY, bos_id=V, pad_id=V) == completions(net, GREEDY)
 
 
-def test_a_decoder_prompt_begins_a_translation() -> None:
+def test_a_decoder_prompt_begins_a_translation():
     net = network(cross=True)
     config = GenerationConfig(max_new_tokens=6, beams=2)
     whole = complete(net, source=SOURCES, config=config, bos_id=BOS)
@@ -165,7 +165,7 @@ def test_a_decoder_prompt_begins_a_translation() -> None:
         assert int(all_logits(net, begun, source)[-1].argmax()) == h.tokens[0]
 
 
-def test_each_step_is_one_visit_of_a_trace() -> None:
+def test_each_step_is_one_visit_of_a_trace():
     net = network(cross=True)
     source = Tokens.pad(SOURCES[:1])
     with trace(net) as seen:
@@ -180,7 +180,7 @@ def test_each_step_is_one_visit_of_a_trace() -> None:
 
 
 @pytest.mark.parametrize("name", ["beams", "controlled"])
-def test_beams_of_an_input_read_one_memory_and_a_trace_sees_each_its_own(name: str) -> None:
+def test_beams_of_an_input_read_one_memory_and_a_trace_sees_each_its_own(name: str):
     net, rows = network(cross=True), list[tuple[int, int]]()
     assert net.decoder is not None
     cross = net.decoder.blocks[1].cross
@@ -207,7 +207,7 @@ def test_beams_of_an_input_read_one_memory_and_a_trace_sees_each_its_own(name: s
     assert visits(t, "decoder.blocks.1.cross.weights")[1].shape[:3] == (len(SOURCES) * config.width, 2, 1)
 
 
-def test_two_texts_at_once_leave_a_network_in_training_as_it_was() -> None:
+def test_two_texts_at_once_leave_a_network_in_training_as_it_was():
     """The first to end would otherwise switch dropout on for the other."""
     net = network().train()
     [[alone]] = complete(net, PROMPTS[:1], config=GREEDY, eos_id=EOS)
@@ -219,7 +219,7 @@ def test_two_texts_at_once_leave_a_network_in_training_as_it_was() -> None:
     assert all(module.training for module in net.modules())
 
 
-def test_generation_ends_where_the_positions_do() -> None:
+def test_generation_ends_where_the_positions_do():
     net = network(positions=c.Learned(max_length=6))
     [[h]] = complete(net, [[BOS, 3, 4]], config=GenerationConfig(max_new_tokens=50))
     # Six positions are read: the prompt's three and three of the four that are written.
@@ -247,20 +247,20 @@ def mistakes() -> Sequence[tuple[str, Transformer, dict[str, Tokens | int]]]:
 
 
 @pytest.mark.parametrize("case", range(7))
-def test_mistakes_are_told_at_the_call(case: int) -> None:
+def test_mistakes_are_told_at_the_call(case: int):
     message, net, given_ = mistakes()[case]
     with pytest.raises(UserError, match=message):
         generate(net, **given_)  # pyrefly: ignore[bad-argument-type]
 
 
-def test_an_empty_input_is_named_and_no_input_gives_no_output() -> None:
+def test_an_empty_input_is_named_and_no_input_gives_no_output():
     with pytest.raises(UserError, match="input 2"):
         complete(network(), [[BOS], []])
     assert complete(network(), [], config=GREEDY) == []
 
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 100))
-def test_batches_hold_each_input_once_within_the_budget(lengths: list[int], budget: int) -> None:
+def test_batches_hold_each_input_once_within_the_budget(lengths: list[int], budget: int):
     batches = in_batches(lengths, budget=budget)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:

@@ -25,14 +25,14 @@ def kept(scores: Tensor) -> list[int]:
 
 
 @given(score_rows, st.integers(1, 14))
-def test_top_k_keeps_the_likeliest_and_their_equals(scores: Tensor, k: int) -> None:
+def test_top_k_keeps_the_likeliest_and_their_equals(scores: Tensor, k: int):
     ordered = sorted(scores[0].tolist(), reverse=True)
     least = ordered[min(k, len(ordered)) - 1]
     assert kept(s.top_k(scores, k)) == [i for i, x in enumerate(scores[0].tolist()) if x >= least]
 
 
 @given(score_rows, st.floats(0.0, 0.99))
-def test_min_p_keeps_tokens_near_the_likeliest(scores: Tensor, fraction: float) -> None:
+def test_min_p_keeps_tokens_near_the_likeliest(scores: Tensor, fraction: float):
     scores = scores.double()
     ratio = (scores - scores.max()).exp()[0].tolist()
     sure = [i for i, r in enumerate(ratio) if abs(r - fraction) > 1e-9]
@@ -41,13 +41,13 @@ def test_min_p_keeps_tokens_near_the_likeliest(scores: Tensor, fraction: float) 
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 4))
-def test_repeated_ngrams_are_those_that_are_there(row: list[int], n: int) -> None:
+def test_repeated_ngrams_are_those_that_are_there(row: list[int], n: int):
     grams = {tuple(row[i : i + n]) for i in range(len(row) - n + 1)}
     expected = [tuple([*row, token][-n:]) in grams and len(row) >= n for token in range(4)]
     assert s.repeated_ngrams(history(row), n, 4)[0].tolist() == expected
 
 
-def test_padding_is_not_history() -> None:
+def test_padding_is_not_history():
     ids = torch.tensor([[0, 0, 0, 2, 3, 2]])
     padded = History(ids, torch.tensor([[False, False, False, True, True, True]]), 6)
     assert s.seen(padded, 4)[0].tolist() == [False, False, True, True]
@@ -55,13 +55,13 @@ def test_padding_is_not_history() -> None:
     assert s.repeated_ngrams(padded, 2, 4)[0].tolist() == [False, False, False, True]
 
 
-def test_repetition_penalty_makes_seen_tokens_less_likely_on_both_sides_of_zero() -> None:
+def test_repetition_penalty_makes_seen_tokens_less_likely_on_both_sides_of_zero():
     scores = torch.tensor([[2.0, -2.0, 2.0, -2.0]])
     there = torch.tensor([[True, True, False, False]])
     assert s.repetition_penalty(scores, there, 2.0).tolist() == [[1.0, -4.0, 2.0, -2.0]]
 
 
-def test_control_forbids_the_end_before_the_minimum_and_never_everything() -> None:
+def test_control_forbids_the_end_before_the_minimum_and_never_everything():
     sampler = Sampler(GenerationConfig(min_new_tokens=2, no_repeat_ngram=1, end_ids=(2,)))
     scores = torch.zeros(1, 3)
     assert kept(sampler.control(scores, history([0], n_prompt=1))) == [1]
@@ -87,7 +87,7 @@ def chi_square(expected: Tensor, tokens: Tensor) -> float:
         ({"temperature": 1.0, "min_p": 0.3}, [0, 2, 4]),
     ],
 )
-def test_samples_follow_the_distribution(settings: dict[str, float], likely: list[int]) -> None:
+def test_samples_follow_the_distribution(settings: dict[str, float], likely: list[int]):
     logits = torch.tensor([1.5, -0.5, 1.0, 0.0, 0.5])
     config = GenerationConfig.model_validate(settings | {"seed": 3})
     expected = torch.zeros(5, dtype=torch.float64)
@@ -97,7 +97,7 @@ def test_samples_follow_the_distribution(settings: dict[str, float], likely: lis
     assert chi_square(expected, tokens) < 18.5  # exceeded once in a thousand seeds at 4 degrees of freedom
 
 
-def test_chance_differs_by_seed_row_sample_and_step() -> None:
+def test_chance_differs_by_seed_row_sample_and_step():
     logits = torch.zeros(1, 1000)
 
     def token(seed: int, row: int, sample: int, step: int) -> int:
@@ -110,7 +110,7 @@ def test_chance_differs_by_seed_row_sample_and_step() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.sampled_from([0.0, 1e-300, 0.5, 1 - 2**-53]))
-def test_draw_never_takes_the_impossible(weights: list[int], chance: float) -> None:
+def test_draw_never_takes_the_impossible(weights: list[int], chance: float):
     probabilities = torch.tensor([[*weights, 1, 0]], dtype=torch.float32)
     token = s.draw(probabilities / probabilities.sum(), [chance])
     assert probabilities[0, int(token)] > 0
@@ -127,14 +127,14 @@ def test_draw_never_takes_the_impossible(weights: list[int], chance: float) -> N
         ({"beam": 4}, "beam"),
     ],
 )
-def test_contradictions_are_refused_by_name(settings: dict[str, float], named: str) -> None:
+def test_contradictions_are_refused_by_name(settings: dict[str, float], named: str):
     with pytest.raises(ValidationError, match=named):
         GenerationConfig.model_validate(settings)
 
 
 @pytest.mark.parametrize("p", [1e-6, 0.3, 0.9, 0.999])
 @pytest.mark.parametrize(("size", "spread"), [(9, 2.0), *((3 * s.SHORTLIST, spread) for spread in (0.1, 3.0, 6.0))])
-def test_top_p_keeps_the_fewest_that_reach_p(size: int, spread: float, p: float) -> None:
+def test_top_p_keeps_the_fewest_that_reach_p(size: int, spread: float, p: float):
     scores = (torch.randn(4, size, dtype=torch.float64) * spread).round(decimals=1)  # With equal ones.
     for row, narrowed in zip(scores, s.top_p(scores, p), strict=True):
         values, shares = row.tolist(), row.softmax(-1).tolist()
@@ -149,7 +149,7 @@ def test_top_p_keeps_the_fewest_that_reach_p(size: int, spread: float, p: float)
 
 
 @pytest.mark.parametrize("v", [5, 129, 4_000, 4_096])
-def test_the_likeliest_are_those_of_topk(v: int) -> None:
+def test_the_likeliest_are_those_of_topk(v: int):
     """Also where tokens are forbidden, and where the last run of the vocabulary is not whole."""
     scores = torch.randn(6, v).log_softmax(-1)
     scores[0, 1:] = s.NEVER

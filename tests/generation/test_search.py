@@ -36,7 +36,7 @@ def written(hypothesis: Hypothesis) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0, -0.5])
-def test_beams_as_many_as_texts_find_the_best_texts(penalty: float) -> None:
+def test_beams_as_many_as_texts_find_the_best_texts(penalty: float):
     v, limit = 4, 3
     net = network(vocab_size=v, seed=4)
     scores = {text: p / len(text) ** penalty for text, p in all_texts(net, v, limit).items()}
@@ -51,7 +51,7 @@ def test_beams_as_many_as_texts_find_the_best_texts(penalty: float) -> None:
 
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize("early_stopping", [False, True, "never"])
-def test_n_best_are_sorted_distinct_and_priced_right(cross: bool, early_stopping: bool | str) -> None:
+def test_n_best_are_sorted_distinct_and_priced_right(cross: bool, early_stopping: bool | str):
     net = network(cross=cross)
     settings = {"beams": 5, "n_best": 5, "max_new_tokens": 10, "early_stopping": early_stopping, "length_penalty": 0.7}
     config = GenerationConfig.model_validate(settings)
@@ -68,7 +68,7 @@ def test_n_best_are_sorted_distinct_and_priced_right(cross: bool, early_stopping
             assert h.length == len(text)
 
 
-def test_steps_and_parents_retell_the_beams() -> None:
+def test_steps_and_parents_retell_the_beams():
     net = network(seed=1)
     config = GenerationConfig(beams=3, n_best=3, max_new_tokens=6)
     *steps, last = generate(net, Tokens.pad([[BOS, 3]]), config=config)
@@ -120,7 +120,7 @@ EVERY = itertools.product(enumerate(SETTINGS), enumerate(SEEDS), (False, True))
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore")
-def test_tokens_equal_those_of_transformers(cross: bool, seed: int, settings: dict[str, Any]) -> None:
+def test_tokens_equal_those_of_transformers(cross: bool, seed: int, settings: dict[str, Any]):
     config = GenerationConfig.model_validate({"max_new_tokens": 24, **SPECIAL, **settings})
     net = network(cross=cross, seed=seed)
     assert texts(net, config) == reference.texts(net, SOURCES if cross else PROMPTS, config)
@@ -159,7 +159,7 @@ LONG: dict[str, dict[str, Any]] = {
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_long_texts_equal_those_of_transformers(cross: bool, name: str) -> None:
+def test_long_texts_equal_those_of_transformers(cross: bool, name: str):
     net = network(cross=cross, seed=3, ending=-0.5)
     config = GenerationConfig.model_validate({"max_new_tokens": 64, **SPECIAL, **LONG[name]})
     assert texts(net, config) == reference.texts(net, SOURCES if cross else PROMPTS, config)

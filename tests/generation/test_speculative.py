@@ -48,7 +48,7 @@ class Steady(Pace):
 
 
 @pytest.fixture(params=[1, 5])
-def guessing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def guessing(request, monkeypatch) -> None:
     """This many guesses in every pass."""
     monkeypatch.setattr(Steady, "n", request.param)
     monkeypatch.setattr(speculation, "Pace", Steady)
@@ -93,7 +93,7 @@ def _same(plain: tuple[list[Step], Finished], fast: tuple[list[Step], Finished])
 
 @pytest.mark.usefixtures("guessing")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_text_is_the_same(mechanism: str) -> None:
+def test_the_text_is_the_same(mechanism: str):
     net = sharp(**MECHANISMS[mechanism])
     networks: list[Draft] = [near(net), near(net, 1.0)]
     right = wrong = 0
@@ -107,7 +107,7 @@ def test_the_text_is_the_same(mechanism: str) -> None:
 
 
 @pytest.mark.usefixtures("guessing")
-def test_right_guesses_spare_passes() -> None:
+def test_right_guesses_spare_passes():
     net = sharp(positions=c.Rotary())
     [done] = assert_same(net, copy.deepcopy(net), max_new_tokens=36, eos_id=None)
     sampled = written(net, copy.deepcopy(net), max_new_tokens=36, eos_id=None, temperature=1.0)[1].drafts
@@ -119,7 +119,7 @@ def test_right_guesses_spare_passes() -> None:
 
 
 @pytest.mark.usefixtures("guessing")
-def test_it_stops_where_the_text_does() -> None:
+def test_it_stops_where_the_text_does():
     net = sharp(positions=c.Rotary())
     seen: list[list[int]] = []
 
@@ -136,7 +136,7 @@ def test_it_stops_where_the_text_does() -> None:
 
 
 @pytest.mark.usefixtures("guessing")
-def test_the_draft_may_have_fewer_positions_and_tokens() -> None:
+def test_the_draft_may_have_fewer_positions_and_tokens():
     net = sharp(positions=c.Learned(max_length=44))
     short = sharp(positions=c.Learned(max_length=12))
     [done] = assert_same(net, short, eos_id=None)
@@ -146,7 +146,7 @@ def test_the_draft_may_have_fewer_positions_and_tokens() -> None:
     written(net, small.decoder(input=c.TokenInput(vocab_size=11)).double(), eos_id=None, temperature=1.0)
 
 
-def test_a_trace_sees_a_pass_for_each_token() -> None:
+def test_a_trace_sees_a_pass_for_each_token():
     net = sharp(positions=c.Rotary())
     with trace(net) as seen:
         _, done = written(net, near(net), max_new_tokens=9, eos_id=None)
@@ -155,7 +155,7 @@ def test_a_trace_sees_a_pass_for_each_token() -> None:
     assert done.drafts.n_guessed == 0
 
 
-def test_samples_have_the_target_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_have_the_target_distribution(monkeypatch):
     """The second and the third token, the third beside a guess, over 600 seeds, against the exact probabilities."""
     monkeypatch.setattr(speculation, "Pace", Steady)
     size, n_texts = 4, 600
@@ -180,7 +180,7 @@ def test_samples_have_the_target_distribution(monkeypatch: pytest.MonkeyPatch) -
     assert wrong > 50
 
 
-def test_a_seed_and_a_draft_make_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_and_a_draft_make_one_text(monkeypatch):
     """Whatever the clock says, which decides how many guesses a greedy text has."""
     net = sharp(positions=c.Rotary())
     ticks = iter(range(100_000))
@@ -196,7 +196,7 @@ def test_a_seed_and_a_draft_make_one_text(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_trained_model_writes_the_same(dtype: str, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trained_model_writes_the_same(dtype: str, shared_data: Path, monkeypatch):
     folder = shared_data / "checkpoints" / "stories15M"
     if not folder.is_dir():
         pytest.skip("no checkpoint stories15M in the folder of real data")
@@ -211,7 +211,7 @@ def test_a_trained_model_writes_the_same(dtype: str, shared_data: Path, monkeypa
             assert [h.tokens for [h] in fast.hypotheses] == [h.tokens for [h] in plain.hypotheses]
 
 
-def test_lookup_goes_on_as_the_text_did() -> None:
+def test_lookup_goes_on_as_the_text_did():
     def guessed(*text: int, most: int = 5) -> list[int]:
         ids = torch.tensor([text])
         guesses = drafter.guesses(History(ids, torch.ones_like(ids, dtype=torch.bool), 2))
@@ -254,7 +254,7 @@ def simulated(right: float, *, guess: float, row: float, n_tokens: int = 2000) -
     return n_written / seconds, n_guessed
 
 
-def test_guesses_pay_or_end() -> None:
+def test_guesses_pay_or_end():
     assert simulated(0.8, guess=0.1, row=0.1)[0] > 1.6
     assert simulated(0.95, guess=0.02, row=0.05)[0] > 4
     assert simulated(0.5, guess=0.05, row=0.05)[0] > 1.3
@@ -264,7 +264,7 @@ def test_guesses_pay_or_end() -> None:
         assert n < 200
 
 
-def test_a_further_row_costs_what_it_took() -> None:
+def test_a_further_row_costs_what_it_took():
     pace = Pace()
     for n in (1, 1, 2, 4, 7):
         pace.passed(n, 1 + 0.25 * (n - 1), 2.0)
@@ -274,7 +274,7 @@ def test_a_further_row_costs_what_it_took() -> None:
 # --- what does not fit ---------------------------------------------------------------------------------------
 
 
-def test_refusals() -> None:
+def test_refusals():
     net, cross = network(), network(cross=True)
     with pytest.raises(UserError, match="draft: expected one text, greedy or sampled, got beams=3"):
         written(net, net, beams=3)

@@ -1,7 +1,6 @@
 """A log is read as it grows, whatever a writer or a crash leaves of it."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from clearhead.training.events import Started
 from tests.live.runs import STARTED, begun, events, feed, stepped
 
 
-def test_a_log_in_pieces_gives_what_it_gives_at_once(tmp_path: Path):
+def test_a_log_in_pieces_gives_what_it_gives_at_once(tmp_path):
     folder = begun(tmp_path / "run", events())
     content = (folder / METRICS).read_bytes()
     whole = RunLog(folder).read()
@@ -28,7 +27,7 @@ def test_a_log_in_pieces_gives_what_it_gives_at_once(tmp_path: Path):
     assert (found.n_steps, found.saved, len(found.evaluations), found.problem) == (20, [10, 20], 2, "")
 
 
-def test_a_half_written_line_waits_and_a_damaged_one_is_named(tmp_path: Path):
+def test_a_half_written_line_waits_and_a_damaged_one_is_named(tmp_path):
     folder = begun(tmp_path / "run", events(3))
     with (folder / METRICS).open("ab") as file:
         file.write(b'{"kind": "stepped", "st')
@@ -41,7 +40,7 @@ def test_a_half_written_line_waits_and_a_damaged_one_is_named(tmp_path: Path):
     assert f"{folder / METRICS}:5: expected JSON" in log.history.problem
 
 
-def test_a_resumed_run_replaces_what_came_after_its_checkpoint(tmp_path: Path):
+def test_a_resumed_run_replaces_what_came_after_its_checkpoint(tmp_path):
     folder = begun(tmp_path / "run", events(15))
     log = RunLog(folder)
     assert log.read().n_steps == 15
@@ -53,7 +52,7 @@ def test_a_resumed_run_replaces_what_came_after_its_checkpoint(tmp_path: Path):
     assert present(found)["speed"] == pytest.approx((9 + 1) * 50 / (9 * 0.5 + 1), rel=1e-4)
 
 
-def test_long_curves_are_means_and_nan_is_left_out(tmp_path: Path):
+def test_long_curves_are_means_and_nan_is_left_out(tmp_path):
     steps = [stepped(i, loss=math.nan if i == 7 else float(i)) for i in range(1, 3 * MOST + 1)]
     folder = begun(tmp_path / "run", [STARTED, *steps])
     curves: Any = curves_of(RunLog(folder).read())

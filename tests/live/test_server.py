@@ -1,7 +1,5 @@
 """The page, for the holder of its token alone."""
 
-from pathlib import Path
-
 import pytest
 from starlette.testclient import TestClient
 
@@ -14,7 +12,7 @@ ADDRESS = "http://127.0.0.1:8000"
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> TestClient:
+def client(tmp_path) -> TestClient:
     watched = Watched(begun(tmp_path / "run", events()))
     return TestClient(application(watched, token="right", cookie="c"), base_url=ADDRESS)
 
@@ -40,7 +38,7 @@ def test_the_page_and_its_state(client: TestClient):
     assert client.post("/state").status_code == 405
 
 
-def test_serves_until_the_end_of_the_block(tmp_path: Path):
+def test_serves_until_the_end_of_the_block(tmp_path):
     with serving(begun(tmp_path / "run")) as server:
         assert server.url.startswith(f"http://127.0.0.1:{server.port}/?token=")
         assert not server.ended.is_set()

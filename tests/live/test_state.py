@@ -39,13 +39,13 @@ def state_of(folder: Path) -> Any:
     ],
     ids=range(10),  # Workers name the tests alike, and each has its own process id.
 )
-def test_status(tmp_path: Path, some, process, kind, text):
+def test_status(tmp_path, some, process, kind, text):
     state = state_of(begun(tmp_path / "run", some, process=process))
     assert state["status"] == kind
     assert text in str(state["text"])
 
 
-def test_a_suspended_process_is_a_pause(tmp_path: Path):
+def test_a_suspended_process_is_a_pause(tmp_path):
     if not Path("/proc/self/stat").exists():
         pytest.skip("only Linux says whether a process is suspended")
     with processes.started(["sleep", "60"]) as sleeper:
@@ -56,7 +56,7 @@ def test_a_suspended_process_is_a_pause(tmp_path: Path):
         assert state_of(folder)["status"] == "paused"
 
 
-def test_without_an_owner_a_fresh_log_is_of_a_run_that_goes_on(tmp_path: Path):
+def test_without_an_owner_a_fresh_log_is_of_a_run_that_goes_on(tmp_path):
     """As on a file system without locks."""
     folder = begun(tmp_path / "run", events())
     os.utime(folder / METRICS)
@@ -64,7 +64,7 @@ def test_without_an_owner_a_fresh_log_is_of_a_run_that_goes_on(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("age", "kind"), [(300, "running"), (900, "stopped")])
-def test_a_run_of_another_machine_goes_on_while_its_log_is_young(tmp_path: Path, age: int, kind: str):
+def test_a_run_of_another_machine_goes_on_while_its_log_is_young(tmp_path, age: int, kind: str):
     folder = begun(tmp_path / "run", events())
     (folder / OWNER).write_text("process 1 on another machine", encoding="utf-8")
     for name in (OWNER, METRICS):
@@ -72,7 +72,7 @@ def test_a_run_of_another_machine_goes_on_while_its_log_is_young(tmp_path: Path,
     assert state_of(folder)["status"] == kind
 
 
-def test_a_clock_that_went_back_does_not_keep_a_run_alive(tmp_path: Path):
+def test_a_clock_that_went_back_does_not_keep_a_run_alive(tmp_path):
     folder = begun(tmp_path / "run", events())
     os.utime(folder / METRICS, (time.time() + 86400,) * 2)
     assert state_of(folder)["status"] == "stopped"
@@ -80,7 +80,7 @@ def test_a_clock_that_went_back_does_not_keep_a_run_alive(tmp_path: Path):
     assert state_of(folder)["status"] == "running"
 
 
-def test_state(tmp_path: Path):
+def test_state(tmp_path):
     folder = begun(tmp_path / "run", events(), process=HERE)
     watched = Watched(folder)
     state: Any = watched.state()
@@ -104,7 +104,7 @@ def test_state(tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"training": {"optimizer": []}, "data": 3}', b"\xff"])
-def test_a_damaged_recipe_is_no_reason_to_show_nothing(tmp_path: Path, content: bytes):
+def test_a_damaged_recipe_is_no_reason_to_show_nothing(tmp_path, content: bytes):
     folder = begun(tmp_path / "run", events())
     (folder / "recipe.json").write_bytes(content)
     assert state_of(folder)["now"]["step"] == 20

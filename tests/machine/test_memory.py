@@ -2,7 +2,6 @@
 
 import resource
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ TOP = "sys/fs/cgroup"
 
 
 @pytest.fixture
-def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def found(tmp_path, monkeypatch) -> Make:
     """What is left on a system of these files."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
@@ -51,11 +50,11 @@ def process(groups: str, mounts: str) -> dict[str, str]:
     return {**MACHINE, "proc/self/cgroup": groups, "proc/self/mountinfo": mounts}
 
 
-def test_a_system_that_says_nothing(found: Make) -> None:
+def test_a_system_that_says_nothing(found: Make):
     assert found({}) == []
 
 
-def test_a_machine_without_groups(found: Make) -> None:
+def test_a_machine_without_groups(found: Make):
     assert found(MACHINE) == [MemoryLimit(FREE, "of free memory")]
 
 
@@ -112,7 +111,7 @@ JOB = process("0::/batch.slice/job 7.scope\n", V2)
         (process("nonsense\n0::\n", "31\n - \n" + V2) | v2("", maximum="12x"), FREE),
     ],
 )
-def test_version_2(files: dict[str, str], expected: int, found: Make) -> None:
+def test_version_2(files: dict[str, str], expected: int, found: Make):
     assert found(files)[0].n_bytes == expected
 
 
@@ -135,17 +134,17 @@ UNLIMITED = 9_223_372_036_854_771_712
         (V1_JOB | v1("slurm/job_1", limit=UNLIMITED) | v2("unified/user.slice", maximum="50"), 50),
     ],
 )
-def test_version_1_and_both(files: dict[str, str], expected: int, found: Make) -> None:
+def test_version_1_and_both(files: dict[str, str], expected: int, found: Make):
     assert found(files)[0].n_bytes == expected
 
 
-def test_a_limit_names_its_file(found: Make) -> None:
+def test_a_limit_names_its_file(found: Make):
     room = found(JOB | v2("batch.slice/job 7.scope", high="400000"))[0]
     assert str(room) == "0.4 MB that the control group leaves (/sys/fs/cgroup/batch.slice/job 7.scope/memory.high)"
 
 
 @pytest.mark.parametrize(("kind", "taken", "option"), [("RLIMIT_AS", 100, "-v"), ("RLIMIT_DATA", 40, "-d")])
-def test_limits_of_addresses(kind: str, taken: int, option: str, found: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_addresses(kind: str, taken: int, option: str, found: Make, monkeypatch):
     page, infinity = resource.getpagesize(), resource.RLIM_INFINITY
     limited = getattr(resource, kind)
     files = MACHINE | {"proc/self/statm": "100 50 20 1 0 40 0\n"}
@@ -158,5 +157,5 @@ def test_limits_of_addresses(kind: str, taken: int, option: str, found: Make, mo
         assert str(room).endswith(f" that `ulimit {option}` leaves")
 
 
-def test_this_machine_has_room() -> None:
+def test_this_machine_has_room():
     assert all(room.n_bytes >= 0 for room in memory_limits())

@@ -9,7 +9,7 @@ from clearhead.machine.precision import Arithmetic, accurate
 SHAPES = [torch.Size((48, 32)), torch.Size((32, 48))]
 
 
-def test_quicker_products_are_tried_only_where_they_are_accurate(monkeypatch: pytest.MonkeyPatch):
+def test_quicker_products_are_tried_only_where_they_are_accurate(monkeypatch):
     why = list[str]()
     wrong = SimpleNamespace(now="highest")
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: wrong.now)

@@ -22,7 +22,7 @@ PACKED = Quickest(kind="packed", milliseconds=1.5)
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv(FILE, str(tmp_path / "new" / "probes.json"))
     return tmp_path / "new" / "probes.json"
 
@@ -40,7 +40,7 @@ def test_a_result_is_that_of_its_question_and_form():
 
 
 @pytest.mark.usefixtures("place")
-def test_other_machines_are_asked_anew(monkeypatch: pytest.MonkeyPatch):
+def test_other_machines_are_asked_anew(monkeypatch):
     keep(PACKED, {})
     with monkeypatch.context() as changed:
         changed.setattr(torch, "get_num_threads", lambda: 7)
@@ -67,7 +67,7 @@ def test_results_of_another_form_are_asked_anew(place: Path):
     assert recall(Quickest, {}) is None
 
 
-def test_what_cannot_be_kept_stops_nothing(place: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_cannot_be_kept_stops_nothing(place: Path, monkeypatch):
     place.parent.write_text("a file where the folder would be")
     keep(PACKED, {})
     assert recall(Quickest, {}) is None
@@ -77,14 +77,14 @@ def test_what_cannot_be_kept_stops_nothing(place: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("place")
-def test_the_oldest_results_give_way(monkeypatch: pytest.MonkeyPatch):
+def test_the_oldest_results_give_way(monkeypatch):
     monkeypatch.setattr(tuning_cache, "MOST", 2)
     for i in range(3):
         keep(PACKED, {"i": i})
     assert [recall(Quickest, {"i": i}) for i in range(3)] == [None, PACKED, PACKED]
 
 
-def test_the_file_is_in_the_users_cache(monkeypatch: pytest.MonkeyPatch):
+def test_the_file_is_in_the_users_cache(monkeypatch):
     monkeypatch.delenv(FILE)
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     assert file() == Path("/x/clearhead/probes.json")

@@ -36,7 +36,7 @@ def properties_of(*mechanisms: dict[str, Any], but: Collection[str] = ()) -> Cal
 
     @pytest.mark.parametrize("changes", mechanisms)
     @pytest.mark.parametrize("holds", properties, ids=[one.__name__.removeprefix("test_") for one in properties])
-    def test_property(holds: Callable[..., None], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_property(holds: Callable[..., None], changes: dict[str, Any], monkeypatch):
         wants_patch = "monkeypatch" in inspect.signature(holds).parameters
         holds(changes, **{"monkeypatch": monkeypatch} if wants_patch else {})
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,7 +49,7 @@ def inputs(config: c.ModelConfig) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_parameters_are_the_given_tensors(name: str) -> None:
+def test_the_parameters_are_the_given_tensors(name: str):
     network, tensors = given(CONFIGS[name])
     state = torch.get_rng_state()
     assembled = assemble(network.config, transposed(tensors), where=WHERE)
@@ -65,7 +64,7 @@ def test_the_parameters_are_the_given_tensors(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_nothing_is_copied(dtype: torch.dtype) -> None:
+def test_nothing_is_copied(dtype: torch.dtype):
     network, tensors = given(CONFIGS["masked words"])
     tensors = transposed({name: tensor.to(dtype) for name, tensor in tensors.items()})
     assembled = assemble(network.config, tensors, where=WHERE)
@@ -75,7 +74,7 @@ def test_nothing_is_copied(dtype: torch.dtype) -> None:
     assert assembled.eval()(ids(2, 6)).dtype == dtype
 
 
-def test_transposed_views_train_and_are_saved(tmp_path: Path) -> None:
+def test_transposed_views_train_and_are_saved(tmp_path):
     """From a file that is mapped into memory, matrices stored the other way round."""
     network, tensors = given(CONFIGS["masked words"])
     stored = {name: tensor.mT.contiguous() if tensor.ndim == 2 else tensor for name, tensor in tensors.items()}
@@ -133,7 +132,7 @@ CHANGES: dict[str, tuple[dict[str, Tensor | None], str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_wrong_tensor_is_named_before_anything_is_allocated(name: str) -> None:
+def test_a_wrong_tensor_is_named_before_anything_is_allocated(name: str):
     network, tensors = given(CONFIGS["masked words"])
     changes, message = CHANGES[name]
     tensors = {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}
@@ -143,7 +142,7 @@ def test_a_wrong_tensor_is_named_before_anything_is_allocated(name: str) -> None
     assert allocated.numbers == 0
 
 
-def test_errors_use_the_name_in_the_file() -> None:
+def test_errors_use_the_name_in_the_file():
     network, tensors = given(CONFIGS["masked words"])
     del tensors[TABLE]
     with pytest.raises(UserError, match=r"^model.safetensors:wte.weight: expected a tensor"):
@@ -151,7 +150,7 @@ def test_errors_use_the_name_in_the_file() -> None:
 
 
 @pytest.mark.parametrize("positions", [c.Learned(max_length=2**32), c.Rotary(), c.ALiBi()])
-def test_an_enormous_config_without_its_tensors_costs_nothing(positions: c.Positions) -> None:
+def test_an_enormous_config_without_its_tensors_costs_nothing(positions: c.Positions):
     stack = small.stack(
         input=c.TokenInput(vocab_size=2**32), d_model=100_000, n_heads=1000, d_ff=2**32, positions=positions
     )
@@ -163,7 +162,7 @@ def test_an_enormous_config_without_its_tensors_costs_nothing(positions: c.Posit
     assert allocated.numbers < 1000, "more than the frequencies of one head"
 
 
-def test_assembling_and_its_summary_load_no_compiler() -> None:
+def test_assembling_and_its_summary_load_no_compiler():
     code = """
 import sys, torch
 from clearhead.checkpoints.families import preset
@@ -184,7 +183,7 @@ sys.exit("torch._dynamo" in sys.modules and not before)
 # --- another head -------------------------------------------------------------------------------------------
 
 
-def test_a_new_head_leaves_the_rest_and_draws_its_output() -> None:
+def test_a_new_head_leaves_the_rest_and_draws_its_output():
     network, tensors = given(CONFIGS["states"])
     tensors = {name: tensor.bfloat16() for name, tensor in tensors.items()}
     head = c.ClassificationHead(n_labels=3, pooler=True)
@@ -198,7 +197,7 @@ def test_a_new_head_leaves_the_rest_and_draws_its_output() -> None:
     assert output.std().item() == pytest.approx(config.init.std, rel=0.5)
 
 
-def test_a_new_head_in_place_of_another() -> None:
+def test_a_new_head_in_place_of_another():
     network, tensors = given(c.ModelConfig(encoder=small.stack(), head=c.ClassificationHead(n_labels=3, pooler=True)))
     other, changed = new_head(network.config, tensors, c.ClassificationHead(n_labels=3, transform=True))
     assert "head.pooler.weight" not in changed
@@ -210,7 +209,7 @@ def test_a_new_head_in_place_of_another() -> None:
     assert assemble(states, changed, where=WHERE)(ids(1, 3)).shape == (1, 3, 16)
 
 
-def test_a_head_that_cannot_be_is_refused() -> None:
+def test_a_head_that_cannot_be_is_refused():
     stack = small.stack(input=IMAGE, positions=c.Learned(max_length=IMAGE.length))
     network, tensors = given(c.ModelConfig(encoder=stack, head=c.NoHead()))
     with pytest.raises(UserError, match=r"^head: expected one for this network, got language; .*reads tokens"):

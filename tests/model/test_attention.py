@@ -17,12 +17,12 @@ from tests.model.small import assert_close, ids, sequences
 
 
 @pytest.fixture(params=["explicit", "fused"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def kernel(request, monkeypatch) -> str:
     monkeypatch.setattr(attention_module, "EXPLICIT_UP_TO", 10**9 if request.param == "explicit" else 0)
     return request.param
 
 
-def test_the_paper_s_equation() -> None:
+def test_the_paper_s_equation():
     network = small.encoder(n_layers=1)
     with trace(network) as t:
         network(ids(2, 5))
@@ -37,7 +37,7 @@ def test_the_paper_s_equation() -> None:
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("window", [1, 2, 4])
-def test_window_ends_exactly(window: int, causal: bool, kernel: str) -> None:
+def test_window_ends_exactly(window: int, causal: bool, kernel: str):
     network = (small.decoder if causal else small.encoder)(n_layers=1, window=window)
     first = ids(1, 9)
     second = first.clone()
@@ -57,7 +57,7 @@ def joined(parts: list[list[int]]) -> Tokens:
     )
 
 
-def test_documents_pair_source_with_target(kernel: str) -> None:
+def test_documents_pair_source_with_target(kernel: str):
     network = small.encoder_decoder()
     sources, targets = sequences(4, 2), sequences(3, 5)
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_documents_pair_source_with_target(kernel: str) -> None:
         assert_close(network(joined(sources), joined(targets))[0], torch.cat(alone))
 
 
-def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(kernel: str) -> None:
+def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(kernel: str):
     config = small.stack()
     attention = Attention(config)
     small.assign(attention, out__bias=torch.zeros(16))
@@ -83,7 +83,7 @@ def test_a_row_that_sees_nothing_gives_zeros_and_finite_gradients(kernel: str) -
 
 
 @pytest.mark.parametrize("changes", small.PAIRS.values(), ids=small.PAIRS.keys())
-def test_an_all_padding_sequence_disturbs_nothing(changes: dict[str, Any], kernel: str) -> None:
+def test_an_all_padding_sequence_disturbs_nothing(changes: dict[str, Any], kernel: str):
     network = small.encoder_decoder(**changes, **({} if "window_layers" in changes else {"n_layers": 1})).train()
     valid = torch.tensor([[True] * 4, [False] * 4])
     source = Tokens(ids(2, 4), valid)
@@ -94,7 +94,7 @@ def test_an_all_padding_sequence_disturbs_nothing(changes: dict[str, Any], kerne
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def test_dropout_is_off_in_evaluation_and_on_in_training(kernel: str) -> None:
+def test_dropout_is_off_in_evaluation_and_on_in_training(kernel: str):
     network = small.decoder(attn_dropout=0.5)
     tokens = ids(1, 8)
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_dropout_is_off_in_evaluation_and_on_in_training(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("n_keys", [9, 19])
-def test_short_rows_of_16_bits_have_the_softmax_of_long_ones(n_keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_rows_of_16_bits_have_the_softmax_of_long_ones(n_keys: int, monkeypatch):
     network, found = small.encoder(n_layers=1), list[list[Tensor]]()
     for short in (0, attention_ops.SHORT):
         monkeypatch.setattr(attention_ops, "SHORT", short)

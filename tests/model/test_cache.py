@@ -14,7 +14,7 @@ from tests.model.small import assert_close, ids, sequences, visits
 
 
 @torch.no_grad()
-def test_select_follows_the_rows() -> None:
+def test_select_follows_the_rows():
     network = small.encoder_decoder()
     memory = network.encode(Tokens.pad(sequences(4, 6, 2)))
     prompt, more, order = (
@@ -37,7 +37,7 @@ def test_select_follows_the_rows() -> None:
 
 
 @torch.no_grad()
-def test_a_step_computes_one_position_and_the_memory_once() -> None:
+def test_a_step_computes_one_position_and_the_memory_once():
     network = small.encoder_decoder()
     memory, cache = network.encode(Tokens(ids(1, 6))), network.new_cache()
     with trace(network) as t:
@@ -51,7 +51,7 @@ def test_a_step_computes_one_position_and_the_memory_once() -> None:
 
 
 @torch.no_grad()
-def test_appending_writes_into_room_and_keeps_what_was_seen() -> None:
+def test_appending_writes_into_room_and_keeps_what_was_seen():
     seen, cells = [], set[int]()
     cache, given = GrowingKeyValues(), torch.randn(2, 3, 100, 4)
     for i in range(100):
@@ -64,7 +64,7 @@ def test_appending_writes_into_room_and_keeps_what_was_seen() -> None:
     assert all(torch.equal(k, given[:, :, : i + 1]) for i, k in enumerate(seen))
 
 
-def test_gradients_go_through_what_was_appended() -> None:
+def test_gradients_go_through_what_was_appended():
     cache, parts = GrowingKeyValues(), [torch.randn(1, 1, 1, 2, requires_grad=True) for _ in range(4)]
     total = torch.zeros(())
     for part in parts:
@@ -77,7 +77,7 @@ def test_gradients_go_through_what_was_appended() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("looking", [False, True])
-def test_moving_some_rows_is_selecting_them_all(looking: bool) -> None:
+def test_moving_some_rows_is_selecting_them_all(looking: bool):
     network, order = small.decoder(), torch.tensor([1, 1, 0, 3])
     moved, selected = network.new_cache(), network.new_cache()
     for cache in (moved, selected):
@@ -103,7 +103,7 @@ FIXED = {name: small.PAIRS[name] for name in [*small.PAIRS][::7]} | small.LAYERS
 @torch.no_grad()
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", FIXED)
-def test_fixed_cells_change_nothing(name: str, padded: bool) -> None:
+def test_fixed_cells_change_nothing(name: str, padded: bool):
     network = small.decoder(**FIXED[name])
     prompt = Tokens.pad(sequences(5, 2, 3) if padded else sequences(4, 4), left=True)
     growing = network.new_cache()
@@ -116,7 +116,7 @@ def test_fixed_cells_change_nothing(name: str, padded: bool) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("cross", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_one_graph_serves_every_step(cross: bool) -> None:
+def test_one_graph_serves_every_step(cross: bool):
     network = small.encoder_decoder() if cross else small.decoder(positions=c.Rotary(), n_kv_heads=2)
     memory = network.encode(Tokens.pad(sequences(3, 5))) if cross else None
     growing = network.new_cache()
@@ -137,7 +137,7 @@ def test_one_graph_serves_every_step(cross: bool) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", FIXED)
-def test_what_is_cut_was_never_read(name: str, padded: bool) -> None:
+def test_what_is_cut_was_never_read(name: str, padded: bool):
     network = small.decoder(**FIXED[name])
     prompt = Tokens.pad(sequences(5, 2, 3) if padded else sequences(4, 4), left=True)
     b = len(prompt.ids)

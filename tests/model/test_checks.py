@@ -39,7 +39,7 @@ INPUTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_an_input_is_refused_in_one_line(name: str, kind: str) -> None:
+def test_an_input_is_refused_in_one_line(name: str, kind: str):
     given, message = INPUTS[name]
     reads = c.TokenInput(vocab_size=small.VOCAB, n_types=2)
     network = getattr(small, kind)(positions=c.Learned(max_length=24), input=reads)
@@ -48,7 +48,7 @@ def test_an_input_is_refused_in_one_line(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_source_and_a_target_have_as_many_rows(packed: bool) -> None:
+def test_a_source_and_a_target_have_as_many_rows(packed: bool):
     source, target = (Tokens.pad(sequences(*n), packed=packed) for n in ((3, 4), (3, 4, 5, 6)))
     with pytest.raises(UserError, match="target: expected one row a source, 2, got 4"):
         small.encoder_decoder()(source, target)
@@ -74,7 +74,7 @@ WAVES = c.WaveInput(convolutions=(c.Convolution(width=17, step=3, channels=4),),
         (WAVES, torch.zeros(2, 13, 1), "sound: expected batch x 17 or more samples x 1, got float32 of 2 x 13 x 1"),
     ],
 )
-def test_a_picture_or_a_sound_is_refused_in_one_line(reads: c.Continuous, given: Tensor, message: str) -> None:
+def test_a_picture_or_a_sound_is_refused_in_one_line(reads: c.Continuous, given: Tensor, message: str):
     with pytest.raises(UserError, match=message):
         small.with_head(c.NoHead(), input=reads, positions=c.NoPositions())(given)
 
@@ -83,7 +83,7 @@ GIVEN: list[Any] = [[[1.5, 2]], [1, 2], ["ab"], "ab", [[1, "a"]], [[[1]]], [[10*
 
 
 @pytest.mark.parametrize("given", GIVEN, ids=repr)
-def test_only_ids_are_padded(given: Any) -> None:
+def test_only_ids_are_padded(given: Any):
     with pytest.raises(UserError, match=r"expected (ids|lists of ids)"):
         Tokens.pad(given)
 
@@ -102,7 +102,7 @@ LABELS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", LABELS)
 @pytest.mark.parametrize("chunk", [1 << 24, small.VOCAB])
-def test_labels_are_refused_in_one_line(name: str, chunk: int) -> None:
+def test_labels_are_refused_in_one_line(name: str, chunk: int):
     labels, message = LABELS[name]
     network = small.decoder()
     assert isinstance(network.head, LanguageHead)

@@ -42,7 +42,7 @@ def chosen(network: Transformer) -> Mixture:
 
 
 @pytest.mark.parametrize("changes", ALL)
-def test_rows_by_expert_are_every_expert_at_every_position(changes: dict[str, Any]) -> None:
+def test_rows_by_expert_are_every_expert_at_every_position(changes: dict[str, Any]):
     """Traced and not, in float64: the same results and the same gradients."""
     network, found = small.decoder(**changes).double(), list[dict[str, torch.Tensor]]()
     tokens = Tokens.pad(sequences(5, 8, 1))
@@ -67,7 +67,7 @@ def test_rows_by_expert_are_every_expert_at_every_position(changes: dict[str, An
 
 
 @torch.no_grad()
-def test_an_edited_choice_is_another_expert() -> None:
+def test_an_edited_choice_is_another_expert():
     network, text = small.decoder(**PLAIN), ids(1, 4)
     forced = {f"{AT}.router.chosen": 0.0, f"{AT}.router.chosen[e=2]": 1.0}
     with trace(network, forced) as seen:
@@ -78,7 +78,7 @@ def test_an_edited_choice_is_another_expert() -> None:
     assert not torch.equal(logits, network(text))
 
 
-def test_cost_is_that_of_the_chosen() -> None:
+def test_cost_is_that_of_the_chosen():
     stack = small.stack(**PLAIN, gated=True)
     found = summarize(c.ModelConfig(decoder=stack), target_length=6)
     row = next(row for row in found.rows if row.component == "experts")
@@ -87,19 +87,19 @@ def test_cost_is_that_of_the_chosen() -> None:
     assert row.parameters == stack.n_layers * (3 * d + 3 * (3 * d * f + 2 * f + d))
 
 
-def test_layers_with_and_without_experts_are_counted_apart() -> None:
+def test_layers_with_and_without_experts_are_counted_apart():
     found = summarize(c.ModelConfig(decoder=small.stack(**SOME)), target_length=6)
     rows = {row.component: (row.path, row.count) for row in found.rows if ".ffn" in row.path}
     assert rows == {"feed-forward": ("decoder.blocks.*.ffn", 1), "experts": ("decoder.blocks.*.ffn[experts]", 2)}
 
 
 @torch.no_grad()
-def test_eight_bit_experts_stay_close() -> None:
+def test_eight_bit_experts_stay_close():
     network, text = small.decoder(**SHARED), ids(2, 6)
     expected = network(text)
     assert (quantized(network)(text) - expected).abs().max() < 0.2 * expected.abs().max()
 
 
-def test_a_neuron_of_an_expert_is_refused() -> None:
+def test_a_neuron_of_an_expert_is_refused():
     with pytest.raises(UserError, match="a block with experts has only heads"):
         effects(small.decoder(**PLAIN), [ids(1, 4)], [f"{AT}.post[f=1]"])

@@ -18,13 +18,13 @@ EQUATIONS = {
 
 
 @pytest.mark.parametrize("name", EQUATIONS)
-def test_activation_is_its_equation(name: str) -> None:
+def test_activation_is_its_equation(name: str):
     x = torch.linspace(-6, 6, 101)
     expected = torch.tensor([EQUATIONS[name](v) for v in x.double().tolist()])
     assert_close(ACTIVATIONS[name](x), expected)
 
 
-def test_the_activation_is_of_the_gate() -> None:
+def test_the_activation_is_of_the_gate():
     ffn, x = FeedForward(small.stack(gated=True, activation="silu")), torch.randn(2, 3, 16)
     assert ffn.gate is not None
     assert_close(ffn(x), ffn.down(torch.nn.functional.silu(ffn.gate(x)) * ffn.up(x)))

@@ -9,7 +9,7 @@ from clearhead.model.heads import LanguageHead, NoHead
 from tests.model.small import VOCAB, assert_close, ids, sequences, with_head
 
 
-def test_language_head_step_by_step() -> None:
+def test_language_head_step_by_step():
     head = c.LanguageHead(tied=True, bias=True, transform=True, scale=0.5, soft_cap=2.0)
     network = with_head(head, activation="gelu", norm="rms")
     tokens = ids(2, 5)
@@ -36,7 +36,7 @@ NARROW = c.TokenInput(vocab_size=VOCAB, width=6, norm=True)
     ids=str,
 )
 @torch.no_grad()
-def test_padding_counts_nowhere(head: c.Head) -> None:
+def test_padding_counts_nowhere(head: c.Head):
     network, batch = with_head(head, input=NARROW), sequences(5, 2, 7)
     alone = torch.cat([network(torch.tensor([sequence])).flatten(0, -2) for sequence in batch])
     for tokens in (Tokens.pad(batch), Tokens.pad(batch, left=True), Tokens.pad(batch, packed=True)):
@@ -52,7 +52,7 @@ def test_padding_counts_nowhere(head: c.Head) -> None:
         c.SpanHead(transform=True, dropout=0.5),
     ],
 )
-def test_dropout_of_a_head_is_on_what_the_output_reads(head: c.Head) -> None:
+def test_dropout_of_a_head_is_on_what_the_output_reads(head: c.Head):
     network = with_head(head, d_model=64)
     tokens = ids(8, 5)
     kept = with_head(head.model_copy(update={"dropout": 0.0}), d_model=64)
@@ -66,7 +66,7 @@ def test_dropout_of_a_head_is_on_what_the_output_reads(head: c.Head) -> None:
     assert (dropped == 0).float().mean().item() == pytest.approx(0.5, abs=0.1)
 
 
-def test_pooler_of_the_states_is_of_the_first_real_one() -> None:
+def test_pooler_of_the_states_is_of_the_first_real_one():
     network = with_head(c.NoHead(pooler=True))
     assert isinstance(network.head, NoHead)
     assert network.head.pooler is not None
@@ -78,7 +78,7 @@ def test_pooler_of_the_states_is_of_the_first_real_one() -> None:
 
 
 @pytest.mark.parametrize(("head", "width"), [(c.TaggingHead(n_labels=5), 5), (c.SpanHead(), 2), (c.NoHead(), 16)])
-def test_one_answer_a_position(head: c.Head, width: int) -> None:
+def test_one_answer_a_position(head: c.Head, width: int):
     batch = sequences(5, 2)
     network = with_head(head)
     assert network(Tokens.pad(batch)).shape == (2, 5, width)
@@ -86,7 +86,7 @@ def test_one_answer_a_position(head: c.Head, width: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [4 * 30, 1 << 24], ids=["pieces", "one piece"])
-def test_many_logits_are_not_kept_for_the_backward_pass(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_logits_are_not_kept_for_the_backward_pass(chunk: int, monkeypatch):
     """Neither in pieces nor in one, and the loss and its gradients are those of PyTorch's own."""
     network = with_head(c.LanguageHead(tied=True))
     labels = ids(2, 5).flatten()

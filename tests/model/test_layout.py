@@ -15,7 +15,7 @@ from clearhead.model import Layout, Tokens
 from clearhead.model.layout import round_up
 
 
-def test_pad_right_left_and_packed() -> None:
+def test_pad_right_left_and_packed():
     right, left = Tokens.pad([[1, 2], [3]], fill=9), Tokens.pad([[1, 2], [3]], fill=9, left=True)
     assert right.ids.tolist() == [[1, 2], [3, 9]]
     assert left.ids.tolist() == [[1, 2], [9, 3]]
@@ -28,7 +28,7 @@ def test_pad_right_left_and_packed() -> None:
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_ids_of_any_kind_of_sequence_are_padded_alike(left: bool) -> None:
+def test_ids_of_any_kind_of_sequence_are_padded_alike(left: bool):
     expected = Tokens.pad([[1, 2, 3], [4]], fill=9, left=left)
     kinds: list[Any] = [(1, 2, 3), torch.tensor([1, 2, 3], dtype=torch.int32), np.array([1, 2, 3])]
     for sequences in ([one, [4]] for one in kinds):
@@ -41,29 +41,29 @@ def test_ids_of_any_kind_of_sequence_are_padded_alike(left: bool) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[True, False], [1, 2.0], [2**70], ["a"], [[2]]])
-def test_the_sequence_that_is_wrong_is_named(wrong: list[int]) -> None:
+def test_the_sequence_that_is_wrong_is_named(wrong: list[int]):
     with pytest.raises(UserError, match=re.escape(f"expected ids, whole numbers, got {brief(wrong)}")):
         Tokens.pad([[1, 2], wrong])
 
 
-def test_a_full_grid_needs_no_mask() -> None:
+def test_a_full_grid_needs_no_mask():
     assert Tokens.pad([[1, 2], [3, 4]], packed=True).valid is None
 
 
 @pytest.mark.parametrize("sequences", [[], [[1], []]])
-def test_empty_sequences_are_refused(sequences: list[list[int]]) -> None:
+def test_empty_sequences_are_refused(sequences: list[list[int]]):
     with pytest.raises(UserError, match="at least one token"):
         Tokens.pad(sequences)
 
 
-def test_positions_count_real_cells() -> None:
+def test_positions_count_real_cells():
     assert Layout.of(Tokens.pad([[1, 2, 3], [4]], left=True)).positions.tolist() == [[0, 1, 2], [0, 0, 0]]
     given = torch.tensor([[5, 6]])
     assert Layout.of(Tokens(torch.tensor([[1, 2]]), positions=given)).positions is given
 
 
 @pytest.mark.parametrize("lengths", [(3, 1, 2), (3, 3, 3), (16,), (8, 5), (5, 12)])
-def test_pack_and_unpack_are_inverse_on_real_cells(lengths: tuple[int, ...]) -> None:
+def test_pack_and_unpack_are_inverse_on_real_cells(lengths: tuple[int, ...]):
     """Also where the grid is full; what is stored has a round number of rows."""
     tokens = Tokens.pad([[1] * length for length in lengths], packed=True)
     layout, grid = Layout.of(tokens), torch.randn(len(lengths), max(lengths), 4, requires_grad=True)
@@ -79,7 +79,7 @@ def test_pack_and_unpack_are_inverse_on_real_cells(lengths: tuple[int, ...]) -> 
 
 
 @given(st.integers(1, 100_000))
-def test_few_numbers_of_rows_exist(n: int) -> None:
+def test_few_numbers_of_rows_exist(n: int):
     """Each kind of product is a kernel of its own, so a batch is rounded up: by 16 at most, or by a sixteenth."""
     rounded = round_up(n)
     assert n <= rounded < n + max(16, n / 16 + 1)
@@ -88,7 +88,7 @@ def test_few_numbers_of_rows_exist(n: int) -> None:
     assert len(f"{rounded:b}".rstrip("0")) <= 5
 
 
-def test_to_moves_every_tensor() -> None:
+def test_to_moves_every_tensor():
     tokens = Tokens.pad([[1, 2, 3], [4]], packed=True).to("meta")
     moved = (tokens.ids, tokens.valid, tokens.rows)
     assert all(value is not None and value.device.type == "meta" for value in moved)

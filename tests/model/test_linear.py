@@ -22,7 +22,7 @@ class Scaled(LinearMap):
         return 2 * nn.functional.linear(x, self.inner.weight)
 
 
-def test_plain_maps_alone_are_replaced() -> None:
+def test_plain_maps_alone_are_replaced():
     network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2), nn.Bilinear(1, 1, 1))
     network[0].register_forward_hook(lambda _, __, y: y + 1)
     kept = network[2]
@@ -36,7 +36,7 @@ def test_plain_maps_alone_are_replaced() -> None:
     assert effective_weight(kept) is kept.weight
 
 
-def test_a_shared_copy_is_the_network_with_other_parts() -> None:
+def test_a_shared_copy_is_the_network_with_other_parts():
     network = small.decoder()
     up = network.get_submodule("decoder.blocks.0.ffn.up")
     assert isinstance(up, nn.Linear)

@@ -57,7 +57,7 @@ def test_under_autocast_products_are_bfloat16_and_gradients_the_parameters_own_t
     assert got.item() == pytest.approx(exact.item(), rel=0.02)
 
 
-def test_nothing_is_kept_for_a_loss_without_gradients(monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_kept_for_a_loss_without_gradients(monkeypatch):
     grad_buffers: list[Tensor] = []
     for made in ("zeros_like", "empty_like"):
         monkeypatch.setattr(torch, made, lambda x, **_: grad_buffers.append(x))

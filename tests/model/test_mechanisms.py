@@ -48,12 +48,12 @@ test_properties = properties_of(
 
 
 @pytest.mark.parametrize("changes", [FACTORS, BRANCH, PLUS_ONE], ids=["factors", "branch", "gain"])
-def test_attribution_adds_up(changes: dict[str, Any]) -> None:
+def test_attribution_adds_up(changes: dict[str, Any]):
     found = attribute(small.decoder(**changes), [ids(2, 5)], 3)
     assert_close(torch.stack([*found.shares.values()]).sum(0), found.logit)
 
 
-def test_angles_divided_one_by_one() -> None:
+def test_angles_divided_one_by_one():
     plain, _ = rotary_frequencies(c.Rotary(), 4)
     assert rotary_frequencies(c.Rotary(scaling=LONG), 4)[0] == [plain[0] / 1.5, plain[1] / 2.5]
 
@@ -61,6 +61,6 @@ def test_angles_divided_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("positions", "longest"), [(c.Rotary(scaling=LONG), 20), (MPNET, 24)], ids=["divided", "together"]
 )
-def test_a_text_longer_than_the_positions_is_refused(positions: c.Encoding, longest: int) -> None:
+def test_a_text_longer_than_the_positions_is_refused(positions: c.Encoding, longest: int):
     with pytest.raises(UserError, match=f"length {longest + 1}: this model's positions end at {longest}"):
         small.decoder(positions=positions)(ids(1, longest + 1))

@@ -11,7 +11,7 @@ from tests.model.small import assert_close, assign
 X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0)) * 3 + 1
 
 
-def test_layer_norm_is_torch_s() -> None:
+def test_layer_norm_is_torch_s():
     ours, theirs = LayerNorm(8, eps=1e-3, bias=True), torch.nn.LayerNorm(8, eps=1e-3)
     assign(ours, weight=torch.randn(8), bias=torch.randn(8))
     theirs.load_state_dict(ours.state_dict())
@@ -20,7 +20,7 @@ def test_layer_norm_is_torch_s() -> None:
     assert_close(ours(X), (X - mean) / (variance + 1e-3).sqrt() * ours.weight + ours.get_parameter("bias"))
 
 
-def test_rms_norm_is_llama_s() -> None:
+def test_rms_norm_is_llama_s():
     llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     ours, theirs = RMSNorm(8, eps=1e-3), llama.LlamaRMSNorm(8, eps=1e-3)
     assign(ours, weight=torch.randn(8))
@@ -31,7 +31,7 @@ def test_rms_norm_is_llama_s() -> None:
 @pytest.mark.parametrize(
     "norm", [LayerNorm(8, eps=1e-3, bias=True), LayerNorm(8, eps=1e-3, bias=False), RMSNorm(8, eps=1e-3)]
 )
-def test_seen_is_unseen(norm: LayerNorm | RMSNorm) -> None:
+def test_seen_is_unseen(norm: LayerNorm | RMSNorm):
     with trace(norm) as t:
         seen = norm(X)
     assert_close(seen, norm(X))
@@ -40,7 +40,7 @@ def test_seen_is_unseen(norm: LayerNorm | RMSNorm) -> None:
     assert ("mean" in t) == isinstance(norm, LayerNorm)
 
 
-def test_config_decides() -> None:
+def test_config_decides():
     layer = build_norm(small.stack(norm_eps=1e-3))
     assert isinstance(layer, LayerNorm)
     assert (layer.eps, layer.bias is None) == (1e-3, False)

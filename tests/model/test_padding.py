@@ -85,7 +85,7 @@ kinds = st.sampled_from(["encoder", "decoder", "encoder decoder"])
 @settings(max_examples=40)
 def test_nothing_planted_in_padding_reaches_a_real_position(
     config: c.StackConfig, kind: str, left: bool, value: float, seed: int
-) -> None:
+):
     network = network_of(config, kind, seed)
     inputs = inputs_of(network, left=left)
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
@@ -113,7 +113,7 @@ def test_nothing_planted_in_padding_reaches_a_real_position(
 @settings(max_examples=25)
 def test_nothing_planted_in_padding_reaches_a_gradient(
     config: c.StackConfig, kind: str, left: bool, value: float, fused: bool, edited: bool
-) -> None:
+):
     network = network_of(config, kind)
     inputs = inputs_of(network, left=left)
     labels = torch.arange(sum(map(len, TARGETS if network.decoder else SOURCES))) % PADDING
@@ -142,7 +142,7 @@ def test_nothing_planted_in_padding_reaches_a_gradient(
 @torch.no_grad()
 def test_nothing_planted_in_padding_reaches_a_text(
     config: c.StackConfig, with_encoder: bool, value: float, beams: int, looks: bool
-) -> None:
+):
     network = network_of(config, "encoder decoder" if with_encoder else "decoder")
     how = GenerationConfig(max_new_tokens=3, beams=beams, start_id=PADDING - 1, end_ids=(PADDING - 2,))
     padded = Tokens.pad
@@ -162,7 +162,7 @@ def test_nothing_planted_in_padding_reaches_a_text(
 
 @pytest.mark.parametrize("how", ["first", "last", "mean"])
 @pytest.mark.parametrize("value", PLANTED)
-def test_pooling_never_reads_padding(how: Pool, value: float) -> None:
+def test_pooling_never_reads_padding(how: Pool, value: float):
     for left in (False, True):
         valid = Tokens.pad(SOURCES, left=left).valid
         assert valid is not None
@@ -178,7 +178,7 @@ def test_pooling_never_reads_padding(how: Pool, value: float) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_norm_that_makes_nan_of_zeros_stays_in_the_padding(packed: bool) -> None:
+def test_a_norm_that_makes_nan_of_zeros_stays_in_the_padding(packed: bool):
     """An epsilon so small that float32 has none: RMSNorm of a zero vector is then 0 times infinity."""
     config = small.stack(norm="rms", norm_eps=1e-46, qk_norm=True, bias=False)
     network = network_of(config, "encoder")
@@ -189,7 +189,7 @@ def test_a_norm_that_makes_nan_of_zeros_stays_in_the_padding(packed: bool) -> No
 
 
 @torch.no_grad()
-def test_an_edit_leaves_padding_as_it_is() -> None:
+def test_an_edit_leaves_padding_as_it_is():
     network, tokens = network_of(small.stack(), "decoder"), Tokens.pad(TARGETS, fill=PADDING)
     at = "decoder.blocks.0.resid_post"
     with trace(network) as plain:
@@ -201,7 +201,7 @@ def test_an_edit_leaves_padding_as_it_is() -> None:
     assert torch.equal(edited[at][~tokens.valid], plain[at][~tokens.valid])
 
 
-def test_a_batch_without_padding_is_not_touched() -> None:
+def test_a_batch_without_padding_is_not_touched():
     layouts = [Tokens(ids(2, 3)), Tokens.pad(SOURCES, packed=True)]
     x = torch.randn(2, 3, 4)
     assert all(Layout.of(tokens).blank(x) is x for tokens in layouts)

@@ -20,7 +20,7 @@ def encoding(config: c.Encoding, *, causal: bool = True, **changes: Any) -> Any:
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
 @pytest.mark.parametrize("base", [10_000.0, 50.0])
-def test_sinusoidal_is_the_paper_s_equation(layout: str, base: float) -> None:
+def test_sinusoidal_is_the_paper_s_equation(layout: str, base: float):
     d = 10
     config = c.Sinusoidal.model_validate({"layout": layout, "base": base})
     table = encoding(config, d_model=d, d_head=4).embedding(torch.tensor([[0, 1, 7, 4096]]))[0]
@@ -33,7 +33,7 @@ def test_sinusoidal_is_the_paper_s_equation(layout: str, base: float) -> None:
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_learned_positions_refuse_a_longer_text(cached: bool) -> None:
+def test_learned_positions_refuse_a_longer_text(cached: bool):
     network = small.decoder(positions=c.Learned(max_length=6, offset=2))
     assert network(ids(1, 6)).shape == (1, 6, small.VOCAB)
     cache = network.new_cache()
@@ -43,7 +43,7 @@ def test_learned_positions_refuse_a_longer_text(cached: bool) -> None:
         network.decode(Tokens(ids(1, 1 if cached else 7)), None, cache)
 
 
-def test_rotation_pairs_the_halves_of_a_head() -> None:
+def test_rotation_pairs_the_halves_of_a_head():
     rotation = encoding(c.Rotary(base=100.0)).rotation(torch.tensor([[3]]))
     (turned,) = rotation(torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 1, 4)).flatten(0, 2)
     for i, angle in enumerate((3.0, 0.3)):
@@ -56,7 +56,7 @@ def test_rotation_pairs_the_halves_of_a_head() -> None:
     "scaling", [None, c.LinearScaling(factor=3.0), c.WavelengthScaling(factor=3.0, original_length=9)]
 )
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
-def test_rotated_products_depend_on_distance_alone(scaling: c.RotaryScaling | None, fraction: float) -> None:
+def test_rotated_products_depend_on_distance_alone(scaling: c.RotaryScaling | None, fraction: float):
     rotary = encoding(c.Rotary(fraction=fraction, scaling=scaling), d_head=8)
     q, k = torch.randn(2, 1, 1, 1, 8).expand(2, 1, 1, 5, 8)
     where = torch.tensor([[0, 1, 5, 17, 60]])
@@ -67,7 +67,7 @@ def test_rotated_products_depend_on_distance_alone(scaling: c.RotaryScaling | No
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("n_buckets", "max_distance"), [(32, 128), (8, 20), (32, 17), (10, 300), (64, 40)])
-def test_relative_bias_is_t5_s(causal: bool, n_buckets: int, max_distance: int) -> None:
+def test_relative_bias_is_t5_s(causal: bool, n_buckets: int, max_distance: int):
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     config = t5.T5Config(
         num_heads=4,
@@ -89,7 +89,7 @@ def test_relative_bias_is_t5_s(causal: bool, n_buckets: int, max_distance: int) 
 
 
 @pytest.mark.parametrize("n_heads", [1, 4, 6, 8, 12])
-def test_alibi_is_bloom_s(n_heads: int) -> None:
+def test_alibi_is_bloom_s(n_heads: int):
     bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
     where = torch.arange(9)[None]
     ours = encoding(c.ALiBi(), n_heads=n_heads, d_head=4).score_bias(where, where)

@@ -18,7 +18,7 @@ mechanisms = pytest.mark.parametrize("changes", small.PAIRS.values(), ids=small.
 
 @mechanisms
 @torch.no_grad()
-def test_causality_is_exact(changes: dict[str, Any]) -> None:
+def test_causality_is_exact(changes: dict[str, Any]):
     network = small.decoder(**changes)
     first = ids(2, 9)
     second = first.clone()
@@ -30,7 +30,7 @@ def test_causality_is_exact(changes: dict[str, Any]) -> None:
 
 @mechanisms
 @torch.no_grad()
-def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
+def test_padding_changes_nothing(changes: dict[str, Any]):
     lengths = (5, 8, 1)
     batch = sequences(*lengths)
     for network in (small.decoder(**changes), small.encoder(**changes)):
@@ -46,7 +46,7 @@ def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
 
 @mechanisms
 @torch.no_grad()
-def test_packed_is_padded(changes: dict[str, Any]) -> None:
+def test_packed_is_padded(changes: dict[str, Any]):
     batch = sequences(5, 8, 1)
     packed, padded = Tokens.pad(batch, packed=True), Tokens.pad(batch)
     for network in (small.decoder(**changes), small.encoder(**changes)):
@@ -55,7 +55,7 @@ def test_packed_is_padded(changes: dict[str, Any]) -> None:
 
 @mechanisms
 @torch.no_grad()
-def test_encoder_decoder_with_padding_and_packing(changes: dict[str, Any]) -> None:
+def test_encoder_decoder_with_padding_and_packing(changes: dict[str, Any]):
     network = small.encoder_decoder(**changes)
     source, target = sequences(4, 7, 2), sequences(6, 3, 5)
     alone = [network(torch.tensor([s]), torch.tensor([t]))[0] for s, t in zip(source, target, strict=True)]
@@ -71,7 +71,7 @@ def test_encoder_decoder_with_padding_and_packing(changes: dict[str, Any]) -> No
 
 @mechanisms
 @torch.no_grad()
-def test_fused_is_explicit(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_is_explicit(changes: dict[str, Any], monkeypatch):
     source, target = Tokens.pad(sequences(4, 7)), Tokens.pad(sequences(6, 3), left=True)
     whole = ids(2, 7)
     networks = (small.decoder(**changes), small.encoder(**changes), small.encoder_decoder(**changes))
@@ -88,7 +88,7 @@ def test_fused_is_explicit(changes: dict[str, Any], monkeypatch: pytest.MonkeyPa
 
 @mechanisms
 @torch.no_grad()
-def test_cached_is_uncached(changes: dict[str, Any]) -> None:
+def test_cached_is_uncached(changes: dict[str, Any]):
     network = small.encoder_decoder(**changes)
     source = Tokens.pad(sequences(4, 7))
     memory = network.encode(source)
@@ -105,7 +105,7 @@ def test_cached_is_uncached(changes: dict[str, Any]) -> None:
 
 
 @mechanisms
-def test_gradient_reaches_every_parameter(changes: dict[str, Any]) -> None:
+def test_gradient_reaches_every_parameter(changes: dict[str, Any]):
     network = small.encoder_decoder(**changes).train()
     logits = network(ids(2, 7), ids(2, 6, seed=1))
     logits.logsumexp(-1).square().mean().backward()
@@ -118,13 +118,13 @@ def test_gradient_reaches_every_parameter(changes: dict[str, Any]) -> None:
 
 
 @mechanisms
-def test_every_traced_value_follows_from_its_op(changes: dict[str, Any]) -> None:
+def test_every_traced_value_follows_from_its_op(changes: dict[str, Any]):
     small.assert_values_follow(small.encoder_decoder(**changes), ids(1, 7), ids(1, 6, seed=1))
 
 
 @pytest.mark.parametrize("norm", small.NORMS)
 @pytest.mark.parametrize("attention", [name for name in small.ATTENTION if name != "window"])
-def test_without_positions_attention_is_permutation_equivariant(norm: str, attention: str) -> None:
+def test_without_positions_attention_is_permutation_equivariant(norm: str, attention: str):
     changes = small.NORMS[norm] | small.ATTENTION[attention]
     network = small.encoder(**changes, positions=c.NoPositions())
     tokens, order = ids(2, 7), torch.tensor([3, 0, 6, 1, 5, 2, 4])
@@ -132,7 +132,7 @@ def test_without_positions_attention_is_permutation_equivariant(norm: str, atten
 
 
 @pytest.mark.parametrize("positions", [name for name in small.POSITIONS if name != "none"])
-def test_positions_break_the_equivariance(positions: str) -> None:
+def test_positions_break_the_equivariance(positions: str):
     network = small.encoder(**small.POSITIONS[positions])
     tokens, order = ids(2, 7), torch.tensor([3, 0, 6, 1, 5, 2, 4])
     assert difference(network(tokens[:, order]), network(tokens)[:, order]) > 1000
@@ -194,7 +194,7 @@ def stacks(draw: st.DrawFn) -> c.StackConfig:
 
 @given(stacks(), st.booleans(), st.integers(0, 2**16))
 @settings(max_examples=max(60, settings().max_examples))
-def test_any_configuration(config: c.StackConfig, with_encoder: bool, seed: int) -> None:
+def test_any_configuration(config: c.StackConfig, with_encoder: bool, seed: int):
     """In float64, where close leaves no room for luck: causality, padding, packing, cache, both kernels."""
     model = c.ModelConfig(encoder=config if with_encoder else None, decoder=config)
     network = small.shaken(Transformer(model)).double()

@@ -58,8 +58,8 @@ def rows_of_last_block(network: Transformer, tokens: Tokens, labels: Tensor | No
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
 def test_gradients_are_those_of_all_states(
-    stack: dict[str, Any], head: c.Head, causal: bool, packed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    stack: dict[str, Any], head: c.Head, causal: bool, packed: bool, monkeypatch
+):
     network = network_of(stack, head, causal=causal)
     tokens = Tokens.pad(sequences(*LENGTHS), packed=packed)
     labels = None
@@ -76,7 +76,7 @@ def test_gradients_are_those_of_all_states(
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_across_two_stacks(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_across_two_stacks(recompute: bool, monkeypatch):
     network = small.encoder_decoder(n_layers=1, positions=c.Rotary()).train()
     for stack in network.stacks().values():
         stack.recompute = recompute
@@ -88,7 +88,7 @@ def test_across_two_stacks(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> 
         assert_close(found[name], gradient)
 
 
-def test_all_states_where_they_may_be_looked_at() -> None:
+def test_all_states_where_they_may_be_looked_at():
     head = HEADS["first"]
     network, tokens = network_of(STACKS["pre"], head, causal=False), Tokens.pad(sequences(*LENGTHS), packed=True)
     assert rows_of_last_block(network, tokens, None) == 16

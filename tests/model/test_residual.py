@@ -17,7 +17,7 @@ def half(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("place", ["pre", "post", "sandwich"])
-def test_equation(place: str) -> None:
+def test_equation(place: str):
     residual = Residual(small.stack(norm_place=place))
     norm, second = residual.norms()
     assert norm is not None
@@ -31,14 +31,14 @@ def test_equation(place: str) -> None:
     assert_close(residual(X, half, (norm, second), False), expected)
 
 
-def test_dropout_falls_on_the_branch_alone() -> None:
+def test_dropout_falls_on_the_branch_alone():
     residual = Residual(small.stack(dropout=0.5))
     out = residual(X, torch.ones_like, residual.norms(), True)
     branch = (out - X).round(decimals=4)
     assert set(branch.unique().tolist()) == {0.0, 2.0}
 
 
-def test_dropout_of_the_embedding_is_its_own() -> None:
+def test_dropout_of_the_embedding_is_its_own():
     for changes, share in (({"dropout": 0.5, "embed_dropout": 0.0}, 0.0), ({"embed_dropout": 0.25}, 0.25)):
         network = small.encoder(**changes).train()
         with trace(network) as t:

@@ -124,7 +124,7 @@ def small_summary(config: c.ModelConfig) -> Summary:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_parameters_and_shapes_are_the_networks(name: str) -> None:
+def test_parameters_and_shapes_are_the_networks(name: str):
     summary, network = small_summary(CONFIGS[name]), Transformer(CONFIGS[name])
     assert summary.parameters == sum(parameter.numel() for parameter in network.parameters())
     named = dict(network.named_parameters(remove_duplicate=False))
@@ -145,13 +145,13 @@ def test_parameters_and_shapes_are_the_networks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_value_follows_from_its_op(name: str) -> None:
+def test_every_value_follows_from_its_op(name: str):
     config = CONFIGS[name]
     assert_values_follow(shaken(Transformer(config)), *(x[:1] for x in inputs(config)))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_flops_are_those_of_the_operators(name: str) -> None:
+def test_flops_are_those_of_the_operators(name: str):
     config = CONFIGS[name]
     network = Transformer(config).eval()
     with FlopCounterMode(display=False) as counter:
@@ -162,7 +162,7 @@ def test_flops_are_those_of_the_operators(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_activation_bytes_are_what_autograd_keeps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_activation_bytes_are_what_autograd_keeps(name: str, monkeypatch):
     config = CONFIGS[name]
     counted, network = small_summary(config).activation_bytes, Transformer(config).train()
     assert kept_bytes(network, inputs(config)) <= counted  # A head that reads one state leaves out the others.
@@ -174,7 +174,7 @@ def test_activation_bytes_are_what_autograd_keeps(name: str, monkeypatch: pytest
     "name",
     ["encoder-decoder", "tags", *FUSED],
 )
-def test_activation_bytes_of_the_fused_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_activation_bytes_of_the_fused_kernel(name: str, monkeypatch):
     explicit = small_summary(CONFIGS[name])
     monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 0)
     fused = small_summary(CONFIGS[name])
@@ -185,7 +185,7 @@ def test_activation_bytes_of_the_fused_kernel(name: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config.is_causal])
-def test_cache_bytes_are_the_caches(name: str) -> None:
+def test_cache_bytes_are_the_caches(name: str):
     config = CONFIGS[name]
     network = Transformer(config).eval()
     given = [Tokens(x) for x in inputs(config)]
@@ -197,7 +197,7 @@ def test_cache_bytes_are_the_caches(name: str) -> None:
     assert small_summary(config).cache_bytes == held > 0
 
 
-def test_bytes_grow_with_batch_and_number_and_flops_a_token_do_not() -> None:
+def test_bytes_grow_with_batch_and_number_and_flops_a_token_do_not():
     one = summarize(CONFIGS["encoder-decoder"], source_length=SOURCE, target_length=TARGET)
     more = summarize(
         CONFIGS["encoder-decoder"], batch=6, source_length=SOURCE, target_length=TARGET, bytes_per_number=2
@@ -218,7 +218,7 @@ def test_bytes_grow_with_batch_and_number_and_flops_a_token_do_not() -> None:
         ("transformer-base", 63_082_496),
     ],
 )
-def test_published_sizes(name: str, parameters: int) -> None:
+def test_published_sizes(name: str, parameters: int):
     assert summarize(preset(name)).parameters == parameters
 
 
@@ -235,7 +235,7 @@ def document(*, tied: bool) -> Summary:
     return summarize(c.ModelConfig(decoder=decoder, head=c.LanguageHead(tied=tied)))
 
 
-def test_the_documents_table() -> None:
+def test_the_documents_table():
     rows = {row.component: row for row in document(tied=False).rows}
     assert [(row.count, row.parameters_each, row.parameters) for row in rows.values()] == [
         (1, 15_360_000, 15_360_000),
@@ -252,7 +252,7 @@ def test_the_documents_table() -> None:
     assert document(tied=True).parameters == 34_537_472
 
 
-def test_size_costs_no_memory_and_draws_no_numbers() -> None:
+def test_size_costs_no_memory_and_draws_no_numbers():
     config = c.ModelConfig(
         decoder=stack(
             input=c.TokenInput(vocab_size=10**9),
@@ -267,12 +267,12 @@ def test_size_costs_no_memory_and_draws_no_numbers() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_tied_weights_say_to_what() -> None:
+def test_tied_weights_say_to_what():
     text = "\n".join(small_summary(CONFIGS["masked words"]).lines())
     assert "(13), (13, 16) tied to encoder.embed.tokens.weight" in text
 
 
-def test_json_holds_totals_and_components() -> None:
+def test_json_holds_totals_and_components():
     summary = small_summary(CONFIGS["encoder-decoder"])
     plain = json.loads(json.dumps(summary.to_json()))
     assert plain["parameters"] == summary.parameters == sum(row["parameters"] for row in plain["components"])
@@ -305,7 +305,7 @@ def test_json_holds_totals_and_components() -> None:
         ),
     ],
 )
-def test_impossible_sizes_are_refused(name: str, arguments: dict[str, int], message: str) -> None:
+def test_impossible_sizes_are_refused(name: str, arguments: dict[str, int], message: str):
     with pytest.raises(UserError) as error:
         summarize(CONFIGS[name], **arguments)
     assert str(error.value) == message

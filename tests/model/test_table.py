@@ -24,7 +24,7 @@ def bytes_of_tables(network: Transformer) -> int:
     return sum(x.numel() * x.element_size() for x in (*tables.parameters(), *tables.buffers()))
 
 
-def test_large_tables_are_rounded_in_pieces() -> None:
+def test_large_tables_are_rounded_in_pieces():
     weight = torch.randn(5, TOGETHER // 2 - 1)
     scale = weight.abs().amax(1) / 127
     integers, found = rounded(weight)
@@ -33,7 +33,7 @@ def test_large_tables_are_rounded_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_are_those_of_the_rounded_table(dtype: torch.dtype) -> None:
+def test_rows_are_those_of_the_rounded_table(dtype: torch.dtype):
     weight = torch.randn(VOCAB, 16)
     table = RoundedTable(weight, dtype)
     found = table(ids(2, 5))
@@ -45,7 +45,7 @@ def test_rows_are_those_of_the_rounded_table(dtype: torch.dtype) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
 @pytest.mark.parametrize("exact", [False, True])
-def test_a_tied_table_is_that_of_the_output(name: str, exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tied_table_is_that_of_the_output(name: str, exact: bool, monkeypatch):
     make_exact(monkeypatch)
     monkeypatch.setattr(int8, "sums_are_exact", lambda: exact)
     network: Transformer = getattr(small, name)()
@@ -69,7 +69,7 @@ def test_a_tied_table_is_that_of_the_output(name: str, exact: bool, monkeypatch:
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB])
-def test_an_id_without_a_row_is_refused(token: int) -> None:
+def test_an_id_without_a_row_is_refused(token: int):
     network = quantized(small.decoder())
     with pytest.raises(
         UserError, match=rf"^ids: expected numbers in 0..{VOCAB - 1}, the rows of the table, got {token}"

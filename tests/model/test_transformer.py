@@ -22,7 +22,7 @@ from tests.model.small import ids
 @pytest.mark.parametrize("scale", [True, False])
 @pytest.mark.parametrize("norm", small.NORMS)
 @pytest.mark.parametrize("shape", ["decoder", "encoder_decoder"])
-def test_first_loss_is_about_ln_v(tied: bool, scale: bool, norm: str, shape: str) -> None:
+def test_first_loss_is_about_ln_v(tied: bool, scale: bool, norm: str, shape: str):
     v = 500
     stack = small.stack(
         input=c.TokenInput(vocab_size=v, scale=scale), d_model=128, d_ff=256, n_layers=3, **small.NORMS[norm]
@@ -44,7 +44,7 @@ def test_first_loss_is_about_ln_v(tied: bool, scale: bool, norm: str, shape: str
         assert loss.item() == pytest.approx(math.log(v), abs=0.5), matrices
 
 
-def test_depth_scaling_shrinks_what_writes_to_the_residual_stream() -> None:
+def test_depth_scaling_shrinks_what_writes_to_the_residual_stream():
     stack = small.stack(d_model=64, d_ff=128, n_layers=4)
     networks = [
         Transformer(c.ModelConfig(encoder=stack, decoder=stack, init=c.Init(depth_scaled=scaled)))
@@ -61,7 +61,7 @@ def test_depth_scaling_shrinks_what_writes_to_the_residual_stream() -> None:
 # --- tying and calling --------------------------------------------------------------------------------------
 
 
-def test_tied_and_shared_tables_are_one_tensor() -> None:
+def test_tied_and_shared_tables_are_one_tensor():
     network = small.encoder_decoder()
     table = network.get_parameter("encoder.embed.tokens.weight")
     assert network.get_parameter("decoder.embed.tokens.weight") is table
@@ -71,14 +71,14 @@ def test_tied_and_shared_tables_are_one_tensor() -> None:
     assert network.get_parameter("head.output.weight") is network.get_parameter("encoder.embed.tokens.weight")
 
 
-def test_untied_tables_are_their_own() -> None:
+def test_untied_tables_are_their_own():
     stack = small.stack()
     network = Transformer(c.ModelConfig(encoder=stack, decoder=stack, head=c.LanguageHead(tied=False)))
     names = ("encoder.embed.tokens.weight", "decoder.embed.tokens.weight", "head.output.weight")
     assert len({id(network.get_parameter(name)) for name in names}) == 3
 
 
-def test_blocks_of_a_group_are_one() -> None:
+def test_blocks_of_a_group_are_one():
     network = small.encoder(n_layers=6, n_groups=2)
     blocks = network.last_stack.blocks
     found = [block.get_parameter("attn.q.weight") for block in blocks]
@@ -89,7 +89,7 @@ def test_blocks_of_a_group_are_one() -> None:
         adapt(network, AdapterConfig())
 
 
-def test_a_wrong_number_of_inputs_is_named() -> None:
+def test_a_wrong_number_of_inputs_is_named():
     with pytest.raises(UserError, match=r"has 2 stack\(s\).*got 1"):
         small.encoder_decoder()(ids(1, 3))
     with pytest.raises(UserError, match=r"has 1 stack\(s\).*got 2"):
@@ -97,7 +97,7 @@ def test_a_wrong_number_of_inputs_is_named() -> None:
 
 
 @pytest.mark.parametrize("positions", small.POSITIONS)
-def test_on_meta_and_then_on_the_machine(positions: str) -> None:
+def test_on_meta_and_then_on_the_machine(positions: str):
     """A network built without memory and then given weights is whole: nothing is left behind on meta."""
     network = small.decoder(**small.POSITIONS[positions])
     with torch.device("meta"):
@@ -108,7 +108,7 @@ def test_on_meta_and_then_on_the_machine(positions: str) -> None:
 
 
 @pytest.mark.parametrize("positions", small.POSITIONS)
-def test_bfloat16_positions_are_as_exact_as_the_weights(positions: str) -> None:
+def test_bfloat16_positions_are_as_exact_as_the_weights(positions: str):
     """Far from 0 a position rounded to bfloat16 would be another position."""
     network = small.decoder(**small.POSITIONS[positions], n_layers=1)
     where = torch.arange(6)[None] + (1001 if positions != "learned" else 0)

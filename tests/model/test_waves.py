@@ -37,7 +37,7 @@ def sounds(*lengths: int) -> list[torch.Tensor]:
 
 @each_kind
 @pytest.mark.parametrize("planted", [0.0, float("nan"), float("inf")])
-def test_padding_changes_no_moment_and_no_gradient(kind: str, planted: float) -> None:
+def test_padding_changes_no_moment_and_no_gradient(kind: str, planted: float):
     network, waves = network_of(kind).double(), [wave.double() for wave in sounds(83, 40, 57)]
     alone = [network(Tokens(wave[None]))[0] for wave in waves]
     torch.cat(alone).square().sum().backward()
@@ -57,7 +57,7 @@ def test_padding_changes_no_moment_and_no_gradient(kind: str, planted: float) ->
 
 
 @each_kind
-def test_costs_are_what_is_computed(kind: str) -> None:
+def test_costs_are_what_is_computed(kind: str):
     network, length = network_of(kind).train(), 9
     assert isinstance(network.config.first.input, c.WaveInput)
     wave = torch.randn(2, *network.config.first.input.shape_of(length))

@@ -1,7 +1,5 @@
 """Texts token by token as the reference writes them."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.later import later
@@ -21,5 +19,5 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize("case", WRITTEN, ids=str)
-def test_writes_the_reference_s_texts(case: Case, tmp_path: Path) -> None:
+def test_writes_the_reference_s_texts(case: Case, tmp_path):
     compare_texts(case, tmp_path)

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +32,7 @@ TWICE, ROUNDING = 2.0, 2**-7
 
 
 @pytest.mark.parametrize("case", [*marked(CASES), *mostly_slow(DERIVED)], ids=str)
-def test_equals_the_reference(case: Case, tmp_path: Path) -> None:
+def test_equals_the_reference(case: Case, tmp_path):
     theirs, ours = both(case, tmp_path / "theirs")
     for way, gap in gaps(case, theirs, ours):
         assert gap.relative <= CLOSE, (way, gap)
@@ -47,7 +46,7 @@ def test_equals_the_reference(case: Case, tmp_path: Path) -> None:
     [case if case.family in COMPILED else pytest.param(case, marks=pytest.mark.slow) for case in ONE_A_FAMILY],
     ids=str,
 )
-def test_compiled_equals_the_reference(case: Case, backend: str) -> None:
+def test_compiled_equals_the_reference(case: Case, backend: str):
     theirs, ours, _ = kept(case)
     batch = inputs(case, theirs)
     torch.compiler.reset()
@@ -60,7 +59,7 @@ def test_compiled_equals_the_reference(case: Case, backend: str) -> None:
 
 
 @pytest.mark.parametrize("case", ONE_A_NETWORK, ids=str)
-def test_bfloat16_stays_within_its_band(case: Case) -> None:
+def test_bfloat16_stays_within_its_band(case: Case):
     exact, _, folder = kept(case)
     ours, batch = load(folder, dtype=torch.bfloat16).network, inputs(case, exact)
     expected = reference_states(exact, batch.theirs, ours)
@@ -74,9 +73,7 @@ def test_bfloat16_stays_within_its_band(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ONE_EACH, ids=str)
-def test_every_field_of_the_config_is_accounted_for(
-    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_field_of_the_config_is_accounted_for(case: Case, tmp_path, caplog):
     both(case, tmp_path)
     assert not [record for record in caplog.records if "not read" in record.message]
     path = tmp_path / "config.json"
@@ -86,7 +83,7 @@ def test_every_field_of_the_config_is_accounted_for(
     assert told == [f"{path}: not read, as it changes no number in transformers 5.23.0 either: mystery_scale"]
 
 
-def test_the_comparison_sees_a_wrong_weight(tmp_path: Path) -> None:
+def test_the_comparison_sees_a_wrong_weight(tmp_path):
     case = REPRESENTATIVES[0]
     theirs, ours = both(case, tmp_path)
     with torch.no_grad():
@@ -94,7 +91,7 @@ def test_the_comparison_sees_a_wrong_weight(tmp_path: Path) -> None:
     assert max(gap.relative for _, gap in gaps(case, theirs, ours)) > CLOSE
 
 
-def test_padding_of_the_comparison_is_left_out() -> None:
+def test_padding_of_the_comparison_is_left_out():
     tokens = Tokens.pad([[1, 2, 3], [4]])
     value = torch.zeros(2, 3, 5)
     changed = value.clone()

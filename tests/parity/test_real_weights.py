@@ -61,14 +61,14 @@ def with_tokenizer(checkpoint: Path, tokenizer: Path, folder: Path) -> Model:
 
 
 @pytest.mark.parametrize("name", [pytest.param("stories15M", marks=pytest.mark.slow), "stories260K"])
-def test_stories_are_token_equal(checkpoints: Path, name: str) -> None:
+def test_stories_are_token_equal(checkpoints: Path, name: str):
     model = load(checkpoints / name, dtype=torch.float32)
     story = written(model, [BOS], GenerationConfig(max_new_tokens=STORY, end_ids=(EOS,)))
     assert len(story) >= 80
     assert story == written_there(checkpoints / name, [BOS], STORY)
 
 
-def test_a_story_is_readable_by_its_own_tokenizer(checkpoints: Path, shared_data: Path, tmp_path: Path) -> None:
+def test_a_story_is_readable_by_its_own_tokenizer(checkpoints: Path, shared_data: Path, tmp_path):
     model = with_tokenizer(checkpoints / "stories15M", shared_data / "tokenizers/llama2/tokenizer.model", tmp_path)
     told = GenerationConfig(max_new_tokens=STORY)
     story = model.generate("", told)
@@ -81,7 +81,7 @@ def test_a_story_is_readable_by_its_own_tokenizer(checkpoints: Path, shared_data
     assert begun + model.generate(begun, GenerationConfig(max_new_tokens=SHORT)) == expected
 
 
-def test_the_smallest_story_is_the_one_its_author_knows(checkpoints: Path, shared_data: Path, tmp_path: Path) -> None:
+def test_the_smallest_story_is_the_one_its_author_knows(checkpoints: Path, shared_data: Path, tmp_path):
     model = with_tokenizer(checkpoints / "stories260K", shared_data / "tokenizers/stories260K/tok512.bin", tmp_path)
     assert model.generate("", GenerationConfig(max_new_tokens=STORY)).startswith(
         "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
@@ -90,7 +90,7 @@ def test_the_smallest_story_is_the_one_its_author_knows(checkpoints: Path, share
 
 
 @torch.no_grad()
-def test_sorts_every_word_of_six_letters(checkpoints: Path) -> None:
+def test_sorts_every_word_of_six_letters(checkpoints: Path):
     model = load(checkpoints / "gpt-nano-sort")
     words = torch.tensor(list(product(range(3), repeat=6)))
     sequence = words
@@ -105,7 +105,7 @@ def test_sorts_every_word_of_six_letters(checkpoints: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["stories15M", "stories260K", "gpt-nano-sort"])
-def test_saved_again_they_are_the_same_to_the_bit(checkpoints: Path, name: str, tmp_path: Path) -> None:
+def test_saved_again_they_are_the_same_to_the_bit(checkpoints: Path, name: str, tmp_path):
     load(checkpoints / name).save(tmp_path / "saved")
     kept, back = (
         transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
@@ -116,7 +116,7 @@ def test_saved_again_they_are_the_same_to_the_bit(checkpoints: Path, name: str, 
 
 
 @pytest.mark.parametrize(("dtype", "band"), [("float32", 1e-5), (None, 1e-3)], ids=["float32", "as-stored"])
-def test_sentence_vectors_equal_the_reference(checkpoints: Path, dtype: str | None, band: float) -> None:
+def test_sentence_vectors_equal_the_reference(checkpoints: Path, dtype: str | None, band: float):
     """Mean-pooled, of length 1; in float16, as stored, within one unit in the last place of 1."""
     folder = checkpoints / "all-MiniLM-L6-v2-fp16"
     model = load(folder, dtype=dtype)

@@ -17,7 +17,7 @@ later("transformers")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ONE_EACH, ids=str)
-def test_the_terms_of_every_score_sum_to_it(case: Case) -> None:
+def test_the_terms_of_every_score_sum_to_it(case: Case):
     theirs, model = kept(case)[:2]
     stacks, given = model.network.stacks().values(), inputs(case, theirs).ours
     pairs = zip(stacks, given, strict=True)

@@ -20,7 +20,7 @@ def noisy(value: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("case", ONE_A_NETWORK, ids=str)
 @torch.no_grad()
-def test_every_address_is_on_the_way_to_the_logits(case: Case) -> None:
+def test_every_address_is_on_the_way_to_the_logits(case: Case):
     theirs, model = kept(case)[:2]
     network, tokens = model.network, inputs(case, theirs).ours
     with trace(network) as seen:
@@ -37,7 +37,7 @@ def test_every_address_is_on_the_way_to_the_logits(case: Case) -> None:
 
 @pytest.mark.parametrize("case", ONE_A_NETWORK, ids=str)
 @torch.no_grad()
-def test_a_head_put_out_is_its_columns_removed(case: Case) -> None:
+def test_a_head_put_out_is_its_columns_removed(case: Case):
     theirs, model = kept(case)[:2]
     network, tokens = model.network, inputs(case, theirs).ours
     before = network(*tokens)

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_the_one_line_of_a_mistake_in_some_surroundings(tmp_path: Path) -> None:
+def test_the_one_line_of_a_mistake_in_some_surroundings(tmp_path):
     names = ("as wished", "no standard stream", "a full standard error", "a terminal of 20 columns", "ASCII alone")
     command = [sys.executable, "-c", TRIES, str(tmp_path), *names]
     done = processes.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)

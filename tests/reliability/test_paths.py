@@ -1,7 +1,6 @@
 """Fast paths write what the plain path writes, and threads predict without dropout: a part of each program, and all."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -10,12 +9,12 @@ from tests.reliability.paths import CHANGES
 
 
 @pytest.mark.parametrize("first", [0, 7])
-def test_code_of_anothers_writes_the_same(first: int, tmp_path: Path) -> None:
+def test_code_of_anothers_writes_the_same(first: int, tmp_path):
     for name, is_equal, _ in itertools.islice(paths.custom(tmp_path / "counted", first + 6), first, None):
         assert is_equal, name
 
 
-def test_a_change_between_two_tokens_counts() -> None:
+def test_a_change_between_two_tokens_counts():
     for name, is_equal, matters, used in paths.changed(8):
         assert is_equal, name
         assert matters or "training mode" in name, name
@@ -23,23 +22,23 @@ def test_a_change_between_two_tokens_counts() -> None:
 
 
 @pytest.mark.slow
-def test_all_code_and_all_changes(tmp_path: Path) -> None:
+def test_all_code_and_all_changes(tmp_path):
     counted = paths.others_code(tmp_path)
     assert counted.tried > 200 + len(CHANGES)
     assert not counted.broken, counted.said
 
 
-def test_threads_predict_without_dropout(tmp_path: Path) -> None:
+def test_threads_predict_without_dropout(tmp_path):
     counted = modes.in_threads(tmp_path, n=60)
     assert not counted.broken, counted.said
 
 
-def test_a_pass_in_training_mode_keeps_its_dropout_beside_predictions() -> None:
+def test_a_pass_in_training_mode_keeps_its_dropout_beside_predictions():
     assert modes.beside_training(20) == 0
 
 
 @pytest.mark.slow
-def test_threads_predict_without_dropout_two_thousand_times(tmp_path: Path) -> None:
+def test_threads_predict_without_dropout_two_thousand_times(tmp_path):
     counted = modes.in_threads(tmp_path)
     assert counted.tried == 2000
     assert not counted.broken, counted.said

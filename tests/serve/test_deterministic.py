@@ -1,7 +1,6 @@
 """A deterministic engine: a text has the same tokens and log-probabilities, to the bit, whoever else is there."""
 
 import random
-from pathlib import Path
 
 import pytest
 import torch
@@ -63,12 +62,12 @@ def test_requests_at_once_are_each_alone_to_the_bit(model: Model):
 
 
 @pytest.mark.slow
-def test_clients_on_a_real_checkpoint_in_its_stored_type(tmp_path: Path):
+def test_clients_on_a_real_checkpoint_in_its_stored_type(tmp_path):
     assert compared(tmp_path, 12, ["--deterministic"]) == 12
 
 
 @pytest.mark.parametrize("options", [["--draft", "lookup"], ["--int8"]], ids=["draft", "int8"])
-def test_what_depends_on_time_is_refused_beside_it(options: list[str], capsys: pytest.CaptureFixture[str]):
+def test_what_depends_on_time_is_refused_beside_it(options: list[str], capsys):
     with pytest.raises(SystemExit) as end:
         main(["serve", "nowhere", "--deterministic", *options])
     (line,) = capsys.readouterr().err.splitlines()

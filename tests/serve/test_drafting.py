@@ -48,7 +48,7 @@ def model() -> Model:
 
 
 @pytest.fixture(autouse=True)
-def counting(monkeypatch: pytest.MonkeyPatch) -> None:
+def counting(monkeypatch) -> None:
     monkeypatch.setattr(drafting, "Pace", Counting)
 
 
@@ -76,7 +76,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_texts_that_come_and_go_are_as_each_alone(model: Model, settings: dict[str, Any]) -> None:
+def test_texts_that_come_and_go_are_as_each_alone(model: Model, settings: dict[str, Any]):
     """Requests come while others are written, so that guesses begin, rest and begin again."""
     limits = [30, 5, 12, 40, 3, 25]
     prompts = [ask(model, ids, limit=n, drafts=True, **settings) for ids, n in zip(prompts_of(6), limits, strict=True)]
@@ -102,7 +102,7 @@ def test_texts_that_come_and_go_are_as_each_alone(model: Model, settings: dict[s
     assert min(guessed(engine)) > 3
 
 
-def test_a_lookup_keeps_the_text_of_a_seed(model: Model) -> None:
+def test_a_lookup_keeps_the_text_of_a_seed(model: Model):
     prompts = [ask(model, ids * 2, temperature=0.2, seed=5, limit=44, drafts=True) for ids in prompts_of(4)]
     engine = still_engine(model, draft="lookup", slots=1)
     found = played(engine, [[prompt] for prompt in prompts])
@@ -110,7 +110,7 @@ def test_a_lookup_keeps_the_text_of_a_seed(model: Model) -> None:
     assert sum(guessed(engine)) > 3
 
 
-def test_samples_have_the_model_s_distribution(model: Model) -> None:
+def test_samples_have_the_model_s_distribution(model: Model):
     """Two tokens of three each, the second beside a guess, over 500 seeds, against the exact probabilities."""
     n_texts, ids, settings = 500, [5, 6, 7], {"temperature": 2.0, "top_k": 3}
     prompts = [ask(model, ids, limit=3, seed=seed, drafts=True, **settings) for seed in range(n_texts)]
@@ -136,7 +136,7 @@ def test_samples_have_the_model_s_distribution(model: Model) -> None:
     assert min(guessed(engine)) > 50, guessed(engine)
 
 
-def test_what_is_kept_of_a_text_holds_no_guess(model: Model) -> None:
+def test_what_is_kept_of_a_text_holds_no_guess(model: Model):
     ids = prompts_of(1)[0]
     prompt = ask(model, ids, limit=2 * BLOCK, drafts=True)
     engine = still_engine(model, slots=1, prefix_bytes=1 << 20, draft=near(model.network, 0.3))
@@ -147,7 +147,7 @@ def test_what_is_kept_of_a_text_holds_no_guess(model: Model) -> None:
     assert written(found[0]) == alone(model, longer)
 
 
-def test_a_long_text_is_read_in_pieces(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_is_read_in_pieces(model: Model, monkeypatch):
     monkeypatch.setattr(drafting, "PIECE", 4)
     prompt = ask(model, list(range(5, 25)), limit=20, drafts=True)
     engine = still_engine(model, slots=1, draft=near(model.network))
@@ -158,7 +158,7 @@ def test_a_long_text_is_read_in_pieces(model: Model, monkeypatch: pytest.MonkeyP
 # --- what is asked, and refused -------------------------------------------------------------------------------------
 
 
-def test_which_requests_have_guesses(model: Model) -> None:
+def test_which_requests_have_guesses(model: Model):
     def drafts(server: Model | str | None, **asked: Any) -> bool:
         service = Service(model, NAME, slots=2, max_length=64, draft=server)
         return service.completion(CompletionRequest(prompt=["a"], **asked), [[5]])[0].drafts
@@ -175,7 +175,7 @@ def test_which_requests_have_guesses(model: Model) -> None:
     assert drafts(None, draft=False) is False
 
 
-def test_over_http(model: Model) -> None:
+def test_over_http(model: Model):
     asked = {"prompt": "one two three one two", "max_tokens": 20, "temperature": 0}
     with client_of(model) as client:
         expected = client.post("/v1/completions", json=asked).json()["choices"]
@@ -186,7 +186,7 @@ def test_over_http(model: Model) -> None:
                 assert client.post("/v1/completions", json={**asked, **given}).json()["choices"] == expected
 
 
-def test_drafts_that_do_not_fit(model: Model) -> None:
+def test_drafts_that_do_not_fit(model: Model):
     def refused(served: Model, draft: Model | str) -> str:
         with pytest.raises(UserError) as error:
             Service(served, NAME, slots=2, max_length=64, draft=draft)

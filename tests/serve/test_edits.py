@@ -1,7 +1,6 @@
 """Steered requests beside plain ones in one batch: each row has its own edit, and the plain ones keep their bits."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +46,7 @@ def prompts_of(model: Model, *, steered: bool, lengths: Callable[[int], int]) ->
 
 
 @pytest.mark.parametrize("lengths", [lambda i: 6, lambda i: 3 + i], ids=["padded", "packed"])
-def test_plain_rows_keep_their_bits_beside_steered_ones(lengths: Callable[[int], int]) -> None:
+def test_plain_rows_keep_their_bits_beside_steered_ones(lengths: Callable[[int], int]):
     """In float32, all texts 16 tokens long, so that both batches have the same shapes throughout."""
     model = endless_model()
     model.network.float()
@@ -78,7 +77,7 @@ def test_plain_rows_keep_their_bits_beside_steered_ones(lengths: Callable[[int],
     assert texts[False] != texts[True]
 
 
-def test_a_steered_text_is_as_alone() -> None:
+def test_a_steered_text_is_as_alone():
     model = writer_model()
     (one, *_), ids = directions(), [9, 8, 7, 6]
     with edited(model.network, one.edit(2.0)):
@@ -100,7 +99,7 @@ def asked(client: TestClient, **body: Any) -> Any:
     return client.post("/v1/completions", json={"prompt": "one", "temperature": 0, "max_tokens": 12, **body})
 
 
-def test_a_request_names_an_edit(client: TestClient) -> None:
+def test_a_request_names_an_edit(client: TestClient):
     def text(**body: Any) -> str:
         response = asked(client, **body)
         assert response.status_code == 200, response.text
@@ -125,7 +124,7 @@ def test_a_request_names_an_edit(client: TestClient) -> None:
         (3, 'edit: expected {"name": NAME, "strength": NUMBER}'),
     ],
 )
-def test_a_wrong_edit(client: TestClient, edit: Any, message: str) -> None:
+def test_a_wrong_edit(client: TestClient, edit: Any, message: str):
     response = asked(client, edit=edit)
     assert response.status_code == 400
     assert message in response.json()["error"]["message"]
@@ -139,12 +138,12 @@ def test_a_wrong_edit(client: TestClient, edit: Any, message: str) -> None:
         (Direction(PLACES[0], torch.ones(D + 1)), "--edit kind: expected a direction that fits"),
     ],
 )
-def test_a_direction_that_does_not_fit_is_refused_at_the_start(found: Direction, message: str) -> None:
+def test_a_direction_that_does_not_fit_is_refused_at_the_start(found: Direction, message: str):
     with pytest.raises(UserError, match=message):
         Service(writer_model(), NAME, slots=4, max_length=64, edits={"kind": found})
 
 
-def test_names_of_files(tmp_path: Path) -> None:
+def test_names_of_files(tmp_path):
     for name in ("a", "b"):
         save_direction(directions()[0], tmp_path / f"{name}.safetensors")
     found = named_directions([f"{tmp_path}/a.safetensors", f"other={tmp_path}/b.safetensors"])

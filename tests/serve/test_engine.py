@@ -117,7 +117,7 @@ def test_prompts_are_read_together_up_to_a_limit(model: Model):
 
 
 @pytest.fixture
-def pieces_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+def pieces_of_eight(monkeypatch) -> None:
     monkeypatch.setattr(prefill_module, "PIECE", 8)
 
 
@@ -166,7 +166,7 @@ async def a_text_under_way(engine: Engine, model: Model, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("pieces_of_eight")
-def test_running_texts_go_on_between_the_pieces(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_running_texts_go_on_between_the_pieces(model: Model, monkeypatch):
     async def play(engine: Engine) -> None:
         going, first, seen = await a_text_under_way(engine, model, monkeypatch)
         long = asyncio.create_task(answer(engine, [ask(model, [7] * 30, limit=2)]))
@@ -183,7 +183,7 @@ def test_running_texts_go_on_between_the_pieces(model: Model, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("pieces_of_eight")
-def test_who_hangs_up_while_being_read_is_read_no_further(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_who_hangs_up_while_being_read_is_read_no_further(model: Model, monkeypatch):
     async def play(engine: Engine) -> None:
         going, first, seen = await a_text_under_way(engine, model, monkeypatch)
         gone: Ticket[Update] = Ticket()
@@ -226,7 +226,7 @@ async def begun(engine: Engine) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_a_client_that_hangs_up_frees_its_slots_at_once(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_a_client_that_hangs_up_frees_its_slots_at_once(model: Model, monkeypatch):
     async def play(engine: Engine) -> None:
         going = held(engine, monkeypatch)
         gone: Ticket[Update] = Ticket()
@@ -243,7 +243,7 @@ def test_a_client_that_hangs_up_frees_its_slots_at_once(model: Model, monkeypatc
         assert not engine.rows
 
 
-def test_a_full_queue(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_queue(model: Model, monkeypatch):
     async def play(engine: Engine) -> None:
         going = held(engine, monkeypatch)
         first: Ticket[Update] = Ticket()
@@ -270,9 +270,7 @@ def test_a_full_queue(model: Model, monkeypatch: pytest.MonkeyPatch):
     ("error", "status"),
     [(ZeroDivisionError("a bug"), 500), (MemoryError(), 503), (UserError("tokenizer: too much"), 400)],
 )
-def test_a_failure_is_told_and_the_engine_lives(
-    model: Model, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception, status: int
-):
+def test_a_failure_is_told_and_the_engine_lives(model: Model, monkeypatch, where: str, error: Exception, status: int):
     def fail(*_: object) -> None:
         raise error
 
@@ -286,7 +284,7 @@ def test_a_failure_is_told_and_the_engine_lives(
     assert [written(found[0])] == alone(model, prompt)
 
 
-def test_numbers_that_are_not_finite_end_one_text_alone(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_numbers_that_are_not_finite_end_one_text_alone(model: Model, monkeypatch):
     good, bad = ask(model, [5, 6], limit=8), ask(model, [7], limit=8)
     with engine_of(model) as engine:
         step = engine.step
@@ -309,7 +307,7 @@ def test_numbers_that_are_not_finite_end_one_text_alone(model: Model, monkeypatc
         assert [written(found[0])] == alone(model, good)
 
 
-def test_at_the_end_everybody_is_told(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_at_the_end_everybody_is_told(model: Model, monkeypatch):
     async def play(engine: Engine) -> list[object]:
         going = held(engine, monkeypatch)
         asked = [asyncio.create_task(answer(engine, [ask(model, [5], limit=50)])) for _ in range(3)]

@@ -43,7 +43,7 @@ def encoder() -> Model:
     return Model(Transformer(c.ModelConfig(encoder=stack(), head=c.NoHead())).eval(), TOKENIZER)
 
 
-def test_predictions_are_those_of_the_model_whoever_else_asks(client: TestClient, model: Model) -> None:
+def test_predictions_are_those_of_the_model_whoever_else_asks(client: TestClient, model: Model):
     def asked(text: str) -> Any:
         return client.post("/v1/predict", json={"inputs": [text, "", *TEXTS]}).json()
 
@@ -57,7 +57,7 @@ def test_predictions_are_those_of_the_model_whoever_else_asks(client: TestClient
             assert said.get("probabilities", {}) == pytest.approx(own.get("probabilities", {}), abs=1e-6)
 
 
-def test_pairs(client: TestClient) -> None:
+def test_pairs(client: TestClient):
     model = classifier(pairs=True)
     model.put_under(Contract(task="classification", pairs=True))
     with client_of(model) as pairs:
@@ -86,7 +86,7 @@ def inference() -> Iterator[tuple[Model, TestClient]]:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_labels_of_the_client(inference: tuple[Model, TestClient], several: bool) -> None:
+def test_labels_of_the_client(inference: tuple[Model, TestClient], several: bool):
     """Of requests with other labels at the same time, each gets its own."""
     model, client = inference
     bodies = [{"inputs": [*TEXTS, ""], **OWN, "several": several}, {"inputs": TEXTS, "labels": ["b", "one", "three"]}]
@@ -116,15 +116,13 @@ def test_labels_of_the_client(inference: tuple[Model, TestClient], several: bool
         ({"labels": ["a"], "inputs": [["one", "two"]]}, "inputs: input 1: expected one text beside labels, got"),
     ],
 )
-def test_wrong_labels_of_the_client_are_told(
-    inference: tuple[Model, TestClient], body: dict[str, Any], told: str
-) -> None:
+def test_wrong_labels_of_the_client_are_told(inference: tuple[Model, TestClient], body: dict[str, Any], told: str):
     response = inference[1].post("/v1/predict", json={"inputs": ["one"], **body})
     assert response.status_code == 400
     assert told in response.json()["error"]["message"]
 
 
-def test_labels_need_a_model_of_inference(client: TestClient) -> None:
+def test_labels_need_a_model_of_inference(client: TestClient):
     response = client.post("/v1/predict", json={"inputs": ["one"], **OWN})
     assert response.status_code == 400
     assert "labels: expected a model with a label entailment, got one with x, y" in response.json()["error"]["message"]
@@ -142,13 +140,13 @@ def test_labels_need_a_model_of_inference(client: TestClient) -> None:
         (["one"] * 40, "expected at most 32 texts in one request, got 40"),
     ],
 )
-def test_wrong_inputs_are_told(client: TestClient, inputs: object, told: str) -> None:
+def test_wrong_inputs_are_told(client: TestClient, inputs: object, told: str):
     response = client.post("/v1/predict", json={"inputs": inputs})
     assert response.status_code == 400
     assert told in response.json()["error"]["message"]
 
 
-def test_each_model_has_its_routes(client: TestClient) -> None:
+def test_each_model_has_its_routes(client: TestClient):
     for path, body in (
         ("/v1/completions", {"prompt": "a"}),
         ("/translate", {"text": "a"}),
@@ -159,7 +157,7 @@ def test_each_model_has_its_routes(client: TestClient) -> None:
         assert response.json()["error"]["message"] == "this model predicts; use /v1/predict"
 
 
-def test_embeddings_in_the_format_of_that_api(encoder: Model) -> None:
+def test_embeddings_in_the_format_of_that_api(encoder: Model):
     texts = ["one two", "three four five"]
     expected = encoder.embed(texts)
     with client_of(encoder) as client:
@@ -179,7 +177,7 @@ def test_embeddings_in_the_format_of_that_api(encoder: Model) -> None:
         assert client.post("/v1/predict", json={"inputs": ["a"]}).status_code == 404
 
 
-def test_a_wrong_input_fails_its_own_request_alone(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_input_fails_its_own_request_alone(model: Model, monkeypatch):
     service = Service(model, NAME, slots=1, max_length=9)
     assert service.task is not None
     predicted = service.task.predict

@@ -67,9 +67,7 @@ def tokens(told: list[Update | Failed]) -> list[int]:
 
 @pytest.mark.parametrize("block", [0, 1, 2])
 @pytest.mark.parametrize("steers", ["neither", "long", "short", "both"])
-def test_a_short_prompt_has_its_first_token_before_a_long_one_that_is_being_read(
-    model: Model, block: int, steers: str
-) -> None:
+def test_a_short_prompt_has_its_first_token_before_a_long_one_that_is_being_read(model: Model, block: int, steers: str):
     long = ask(model, LONG, streams=True, steering=steering() if steers in ("long", "both") else ())
     short = ask(model, [9, 8, 7], streams=True, steering=steering() if steers in ("short", "both") else ())
     alone = [written(played(still_engine(model), [[prompt]])[0][0]) for prompt in (long, short)]
@@ -78,13 +76,13 @@ def test_a_short_prompt_has_its_first_token_before_a_long_one_that_is_being_read
     assert [*map(tokens, told)] == alone
 
 
-def test_a_prompt_that_is_hardly_shorter_waits(model: Model) -> None:
+def test_a_prompt_that_is_hardly_shorter_waits(model: Model):
     long, other = ask(model, LONG, limit=1), ask(model, LONG[:20], limit=1)
     begun, _, _ = interrupted(still_engine(model), long, other)
     assert begun == [[long], [other]]
 
 
-def test_a_short_prompt_that_fails_leaves_the_long_one_alone(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_prompt_that_fails_leaves_the_long_one_alone(model: Model, monkeypatch):
     long, short, read = ask(model, LONG), ask(model, [9, 8, 7]), Prefill.read
 
     def fails(self: Prefill, *given: object) -> object:
@@ -100,7 +98,7 @@ def test_a_short_prompt_that_fails_leaves_the_long_one_alone(model: Model, monke
     assert failure.status == 500
 
 
-def test_a_long_prompt_is_read_however_many_short_ones_come(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_prompt_is_read_however_many_short_ones_come(model: Model, monkeypatch):
     monkeypatch.setattr(prefill_module, "PIECE", 8)
     engine = still_engine(model)
 
@@ -120,7 +118,7 @@ def test_a_long_prompt_is_read_however_many_short_ones_come(model: Model, monkey
     assert run(play()) <= 2 * -(-len(LONG) // 8)
 
 
-def test_the_network_is_as_before(model: Model) -> None:
+def test_the_network_is_as_before(model: Model):
     engine = still_engine(model)
     played(engine, [[ask(model, LONG, limit=2)]])
     assert not any(module._forward_pre_hooks for module in engine.network.modules() if isinstance(module, nn.Module))

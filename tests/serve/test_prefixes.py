@@ -36,7 +36,7 @@ def ids_of(n: int, *, first: int = 0) -> list[int]:
 # --- what is kept ---------------------------------------------------------------------------------------------------
 
 
-def test_whole_blocks_are_found_and_one_token_is_left() -> None:
+def test_whole_blocks_are_found_and_one_token_is_left():
     prefixes, ids = Prefixes(MUCH), ids_of(3 * BLOCK + 5)
     prefixes.keep((), ids, CELLS)
     for n, expected in ((3 * BLOCK + 5, 3), (3 * BLOCK + 1, 3), (3 * BLOCK, 2), (BLOCK, 0), (1, 0)):
@@ -52,7 +52,7 @@ def test_whole_blocks_are_found_and_one_token_is_left() -> None:
     assert prefixes.n_bytes == before == 3 * BYTES
 
 
-def test_the_least_recently_used_goes_first_and_ends_go_before_beginnings() -> None:
+def test_the_least_recently_used_goes_first_and_ends_go_before_beginnings():
     prefixes = Prefixes(4 * BYTES)
     one, two, three = ([i, *ids_of(3 * BLOCK)] for i in range(3))
     prefixes.keep((), one[: 2 * BLOCK], CELLS)
@@ -71,7 +71,7 @@ def test_the_least_recently_used_goes_first_and_ends_go_before_beginnings() -> N
 
 
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
-def test_what_follows_a_known_beginning_is_as_without(fields: dict[str, Any]) -> None:
+def test_what_follows_a_known_beginning_is_as_without(fields: dict[str, Any]):
     net = decoder_of(**fields)
     ids = [i % 7 for i in range(36)]
     assert net.decoder is not None
@@ -123,7 +123,7 @@ def model() -> Model:
     return writer_model()
 
 
-def test_a_second_request_reads_only_its_new_tokens(model: Model) -> None:
+def test_a_second_request_reads_only_its_new_tokens(model: Model):
     ids = ids_of(40)
     prompts = [ask(model, one, limit=1) for one in (ids, ids, [*ids, 9, 8, 7], [9, *ids])]
     plain, no_hits, every_token = told(model, prompts, 0)
@@ -151,9 +151,7 @@ CHANGES: dict[str, Callable[[Model, pytest.MonkeyPatch], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_network_computed_before_it_changed_is_not_used(
-    change: str, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_network_computed_before_it_changed_is_not_used(change: str, model: Model, monkeypatch):
     engine, prompts = still_engine(model, prefix_bytes=MUCH), [[ask(model, ids_of(40))]]
     before = played(engine, prompts)
     CHANGES[change](model, monkeypatch)
@@ -162,7 +160,7 @@ def test_what_a_network_computed_before_it_changed_is_not_used(
     assert after[0][-1].n_known == 0
 
 
-def test_the_next_turn_of_a_conversation_reads_only_what_is_new(model: Model) -> None:
+def test_the_next_turn_of_a_conversation_reads_only_what_is_new(model: Model):
     first = ask(model, ids_of(24), min_new_tokens=12)
     (said,), _, _ = told(model, [first], 0)
     prompts = [first, ask(model, [*first.ids, *said, 6, 7], limit=9, temperature=1.0, seed=3)]
@@ -173,7 +171,7 @@ def test_the_next_turn_of_a_conversation_reads_only_what_is_new(model: Model) ->
     assert passes[12] == 24 + 12 + 2 - 32, "after one pass for the first prompt and 11 steps"
 
 
-def test_requests_that_begin_alike_are_read_together(model: Model) -> None:
+def test_requests_that_begin_alike_are_read_together(model: Model):
     begins = ask(model, ids_of(33), limit=1)
     texts = [[*begins.ids, 20 + i, *range(30, 30 + i)] for i in range(4)]
     prompts = [ask(model, ids, limit=6, temperature=1.0, seed=i) for i, ids in enumerate(texts)]
@@ -187,7 +185,7 @@ def test_requests_that_begin_alike_are_read_together(model: Model) -> None:
     assert passes[0] == sum(len(ids) - 32 for ids in texts)
 
 
-def test_many_requests_that_share_beginnings_are_as_without(model: Model) -> None:
+def test_many_requests_that_share_beginnings_are_as_without(model: Model):
     draw = random.Random(3)
     texts = [[*ids_of(draw.randint(1, 50), first=draw.randrange(3)), draw.randrange(5, 80)] for _ in range(40)]
     prompts = [ask(model, ids, limit=draw.randint(1, 12), temperature=1.0, seed=1) for ids in texts]
@@ -203,7 +201,7 @@ def test_many_requests_that_share_beginnings_are_as_without(model: Model) -> Non
     assert min(hits[1:]) > 100
 
 
-def test_texts_under_edits_share_with_no_others(model: Model) -> None:
+def test_texts_under_edits_share_with_no_others(model: Model):
     direction = Direction(
         "decoder.blocks.0.resid_post", 3 * torch.randn(16, generator=torch.Generator().manual_seed(2))
     )
@@ -217,7 +215,7 @@ def test_texts_under_edits_share_with_no_others(model: Model) -> None:
     assert hits == [0, 0, 32, 0, 32]
 
 
-def test_a_prompt_whose_tokens_are_scored_is_read_whole(model: Model) -> None:
+def test_a_prompt_whose_tokens_are_scored_is_read_whole(model: Model):
     prompt = ask(model, ids_of(40), likeliest=1, scores_prompt=True)
     engine = still_engine(model, prefix_bytes=MUCH)
     once, again = (played(engine, [[prompt]])[0][0][0] for _ in range(2))
@@ -225,7 +223,7 @@ def test_a_prompt_whose_tokens_are_scored_is_read_whole(model: Model) -> None:
     assert len(again.prompt) == 40
 
 
-def test_the_memory_is_bounded_and_given_back_when_it_runs_out(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_is_bounded_and_given_back_when_it_runs_out(model: Model, monkeypatch):
     engine = still_engine(model, prefix_bytes=(most := 40_000))
     for i in range(6):
         played(engine, [[ask(model, ids_of(40, first=i), limit=3)]])
@@ -244,7 +242,7 @@ def test_the_memory_is_bounded_and_given_back_when_it_runs_out(model: Model, mon
     assert engine.prefixes.n_bytes == 0
 
 
-def test_numbers_that_are_not_finite_are_not_kept(model: Model) -> None:
+def test_numbers_that_are_not_finite_are_not_kept(model: Model):
     model.network.last_stack.table.weight.data[9] = torch.nan
     engine = still_engine(model, prefix_bytes=MUCH)
     with pytest.raises(Failed, match="not finite"):
@@ -252,7 +250,7 @@ def test_numbers_that_are_not_finite_are_not_kept(model: Model) -> None:
     assert engine.prefixes.n_bytes == 0
 
 
-def test_an_answer_says_how_many_tokens_were_known(model: Model) -> None:
+def test_an_answer_says_how_many_tokens_were_known(model: Model):
     asked = {"prompt": [ids_of(40), ids_of(30, first=3)], "max_tokens": 2}
     with client_of(model, prefix_cache=1) as client:
         first, again = (client.post("/v1/completions", json=asked).json()["usage"] for _ in range(2))

@@ -21,7 +21,7 @@ def reply_of(tokenizer: Tokenizer, *, chats: bool = False) -> ReplyFormat:
     [ByteBPE(vocab_size=300), BPE(vocab_size=120), WordPiece(vocab_size=120), Unigram(vocab_size=80)],
     ids=lambda kind: kind.kind,
 )
-def test_the_tokens_of_a_text_joined_are_the_text(kind: TokenizerConfig) -> None:
+def test_the_tokens_of_a_text_joined_are_the_text(kind: TokenizerConfig):
     tokenizer = Tokenizer.train([TEXT] * 4, kind)
     reply, ids = reply_of(tokenizer), tokenizer.encode(TEXT)
     names = [reply.named(token) for token in ids]
@@ -30,7 +30,7 @@ def test_the_tokens_of_a_text_joined_are_the_text(kind: TokenizerConfig) -> None
     assert reply.named(tokenizer.need("eos")).strip(), "special tokens have names too"
 
 
-def test_of_two_tokens_of_one_text_the_likelier_is_shown() -> None:
+def test_of_two_tokens_of_one_text_the_likelier_is_shown():
     tokenizer = Tokenizer.train([TEXT, "日本"] * 4, ByteBPE(vocab_size=300))
     reply = reply_of(tokenizer)
     first, other = tokenizer.encode("日")[:2]
@@ -41,7 +41,7 @@ def test_of_two_tokens_of_one_text_the_likelier_is_shown() -> None:
 
 
 @pytest.mark.parametrize("chats", [False, True])
-def test_a_prompt_is_counted_once_however_many_texts_follow_it(chats: bool) -> None:
+def test_a_prompt_is_counted_once_however_many_texts_follow_it(chats: bool):
     config, tokenizer = GenerationConfig(), Tokenizer.train([TEXT], ByteBPE(vocab_size=300))
     prompts = [Prompt([1] * n, config, number=i, n=2) for i, n in enumerate((40, 20))]
     reply = ReplyFormat("model", tokenizer, prompts, chats)
@@ -56,7 +56,7 @@ def test_a_prompt_is_counted_once_however_many_texts_follow_it(chats: bool) -> N
     }
 
 
-def test_a_part_of_a_character_has_no_bytes_of_its_own() -> None:
+def test_a_part_of_a_character_has_no_bytes_of_its_own():
     tokenizer = Tokenizer.train([TEXT], ByteBPE(vocab_size=300))
     reply = reply_of(tokenizer, chats=True)
     part, whole = tokenizer.encode("日")[0], tokenizer.encode("k")[0]

@@ -157,7 +157,7 @@ def test_a_stop_string_is_not_sent(client: TestClient):
         assert "".join(part["choices"][0]["text"] for part in parts) == choice["text"]
 
 
-def test_chat(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_chat(model: Model, monkeypatch):
     monkeypatch.setitem(model.tokenizer.__dict__, "chat_template", TEMPLATE)
     messages = [{"role": "user", "content": "two"}]
     with client_of(model) as client:
@@ -270,7 +270,7 @@ def test_a_list_has_one_mistake():
 
 
 @pytest.fixture
-def tokenized(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def tokenized(model: Model, monkeypatch) -> list[list[str]]:
     """The texts of each call of the tokenizer."""
     calls: list[list[str]] = []
     encode = type(model.tokenizer).encode_batch
@@ -323,7 +323,7 @@ def test_what_is_no_json_object(client: TestClient, body: bytes):
     assert response.json()["error"]["message"]
 
 
-def test_bodies_that_are_not_read(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+def test_bodies_that_are_not_read(client: TestClient, monkeypatch):
     assert client.post("/v1/completions", content=b" " * (BODY_LIMIT + 1), headers=AS_JSON).status_code == 413
     assert client.post("/v1/completions", content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
     assert client.get("/v1/completions").status_code == 405
@@ -394,7 +394,7 @@ def test_with_a_key_only_who_has_it(model: Model):
         assert client.get("/v1/models", headers=headers).status_code == 200
 
 
-def test_too_many_at_once(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_too_many_at_once(model: Model, monkeypatch):
     with client_of(model, queue=2) as client:
         response = client.post("/v1/completions", json={"prompt": ["one"] * 3})
         assert (response.status_code, "at most 2 texts" in response.text) == (400, True), "waiting would not help"
@@ -410,9 +410,7 @@ def test_too_many_at_once(model: Model, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_mistake_of_ours_ends_one_answer(
-    model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stream: bool
-):
+def test_a_mistake_of_ours_ends_one_answer(model: Model, monkeypatch, caplog, stream: bool):
     def bug(_: Engine) -> None:
         raise ZeroDivisionError
 

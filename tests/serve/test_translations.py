@@ -30,7 +30,7 @@ def news(worker: Translator) -> list[object]:
     return [update for _, update in worker.news]
 
 
-def test_a_turn_is_a_step(model: Model) -> None:
+def test_a_turn_is_a_step(model: Model):
     async def play() -> None:
         worker, ticket = translator_of(model), Ticket[Answer]()
         worker.submit(ticket, sources(model))
@@ -48,7 +48,7 @@ def test_a_turn_is_a_step(model: Model) -> None:
     run(play())
 
 
-def test_nobody_waits_nobody_works(model: Model) -> None:
+def test_nobody_waits_nobody_works(model: Model):
     async def play() -> None:
         worker, gone, next_one = translator_of(model), Ticket[Answer](), Ticket[Answer]()
         worker.submit(gone, sources(model)[:4])
@@ -71,7 +71,7 @@ def test_nobody_waits_nobody_works(model: Model) -> None:
     run(play())
 
 
-def test_a_lack_of_memory_is_told_and_the_next_have_theirs(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_memory_is_told_and_the_next_have_theirs(model: Model, monkeypatch):
     async def play() -> None:
         worker, ticket = translator_of(model), Ticket[Answer]()
         with monkeypatch.context() as patch:

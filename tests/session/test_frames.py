@@ -2,7 +2,6 @@
 
 import json
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -35,12 +34,12 @@ NAMES = ["text", "label", "n"]
     ],
     ids=lambda data: f"{type(data).__module__.partition('.')[0]} {type(data).__name__}",
 )
-def test_every_form_is_one_file(data: object, tmp_path: Path) -> None:
+def test_every_form_is_one_file(data: object, tmp_path):
     path = write_rows(data, tmp_path / "new" / "rows.jsonl", names=NAMES)
     assert path.read_text("utf-8") == "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
 
 
-def test_the_numbers_of_a_dataset_are_named(tmp_path: Path) -> None:
+def test_the_numbers_of_a_dataset_are_named(tmp_path):
     features = datasets.Features(
         text=datasets.Value("string"),
         label=datasets.ClassLabel(names=["bad", "good"]),
@@ -67,12 +66,12 @@ def test_the_numbers_of_a_dataset_are_named(tmp_path: Path) -> None:
         ("\ud800", "\ud800"),
     ],
 )
-def test_cells_of_other_libraries(cell: object, written: object, tmp_path: Path) -> None:
+def test_cells_of_other_libraries(cell: object, written: object, tmp_path):
     path = write_rows([{"text": cell}], tmp_path / "rows.jsonl")
     assert json.loads(path.read_text("utf-8")) == {"text": written}
 
 
-def test_rows_without_names(tmp_path: Path) -> None:
+def test_rows_without_names(tmp_path):
     for rows, names in ((["one"], ["text"]), ([("a", "b")], ["text", "label"]), ([("a", "b", "c")], None)):
         written = json.loads(write_rows(rows, tmp_path / "rows.jsonl").read_text("utf-8"))
         assert [*written] == (names or ["text", "text_pair", "label"])
@@ -90,13 +89,13 @@ def test_rows_without_names(tmp_path: Path) -> None:
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "data: expected columns with different names, got a, a"),
     ],
 )
-def test_what_are_no_rows(data: object, error: str, tmp_path: Path) -> None:
+def test_what_are_no_rows(data: object, error: str, tmp_path):
     with pytest.raises(UserError) as caught:
         write_rows(data, tmp_path / "rows.jsonl")
     assert str(caught.value) == error
 
 
-def test_splits() -> None:
+def test_splits():
     parts: dict[str, Any] = {"train": 1, "validation": 2, "test": 3, "unsupervised": 4}
     assert splits_in(parts) == {"train": 1, "valid": 2, "test": 3}
     assert splits_in({"text": [1]}) == {"train": {"text": [1]}}

@@ -14,9 +14,7 @@ ROWS = [(f"{'good' if i % 2 else '<b>bad'} {i}", "yes" if i % 2 else "no") for i
 QUICK: dict[str, Any] = {"steps": 3, "device": "cpu", "precision": "fp32"}
 
 
-def test_a_cell_shows_the_run_while_it_trains(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_shows_the_run_while_it_trains(monkeypatch, capsys):
     shown: list[str] = []
     handle = SimpleNamespace(update=lambda html: shown.append(html.data))
     monkeypatch.setattr("clearhead.session.view.in_notebook", lambda: True)
@@ -33,7 +31,7 @@ def test_a_cell_shows_the_run_while_it_trains(
     assert "step 1" not in capsys.readouterr().err, "no bar beside it"
 
 
-def test_a_terminal_is_told_as_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_is_told_as_by_the_command(capsys):
     run = clearhead.train(ROWS, **QUICK)
     said = capsys.readouterr().err
     for part in (

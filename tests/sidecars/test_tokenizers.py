@@ -8,7 +8,7 @@ pytest.importorskip("sentencepiece")
 from tests.sidecars import tokenizers
 
 
-def test_mutated_folders_are_read_as_the_reference_reads_them() -> None:
+def test_mutated_folders_are_read_as_the_reference_reads_them():
     found = [tokenizers.verdict(case) for case in tokenizers.cases(60, seed=7)]
     wrong = [what for _, what in found if what is not None]
     assert not wrong, "\n".join(wrong)
@@ -19,5 +19,5 @@ FOLDERS = tokenizers.bases() | tokenizers.later_bases()
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_folders_as_they_are(name: str) -> None:
+def test_folders_as_they_are(name: str):
     assert tokenizers.verdict(tokenizers.Case(name, FOLDERS[name])) == ("same", None)

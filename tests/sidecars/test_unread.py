@@ -20,7 +20,7 @@ sys.addaudithook(lambda event, arguments: _opened.append(str(arguments[0])) if e
 
 
 @pytest.mark.parametrize("seed", [0, 3, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2, 4, 5, 6, 7))])
-def test_what_is_opened_is_not_listed(seed: int, tmp_path: Path) -> None:
+def test_what_is_opened_is_not_listed(seed: int, tmp_path):
     sentences(random.Random(seed), tmp_path)
     for name in ("notes.txt", "onnx/model.onnx", "9_Dense/config.json", "training_args.bin", ".git/config"):
         put(tmp_path / name, {})

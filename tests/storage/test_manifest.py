@@ -15,7 +15,7 @@ from clearhead.storage.manifest import CorruptCheckpoint, verify
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     files = Checkpoint(
         tensors={
             "model.safetensors": {"w": torch.randn(9, 7)},

@@ -27,13 +27,13 @@ def steps(folder: Path) -> list[int]:
 @pytest.mark.parametrize("enough", range(6))
 @pytest.mark.parametrize(("kept", "named", "left"), [((), None, [5]), ((2,), None, [2, 5]), ((), 1, [1, 5])])
 def test_the_oldest_go_until_there_is_room(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path,
+    monkeypatch,
     enough: int,
     kept: tuple[int, ...],
     named: int | None,
     left: list[int],
-) -> None:
+):
     """But the newest, the best and those to keep, even where they leave too little."""
     paths = run_of(tmp_path, 5)
     if named is not None:
@@ -46,7 +46,7 @@ def test_the_oldest_go_until_there_is_room(
     assert steps(tmp_path) == sorted({*left, *removable[n:]})
 
 
-def test_a_shortage_is_told_from_one_checkpoint_too_many_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shortage_is_told_from_one_checkpoint_too_many_on(tmp_path, monkeypatch):
     *_, newest = run_of(tmp_path, 2)
     size = sum(path.stat().st_size for path in newest.iterdir())
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(3 * size))

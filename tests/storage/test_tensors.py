@@ -52,7 +52,7 @@ def test_another_networks_tensors_are_refused_and_change_nothing(name, tensor, m
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_the_first_that_is_not_finite_is_named(dtype: torch.dtype, bad: float) -> None:
+def test_the_first_that_is_not_finite_is_named(dtype: torch.dtype, bad: float):
     tensors = {name: torch.randn(3, 500_000).to(dtype) for name in "abc"} | {"ids": torch.arange(3)}
     check_finite(tensors, where="x")
     for name in "cb":
@@ -62,7 +62,7 @@ def test_the_first_that_is_not_finite_is_named(dtype: torch.dtype, bad: float) -
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_large_numbers_are_finite(dtype: torch.dtype) -> None:
+def test_large_numbers_are_finite(dtype: torch.dtype):
     large = torch.full((1100, 1000), torch.finfo(dtype).max, dtype=dtype)
     check_finite({"a": large, "transposed": large.mT, "scalar": large[0, 0], "none": large[:0]}, where="x")
     large[1, 1] = float("inf")

@@ -120,7 +120,7 @@ def test_each_conversation_once_an_epoch_with_the_labels_of_its_answers():
 # --- a run -------------------------------------------------------------------------------------------------------
 
 
-def test_from_conversations_to_answers(capsys: pytest.CaptureFixture[str]):
+def test_from_conversations_to_answers(capsys):
     write("chats.jsonl", [*(messages(a, b) for a, b in PAIRS), messages("one")])
     line = "chat --data chats.jsonl --epochs 2 --generation.max_new_tokens 6 --tokenizer.vocab_size 300"
     figures, lines = trained(f"{line} --training.max_tokens 512", capsys)

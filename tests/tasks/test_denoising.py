@@ -63,7 +63,7 @@ def test_each_piece_once_an_epoch_corrupted_anew_within_the_budget(corruption: C
 
 
 @pytest.mark.parametrize(("recipe", "hole"), [("span_corruption", "<extra_id_0>"), ("denoising", "<mask>")])
-def test_from_a_text_to_a_translator(recipe: str, hole: str, capsys: pytest.CaptureFixture[str]):
+def test_from_a_text_to_a_translator(recipe: str, hole: str, capsys):
     line = f"{recipe} --text lines.txt --data.train.documents line --steps 2 --model.preset demo"
     figures, lines = trained(f"{line} --generation.max_new_tokens 4", capsys)
     assert figures.keys() >= {"loss", "perplexity"}

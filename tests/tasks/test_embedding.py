@@ -137,7 +137,7 @@ def tables(**changes: Any) -> dict[str, Any]:
     return given
 
 
-def test_from_a_table_to_vectors_that_the_other_library_opens(capsys: pytest.CaptureFixture[str]):
+def test_from_a_table_to_vectors_that_the_other_library_opens(capsys):
     steps = {"steps": 40, "optimizer": {"kind": "adamw", "lr": 1e-2}, "schedule": {"kind": "constant"}}
     run, prepared = begin(tables(model={"preset": "bert-base", "stacks": SMALL}, pooling="cls", training=steps))
     assert prepared.data.lines()[1] == "train: 13 of 13 examples, 3.7 tokens a text"
@@ -172,7 +172,7 @@ def test_resumed_as_if_never_stopped_and_begun_again_from_what_was_saved():
     assert load("part").sentences.pooling == "max"
 
 
-def test_vectors_of_a_real_encoder_without_a_recipe(shared_data: Path, capsys: pytest.CaptureFixture[str]):
+def test_vectors_of_a_real_encoder_without_a_recipe(shared_data: Path, capsys):
     folder = str(shared_data / "checkpoints/all-MiniLM-L6-v2-fp16")
     main(["predict", folder, "A man eats."])
     found = torch.tensor([float(number) for number in capsys.readouterr().out.split()])

@@ -81,7 +81,7 @@ def our_loss(ours: Transformer, tokens: Tokens, labels: Tensor) -> Tensor:
 @pytest.mark.parametrize("changes", [{}, BALANCED], ids=["plain", "balanced"])
 @pytest.mark.parametrize("case", FIRST.values(), ids=FIRST.keys())
 @pytest.mark.usefixtures("in_float64")
-def test_loss_and_gradients_are_the_reference_s(case: Case, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_loss_and_gradients_are_the_reference_s(case: Case, changes: dict[str, Any], tmp_path):
     if changes and case.family in WITHOUT_BALANCE:
         pytest.skip("its auxiliary loss is refused, or it has none")
     theirs, ours = pair(case, tmp_path, **changes)
@@ -109,7 +109,7 @@ def their_gradients(theirs: Any, ours: Transformer, folder: Path) -> dict[str, T
 
 @pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("in_float64")
-def test_updates_are_the_reference_s(steps: int, tmp_path: Path) -> None:
+def test_updates_are_the_reference_s(steps: int, tmp_path):
     theirs, ours = pair(FIRST["Qwen2MoeForCausalLM"], tmp_path, **BALANCED)
     optimizers = [torch.optim.AdamW(one.parameters(), lr=3e-3, weight_decay=0.01) for one in (theirs, ours)]
     losses: list[list[float]] = [[], []]
@@ -158,14 +158,14 @@ def trained(balance: float) -> tuple[float, float]:
     return plain.item(), (found / found.mean() - 1).abs().max().item()
 
 
-def test_a_small_mixture_learns_and_balances() -> None:
+def test_a_small_mixture_learns_and_balances():
     (loss, uneven), (balanced_loss, even) = trained(0.0), trained(0.1)
     assert loss < 0.3
     assert balanced_loss < 0.3
     assert even < 0.7 * uneven
 
 
-def test_evaluation_leaves_the_load_balancing_loss_out() -> None:
+def test_evaluation_leaves_the_load_balancing_loss_out():
     networks = [small.decoder(experts=c.Experts(n=3, balance=balance)) for balance in (0.0, 0.5)]
     text = small.ids(2, 6)
     losses = [network(text[:, :-1], labels=text[:, 1:].flatten()).item() for network in networks]
@@ -175,7 +175,7 @@ def test_evaluation_leaves_the_load_balancing_loss_out() -> None:
     assert learning[1] - learning[0] > 0.9 * 0.5 * 2 * 10
 
 
-def test_padding_has_no_load() -> None:
+def test_padding_has_no_load():
     network = small.decoder(experts=c.Experts(n=3, balance=0.5)).train()
     batches = [Tokens.pad(small.sequences(5, 8), packed=packed) for packed in (False, True)]
     labels = torch.zeros(13, dtype=torch.long)
@@ -185,7 +185,7 @@ def test_padding_has_no_load() -> None:
     assert network(wider, labels=labels).item() == pytest.approx(found[0], rel=1e-5)
 
 
-def test_recomputed_blocks_count_once() -> None:
+def test_recomputed_blocks_count_once():
     network = small.decoder(experts=c.Experts(n=3, balance=0.5)).train()
     text, grads = small.ids(2, 6), list[Tensor]()
     for recompute in (False, True):
@@ -196,7 +196,7 @@ def test_recomputed_blocks_count_once() -> None:
     small.assert_close(grads[1], grads[0])
 
 
-def test_every_rule_of_experts_saves_what_it_loads() -> None:
+def test_every_rule_of_experts_saves_what_it_loads():
     """In one tensor, as the reference library computes, or each by itself: the same experts."""
 
     found = QWEN3_MOE.read(

@@ -141,7 +141,7 @@ def test_an_evaluation_tells_how_far_it_is():
 
 
 def test_few_choose_the_best_checkpoint_and_all_judge(
-    capsys: pytest.CaptureFixture[str],
+    capsys,
 ):
     for name in ("table.csv", "valid.csv"):
         classification.write_table(Path(name), classification.rows())

@@ -59,7 +59,7 @@ def labelled(problem: ProblemType, n: int, seed: int, *, pairs: bool) -> list[La
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("problem", [ONE, SEVERAL, NUMBER])
-def test_the_linear_model_is_that_of_scikit_learn(problem: ProblemType, pairs: bool) -> None:
+def test_the_linear_model_is_that_of_scikit_learn(problem: ProblemType, pairs: bool):
     splits = {
         name: labelled(problem, n, i, pairs=pairs) for i, (name, n) in enumerate({"train": 90, "valid": 40}.items())
     }
@@ -116,7 +116,7 @@ def test_the_linear_model_is_that_of_scikit_learn(problem: ProblemType, pairs: b
         assert found["majority", "test"].value == pytest.approx(np.mean(targets["test"] == most))
 
 
-def test_many_texts_are_sampled_and_many_labels_learned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_are_sampled_and_many_labels_learned_one_by_one(monkeypatch):
     texts = [(f"word{i % 20} of text {i}",) for i in range(400)]
     targets = np.arange(400) % 20
     (weak, strong) = linear.linear(texts, targets, {"valid": texts}, ONE)
@@ -132,7 +132,7 @@ def write(rows: list[tuple[str, str]]) -> None:
     Path("table.csv").write_text("".join(f"{a},{b}\n" for a, b in [("body", "kind"), *rows]), encoding="utf-8")
 
 
-def test_a_run_keeps_its_floors_and_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_keeps_its_floors_and_shows_them(capsys):
     """The floor is written once: a resumed run and `evaluate` read it."""
     write(rows(150, 0))
     figures, said = trained("table.csv --steps 2", capsys)
@@ -151,7 +151,7 @@ def test_a_run_keeps_its_floors_and_shows_them(capsys: pytest.CaptureFixture[str
     assert "floor" not in capsys.readouterr().out, "the floor of other data"
 
 
-def test_other_tasks(tmp_path: Path) -> None:
+def test_other_tasks(tmp_path):
     """Tagging, translation and language models by hand; question answering has none."""
     tagged = [[("Ann", "B"), ("sees", "O"), ("Rome", "B")], [("Ann", "O"), ("Rome", "B"), ("falls", "O")]] * 8
     for name, some in {"train": tagged, "valid": [[("Ann", "B"), ("sees", "O"), ("Oslo", "B"), ("Rome", "B")]]}.items():

@@ -86,7 +86,7 @@ def test_random_changes_are_a_function_of_seed_epoch_and_picture():
 # --- a run -------------------------------------------------------------------------------------------------------
 
 
-def test_from_a_folder_to_predictions(capsys: pytest.CaptureFixture[str]):
+def test_from_a_folder_to_predictions(capsys):
     write_folder(Path("pictures"))
     line = "pictures --steps 30 --training.optimizer.lr 1e-2 --batch_size 8 --training.evaluate_every 30"
     figures, lines = trained(f"{line} --training.ema null", capsys)
@@ -124,7 +124,7 @@ def test_resumed_as_if_never_stopped(storage: str):
     assert load("part").images.config == load("whole").images.config
 
 
-def test_a_checkpoint_reads_pictures_as_it_did(capsys: pytest.CaptureFixture[str]):
+def test_a_checkpoint_reads_pictures_as_it_did(capsys):
     """Pictures of another size are resized as it says; the run and what is saved of it keep that."""
     write_folder(Path("pictures"))
     run_of(tables(), "first")

@@ -77,7 +77,7 @@ def encoded(source: dict[str, Any], folder: Path) -> Pictures:
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_every_source_gives_the_same_pictures(in_memory: bool, tmp_path: Path) -> None:
+def test_every_source_gives_the_same_pictures(in_memory: bool, tmp_path):
     expected = {(pixels.tobytes(), str(label)) for pixels, label in zip(PIXELS, LABELS, strict=True)}
     for source in write_all(tmp_path).values():
         found = read(source, tmp_path)
@@ -91,12 +91,12 @@ def test_every_source_gives_the_same_pictures(in_memory: bool, tmp_path: Path) -
         } == expected
 
 
-def test_the_statistics_are_those_of_the_pixels(tmp_path: Path) -> None:
+def test_the_statistics_are_those_of_the_pixels(tmp_path):
     pictures = Pictures.of(read(write_all(tmp_path)["idx"], tmp_path), processor(), in_memory=True)
     assert np.ravel(pictures.statistics()) == pytest.approx([PIXELS.mean() / 255, PIXELS.std() / 255], abs=1e-4)
 
 
-def test_splits_in_folders_are_found(tmp_path: Path) -> None:
+def test_splits_in_folders_are_found(tmp_path):
     def found(folder: str) -> dict[str, str]:
         contents = contents_of(tmp_path / folder)
         assert contents
@@ -110,7 +110,7 @@ def test_splits_in_folders_are_found(tmp_path: Path) -> None:
     assert found("all") == {"train": "all/train", "valid": "all/val"}
 
 
-def test_files_beside_the_pictures_are_left_out_and_broken_ones_told_at_once(tmp_path: Path) -> None:
+def test_files_beside_the_pictures_are_left_out_and_broken_ones_told_at_once(tmp_path):
     write_folder(tmp_path / "d")
     one, two = (path for path in sorted((tmp_path / "d").iterdir()) if path.is_dir())
     for name in ("Thumbs.db", ".DS_Store", "desktop.ini", "about.txt"):
@@ -131,7 +131,7 @@ def test_files_beside_the_pictures_are_left_out_and_broken_ones_told_at_once(tmp
     assert (len(pictures.examples), len(errors.rows)) == (n - 1, 3)
 
 
-def test_equal_pictures_are_never_in_two_parts(tmp_path: Path) -> None:
+def test_equal_pictures_are_never_in_two_parts(tmp_path):
     many = np.concatenate([PIXELS[:5]] * 8)
     np.savez(tmp_path / "many.npz", images=many, labels=np.arange(40) % 5 % 2)
     pictures = Pictures.of(read({"kind": "npz", "path": "many.npz"}, tmp_path), processor(), in_memory=True)
@@ -147,7 +147,7 @@ def test_equal_pictures_are_never_in_two_parts(tmp_path: Path) -> None:
 # --- random changes ---------------------------------------------------------------------------------------------------
 
 
-def test_a_picture_moves_by_at_most_the_shift_and_its_edge_fills_the_gap() -> None:
+def test_a_picture_moves_by_at_most_the_shift_and_its_edge_fills_the_gap():
     pixels = np.arange(2 * 9 * 9, dtype=np.uint8).reshape(1, 2, 9, 9)
     padded = np.pad(pixels, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")
     expected = {padded[:, :, y : y + 9, x : x + 9].tobytes() for y in range(5) for x in range(5)}
@@ -156,7 +156,7 @@ def test_a_picture_moves_by_at_most_the_shift_and_its_edge_fills_the_gap() -> No
     assert found == expected
 
 
-def test_half_of_the_pictures_are_mirrored() -> None:
+def test_half_of_the_pictures_are_mirrored():
     pixels = np.repeat(np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4), 200, axis=0)
     found = Augmentation(flip=True).of(pixels, draws_of(0, 200))
     is_flipped = (found == pixels[..., ::-1]).all((1, 2, 3))
@@ -247,7 +247,7 @@ def cut_picture(path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_file(form: str, spoil: Callable[[Path], object], told: str, tmp_path: Path) -> None:
+def test_a_mistake_is_told_with_its_file(form: str, spoil: Callable[[Path], object], told: str, tmp_path):
     source = write_all(tmp_path)[form]
     spoil(tmp_path)
     with pytest.raises(UserError) as error:
@@ -255,7 +255,7 @@ def test_a_mistake_is_told_with_its_file(form: str, spoil: Callable[[Path], obje
     assert told in str(error.value)
 
 
-def test_labels_that_training_does_not_have_are_told(tmp_path: Path) -> None:
+def test_labels_that_training_does_not_have_are_told(tmp_path):
     pictures = Pictures.of(read(write_all(tmp_path)["folder"], tmp_path), processor(), in_memory=True)
     of_one = pictures.subset([one for one in pictures.examples if one.labels == ("0",)])
     other = replace(pictures, examples=[replace(pictures.examples[0], labels=("cat",))])
@@ -269,6 +269,6 @@ def test_labels_that_training_does_not_have_are_told(tmp_path: Path) -> None:
         with_held_out({"train": pictures}, 0.1)
 
 
-def test_idx_of_the_real_data(shared_data: Path) -> None:
+def test_idx_of_the_real_data(shared_data: Path):
     labels = idx(shared_data / "mnist/t10k-labels-idx1-ubyte.gz", 1)
     assert (labels[:5].tolist(), len(labels)) == ([7, 2, 1, 0, 4], 10_000)

@@ -64,14 +64,14 @@ def test_a_label_of_one_text_stays_in_training():
     ("cell", "labels"),
     [(3, ("3",)), (3.0, ("3",)), (2.5, ("2.5",)), (True, ("true",)), (" x ", ("x",))],
 )
-def test_a_label_is_read_from_any_cell(cell: object, labels: tuple[str, ...], tmp_path: Path):
+def test_a_label_is_read_from_any_cell(cell: object, labels: tuple[str, ...], tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"text": "a", "label": cell}), encoding="utf-8")
     assert read(path) == [LabelledText(("a",), labels, f"{path}:1")]
 
 
 @pytest.mark.parametrize("cell", [["x", "y", "x"], "x|y", "x | y|"])
-def test_several_labels_are_a_list_or_separated(cell: object, tmp_path: Path):
+def test_several_labels_are_a_list_or_separated(cell: object, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"text": "a", "label": cell}), encoding="utf-8")
     (example,) = read(path, problem_type="multi_label_classification")
@@ -86,7 +86,7 @@ def test_several_labels_are_a_list_or_separated(cell: object, tmp_path: Path):
         (["x"], ":1: expected one label in column 'label', got ['x']; try data.problem_type = "),
     ],
 )
-def test_a_missing_label_is_told_with_its_row(cell: Any, told: str, tmp_path: Path):
+def test_a_missing_label_is_told_with_its_row(cell: Any, told: str, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -143,7 +143,7 @@ def test_chosen_inputs_are_those_of_the_chosen_texts(texts: list[tuple[str, ...]
 
 
 @pytest.mark.parametrize("limit", [3, 4, 7, 8, 11, 12, 40])
-def test_pairs_are_cut_as_the_library_cuts_them(limit: int) -> None:
+def test_pairs_are_cut_as_the_library_cuts_them(limit: int):
     rng = random.Random(limit)
     words = "a b c d e".split()
     tokenizer = Tokenizer.train([" ".join(words)], Words()).templated("$A {end}", "$A {end} $B:1 {end}:1")
@@ -169,7 +169,7 @@ def test_pairs_are_cut_as_the_library_cuts_them(limit: int) -> None:
     ],
 )  # fmt: skip
 def test_labels_in_several_columns_or_parts_or_none(
-    cells: dict[str, list[Any]], data: dict[str, Any], labels: list[tuple[str, ...]], tmp_path: Path
+    cells: dict[str, list[Any]], data: dict[str, Any], labels: list[tuple[str, ...]], tmp_path
 ):
     path = tmp_path / "t.jsonl"
     rows = [{"text": "one", **{name: values[i] for name, values in cells.items()}} for i in range(3)]

@@ -55,7 +55,7 @@ def test_each_source_is_read_with_the_token_of_its_language():
     assert evaluated.value("bleu") == pytest.approx(sum(each) / 2)
 
 
-def test_a_language_is_asked_for(capsys: pytest.CaptureFixture[str]):
+def test_a_language_is_asked_for(capsys):
     run_of(tables())
     main(["translate", "run", "--to", "up", "one two", "", "three"])
     said = capsys.readouterr().out.splitlines()
@@ -77,7 +77,7 @@ def test_a_language_is_asked_for(capsys: pytest.CaptureFixture[str]):
         assert told in capsys.readouterr().err
 
 
-def test_a_model_of_one_language_has_none_to_ask_for(capsys: pytest.CaptureFixture[str]):
+def test_a_model_of_one_language_has_none_to_ask_for(capsys):
     assert known_tags(Tokenizer.train(PAIRS.source, Words()), None) == {}
     given = tables()
     given["data"]["train"] = parallel("a.de")

@@ -116,9 +116,7 @@ WAYS: dict[str, tuple[Callable[[str], Any], Callable[[Model], Any]]] = {
 
 
 @pytest.mark.parametrize("name", [name for name, kind in kinds().items() if "hf" in kind.exports])
-def test_a_long_text_is_read_alike_without_a_warning(
-    name: str, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_long_text_is_read_alike_without_a_warning(name: str, shell: Shell, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.fsync", lambda _: None)
     write_data()

@@ -118,7 +118,7 @@ def test_only_masked_places_count_however_many_logits_are_made_at_once():
 # --- a run -------------------------------------------------------------------------------------------------------
 
 
-def test_from_a_text_to_words_in_place_of_masks(capsys: pytest.CaptureFixture[str]):
+def test_from_a_text_to_words_in_place_of_masks(capsys):
     """It learns; the model fills, is measured, opens in the other library, and begins a classifier."""
     line = "masked_lm --text lines.txt --data.train.documents line --epochs 6 --data.length 16"
     figures, lines = trained(f"{line} --training.max_tokens 64 --training.schedule.warmup 5", capsys)

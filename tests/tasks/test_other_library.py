@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,7 +111,7 @@ CASES = {
 
 @UPDATES
 @pytest.mark.parametrize("name", CASES)
-def test_updates(name: str, steps: int) -> None:
+def test_updates(name: str, steps: int):
     case, folder = CASES[name], "model"
     task = case.make()
     network = network_of(task, case.preset)
@@ -130,7 +129,7 @@ def test_updates(name: str, steps: int) -> None:
     [text_to_text.task_of, lambda: denoising.task_of(Spans()), lambda: denoising.task_of(Infilling())],
     ids=["text to text", "spans", "infilling"],
 )
-def test_updates_of_pairs(make: Callable[[], Any], steps: int, tmp_path: Path) -> None:
+def test_updates_of_pairs(make: Callable[[], Any], steps: int, tmp_path):
     task = make()
     theirs, network = small_encoder_decoder(tmp_path, task.tokenizer.vocab_size)
     require_equal_updates(task, network, theirs, pair_loss, steps=steps)
@@ -144,7 +143,7 @@ def test_updates_of_pairs(make: Callable[[], Any], steps: int, tmp_path: Path) -
         *((answers.task_of, name, "Question") for name in ("classifier", "bert-base")),
     ],
 )
-def test_an_export_opens(make: Callable[[], Any], preset: str, theirs: str) -> None:
+def test_an_export_opens(make: Callable[[], Any], preset: str, theirs: str):
     """With a head that the family has, wherever the checkpoint came from."""
     task = make()
     network = network_of(task, preset).float()

@@ -157,7 +157,7 @@ def test_answers_are_compared_by_the_rule_of_squad():
 # --- a run --------------------------------------------------------------------------------------------------------
 
 
-def test_from_a_file_to_answers(capsys: pytest.CaptureFixture[str]):
+def test_from_a_file_to_answers(capsys):
     line = "question_answering --data train.json --valid train.json --epochs 32 --tokenizer.kind words"
     line += " --training.optimizer.lr 5e-3 --training.schedule.warmup 5 --training.optimizer.weight_decay 0"
     line += " --training.max_tokens 128 --training.evaluate_every 1000 --model.stacks.n_layers 2"

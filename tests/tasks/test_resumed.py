@@ -22,7 +22,7 @@ CASES: dict[str, tuple[Callable[[], None], Callable[[], dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_resumed(name: str) -> None:
+def test_resumed(name: str):
     write, tables = CASES[name]
     write()
     check_resumed(tables(), 4)

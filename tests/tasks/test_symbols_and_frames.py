@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from clearhead.cli import main
 
@@ -15,7 +14,7 @@ SETTINGS = [word for name, value in SMALL.items() for word in (f"--model.stacks.
 SETTINGS += "--precision fp32 --training.optimizer.lr 1e-2 --training.evaluate_every 100 --training.ema null".split()
 
 
-def test_the_order_of_symbols_is_learnt(capsys: pytest.CaptureFixture[str]):
+def test_the_order_of_symbols_is_learnt(capsys):
     """Both families have the same symbols equally often: only what follows what tells them apart."""
     draw = random.Random(0)
 
@@ -36,7 +35,7 @@ def test_the_order_of_symbols_is_learnt(capsys: pytest.CaptureFixture[str]):
     assert sum(one == family for one, (_, family) in zip(said, fresh, strict=True)) >= 18
 
 
-def test_sounds_are_learnt_from_their_spectrograms(capsys: pytest.CaptureFixture[str]):
+def test_sounds_are_learnt_from_their_spectrograms(capsys):
     """Rising and falling tones, with the documentation's own lines."""
     code = re.search(r"```python\n(.*?)\n\n\nnp\.savez", DOC.read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None

@@ -39,7 +39,7 @@ def read(path: Path, text: str, words: Column | None = None, tags: Column | None
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def test_conllu_without_ranges_and_empty_nodes(tmp_path: Path):
+def test_conllu_without_ranges_and_empty_nodes(tmp_path):
     first, second = read(tmp_path / "a.conllu", CONLLU)
     assert (first.words, first.tags) == (("It", "'s", "3 pm"), ("PRON", "AUX", ""))
     assert first.labels == ("PRON", "AUX")
@@ -53,7 +53,7 @@ def test_conllu_without_ranges_and_empty_nodes(tmp_path: Path):
 
 @pytest.mark.parametrize("between", [" ", "\t", "  "])
 @pytest.mark.parametrize("blank", ["\n", "\t\n", "\r\n"])
-def test_conll_with_spaces_or_tabs(tmp_path: Path, between: str, blank: str):
+def test_conll_with_spaces_or_tabs(tmp_path, between: str, blank: str):
     lines = ["-DOCSTART- -X- O", "", "# doc 1 of 2", "U.N. NNP B-org", "# SYM O", "", "", "rose VBD O"]
     text = "".join(line.replace(" ", between) + "\n" if line else blank for line in lines)
     first, second = read(tmp_path / "x", text)
@@ -62,7 +62,7 @@ def test_conll_with_spaces_or_tabs(tmp_path: Path, between: str, blank: str):
     assert read(tmp_path / "x", text, words="0", tags="1")[0].tags == ("NNP", "SYM")
 
 
-def test_tables_with_lists_or_spaces(tmp_path: Path):
+def test_tables_with_lists_or_spaces(tmp_path):
     row = '{"tokens": ["a b", "c"], "ner_tags": ["B-x", null]}\n{"tokens": [], "ner_tags": []}\n'
     (found,) = read(tmp_path / "t.jsonl", row)
     assert (found.words, found.tags) == (("a b", "c"), ("B-x", ""))

@@ -116,7 +116,7 @@ def test_tags_of_single_words_are_the_likeliest():
 # --- a run --------------------------------------------------------------------------------------------------------
 
 
-def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
+def test_from_a_file_to_predictions(capsys):
     Path("dev.conll.gz").write_bytes(gzip.compress(conll(sentences()[::5], between="  ").encode()))
     line = "train.conll --valid dev.conll.gz --epochs 8 --tokenizer.vocab_size 60 --training.optimizer.lr 1e-2"
     line += " --training.schedule.warmup 5 --training.max_tokens 128 --training.evaluate_every 100"
@@ -157,7 +157,7 @@ def test_from_a_file_to_predictions(capsys: pytest.CaptureFixture[str]):
     assert "Ann/B-person" in said
 
 
-def test_single_words_are_tagged_from_tables_and_measured_by_accuracy(capsys: pytest.CaptureFixture[str]):
+def test_single_words_are_tagged_from_tables_and_measured_by_accuracy(capsys):
     kinds = {"O": "OTHER", "B-person": "NAME", "I-person": "NAME", "B-place": "NAME"}
     rows = [{"tokens": [w for w, _ in one], "upos": [kinds[tag] for _, tag in one]} for one in sentences()]
     write_rows("train.jsonl", rows)

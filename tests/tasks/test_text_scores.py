@@ -12,7 +12,7 @@ from clearhead.tasks.text_scores import bleu_tokenizer
 CAT = "the cat sat on the mat"
 
 
-def test_bleu_settings_stand_in_the_signature() -> None:
+def test_bleu_settings_stand_in_the_signature():
     score = m.bleu(["The Cat sat on the mat"], [[CAT]], tokenize="none", lowercase=True)
     assert score.value == pytest.approx(100.0)
     assert "case:lc" in score.signature
@@ -29,7 +29,7 @@ EDGES = [["ja", "nein"], ["guten Tag"], ["12", "3456"], ["", ""], ["", "a b c d"
 
 
 @pytest.mark.parametrize(("kind", "lines"), [*LINES.items(), *(("13a", lines) for lines in EDGES), ("zh", ["猫"])])
-def test_a_perfect_translation_has_100_in_any_script(kind: str, lines: list[str]) -> None:
+def test_a_perfect_translation_has_100_in_any_script(kind: str, lines: list[str]):
     references = [[line] for line in lines]
     found = m.bleu(lines, references)
     assert found.value == pytest.approx(100)
@@ -41,21 +41,21 @@ def test_a_perfect_translation_has_100_in_any_script(kind: str, lines: list[str]
         assert 0 < m.bleu([line[1:] for line in lines], references).value < 99
 
 
-def test_outputs_do_not_choose_the_tokenizer() -> None:
+def test_outputs_do_not_choose_the_tokenizer():
     japanese, german = LINES["char"][:2], LINES["13a"]
     for outputs in (japanese, german, ["", ""], ["99", "98"]):
         assert m.bleu(outputs, [[line] for line in japanese]).name == "bleu_char"
         assert m.bleu(outputs, [[line] for line in german]).name == "bleu"
 
 
-def test_shorter_n_grams_are_for_short_references_alone() -> None:
+def test_shorter_n_grams_are_for_short_references_alone():
     assert "eff:no" in m.bleu(["a b"], [["a b c d"]]).signature
     assert "eff:yes" in m.bleu(["a b c d"], [["a b"]]).signature
     assert "eff:yes" in m.bleu(["a"], [["a b c d", "a"]]).signature, "the short reference may be what is written"
     assert m.bleu(["a"], [["a b c d", "a"]]).value == pytest.approx(100)
 
 
-def test_smoothing_is_told_from_matches() -> None:
+def test_smoothing_is_told_from_matches():
     references = [["the cat sat on the mat"], ["a dog ran in the park"]]
     assert m.bleu(["the the the the the the"] * 2, references).is_smoothed
     assert not m.bleu(["the cat sat on a mat", "the the"], references).is_smoothed
@@ -64,7 +64,7 @@ def test_smoothing_is_told_from_matches() -> None:
 
 
 @pytest.mark.parametrize("name", ["ja-mecab", "ko-mecab"])
-def test_a_tokenizer_that_is_not_installed_is_told_in_a_line(name, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_that_is_not_installed_is_told_in_a_line(name, monkeypatch):
     def refuse(**_: object) -> None:
         raise RuntimeError("\nIt needs more.\n\n    pip install sacrebleu[ja]\n")
 
@@ -73,12 +73,12 @@ def test_a_tokenizer_that_is_not_installed_is_told_in_a_line(name, monkeypatch: 
         m.bleu(["a"], [["a"]], tokenize=name)
 
 
-def test_bleu_takes_the_best_of_several_references_in_any_number() -> None:
+def test_bleu_takes_the_best_of_several_references_in_any_number():
     outputs = [CAT, "a dog ran in the park"]
     assert m.bleu(outputs, [["no match at all", CAT], ["a dog ran in the park"]]).value == pytest.approx(100.0)
 
 
-def test_chrf_of_equal_and_of_disjoint_texts() -> None:
+def test_chrf_of_equal_and_of_disjoint_texts():
     assert m.chrf([CAT], [[CAT]]).value == pytest.approx(100.0)
     assert m.chrf(["xyz"], [[CAT]]).value == 0.0
     plus = m.chrf([CAT], [[CAT]], word_order=2)
@@ -86,26 +86,26 @@ def test_chrf_of_equal_and_of_disjoint_texts() -> None:
     assert "nc:6|nw:2" in plus.signature
 
 
-def test_exact_match() -> None:
+def test_exact_match():
     assert m.exact_match(["a", " b ", "c", "d"], [["a"], ["b"], ["x", "c"], ["D"]]).value == 0.75
 
 
-def test_perplexity_of_a_uniform_guess_is_the_number_of_choices() -> None:
+def test_perplexity_of_a_uniform_guess_is_the_number_of_choices():
     assert perplexity(10 * math.log(65), 10).value == pytest.approx(65.0)
     assert perplexity(1e9, 1).value == math.inf
 
 
-def test_bits_per_byte_of_a_uniform_guess_over_bytes_is_eight() -> None:
+def test_bits_per_byte_of_a_uniform_guess_over_bytes_is_eight():
     assert bits_per_byte(10 * math.log(256), 10).value == pytest.approx(8.0)
 
 
-def test_score_prints_on_one_line() -> None:
+def test_score_prints_on_one_line():
     assert str(m.Score("bleu", 12.345, "nrefs:1")) == "bleu = 12.35 (nrefs:1)"
     assert str(m.Score("perplexity", 3.0)) == "perplexity = 3.00"
 
 
 @pytest.mark.parametrize("metric", [m.bleu, m.chrf, m.exact_match])
-def test_mistakes_are_told(metric) -> None:
+def test_mistakes_are_told(metric):
     with pytest.raises(UserError, match="got 2 for 1"):
         metric(["a"], [["a"], ["b"]])
     with pytest.raises(UserError, match="at least one output"):

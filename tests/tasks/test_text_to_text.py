@@ -45,7 +45,7 @@ def _data(in_a_folder: None) -> None:
     write_data()
 
 
-def test_from_a_table_to_texts_with_the_prefix_before_each(capsys: pytest.CaptureFixture[str]):
+def test_from_a_table_to_texts_with_the_prefix_before_each(capsys):
     columns = "--data.train.source long --data.train.target short --data.held_out 8 --data.prefix shorten:"
     line = f"text_to_text --data pairs.jsonl {columns} --model.preset demo --steps 2"
     figures, lines = trained(line, capsys)

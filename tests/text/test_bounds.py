@@ -38,7 +38,7 @@ BOMBS = (
 
 
 @pytest.mark.parametrize("pattern", [*PUBLISHED.values(), *PATTERNS], ids=[*PUBLISHED, *map(str, range(len(PATTERNS)))])
-def test_a_published_expression_reads_each_character_a_few_times(pattern: str) -> None:
+def test_a_published_expression_reads_each_character_a_few_times(pattern: str):
     assert is_linear(pattern)
     library = normalizers.Replace(Regex(pattern), "")
     for text in (
@@ -55,5 +55,5 @@ def test_a_published_expression_reads_each_character_a_few_times(pattern: str) -
 
 
 @pytest.mark.parametrize("pattern", BOMBS, ids=[pattern[:20] for pattern in BOMBS])
-def test_an_expression_that_searches_again_is_known(pattern: str) -> None:
+def test_an_expression_that_searches_again_is_known(pattern: str):
     assert not is_linear(pattern)

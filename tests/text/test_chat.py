@@ -254,7 +254,7 @@ def reference(template: str, messages: Conversation, *, prompt: bool, tools: Con
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_equals_the_reference(template: str) -> None:
+def test_equals_the_reference(template: str):
     source, written = TEMPLATES[template], 0
     for messages in CONVERSATIONS.values():
         for prompt, tools in itertools.product((False, True), TOOLS):
@@ -269,7 +269,7 @@ def test_equals_the_reference(template: str) -> None:
     assert written >= 6
 
 
-def test_messages_are_not_changed() -> None:
+def test_messages_are_not_changed():
     messages = CONVERSATIONS["thinking"]
     before = json.dumps(messages)
     render(TEMPLATES["thinking and tool calls"], messages, special=SPECIAL)
@@ -306,7 +306,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_nothing_of_python_is_within_reach(name: str) -> None:
+def test_nothing_of_python_is_within_reach(name: str):
     assert line_of(HOSTILE[name]).startswith("chat_template")
 
 
@@ -327,13 +327,13 @@ HUNGRY = {
 
 
 @pytest.mark.parametrize("name", HUNGRY)
-def test_work_is_bounded(name: str) -> None:
+def test_work_is_bounded(name: str):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert line_of(HUNGRY[name]).startswith("chat_template")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024
 
 
-def test_a_long_conversation_is_not_refused() -> None:
+def test_a_long_conversation_is_not_refused():
     messages: Conversation = [
         {"role": ("user", "assistant")[i % 2], "content": f"turn {i}: " + "word " * 100} for i in range(1000)
     ]
@@ -355,11 +355,11 @@ def test_a_long_conversation_is_not_refused() -> None:
         ("{{ messages[0].append() }}", "chat_template:1"),
     ],
 )
-def test_errors_say_where_and_what(template: str, expected: str) -> None:
+def test_errors_say_where_and_what(template: str, expected: str):
     assert expected in line_of(template)
 
 
 @pytest.mark.parametrize("messages", [[], ["text"], [{"role": "user", "content": object()}], "text"])
-def test_messages_that_are_none(messages: list[dict[str, JsonValue]]) -> None:
+def test_messages_that_are_none(messages: list[dict[str, JsonValue]]):
     with pytest.raises(UserError, match=r"^messages: expected"):
         render(TEMPLATES["turns"], messages, special=SPECIAL)

@@ -26,7 +26,7 @@ KINDS: list[TokenizerConfig] = [
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.kind)
-def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+def tokenizer(request) -> Tokenizer:
     return Tokenizer.train(TEXTS, request.param)
 
 
@@ -66,7 +66,7 @@ def test_special_tokens_say_nothing(tokenizer: Tokenizer):
     assert "".join(pieces) == texts_of(tokenizer, special[:1], special[1:])
 
 
-def test_the_cost_of_a_token_does_not_grow(monkeypatch: pytest.MonkeyPatch):
+def test_the_cost_of_a_token_does_not_grow(monkeypatch):
     tokenizer = Tokenizer.train(TEXTS, ByteBPE(vocab_size=300))
     ids = tokenizer.encode(TEXTS[1]) * 20
     most, decode = [0], tokenizer.decode

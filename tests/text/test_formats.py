@@ -116,7 +116,7 @@ END = "<|endoftext|>"
         ("shifted", {}),
     ],
 )
-def test_older_files(base: str, settings: dict[str, Any], auto: Any, tmp_path: Path) -> None:
+def test_older_files(base: str, settings: dict[str, Any], auto: Any, tmp_path):
     files = bases()[base]
     files = files | {"tokenizer_config.json": files["tokenizer_config.json"] | settings}
     ours = check(write(tmp_path / "there", files), auto, tmp_path, pairs=base != "bytes of two files")
@@ -128,19 +128,19 @@ def test_older_files(base: str, settings: dict[str, Any], auto: Any, tmp_path: P
         assert unnamed.encode_batch(ODD, special_tokens=True) == ours.encode_batch(ODD, special_tokens=True)
 
 
-def test_two_texts_need_a_template() -> None:
+def test_two_texts_need_a_template():
     with pytest.raises(UserError, match="expected a template for two texts, got none; try"):
         Tokenizer.train(TEXTS, Words()).encode_pair("a", "b")
 
 
-def test_tokens_that_were_added_to_a_list(tmp_path: Path) -> None:
+def test_tokens_that_were_added_to_a_list(tmp_path):
     more = {"added_tokens.json": {"[NEW]": 4}, "special_tokens_map.json": {"additional_special_tokens": ["[NEW]"]}}
     ours = Tokenizer.load(write(tmp_path, {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\na\n", **more}))
     assert ours.encode("[NEW]") == [4] == [ours.vocab_size - 1]
     assert ours.to_files()["added_tokens.json"] == (tmp_path / "added_tokens.json").read_bytes()
 
 
-def test_byte_pairs_of_ended_words(auto: Any, tmp_path: Path) -> None:
+def test_byte_pairs_of_ended_words(auto: Any, tmp_path):
     files = byte_pairs(["<|startoftext|>", END], suffix="</w>")
     files |= {"tokenizer_config.json": {"tokenizer_class": "CLIPTokenizer"}}
     folder = write(tmp_path / "there", files)
@@ -169,7 +169,7 @@ def pieces_model(folder: Path, name: str, **options: object) -> bytes:
 
 
 @pytest.mark.parametrize("settings", [{}, {"add_bos_token": False}, {"add_eos_token": True}, {"legacy": False}])
-def test_merged_sentence_pieces(settings: dict[str, object], auto: Any, tmp_path: Path) -> None:
+def test_merged_sentence_pieces(settings: dict[str, object], auto: Any, tmp_path):
     folder = tmp_path / "there"
     options = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
     pieces_model(folder, "tokenizer.model", model_type="bpe", vocab_size=420, byte_fallback=True, **options)
@@ -189,7 +189,7 @@ def test_merged_sentence_pieces(settings: dict[str, object], auto: Any, tmp_path
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_two_sides(separate: bool, auto: Any, tmp_path: Path) -> None:
+def test_two_sides(separate: bool, auto: Any, tmp_path):
     """Ids by vocab.json, in another order than the models'; some pieces are missing from it."""
     folder = tmp_path / "there"
     pieces_model(folder, "source.spm", vocab_size=90)
@@ -232,7 +232,7 @@ def test_two_sides(separate: bool, auto: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("config", KINDS, ids=lambda config: config.kind)
-def test_trained_here(config: TokenizerConfig, auto: Any, tmp_path: Path) -> None:
+def test_trained_here(config: TokenizerConfig, auto: Any, tmp_path):
     ours = Tokenizer.train(TEXTS, config)
     ours.save(tmp_path)
     theirs = auto.from_pretrained(str(tmp_path))
@@ -241,7 +241,7 @@ def test_trained_here(config: TokenizerConfig, auto: Any, tmp_path: Path) -> Non
     assert ours.encode_batch(TEXTS, special_tokens=True) == ours.encode_batch(TEXTS)
 
 
-def test_ranks_and_chat_template(auto: Any, tmp_path: Path) -> None:
+def test_ranks_and_chat_template(auto: Any, tmp_path):
     ranks = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b" the", b"12", b"123"]
     content = b"".join(base64.b64encode(piece) + b" %d\n" % rank for rank, piece in enumerate(ranks))
     template = "{{ messages }}\n"
@@ -261,7 +261,7 @@ def test_ranks_and_chat_template(auto: Any, tmp_path: Path) -> None:
     assert auto.from_pretrained(str(tmp_path / "saved"))(TEXTS)["input_ids"] == ours.encode_batch(TEXTS)
 
 
-def test_where_there_is_none(tmp_path: Path) -> None:
+def test_where_there_is_none(tmp_path):
     assert Tokenizer.find(tmp_path / "none") is None
     assert Tokenizer.find(write(tmp_path, {"config.json": {}, "vocab.json": {"a": 0}})) is None
     with pytest.raises(UserError, match=r"expected tokenizer\.json, source\.spm.*, got no such file; try"):
@@ -313,7 +313,7 @@ HOSTILE: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files_are_one_line(name: str, tmp_path: Path) -> None:
+def test_hostile_files_are_one_line(name: str, tmp_path):
     files, message = HOSTILE[name]
     with pytest.raises(UserError, match=message) as error:
         Tokenizer.load(write(tmp_path, files))
@@ -321,7 +321,7 @@ def test_hostile_files_are_one_line(name: str, tmp_path: Path) -> None:
     assert len(str(error.value)) < 600
 
 
-def test_a_model_cut_anywhere_is_one_line(tmp_path: Path) -> None:
+def test_a_model_cut_anywhere_is_one_line(tmp_path):
     content = pieces_model(tmp_path, "spiece.model")
     for size in [*range(0, len(content), max(1, len(content) // 300)), len(content) - 1]:
         (tmp_path / "spiece.model").write_bytes(content[:size])
@@ -329,7 +329,7 @@ def test_a_model_cut_anywhere_is_one_line(tmp_path: Path) -> None:
             Tokenizer.load(tmp_path).encode_batch(ODD)
 
 
-def test_marks_and_ends_at_once_are_one_line(tmp_path: Path) -> None:
+def test_marks_and_ends_at_once_are_one_line(tmp_path):
     ours = Tokenizer.load(write(tmp_path, {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\na\n"}))
     assert ours.encode("a", special_tokens=True) == ours.encode("a", bos=True, eos=True) == [1, 3, 2]
     assert ours.encode_pair("a", "a a") == ([1, 3, 2, 3, 3, 2], [0, 0, 0, 1, 1, 1])

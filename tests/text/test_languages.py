@@ -52,7 +52,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "settings"), CASES)
-def test_ids_are_the_reference_s(kind: str, settings: dict[str, str], tmp_path: Path) -> None:
+def test_ids_are_the_reference_s(kind: str, settings: dict[str, str], tmp_path):
     made(kind, tmp_path, **settings)
     theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
     for text in TEXTS:
@@ -67,7 +67,7 @@ def test_ids_are_the_reference_s(kind: str, settings: dict[str, str], tmp_path: 
     assert Tokenizer.load(tmp_path / "other").encode(TEXTS[0], special_tokens=True) == theirs(TEXTS[0])["input_ids"]
 
 
-def test_a_language_that_is_not_there(tmp_path: Path) -> None:
+def test_a_language_that_is_not_there(tmp_path):
     made("NllbTokenizer", tmp_path)
     known = languages(Tokenizer.load(tmp_path))
     assert "zho" not in known
@@ -75,7 +75,7 @@ def test_a_language_that_is_not_there(tmp_path: Path) -> None:
         language("klingon", known, "--to")
 
 
-def test_translate_from_and_to_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_translate_from_and_to_by_name(tmp_path, capsys):
     """The first word is the token of the target's language; the source's stands before the text."""
     tokenizer = made("NllbTokenizer", tmp_path)
     config = {**base("m2m_100"), "vocab_size": len(tokenizer), "pad_token_id": 1}

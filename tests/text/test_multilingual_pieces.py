@@ -62,7 +62,7 @@ FOLDERS: dict[str, tuple[str, str, str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def folder(request, tmp_path) -> Path:
     file, kind, model_type, settings, options = FOLDERS[request.param]
     given = {"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 2, **options}
     prefix = str(tmp_path / "made")
@@ -96,7 +96,7 @@ MARKS = {
         ("MPNetTokenizer", {"do_lower_case": False}),
     ],
 )
-def test_ids_of_a_class_of_encoders(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_ids_of_a_class_of_encoders(kind: str, settings: dict[str, Any], tmp_path):
     pieces = [(piece, -float(i > 4) * i) for i, piece in enumerate([*MARKS.get(kind, ()), *PIECES])]
     vocabulary = pieces if kind in MARKS else {word: i for i, word in enumerate(WORDS)}
     getattr(transformers, kind)(vocab=vocabulary, **settings).save_pretrained(tmp_path)
@@ -107,7 +107,7 @@ def test_ids_of_a_class_of_encoders(kind: str, settings: dict[str, Any], tmp_pat
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("folder", ["mbart", "mbart50", "gemma", "m2m_100", "siglip", "siglip cased"], indirect=True)
-def test_ids_are_those_of_the_reference(folder: Path, tmp_path: Path) -> None:
+def test_ids_are_those_of_the_reference(folder: Path, tmp_path):
     theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), Tokenizer.load(folder)
     assert [ours.encode(text, special_tokens=True) for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
     ours.save(tmp_path / "again")
@@ -118,7 +118,7 @@ def test_ids_are_those_of_the_reference(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["nllb", "xglm"], indirect=True)
-def test_ids_are_those_of_sentencepiece_one_further(folder: Path) -> None:
+def test_ids_are_those_of_sentencepiece_one_further(folder: Path):
     """transformers 5 loses the numbering of these two; version 4, as fairseq, counts the file's pieces from 1."""
     pieces, ours = sentencepiece.SentencePieceProcessor(str(folder / FILE)), Tokenizer.load(folder)
     for text in TEXTS:
@@ -135,7 +135,7 @@ def test_ids_are_those_of_sentencepiece_one_further(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["m2m_100"], indirect=True)
-def test_a_numbering_that_lacks_a_piece_is_refused(folder: Path) -> None:
+def test_a_numbering_that_lacks_a_piece_is_refused(folder: Path):
     path = folder / "vocab.json"
     ids = json.loads(path.read_text())
     last = max(ids, key=ids.__getitem__)

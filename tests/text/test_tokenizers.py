@@ -49,12 +49,12 @@ def name(config: TokenizerConfig) -> str:
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=name)
-def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+def tokenizer(request) -> Tokenizer:
     return Tokenizer.train(TEXTS, request.param)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=name)
-def test_training_is_deterministic_and_files_say_it_all(config: TokenizerConfig, tmp_path: Path) -> None:
+def test_training_is_deterministic_and_files_say_it_all(config: TokenizerConfig, tmp_path):
     trained = Tokenizer.train(TEXTS, config)
     assert Tokenizer.train(iter(TEXTS), config).to_files() == trained.to_files()
     trained.save(tmp_path / "new" / "folder")
@@ -65,7 +65,7 @@ def test_training_is_deterministic_and_files_say_it_all(config: TokenizerConfig,
     assert loaded.vocab_size == trained.vocab_size <= config.vocab_size
 
 
-def test_special_tokens_are_added_only_when_asked_and_never_read_from_text(tokenizer: Tokenizer) -> None:
+def test_special_tokens_are_added_only_when_asked_and_never_read_from_text(tokenizer: Tokenizer):
     text = TEXTS[0]
     ids = tokenizer.encode(text)
     assert tokenizer.encode(text, bos=True, eos=True) == [2, *ids, 3]
@@ -75,20 +75,20 @@ def test_special_tokens_are_added_only_when_asked_and_never_read_from_text(token
 
 
 @pytest.mark.parametrize("config", [c for c in KINDS if c.kind != "wordpiece"], ids=name)
-def test_decoding_restores_what_was_seen(config: TokenizerConfig) -> None:
+def test_decoding_restores_what_was_seen(config: TokenizerConfig):
     tokenizer = Tokenizer.train(TEXTS, config)
     assert tokenizer.decode_batch(tokenizer.encode_batch(TEXTS)) == TEXTS
     assert not any(map(tokenizer.unknown, TEXTS))
 
 
-def test_word_pieces_restore_words() -> None:
+def test_word_pieces_restore_words():
     tokenizer = Tokenizer.train(TEXTS, WordPiece(vocab_size=220))
     assert tokenizer.decode(tokenizer.encode("A man near a hat.")) == "A man near a hat."
     assert tokenizer.unknown("A man ☃ near ☃.") == ["☃"]
 
 
 @given(text=st.text(st.characters(codec="utf-8"), max_size=60))
-def test_bytes_restore_any_text(text: str) -> None:
+def test_bytes_restore_any_text(text: str):
     assert BYTES.decode(BYTES.encode(text)) == text
     assert BYTES.unknown(text) == []
     assert len(BYTES.tokens(BYTES.encode(text))) == len(BYTES.offsets(text))
@@ -100,14 +100,14 @@ BYTE_PIECES = Tokenizer.train(TEXTS, WordPiece(vocab_size=100, bytes=True))
 
 @example("\N{GRINNING FACE} Wörld \N{ROCKET}" + "ก" * 3000)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=60))
-def test_pieces_of_bytes_know_every_word(text: str) -> None:
+def test_pieces_of_bytes_know_every_word(text: str):
     ids = BYTE_PIECES.encode(text)
     assert BYTE_PIECES.unk_id not in ids
     assert "".join(BYTE_PIECES.decode(ids).split()) == "".join(normalize("NFC", text).split())
 
 
 @given(text=st.text("aeinr H.,(2\n", max_size=40))
-def test_spaces_and_line_ends_are_restored(text: str) -> None:
+def test_spaces_and_line_ends_are_restored(text: str):
     for tokenizer in SPACED:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
@@ -116,7 +116,7 @@ ALPHABET = [*TEXTS, *("a e i n r H . , ( 2\n\n\n(a\n(e\n(i".split(" ")), "\n", "
 SPACED = [Tokenizer.train(ALPHABET, config) for config in (Characters(), BPE(vocab_size=150))]
 
 
-def test_offsets_are_places_in_the_text(tokenizer: Tokenizer) -> None:
+def test_offsets_are_places_in_the_text(tokenizer: Tokenizer):
     text = TEXTS[1]
     places = tokenizer.offsets(text)
     assert len(places) == len(tokenizer.encode(text))
@@ -124,7 +124,7 @@ def test_offsets_are_places_in_the_text(tokenizer: Tokenizer) -> None:
     assert all(a[1] <= b[0] for a, b in pairwise(places))
 
 
-def test_tokens_are_readable() -> None:
+def test_tokens_are_readable():
     ids = BYTES.encode("a man\n☃")
     assert "".join(BYTES.tokens(ids)) == "a▁man⏎<0xE2><0x98><0x83>"
     words = Tokenizer.train(["the cat sat", "the dog\tran\n"], Words())
@@ -138,14 +138,14 @@ def test_tokens_are_readable() -> None:
     ]
 
 
-def test_unknown_words() -> None:
+def test_unknown_words():
     words = Tokenizer.train(["the cat sat.", "the (dog) ran"], Words())
     assert words.unknown("the blorf sat; blorf ran  dog's!") == ["blorf", ";", "dog", "'", "s", "!"]
     pieces = Tokenizer.train(TEXTS, BPE(vocab_size=200))
     assert pieces.unknown("Man Ωman, xΩ!") == ["Ωman", "xΩ"]
 
 
-def test_digits_are_split_and_case_is_lowered() -> None:
+def test_digits_are_split_and_case_is_lowered():
     tokenizer = Tokenizer.train(TEXTS, Words(split_digits=True, lowercase=True))
     assert tokenizer.tokens(tokenizer.encode("In 2024 Hut")) == ["▁in", "▁2", "0", "2", "4", "▁hut"]
     joined = Tokenizer.train(TEXTS, Words())
@@ -156,7 +156,7 @@ def merges_of(tokenizer: Tokenizer, word: str) -> list[tuple[Merge, list[str]]]:
     return BytePairModel.of(json.loads(tokenizer.library.to_str())["model"]).replay(word)
 
 
-def test_the_merges_of_the_textbook_corpus() -> None:
+def test_the_merges_of_the_textbook_corpus():
     """Sennrich et al. 2016, figure 1: low x5, lower x2, newest x6, widest x3."""
     corpus = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
     tokenizer = Tokenizer.train(corpus, BPE(vocab_size=40, min_frequency=1))
@@ -167,7 +167,7 @@ def test_the_merges_of_the_textbook_corpus() -> None:
 
 
 @pytest.mark.parametrize("config", MERGING, ids=name)
-def test_merges_end_in_the_encoding(config: TokenizerConfig) -> None:
+def test_merges_end_in_the_encoding(config: TokenizerConfig):
     tokenizer = Tokenizer.train(TEXTS, config)
     for text in (*TEXTS, "unseen wörds 99 ☃"):
         library = tokenizer.library
@@ -182,13 +182,13 @@ def test_merges_end_in_the_encoding(config: TokenizerConfig) -> None:
 
 @pytest.mark.parametrize("config", [ByteBPE(vocab_size=300), BPE(vocab_size=300), WordPiece(vocab_size=300)])
 @pytest.mark.parametrize("character", ["a", " "])
-def test_a_text_without_a_break_is_trained_on_in_parts(config: TokenizerConfig, character: str) -> None:
+def test_a_text_without_a_break_is_trained_on_in_parts(config: TokenizerConfig, character: str):
     tokenizer = Tokenizer.train([character * 20_000 + "b"], config)
     assert max(map(len, tokenizer.library.get_vocab())) <= LONGEST_WORD + 1, "a merge of half the text costs the square"
 
 
 @pytest.mark.parametrize(("prefix", "suffix"), [("##", None), (None, "</w>"), ("##", "</w>"), (None, None)])
-def test_merges_with_marks_inside_and_at_the_end_of_a_word(prefix: str | None, suffix: str | None) -> None:
+def test_merges_with_marks_inside_and_at_the_end_of_a_word(prefix: str | None, suffix: str | None):
     from tokenizers import Tokenizer as Library
     from tokenizers.models import BPE as Model
     from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -207,12 +207,12 @@ def test_merges_with_marks_inside_and_at_the_end_of_a_word(prefix: str | None, s
         assert (history[-1][1] if history else model.start(word)) == library.encode(word).tokens
 
 
-def test_merges_of_a_tokenizer_without_any_is_one_line() -> None:
+def test_merges_of_a_tokenizer_without_any_is_one_line():
     with pytest.raises(UserError, match="merges: expected a byte-pair tokenizer, got WordLevel; try"):
         merges_of(Tokenizer.train(TEXTS, Words()), "man")
 
 
-def test_a_small_vocabulary_is_kept_to() -> None:
+def test_a_small_vocabulary_is_kept_to():
     for config in (BPE(vocab_size=12), Words(vocab_size=12), Characters(vocab_size=12)):
         assert Tokenizer.train(TEXTS, config).vocab_size == 12
     assert 8 <= Tokenizer.train(TEXTS, WordPiece(vocab_size=12)).vocab_size <= 12
@@ -222,7 +222,7 @@ def test_a_small_vocabulary_is_kept_to() -> None:
 
 @pytest.mark.parametrize("texts", [[], ["", ""]])
 @pytest.mark.parametrize("config", KINDS, ids=name)
-def test_nothing_to_train_on_is_one_line(config: TokenizerConfig, texts: list[str]) -> None:
+def test_nothing_to_train_on_is_one_line(config: TokenizerConfig, texts: list[str]):
     assert "\n" not in refusal(lambda: Tokenizer.train(texts, config))
 
 
@@ -243,14 +243,14 @@ def refusal(action: Callable[[], object]) -> str:
         b'{"version": "1.0", "model": {"type": "Unigram", "vocab": [], "unk_id": 7}}',
     ],
 )
-def test_a_malformed_file_is_one_line(content: bytes, tmp_path: Path) -> None:
+def test_a_malformed_file_is_one_line(content: bytes, tmp_path):
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(UserError, match=r"tokenizer\.json: expected a tokenizer, got ") as error:
         Tokenizer.load(tmp_path)
     assert "\n" not in str(error.value)
 
 
-def test_half_a_character_is_one_line() -> None:
+def test_half_a_character_is_one_line():
     with pytest.raises(UserError, match=r"text: expected text that is valid Unicode, got "):
         BYTES.encode("\ud800")
 
@@ -262,9 +262,7 @@ def with_rules(rules: dict[str, Any], trained: Tokenizer | None = None) -> Token
     return Tokenizer.from_files({"tokenizer.json": json.dumps(document).encode()}, where="t")
 
 
-def test_a_panic_of_the_library_is_one_line_and_shows_nothing_else(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_panic_of_the_library_is_one_line_and_shows_nothing_else(capfd, monkeypatch):
     monkeypatch.setattr(threading, "active_count", lambda: 1)  # Other tests may have left some.
     tokenizer = with_rules(split("(a+)+$"))  # Of exponential time.
     for read in (tokenizer.encode, tokenizer.offsets):
@@ -279,7 +277,7 @@ def test_a_panic_of_the_library_is_one_line_and_shows_nothing_else(
 @pytest.mark.parametrize(
     "rules", [replaced({"Regex": "."}, "a" * 1000, 3), replaced({"String": "a"}, "aa", 40)], ids=["regex", "doublings"]
 )
-def test_rules_that_multiply_a_text_end_no_process(rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_that_multiply_a_text_end_no_process(rules: dict[str, Any], monkeypatch):
     monkeypatch.setattr(worker, "MEMORY", 1 << 28)
     tokenizer = with_rules(rules)
     for _ in range(2):
@@ -291,7 +289,7 @@ def test_rules_that_multiply_a_text_end_no_process(rules: dict[str, Any], monkey
     assert tokenizer.decode([known]) == "a"
 
 
-def test_a_text_that_takes_all_its_time_does_not_hold_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_takes_all_its_time_does_not_hold_others(monkeypatch):
     monkeypatch.setattr(worker, "SECONDS", 1)
     tokenizer = with_rules(replaced({"Regex": " +$"}, "", 1))
     said: list[str] = []
@@ -309,7 +307,7 @@ def test_a_text_that_takes_all_its_time_does_not_hold_others(monkeypatch: pytest
     assert said
 
 
-def test_a_decoder_that_fails_is_one_line() -> None:
+def test_a_decoder_that_fails_is_one_line():
     steps = [
         {"type": "Replace", "pattern": {"String": "▁"}, "content": ""},
         {"type": "Strip", "content": "a", "start": 0, "stop": 9},  # Panics where nothing is left.
@@ -319,7 +317,7 @@ def test_a_decoder_that_fails_is_one_line() -> None:
         tokenizer.decode(tokenizer.encode("a a"))
 
 
-def test_what_works_apart_gives_what_the_library_gives() -> None:
+def test_what_works_apart_gives_what_the_library_gives():
     trained = Tokenizer.train(["the man sees the dog"] * 3, BPE(vocab_size=60))
     tokenizer = with_rules(split(r"▁?[a-z]+(?= ?)|x*y|[\s\S]"), trained)
     assert isinstance(tokenizer.library, bounds.TokenizerApart)
@@ -339,13 +337,13 @@ def test_what_works_apart_gives_what_the_library_gives() -> None:
         assert pairs.encode_pair(text, "the man", limit=limit) == (expected.ids, expected.type_ids)
 
 
-def test_settings_that_are_no_object_are_one_line(tmp_path: Path) -> None:
+def test_settings_that_are_no_object_are_one_line(tmp_path):
     Tokenizer.train(TEXTS, Words()).save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("[1]")
     assert "tokenizer_config.json: expected a JSON object, got list" in refusal(lambda: Tokenizer.load(tmp_path))
 
 
-def test_special_tokens_of_a_file_from_elsewhere(tmp_path: Path) -> None:
+def test_special_tokens_of_a_file_from_elsewhere(tmp_path):
     Tokenizer.train(TEXTS, Words()).save(tmp_path)
     settings: dict[str, object] = {
         "pad_token": None,
@@ -367,7 +365,7 @@ def test_special_tokens_of_a_file_from_elsewhere(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path).encode("A man", eos=True)
 
 
-def test_ids_of_a_well_known_tokenizer(shared_data: Path) -> None:
+def test_ids_of_a_well_known_tokenizer(shared_data: Path):
     loaded = Tokenizer.load(shared_data / "tokenizers" / "bert-base-uncased")
     assert loaded.vocab_size == 30522
     ids = loaded.encode("Hello, world! Unbelievable.")

@@ -40,7 +40,7 @@ ODD = [
 
 
 @pytest.fixture(scope="module", params=N_LINES)
-def lines(request: pytest.FixtureRequest, shared_data: Path) -> list[str]:
+def lines(request, shared_data: Path) -> list[str]:
     """Odd ones, alone and inside others; then captions, sentences, an encyclopedia and plays, as they come."""
     odd = [*ODD, *(f"The {line} y" for line in ODD), *(a + b for a, b in pairwise(ODD))]
     files = [shared_data / "multi30k" / f"train.{language}" for language in ("en", "de", "fr", "cs")]
@@ -97,7 +97,7 @@ def check_against(reference: Any, ours: Tokenizer, lines: Sequence[str]) -> None
         assert ours.offsets(text) == without_space(text, encoding.tokens, encoding.offsets), text
 
 
-def test_word_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+def test_word_pieces(shared_data: Path, lines: list[str], tmp_path):
     """vocab.txt against tokenizer.json as the other library reads it; MiniLM against its own class."""
     from transformers import BertTokenizer, PreTrainedTokenizerFast
 
@@ -108,14 +108,14 @@ def test_word_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> Non
     check_against(BertTokenizer.from_pretrained(folder).backend_tokenizer, Tokenizer.load(folder), lines)
 
 
-def test_byte_pairs(shared_data: Path, lines: list[str]) -> None:
+def test_byte_pairs(shared_data: Path, lines: list[str]):
     from transformers import GPT2Tokenizer
 
     folder = shared_data / "tokenizers" / "gpt2"
     check_against(GPT2Tokenizer.from_pretrained(folder).backend_tokenizer, Tokenizer.load(folder), lines)
 
 
-def test_unigram_json(shared_data: Path, lines: list[str]) -> None:
+def test_unigram_json(shared_data: Path, lines: list[str]):
     from transformers import PreTrainedTokenizerFast
 
     folder = shared_data / "tokenizers" / "t5"
@@ -124,7 +124,7 @@ def test_unigram_json(shared_data: Path, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["r50k_base", pytest.param("cl100k_base", marks=pytest.mark.slow)])
-def test_ranks(name: str, shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+def test_ranks(name: str, shared_data: Path, lines: list[str], tmp_path):
     """Against tiktoken itself, on the same ranks."""
     tiktoken = pytest.importorskip("tiktoken")
     path = shared_data / "tokenizers" / "tiktoken" / f"{name}.tiktoken"
@@ -167,7 +167,7 @@ def check_against_pieces(model: Any, ours: Tokenizer, lines: Sequence[str]) -> i
     return n_ties
 
 
-def test_merged_sentence_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+def test_merged_sentence_pieces(shared_data: Path, lines: list[str], tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece")
     path = shared_data / "tokenizers" / "llama2" / "tokenizer.model"
     folder = folder_of(tmp_path, path, tokenizer_config='{"split_special_tokens": true}')
@@ -175,7 +175,7 @@ def test_merged_sentence_pieces(shared_data: Path, lines: list[str], tmp_path: P
     assert check_against_pieces(model, Tokenizer.load(folder), lines) == 0
 
 
-def test_likeliest_sentence_pieces(shared_data: Path, lines: list[str], tmp_path: Path) -> None:
+def test_likeliest_sentence_pieces(shared_data: Path, lines: list[str], tmp_path):
     """All lines but two kinds.
 
     The library reads the name of a control piece in a text as the piece; and marks on a letter out of their
@@ -196,7 +196,7 @@ def test_likeliest_sentence_pieces(shared_data: Path, lines: list[str], tmp_path
     assert n_ties < 7, "hundreds of one character: the reference adds up float32"
 
 
-def test_scored_pieces(shared_data: Path) -> None:
+def test_scored_pieces(shared_data: Path):
     """llama2.c's list: the ids of its own program."""
     ours = Tokenizer.load(shared_data / "tokenizers" / "stories260K")
     ids = [1, 403, 407, 261, 378, 432, 383, 286, 261, 376, 298, 315, 421, 395, 317, 426, 13]

@@ -26,7 +26,7 @@ LORA = {"rank": 2, "targets": ["q", "cross.v", "feedforward"], "dropout": 0.1}
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -49,7 +49,7 @@ def begun(adapter: dict[str, Any], out: str, **training: Any) -> Run:
     ],
     ids=["lora", "dora over int8", "lora over int4"],
 )
-def test_only_adapters_learn_and_a_resumed_run_is_the_same(more: dict[str, Any], training: dict[str, Any]) -> None:
+def test_only_adapters_learn_and_a_resumed_run_is_the_same(more: dict[str, Any], training: dict[str, Any]):
     adapter = LORA | more
     run = begun(adapter, "whole", **training)
     before = {name: tensor.clone() for name, tensor in model_tensors(run.network).items()}
@@ -77,14 +77,14 @@ def test_only_adapters_learn_and_a_resumed_run_is_the_same(more: dict[str, Any],
     assert any(isinstance(module, GroupedLinear) for module in model.network.modules()) == ("bits" in adapter)
 
 
-def test_the_bar_says_how_many_weights_are_trained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_says_how_many_weights_are_trained(capsys):
     run = begun({"rank": 1, "targets": ["encoder.blocks.0.attn.q"]}, "run")
     ProgressBar()(next(iter(train(run))))
     n = sum(p.numel() for p in run.network.parameters())
     assert f"{n:,} parameters, 32 of them trained ({32 / n:.2%}), fp32" in capsys.readouterr().err
 
 
-def test_a_run_is_exported_and_comes_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_exported_and_comes_back(capsys):
     drive(begun(LORA, "run"))
     model = load("run")
     assert model.base == str(Path("base").absolute())
@@ -112,13 +112,13 @@ def test_a_run_is_exported_and_comes_back(capsys: pytest.CaptureFixture[str]) ->
         ({"bits": 5}, "x:adapter.bits: "),
     ],
 )
-def test_mistakes_are_found_before_training(adapter: dict[str, Any], message: str) -> None:
+def test_mistakes_are_found_before_training(adapter: dict[str, Any], message: str):
     with pytest.raises(UserError) as error:
         begun(adapter, "run")
     assert message in str(error.value)
 
 
-def test_a_new_network_has_nothing_to_adapt(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_network_has_nothing_to_adapt(capsys):
     write_pairs(Path.cwd())
     with pytest.raises(SystemExit):
         main(["train", "translation", "--source", "a.en", "--target", "a.de", "--adapter.kind", "lora"])

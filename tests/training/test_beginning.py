@@ -63,7 +63,7 @@ MOMENTS = {
     ],
 )
 def test_a_run_stopped_before_its_first_checkpoint_begins_again(
-    tmp_path: Path, moment: str, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path, moment: str, how: Callable[[], None], monkeypatch
 ):
     recipe, folder = write_recipe(tmp_path, steps=3), tmp_path / "run"
     begin(recipe, tmp_path / "whole")
@@ -87,9 +87,7 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_again(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_before_the_first_step_names_resume(
-    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_signal_before_the_first_step_names_resume(tmp_path, number: signal.Signals, monkeypatch):
     recipe, folder, enter = write_recipe(tmp_path, steps=2), tmp_path / "run", StopSignal.__enter__
 
     def asked(stop: StopSignal) -> StopSignal:
@@ -105,7 +103,7 @@ def test_a_signal_before_the_first_step_names_resume(
     assert len(losses(folder)) == 2
 
 
-def test_what_was_no_run_yet_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_was_no_run_yet_can_be_started(tmp_path, monkeypatch):
     recipe, folder = write_recipe(tmp_path, steps=2), tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("clearhead.training.run_folder.replace_file", lambda *_: kill())
@@ -119,7 +117,7 @@ def test_what_was_no_run_yet_can_be_started(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_nothing_stays_of_a_run_that_cannot_begin(tmp_path: Path, exists: bool):
+def test_nothing_stays_of_a_run_that_cannot_begin(tmp_path, exists: bool):
     recipe, folder = write_recipe(tmp_path), tmp_path / "run"
     (tmp_path / "a.de").unlink()
     if exists:
@@ -130,7 +128,7 @@ def test_nothing_stays_of_a_run_that_cannot_begin(tmp_path: Path, exists: bool):
     assert not exists or {path.name for path in folder.iterdir()} <= NOTHING
 
 
-def test_a_log_that_tells_of_checkpoints_is_never_begun_again(tmp_path: Path):
+def test_a_log_that_tells_of_checkpoints_is_never_begun_again(tmp_path):
     """They may be somewhere else: what was learnt is not thrown away."""
     recipe, folder = write_recipe(tmp_path, steps=2), tmp_path / "run"
     begin(recipe, folder)
@@ -143,7 +141,7 @@ def test_a_log_that_tells_of_checkpoints_is_never_begun_again(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"{}"])
-def test_a_damaged_recipe_is_one_line(tmp_path: Path, text: bytes):
+def test_a_damaged_recipe_is_one_line(tmp_path, text: bytes):
     (tmp_path / RECIPE).write_bytes(text)
     with pytest.raises(UserError) as caught:
         go_on(tmp_path)

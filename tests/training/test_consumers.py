@@ -225,7 +225,7 @@ def test_an_output_cannot_drive_the_terminal():
 
 
 @pytest.mark.parametrize("seconds", [1.0, 4.0])
-def test_a_long_evaluation_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, seconds: float):
+def test_a_long_evaluation_says_how_far_it_is(monkeypatch, seconds: float):
     now = [0.0]
     monkeypatch.setattr(consumers.time, "monotonic", lambda: now[0])
     stream = io.StringIO()
@@ -236,7 +236,7 @@ def test_a_long_evaluation_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, s
 
 
 @pytest.mark.parametrize("patience", [0.0, 60.0])
-def test_a_terminal_gets_a_bar_of_an_evaluation_that_goes(monkeypatch: pytest.MonkeyPatch, patience: float):
+def test_a_terminal_gets_a_bar_of_an_evaluation_that_goes(monkeypatch, patience: float):
     monkeypatch.setattr(consumers, "PATIENCE", patience)
     stream = Terminal()
     with watching(EvaluationBar(stream)):

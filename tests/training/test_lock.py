@@ -61,7 +61,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("at", [1, 12, *(pytest.param(step, marks=pytest.mark.slow) for step in (2, 5))])
-def test_a_second_run_is_refused_and_the_first_is_as_if_alone(tmp_path: Path, at: int):
+def test_a_second_run_is_refused_and_the_first_is_as_if_alone(tmp_path, at: int):
     recipe, folder = write_recipe(tmp_path, keep_last=20), tmp_path / "run"
     alone = drive(begin(recipe, tmp_path / "alone"))
     unfinished = folder / ".tmp-step-00000099-1-ab"
@@ -93,7 +93,7 @@ def apply_changes(folder: Path, recipe: Path) -> Run:
     return run
 
 
-def test_a_reader_goes_on_where_its_checkpoint_is_removed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_reader_goes_on_where_its_checkpoint_is_removed_meanwhile(tmp_path, monkeypatch):
     """By the writer, who has a better one now."""
     drive(begin(write_recipe(tmp_path, steps=2), tmp_path / "run"))
     opened, verify = list[str](), checkpoints.verify
@@ -121,7 +121,7 @@ with lock_folder(Path(sys.argv[1])):
 """
 
 
-def test_another_process_is_told_and_a_killed_one_holds_nothing(tmp_path: Path):
+def test_another_process_is_told_and_a_killed_one_holds_nothing(tmp_path):
     run = tmp_path / "run"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with processes.started([sys.executable, "-c", HOLDER, str(run)], text=True, **pipes) as child:
@@ -137,7 +137,7 @@ def test_another_process_is_told_and_a_killed_one_holds_nothing(tmp_path: Path):
     assert list(run.iterdir()) == []
 
 
-def test_a_thread_may_take_its_lock_again(tmp_path: Path):
+def test_a_thread_may_take_its_lock_again(tmp_path):
     with lock_folder(tmp_path):
         with lock_folder(tmp_path / "." / ""):
             pass
@@ -145,9 +145,7 @@ def test_a_thread_may_take_its_lock_again(tmp_path: Path):
     assert elsewhere(lambda: lock_folder(tmp_path).__enter__())
 
 
-def test_where_there_are_no_locks_a_run_works_and_removes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_where_there_are_no_locks_a_run_works_and_removes_nothing(tmp_path, monkeypatch, caplog):
     def none(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -162,7 +160,7 @@ def test_where_there_are_no_locks_a_run_works_and_removes_nothing(
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
-def test_a_folder_that_cannot_be_locked_is_one_line(tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_that_cannot_be_locked_is_one_line(tmp_path, code: int, monkeypatch):
     def denied(*_: Any, **__: Any) -> None:
         raise OSError(code, os.strerror(code))
 
@@ -173,7 +171,7 @@ def test_a_folder_that_cannot_be_locked_is_one_line(tmp_path: Path, code: int, m
     assert checkpoints.latest(tmp_path / "run"), "readers need no lock"
 
 
-def test_no_two_commands_get_the_same_new_folder(tmp_path: Path):
+def test_no_two_commands_get_the_same_new_folder(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: next_folder(tmp_path / "runs", "lm"), range(40)))
     assert sorted(path.name for path in found) == sorted(f"lm-{i}" for i in range(1, 41))

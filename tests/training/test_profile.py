@@ -13,7 +13,7 @@ from tests.training.tiny import Kind, new_network, task_of
 
 
 @pytest.fixture(autouse=True)
-def _small_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_ceiling(monkeypatch) -> None:
     monkeypatch.setattr(module, "CEILING_SIZE", {"cpu": 64})
 
 
@@ -26,7 +26,7 @@ def profiled(kind: Kind, *, steps: int = 2, **stacks: Any) -> tuple[Profile, Tra
 
 
 @pytest.mark.parametrize("kind", ["translation", "lm"])
-def test_components_make_up_the_step(kind: Kind) -> None:
+def test_components_make_up_the_step(kind: Kind):
     found, _, _ = profiled(kind, steps=1)
     assert [one.name for one in found.components] == list(COMPONENTS)
     assert all(one.seconds >= 0 for one in found.components)
@@ -35,7 +35,7 @@ def test_components_make_up_the_step(kind: Kind) -> None:
     assert found.mfu > 0
 
 
-def test_flops_are_the_summary_s_by_component() -> None:
+def test_flops_are_the_summary_s_by_component():
     found, network, batch = profiled("lm", qk_norm=True)
     b, t = batch.inputs[0].grid
     summary = summarize(network.config, batch=b, target_length=t)
@@ -50,20 +50,20 @@ def test_flops_are_the_summary_s_by_component() -> None:
     assert found.tokens == b * t
 
 
-def test_a_profile_trains_and_leaves_no_hook() -> None:
+def test_a_profile_trains_and_leaves_no_hook():
     _, network, _ = profiled("lm")
     again = new_network(task_of("lm"))
     assert not torch.equal(*(next(one.parameters()) for one in (network, again)))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
 
 
-def test_padding_is_no_token() -> None:
+def test_padding_is_no_token():
     found, _, batch = profiled("translation")
     assert found.tokens == sum(int(x.ids.numel() if x.valid is None else x.valid.sum()) for x in batch.inputs)
     assert found.tokens < sum(x.ids.numel() for x in batch.inputs)
 
 
-def test_fused_attention_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_attention_counts_too(monkeypatch):
     explicit, _, _ = profiled("lm")
     monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 0)
     fused, _, _ = profiled("lm")

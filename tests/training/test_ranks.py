@@ -70,14 +70,14 @@ def rewound(folder: Path, step: int) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _caches(tmp_path_factory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
         yield
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory) -> Made:
     folder = tmp_path_factory.mktemp("ranks")
     recipe = write_recipe(folder, **SETTINGS)
     alone = {entry["name"]: drive(begin(recipe, folder / ALIKE[entry["name"]], *of_one(entry))) for entry in RUNS[:4]}
@@ -161,7 +161,7 @@ def test_every_example_is_one_process_s():
     assert [Ranks(rank=rank, size=4, tensor_size=2).counts for rank in range(4)] == [True, False, True, False]
 
 
-def test_alone_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch):
+def test_alone_nothing_is_exchanged(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with joined() as ranks:
         assert ranks is ALONE
@@ -177,7 +177,7 @@ def test_a_grid_that_cannot_be():
 
 
 @pytest.mark.slow
-def test_all_that_is_promised_of_several_processes(tmp_path: Path):
+def test_all_that_is_promised_of_several_processes(tmp_path):
     """Fifty updates of each kind, other numbers of processes, and a process killed: the benchmark's rows."""
     recipe = benchmark.write_recipe(tmp_path, 50)
     rows = [*benchmark.compare(tmp_path, recipe), *benchmark.kill(tmp_path, recipe)]

@@ -44,7 +44,7 @@ def write_shares(run_folder: Path, n: int) -> Path:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 9])
-def test_shares_are_read_as_one(tmp_path: Path, n: int):
+def test_shares_are_read_as_one(tmp_path, n: int):
     found, wanted = checkpoints.load(write_shares(tmp_path, n)), files()
     assert found.json == wanted.json
     assert found.raw == wanted.raw
@@ -54,14 +54,14 @@ def test_shares_are_read_as_one(tmp_path: Path, n: int):
     assert len(found.tensors["model.safetensors"]) == 7
 
 
-def test_a_share_that_is_gone_is_seen(tmp_path: Path):
+def test_a_share_that_is_gone_is_seen(tmp_path):
     place = write_shares(tmp_path, 3)
     (place / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(CorruptCheckpoint, match="model-00002-of-00003"):
         checkpoints.load(place)
 
 
-def test_an_index_that_names_what_is_not_there_is_corrupt(tmp_path: Path):
+def test_an_index_that_names_what_is_not_there_is_corrupt(tmp_path):
     broken = Checkpoint(
         {"model-00001-of-00001.safetensors": {}}, {"model.safetensors.index.json": {"weight_map": {"w": "x"}}}
     )
@@ -72,7 +72,7 @@ def test_an_index_that_names_what_is_not_there_is_corrupt(tmp_path: Path):
 # --- in the background -------------------------------------------------------------------------------------------
 
 
-def test_background_saves_are_those_at_once_byte_for_byte(tmp_path: Path):
+def test_background_saves_are_those_at_once_byte_for_byte(tmp_path):
     task = translation()
     settings: dict[str, Any] = {"save_every": 2, "ema": 0.9}
     at_once = list(train(new_run(task, tmp_path / "a", **settings)))
@@ -87,7 +87,7 @@ def test_background_saves_are_those_at_once_byte_for_byte(tmp_path: Path):
     assert losses(again) == {step: loss for step, loss in losses(at_once).items() if step > 6}
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     """The write is held until two more updates were made: were it waited for, this would not end."""
     go, fill = threading.Event(), checkpoints.fill_folder
 
@@ -105,7 +105,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypa
     assert checkpoints.latest(tmp_path) == tmp_path / "step-00000005"
 
 
-def test_a_full_disk_in_the_background_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_in_the_background_is_told(tmp_path, monkeypatch):
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -115,16 +115,14 @@ def test_a_full_disk_in_the_background_is_told(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_ends_a_run_does_not_lose_the_checkpoint_before_it(tmp_path: Path):
+def test_what_ends_a_run_does_not_lose_the_checkpoint_before_it(tmp_path):
     saver = Saver(tmp_path, ALONE, 0, shared=False, in_background=True)
     assert list(saver.save(4, files())) == []
     saver.__exit__(NumericError, NumericError("step 5"), None)
     assert checkpoints.latest(tmp_path) == tmp_path / "step-00000004"
 
 
-def test_a_disk_that_fills_is_told_of_and_keeps_the_newest_and_the_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_a_disk_that_fills_is_told_of_and_keeps_the_newest_and_the_best(tmp_path, monkeypatch, caplog):
     """The disk has room for four checkpoints; the second one is the best."""
     usage, run = namedtuple("usage", "total used free"), tmp_path / "run"
     task = Around(translation(), scores=[1.0, 9.0, 1.0, 1.0, 1.0, 1.0])

@@ -97,7 +97,7 @@ def interrupt(recipe: Path, folder: Path, spots: list[tuple[str, int, float]]) -
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(tmp_path_factory) -> Whole:
     """The recipe, and the losses and last state of a run of it that nothing interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     recipe = write_recipe(folder)
@@ -128,7 +128,7 @@ def goes_on(folder: Path, whole: Whole) -> int:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-def test_signals_save_the_step_they_interrupt_and_kills_cost_what_was_not_saved(tmp_path: Path, whole: Whole):
+def test_signals_save_the_step_they_interrupt_and_kills_cost_what_was_not_saved(tmp_path, whole: Whole):
     """Losses 14 and 15 are the two batches of step 7: 8 of steps 1-4, one of the evaluation, 4 of steps 5 and 6."""
     ends = signal.SIGKILL
     spots: list[tuple[str, int, float]] = [
@@ -149,7 +149,7 @@ def test_signals_save_the_step_they_interrupt_and_kills_cost_what_was_not_saved(
         goes_on(tmp_path / "5", whole)
 
 
-def test_an_evaluation_that_a_signal_prevented_is_made_up_for(tmp_path: Path, whole: Whole):
+def test_an_evaluation_that_a_signal_prevented_is_made_up_for(tmp_path, whole: Whole):
     _, wanted, *_ = whole
     before = signal.getsignal(signal.SIGINT)
     run = fresh(whole, tmp_path)
@@ -169,7 +169,7 @@ def test_an_evaluation_that_a_signal_prevented_is_made_up_for(tmp_path: Path, wh
     assert losses(events) == {step: loss for step, loss in wanted.items() if step > 4}
 
 
-def test_the_second_signal_ends_at_once(tmp_path: Path, whole: Whole):
+def test_the_second_signal_ends_at_once(tmp_path, whole: Whole):
     run = begin(whole[0], tmp_path / "run")
     events = train(run)
     for event in events:
@@ -182,7 +182,7 @@ def test_the_second_signal_ends_at_once(tmp_path: Path, whole: Whole):
     assert caught.value.code == 130
 
 
-def test_a_finished_run_resumed_again_and_again_stays_as_it_is(tmp_path: Path, whole: Whole):
+def test_a_finished_run_resumed_again_and_again_stays_as_it_is(tmp_path, whole: Whole):
     drive(begin(whole[0], tmp_path / "run"))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").glob("step-*/*")}
     for _ in range(3):
@@ -191,7 +191,7 @@ def test_a_finished_run_resumed_again_and_again_stays_as_it_is(tmp_path: Path, w
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").glob("step-*/*")} == before
 
 
-def test_a_broken_newest_checkpoint_is_passed_over(tmp_path: Path, whole: Whole):
+def test_a_broken_newest_checkpoint_is_passed_over(tmp_path, whole: Whole):
     run = fresh(whole, tmp_path)
     drive(run)
     weights = tmp_path / "run" / "step-00000012" / "model.safetensors"
@@ -201,7 +201,7 @@ def test_a_broken_newest_checkpoint_is_passed_over(tmp_path: Path, whole: Whole)
     assert goes_on(tmp_path / "run", whole) == 10
 
 
-def test_a_clock_that_goes_back_changes_nothing(tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch):
+def test_a_clock_that_goes_back_changes_nothing(tmp_path, whole: Whole, monkeypatch):
     now = iter(range(10**9, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     monkeypatch.setattr(time, "time_ns", lambda: next(now) * 10**9)
@@ -213,9 +213,7 @@ def test_a_clock_that_goes_back_changes_nothing(tmp_path: Path, whole: Whole, mo
     assert seconds[0] > 0
 
 
-def test_a_full_disk_is_one_line_and_the_run_goes_on_later(
-    tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path, whole: Whole, monkeypatch):
     run = fresh(whole, tmp_path)
     save_file, n_files = checkpoints.save_file, 0
 

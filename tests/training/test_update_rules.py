@@ -1,7 +1,5 @@
 """Weights in bfloat16 whose updates are rounded by chance."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -65,7 +63,7 @@ def test_adamw_is_pytorch_s_but_for_rounding():
     assert (table.detach() - full.detach()).norm() < 0.02 * moved
 
 
-def test_matrices_take_half_and_files_hold_float32(tmp_path: Path):
+def test_matrices_take_half_and_files_hold_float32(tmp_path):
     run = new_run(task_of("lm"), tmp_path, **SIXTEEN, steps=1)
     finish(run)
     kinds = {name: tensor.dtype for name, tensor in model_tensors(run.network).items()}

@@ -51,7 +51,7 @@ def test_too_large(client: TestClient, read: Bodies):
     assert read.held == 0
 
 
-def test_no_room_beside_others(client: TestClient, read: Bodies, monkeypatch: pytest.MonkeyPatch):
+def test_no_room_beside_others(client: TestClient, read: Bodies, monkeypatch):
     monkeypatch.setattr(limits, "TOTAL", 40_000)
     read.held = 10_000
     response = client.post("/", content=bytes(100_000), headers=AS_JSON)
@@ -78,7 +78,7 @@ def test_other_types(client: TestClient):
     ],
     ids=["deep", "lists", "objects", "fields"],
 )
-def test_many_parts_are_not_parsed(body: bytes, monkeypatch: pytest.MonkeyPatch):
+def test_many_parts_are_not_parsed(body: bytes, monkeypatch):
     monkeypatch.setattr(limits, "from_json", lambda *_, **__: pytest.fail("parsed"))
     with pytest.raises(ValueError, match="at most 100,000 lists, objects and fields"):
         parsed(body)

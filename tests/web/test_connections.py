@@ -46,7 +46,7 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", 0.2)
 
 
@@ -95,7 +95,7 @@ def test_each_answer_gives_the_client_all_of_its_time_again():
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", HALF_A_BODY, REFUSED_IN_ITS_BODY, UNREAD])
-def test_a_crowd_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, sent: bytes):
+def test_a_crowd_keeps_nobody_out(monkeypatch, sent: bytes):
     monkeypatch.setattr(web, "most_connections", lambda: 8)
     with served() as (port, running), ExitStack() as crowd:
         for _ in range(60):
@@ -104,7 +104,7 @@ def test_a_crowd_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, sent: bytes):
         assert len(running.runner.server_state.connections) <= 8 + limits.MARGIN
 
 
-def test_who_was_waited_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch):
+def test_who_was_waited_for_longest_makes_room(monkeypatch):
     monkeypatch.setattr(web, "most_connections", lambda: 8)
     with served() as (port, _), ExitStack() as crowd:
         first, *_, last = [crowd.enter_context(client(port)) for _ in range(60)]
@@ -139,7 +139,7 @@ def test_more_silent_connections_than_descriptors():
     assert child.returncode == 0
 
 
-def test_the_most_is_below_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch):
+def test_the_most_is_below_the_limit_of_open_files(monkeypatch):
     resource = pytest.importorskip("resource")
     for limit in (64, 256, 1024, 1 << 20, resource.RLIM_INFINITY):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
@@ -156,7 +156,7 @@ def test_the_end_waits_for_no_client():
         assert running.stop()
 
 
-def test_a_complaint_comes_once_in_a_while(caplog: pytest.LogCaptureFixture):
+def test_a_complaint_comes_once_in_a_while(caplog):
     loop, complaints = asyncio.new_event_loop(), ConnectionErrors()
     for _ in range(1000):
         error = OSError(errno.EMFILE, "Too many open files")

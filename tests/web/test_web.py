@@ -17,7 +17,7 @@ class Signalled(threading.Event):
         return True
 
 
-def test_sigterm_is_an_end_like_any_other() -> None:
+def test_sigterm_is_an_end_like_any_other():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted, match="stopped by SIGTERM") as stopped:
         wait(Signalled())
@@ -25,7 +25,7 @@ def test_sigterm_is_an_end_like_any_other() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_other_threads_wait_too() -> None:
+def test_other_threads_wait_too():
     ended = threading.Event()
     thread = threading.Thread(target=wait, args=(ended,))
     thread.start()

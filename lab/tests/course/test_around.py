@@ -14,14 +14,14 @@ from tests.conftest import ROOT
 UI = ROOT / "ui" / "src"
 
 
-def test_every_set_and_every_walk_belongs_to_a_chapter() -> None:
+def test_every_set_and_every_walk_belongs_to_a_chapter():
     of = list(around.CHAPTERS.values())
     assert {name for one in of for name in one.exercises} == set(SETS)
     assert {name for one in of for name in one.walks} == set(MODULES)
     assert set(around.CHAPTERS) == set(names()) - {"index", "teacher", "errata", "questions"}
 
 
-def test_the_stops_and_the_places_of_the_explorer_have_chapters() -> None:
+def test_the_stops_and_the_places_of_the_explorer_have_chapters():
     stops = json.loads((UI / "walks" / "word.json").read_text(encoding="utf-8"))["stops"]
     assert {one.stop for one in around.CHAPTERS.values()} <= {stop["name"] for stop in stops}
     places = re.findall(r'chapter: "([\w-]+)"', (UI / "state" / "places.ts").read_text(encoding="utf-8"))
@@ -29,7 +29,7 @@ def test_the_stops_and_the_places_of_the_explorer_have_chapters() -> None:
     assert {*places, *(stop["chapter"] for stop in stops if "chapter" in stop)} <= set(around.CHAPTERS)
 
 
-def test_the_last_section_of_a_chapter() -> None:
+def test_the_last_section_of_a_chapter():
     figure = Figure(model="seer", at="encoder.embed.sum[t=0,d=0]", value="1.0", title="", move="")
     text = around.places("images", [figure])
     assert "](../figures/seer.html#v=1&s=&mode=learn&walk=word&stop=image&e=" in text
@@ -38,6 +38,6 @@ def test_the_last_section_of_a_chapter() -> None:
     assert around.places("teacher", []) == ""
 
 
-def test_the_shared_script_is_a_classic_one() -> None:
+def test_the_shared_script_is_a_classic_one():
     script = beside.classic(static_file("file.js").decode())
     assert not re.search(r"(^|[;}\s])(import|export)[\s{]", script[-2000:])

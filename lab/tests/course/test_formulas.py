@@ -22,11 +22,11 @@ SPACE = {"A": A, "B": B, "C": A @ B.T / 2**0.5, "d_k": 2, "w": (A @ B.T / 2**0.5
         ("C = A[0]", False),
     ],
 )
-def test_an_equation_holds_or_not(line: str, truth: bool) -> None:
+def test_an_equation_holds_or_not(line: str, truth: bool):
     assert holds(line, dict(SPACE)) is truth
 
 
-def test_it_is_set_as_a_person_would() -> None:
+def test_it_is_set_as_a_person_would():
     set_ = mathml("w = softmax(A @ B.T / sqrt(d_k))")
     assert "<mfrac><mrow><mrow><mi>A</mi><mo>\u2062</mo><msup><mi>B</mi><mi>T</mi></msup></mrow></mrow>" in set_
     assert "<msqrt><msub><mi>d</mi><mi>k</mi></msub></msqrt>" in set_
@@ -34,6 +34,6 @@ def test_it_is_set_as_a_person_would() -> None:
     assert "<munder><mo>∑</mo><mrow><mi>i</mi></mrow></munder>" in mathml("x = sum(a[i] for i in range(3))")
 
 
-def test_what_cannot_be_set_is_refused() -> None:
+def test_what_cannot_be_set_is_refused():
     with pytest.raises(SyntaxError, match="lambda"):
         mathml("x = (lambda: 1)")

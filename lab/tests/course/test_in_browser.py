@@ -33,7 +33,7 @@ def built() -> Path:
 
 
 @pytest.fixture
-def opened(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[ChromiumPage]:
+def opened(chromium: Browser, request) -> Iterator[ChromiumPage]:
     """A page without a network; `param` is its width and whether it is dark."""
     asked: Any = getattr(request, "param", (1440, "light"))
     width, scheme = asked
@@ -48,7 +48,7 @@ def at(built: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_page_asks_for_nothing_outside_its_folder(built: Path, opened: ChromiumPage, name: str) -> None:
+def test_a_page_asks_for_nothing_outside_its_folder(built: Path, opened: ChromiumPage, name: str):
     page = opened.open(at(built, name))
     for frame in page.locator("iframe").all():
         frame.scroll_into_view_if_needed()
@@ -62,7 +62,7 @@ def test_a_page_asks_for_nothing_outside_its_folder(built: Path, opened: Chromiu
 
 
 @pytest.mark.parametrize("name", names())
-def test_what_a_page_loads_over_http(built: Path, chromium: Browser, name: str) -> None:
+def test_what_a_page_loads_over_http(built: Path, chromium: Browser, name: str):
     with served(built) as server:
         one = read(chromium, server, name)
     assert one.outside == 0
@@ -71,7 +71,7 @@ def test_what_a_page_loads_over_http(built: Path, chromium: Browser, name: str) 
 
 @pytest.mark.parametrize("opened", [(1440, "light"), (1440, "dark")], indirect=True, ids=str)
 @pytest.mark.parametrize("name", names())
-def test_axe_finds_nothing(built: Path, opened: ChromiumPage, name: str) -> None:
+def test_axe_finds_nothing(built: Path, opened: ChromiumPage, name: str):
     if not AXE.is_file():
         _missing("ui/node_modules/axe-core (npm ci --ignore-scripts, in ui/)")
     page = opened.open(at(built, name))
@@ -84,7 +84,7 @@ def test_axe_finds_nothing(built: Path, opened: ChromiumPage, name: str) -> None
 
 @pytest.mark.parametrize("opened", [(390, "light")], indirect=True, ids=str)
 @pytest.mark.parametrize("name", names())
-def test_a_phone_does_not_scroll_sideways(built: Path, opened: ChromiumPage, name: str) -> None:
+def test_a_phone_does_not_scroll_sideways(built: Path, opened: ChromiumPage, name: str):
     page = opened.open(at(built, name))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     for frame in page.locator("iframe").all():
@@ -93,7 +93,7 @@ def test_a_phone_does_not_scroll_sideways(built: Path, opened: ChromiumPage, nam
         assert frame.content_frame.locator("html").evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
-def test_the_reader_changes_the_number_of_the_sentence(built: Path, opened: ChromiumPage) -> None:
+def test_the_reader_changes_the_number_of_the_sentence(built: Path, opened: ChromiumPage):
     """The first figure of the chapter on attention: the head off, and another answer stands beside the first."""
     page = opened.open(at(built, "attention"))
     began = time.monotonic()
@@ -104,7 +104,7 @@ def test_the_reader_changes_the_number_of_the_sentence(built: Path, opened: Chro
     figure.locator(".answer td.b").first.wait_for()
 
 
-def test_slides_turn_by_arrow_keys(built: Path, opened: ChromiumPage) -> None:
+def test_slides_turn_by_arrow_keys(built: Path, opened: ChromiumPage):
     page = opened.open(at(built, "attention"))
     page.get_by_role("button", name="Show as slides").click()
     assert page.locator("article h1").is_visible()
@@ -115,7 +115,7 @@ def test_slides_turn_by_arrow_keys(built: Path, opened: ChromiumPage) -> None:
     assert page.locator("article h1").is_visible()
 
 
-def test_the_search_works_from_a_disk(built: Path, opened: ChromiumPage) -> None:
+def test_the_search_works_from_a_disk(built: Path, opened: ChromiumPage):
     page = opened.open(at(built, "index"))
     assert not any(url.endswith("search.js") for url in opened.requests)
     page.locator(".md-search__button").click()
@@ -123,7 +123,7 @@ def test_the_search_works_from_a_disk(built: Path, opened: ChromiumPage) -> None
     page.locator("mark").first.wait_for()
 
 
-def test_a_chapter_leads_to_its_stop_of_the_walk_and_back(built: Path, opened: ChromiumPage) -> None:
+def test_a_chapter_leads_to_its_stop_of_the_walk_and_back(built: Path, opened: ChromiumPage):
     page = opened.open(at(built, "attention"))
     page.get_by_role("link", name="This step of the walk").click()
     page.locator(".walk .sentence").wait_for()

@@ -11,11 +11,11 @@ from tests.examples.packages import install, run
 
 
 @pytest.mark.parametrize("name", names())
-def test_page(name: str, models: Path) -> None:
+def test_page(name: str, models: Path):
     assert site.problems(site.ran([name], models=trained(models, name))) == []
 
 
-def test_page_of_an_installed_lab(models: Path, tmp_path: Path) -> None:
+def test_page_of_an_installed_lab(models: Path, tmp_path):
     """Chapters are in the wheel, and run where there is no checkout."""
     folder = install("../lab", tmp_path / "site")
     code = "import sys, pathlib; from clearhead_lab.course import site;"

@@ -30,7 +30,7 @@ def problems(text: str, folder: Path) -> list[str]:
     return run("page", text, folder).problems
 
 
-def test_a_right_page_becomes_markdown(tmp_path: Path) -> None:
+def test_a_right_page_becomes_markdown(tmp_path):
     ran = run("page", PAGE, tmp_path)
     assert ran.problems == []
     assert "The sum is 7, and the last is 57.1% of it" in ran.markdown
@@ -55,17 +55,17 @@ def test_a_right_page_becomes_markdown(tmp_path: Path) -> None:
         ('print("sum", total)\n', "", 9, "prints something else"),
     ],
 )
-def test_a_wrong_page_says_what(tmp_path: Path, written: str, changed: str, line: int, said: str) -> None:
+def test_a_wrong_page_says_what(tmp_path, written: str, changed: str, line: int, said: str):
     found = problems(PAGE.replace(written, changed, 1), tmp_path)
     assert any(said in problem for problem in found), found
     assert found[0].startswith(f"page.md:{line}: "), found
 
 
-def test_a_warning_is_an_error(tmp_path: Path) -> None:
+def test_a_warning_is_an_error(tmp_path):
     text = "```python\nimport warnings\nwarnings.warn('old')\n```\n"
     assert problems(text, tmp_path) == ["page.md:3: UserWarning: old"]
 
 
-def test_what_is_printed_is_accepted(tmp_path: Path) -> None:
+def test_what_is_printed_is_accepted(tmp_path):
     wrong = PAGE.replace("sum 7", "").replace("57.1%", "11.1%")
     assert fixed(wrong, run("page", wrong, tmp_path)) == PAGE

@@ -30,14 +30,14 @@ def stage(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def staged(tmp_path_factory) -> Path:
     """The site without the tables of wrong records, whose computation takes long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site, "_errata", lambda: "")
         return stage(tmp_path_factory.mktemp("site") / "docs")
 
 
-def test_the_list_of_pages_is_whole(staged: Path) -> None:
+def test_the_list_of_pages_is_whole(staged: Path):
     listed = re.findall(r"[\w./-]+\.md", NAV)
     assert sorted(listed) == sorted(file.relative_to(staged).as_posix() for file in staged.rglob("*.md"))
     assert yaml.safe_load(NAV)["use_directory_urls"] is False, "a stick has no server that finds index.html"
@@ -51,7 +51,7 @@ def anchors(text: str) -> set[str]:
     return slugs | {*given}
 
 
-def test_no_dead_link(staged: Path) -> None:
+def test_no_dead_link(staged: Path):
     dead: list[str] = []
     known = cache(lambda file: anchors(file.read_text(encoding="utf-8")))
     for file in staged.rglob("*.md"):
@@ -67,7 +67,7 @@ def test_no_dead_link(staged: Path) -> None:
     assert dead == []
 
 
-def test_words_lead_to_the_glossary() -> None:
+def test_words_lead_to_the_glossary():
     text = glossary.SOURCE.read_text(encoding="utf-8")
     known = glossary.terms(text)
     assert {"residual stream", "self-attention", "cross-attention", "head", "address"} <= set(known)
@@ -78,7 +78,7 @@ def test_words_lead_to_the_glossary() -> None:
     assert glossary.unknown("[[hed]] and [[head]]", known) == ["hed"]
 
 
-def test_the_reference_has_what_a_docstring_says() -> None:
+def test_the_reference_has_what_a_docstring_says():
     pages = reference_pages()
     assert "### trace { #clearhead.trace.trace }" in pages["trace"]
     assert "Raises UserError for an edit that no forward pass met." in pages["trace"]
@@ -88,7 +88,7 @@ def test_the_reference_has_what_a_docstring_says() -> None:
 
 
 @pytest.mark.parametrize("part", reference.PARTS)
-def test_the_reference_has_every_public_name(part: str) -> None:
+def test_the_reference_has_every_public_name(part: str):
     """What Python finds in the modules, asked in another way than the pages are made."""
     page = reference_pages()[part]
     package = importlib.import_module(reference.package(part))
@@ -109,7 +109,7 @@ def test_the_reference_has_every_public_name(part: str) -> None:
     assert missing == []
 
 
-def test_every_module_that_the_guides_import_is_in_the_reference() -> None:
+def test_every_module_that_the_guides_import_is_in_the_reference():
     texts = [
         file.read_text(encoding="utf-8")
         for folder in ("docs", "lab/clearhead_lab/course/pages")
@@ -119,7 +119,7 @@ def test_every_module_that_the_guides_import_is_in_the_reference() -> None:
     assert imported <= reference.PARTS.keys()
 
 
-def test_names_in_docstrings_lead_to_what_they_name() -> None:
+def test_names_in_docstrings_lead_to_what_they_name():
     pages = reference_pages()
     links = {(page, link) for page, text in pages.items() for link in re.findall(r"\]\((\w+\.md#[\w.]+)\)", text)}
     assert len(links) > 100
@@ -132,7 +132,7 @@ def test_names_in_docstrings_lead_to_what_they_name() -> None:
 
 
 @pytest.mark.slow
-def test_the_errata_are_all_there_once(tmp_path: Path) -> None:
+def test_the_errata_are_all_there_once(tmp_path):
     page = (stage(tmp_path / "docs") / "course" / "errata.md").read_text(encoding="utf-8")
     ours = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (s\d-\S+) \|", ours, re.MULTILINE)

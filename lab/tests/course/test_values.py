@@ -1,7 +1,6 @@
 """What a page computes is kept, and a change of it is noticed where nothing prints it."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ The rest is {{0.3 = x[1, 0] / 10}}.
 """
 
 
-def test_every_page_has_accepted_values() -> None:
+def test_every_page_has_accepted_values():
     assert {file.stem for file in values.FOLDER.glob("*.json")} == {*names()}
 
 
@@ -39,7 +38,7 @@ def test_every_page_has_accepted_values() -> None:
         ("x[1, 0] / 10", "x[1, 1] / 12", "number 0 is 0.333333, and was 0.3"),
     ],
 )
-def test_a_change_that_nothing_prints_is_noticed(tmp_path: Path, written: str, changed: str, said: str) -> None:
+def test_a_change_that_nothing_prints_is_noticed(tmp_path, written: str, changed: str, said: str):
     accepted = run("page", PAGE, tmp_path)
     assert accepted.problems == []
     assert run("page", PAGE, tmp_path, accepted.values).problems == []
@@ -48,7 +47,7 @@ def test_a_change_that_nothing_prints_is_noticed(tmp_path: Path, written: str, c
     assert "python -m clearhead_lab.course accept page" in found[0]
 
 
-def test_rounding_is_no_change() -> None:
+def test_rounding_is_no_change():
     x = torch.linspace(-3, 3, 100)
     assert values.same(values.summary(x), values.summary(x + 1e-6 * torch.rand(100)))
     assert not values.same(values.summary(x), values.summary(x.flip(0)))
@@ -57,12 +56,12 @@ def test_rounding_is_no_change() -> None:
     assert not values.same(values.summary(torch.zeros(3)), values.summary(torch.zeros(4)))
 
 
-def test_what_no_number_can_be() -> None:
+def test_what_no_number_can_be():
     assert values.summary(torch.nn.Linear(2, 2)) is None
     assert values.summary(print) is None
     assert math.isfinite(float(str(values.summary(-math.inf))))
 
 
-def test_values_of_another_number_of_parts_are_told(tmp_path: Path) -> None:
+def test_values_of_another_number_of_parts_are_told(tmp_path):
     accepted = run("page", PAGE, tmp_path).values
     assert "expected 3 parts that compute, got 2" in run("page", PAGE, tmp_path, [*accepted, {}]).problems[-1]

@@ -33,6 +33,6 @@ def said(text: str) -> list[str]:
         ('```explorer\ntitle = "A head"\nmove = "Move head 2."\n```\n', "3: '2' is a number"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, wrong: str | None) -> None:
+def test_what_is_wrong_is_said_with_its_line(text: str, wrong: str | None):
     found = said(text)
     assert found == [] if wrong is None else (len(found) == 1 and found[0].startswith(wrong)), found

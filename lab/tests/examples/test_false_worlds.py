@@ -105,7 +105,7 @@ STATEMENTS = [name for name, one in records().items() if isinstance(judge(one).o
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_statement_can_hold_and_fail(name: str) -> None:
+def test_statement_can_hold_and_fail(name: str):
     one = records()[name]
     module: Any = import_module(COMPUTED[name].__module__)
     parts = PARTS[name](vars(module).copy()) if name in PARTS else {}
@@ -115,7 +115,7 @@ def test_statement_can_hold_and_fail(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in records() if name not in STATEMENTS])
-def test_only_our_numbers_reproduce(name: str) -> None:
+def test_only_our_numbers_reproduce(name: str):
     one, ours = records()[name], judge(records()[name]).ours
     if one.lost or one.printed is None:
         return

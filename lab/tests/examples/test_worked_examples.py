@@ -33,17 +33,17 @@ def computed(name: str) -> Judged:
 
 
 @pytest.mark.parametrize("name", records())
-def test_record(name: str) -> None:
+def test_record(name: str):
     """The verdict is the one that the record is known to have; the errata page pins the right values."""
     assert computed(name).verdict == records()[name].verdict
 
 
-def test_every_record_is_computed_once() -> None:
+def test_every_record_is_computed_once():
     assert set(COMPUTED) == set(records())
     assert len(records()) == 227 + len(ADDED)
 
 
-def test_records_are_the_reviewed_ones(worked_examples: dict[str, dict[str, Any]]) -> None:
+def test_records_are_the_reviewed_ones(worked_examples: dict[str, dict[str, Any]]):
     assert [*worked_examples] == [name for name in records() if name not in ADDED]
     for name, theirs in worked_examples.items():
         ours = records()[name]
@@ -56,7 +56,7 @@ def test_records_are_the_reviewed_ones(worked_examples: dict[str, dict[str, Any]
             assert list(numbers(printed)) == list(numbers(theirs["printed"])), name
 
 
-def test_our_values_are_the_reviewed_ones(worked_examples: dict[str, dict[str, Any]]) -> None:
+def test_our_values_are_the_reviewed_ones(worked_examples: dict[str, dict[str, Any]]):
     checked = 0
     for name, theirs in worked_examples.items():
         ours = computed(name).ours
@@ -73,11 +73,11 @@ def test_our_values_are_the_reviewed_ones(worked_examples: dict[str, dict[str, A
     assert checked >= 170
 
 
-def test_errata_page_is_up_to_date() -> None:
+def test_errata_page_is_up_to_date():
     assert ERRATA.read_text(encoding="utf-8") == page([computed(name) for name in records()])
 
 
-def test_errata_page_has_every_wrong_record_once(worked_examples: dict[str, dict[str, Any]]) -> None:
+def test_errata_page_has_every_wrong_record_once(worked_examples: dict[str, dict[str, Any]]):
     rows = [line.split(" | ") for line in ERRATA.read_text(encoding="utf-8").splitlines() if line.startswith("| s")]
     reviewed = [name for name, record in worked_examples.items() if record["verdict"] == "WRONG"]
     wrong = [row[0].removeprefix("| ") for row in rows]
@@ -99,17 +99,17 @@ def test_errata_page_has_every_wrong_record_once(worked_examples: dict[str, dict
         ([1, 2], [1], None, "wrong"),
     ],
 )
-def test_comparison(printed: list[float], ours: list[float], decimals: int | None, verdict: str) -> None:
+def test_comparison(printed: list[float], ours: list[float], decimals: int | None, verdict: str):
     assert compare(printed, ours, decimals=decimals) == verdict
 
 
-def test_chosen_by_id_and_by_beginning() -> None:
+def test_chosen_by_id_and_by_beginning():
     assert [one.id for one in chosen(["s3-06", "s0-11"])] == ["s3-06", "s0-11a", "s0-11b", "s0-11c"]
     with pytest.raises(UserError, match=r"got 's3-66'; try s3-26"):
         chosen(["s3-66"])
 
 
-def test_set_weight_is_the_documents_convention() -> None:
+def test_set_weight_is_the_documents_convention():
     linear = torch.nn.Linear(2, 3, bias=False).double()
     set_weight(linear, f64([[1, 2, 3], [4, 5, 6]]))
     assert linear(f64([[1, 1]])).tolist() == [[5, 7, 9]]

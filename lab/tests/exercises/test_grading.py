@@ -33,7 +33,7 @@ def _written(path: Path, state: object) -> Path:
     return path
 
 
-def test_grading_recomputes_every_judgement(state: dict[str, Any], tmp_path: Path) -> None:
+def test_grading_recomputes_every_judgement(state: dict[str, Any], tmp_path):
     found = {grade.exercise: grade for grade in graded(_written(tmp_path / "a.json", state)).grades}
     assert list(found) == [one.name for one in LOOKING.exercises]
     assert found["look-back"].is_right
@@ -51,7 +51,7 @@ def test_grading_recomputes_every_judgement(state: dict[str, Any], tmp_path: Pat
     assert not silent["share"].is_told_otherwise, "a file that claims nothing claims nothing wrong"
 
 
-def test_answers_that_do_not_fit_the_model_are_graded_so(state: dict[str, Any], tmp_path: Path) -> None:
+def test_answers_that_do_not_fit_the_model_are_graded_so(state: dict[str, Any], tmp_path):
     """An answer that was edited by hand costs its own exercise, and no other."""
     answers = state["sets"]["looking"]["answers"]
     answers["look-first"] = {"edits": [{"at": f"{AT}.scores[h=9]", "do": "zero"}]}
@@ -76,7 +76,7 @@ def _problem(path: Path) -> str:
     return problem
 
 
-def test_a_file_that_cannot_be_graded_is_one_line(state: dict[str, Any], tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_graded_is_one_line(state: dict[str, Any], tmp_path):
     own = state["sets"]["looking"]
     wrong: list[tuple[object, str]] = [
         ({**state, "format": "clearhead-exercises/0"}, "expected clearhead-exercises/1"),
@@ -116,9 +116,7 @@ def test_a_file_that_cannot_be_graded_is_one_line(state: dict[str, Any], tmp_pat
     assert "expected at most 4,194,304 bytes, got 4,194,305; export it again" in _problem(tmp_path / "large.json")
 
 
-def test_sets_beside_one_that_cannot_be_graded_are_graded(
-    state: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sets_beside_one_that_cannot_be_graded_are_graded(state: dict[str, Any], tmp_path, capsys):
     state["sets"] = {"dancing": state["sets"]["looking"], **state["sets"]}
     with pytest.raises(UserError, match=r"a\.json:sets: expected some of positions, .*, got 'dancing'"):
         grade(_written(tmp_path / "a.json", state))
@@ -129,7 +127,7 @@ def test_sets_beside_one_that_cannot_be_graded_are_graded(
     assert said.endswith(f"\n1 of {len(LOOKING.exercises)} right.\n")
 
 
-def test_a_class_is_a_table(state: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_is_a_table(state: dict[str, Any], tmp_path, capsys):
     """A row each, whatever the other files hold; what a file says of itself is a remark."""
     n = len(LOOKING.exercises)
     folder = tmp_path / "class"

@@ -31,18 +31,18 @@ TOGETHER = {
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_learners_are_judged_as_they_deserve(name: str) -> None:
+def test_learners_are_judged_as_they_deserve(name: str):
     assert not [(one.exercise, one.expected, said) for one, said in misjudged(SETS[name](), 1)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
-def test_two_hundred_learners_of_each_way(name: str) -> None:
+def test_two_hundred_learners_of_each_way(name: str):
     assert not [(one, said) for one, said in misjudged(SETS[name](), 200, seed=1)]
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_slip_in_a_number_is_named(name: str) -> None:
+def test_a_slip_in_a_number_is_named(name: str):
     """By its name, or by that of a known wrong way to the same number."""
     given = SETS[name]()
     for slip, learner in slipped(given):
@@ -51,14 +51,14 @@ def test_a_slip_in_a_number_is_named(name: str) -> None:
         assert learner.expected in {slip, *(wrong.name for wrong in one.wrong)}, learner
 
 
-def test_a_number_near_nought_is_no_slip() -> None:
+def test_a_number_near_nought_is_no_slip():
     given = SETS["knowing"]()
     one = given.find("relu")
     assert one is not None
     assert Judge(one, given.models[one.model])(Answer(number=0.05)) == OTHER
 
 
-def test_there_are_at_least_sixty_and_each_knows_three_wrong_ways() -> None:
+def test_there_are_at_least_sixty_and_each_knows_three_wrong_ways():
     exercises = [one for build in SETS.values() for one in build().exercises]
     assert len(exercises) >= 60
     assert len({one.name for one in exercises}) == len(exercises)
@@ -71,7 +71,7 @@ def test_there_are_at_least_sixty_and_each_knows_three_wrong_ways() -> None:
         assert len({wrong.says for wrong in one.wrong}) == len(names), one.name
 
 
-def test_every_question_of_the_documents_is_there() -> None:
+def test_every_question_of_the_documents_is_there():
     sources = " ".join(one.source for build in SETS.values() for one in build().exercises)
     for n in range(1, 7):
         assert f"001, reflection question {n}" in sources
@@ -93,7 +93,7 @@ def _said(**answer: Any) -> str:
     return Judge(BACK, LOOKING.models[BACK.model])(Answer.model_validate(answer))
 
 
-def test_what_is_no_answer_or_not_allowed_is_named() -> None:
+def test_what_is_no_answer_or_not_allowed_is_named():
     assert _said() == NOTHING
     assert _said(number=3.0) == OUTSIDE
     assert _said(edits=[{"at": f"{AT}.z", "do": "zero"}]) == OUTSIDE
@@ -104,7 +104,7 @@ def test_what_is_no_answer_or_not_allowed_is_named() -> None:
     assert _said(edits=[{"at": f"{AT}.scores[h=9]", "do": "zero"}]) == FAILS
 
 
-def test_counted_parameters_are_those_of_the_engine() -> None:
+def test_counted_parameters_are_those_of_the_engine():
     def size(layers: int, changes: dict[str, Any], *, tied: bool = True) -> int:
         base: dict[str, Any] = dict(
             d_model=768, n_layers=layers, n_heads=12, d_ff=3072, input=c.TokenInput(vocab_size=50_257)
@@ -129,10 +129,10 @@ def _both_wrong_and_right(n: int) -> set[tuple[str, str, str]]:
     }
 
 
-def test_two_wrong_ways_are_right_together_only_where_they_should_be() -> None:
+def test_two_wrong_ways_are_right_together_only_where_they_should_be():
     assert _both_wrong_and_right(1) <= TOGETHER
 
 
 @pytest.mark.slow
-def test_many_pairs_of_wrong_ways() -> None:
+def test_many_pairs_of_wrong_ways():
     assert _both_wrong_and_right(20) == TOGETHER

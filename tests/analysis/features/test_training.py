@@ -27,7 +27,7 @@ def planted(n: int, *, d: int = 16, n_directions: int = 24, k: int = 2) -> tuple
     return (directions[which] * strengths[..., None]).sum(1), directions
 
 
-def test_planted_directions_are_found_back() -> None:
+def test_planted_directions_are_found_back():
     values, directions = planted(4096)
     with torch.no_grad():
         learner = Learner(values, values, n=48, k=2, seed=0, dead_after=10_000, tied=True)
@@ -42,7 +42,7 @@ def test_planted_directions_are_found_back() -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_the_gradients_are_those_of_autograd(skip: bool) -> None:
+def test_the_gradients_are_those_of_autograd(skip: bool):
     """With dead features, whose loss has the error as a constant."""
     x, y = torch.randn(32, 6), torch.randn(32, 5)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def test_the_gradients_are_those_of_autograd(skip: bool) -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_the_scaling_is_folded_into_the_weights(skip: bool) -> None:
+def test_the_scaling_is_folded_into_the_weights(skip: bool):
     x, y = torch.randn(64, 6) * 3 + 1, torch.randn(64, 5) * 2 - 1
     with torch.no_grad():
         learner = Learner(x, y, n=20, k=3, seed=0, dead_after=40, tied=False, skip=skip)
@@ -92,7 +92,7 @@ def batches(n: int = 12) -> list[list[Tokens]]:
 
 
 @pytest.mark.parametrize("kind", ["sae", "transcoder"])
-def test_a_networks_values_are_explained(kind: str) -> None:
+def test_a_networks_values_are_explained(kind: str):
     network = model_of("nano").network
     site = Site.of(network, AT if kind == "sae" else "decoder.blocks.0.ffn", "sae" if kind == "sae" else "transcoder")
     events = list(train(network, batches(), site, Settings(n=64, k=8, steps=100, batch=16, lr=5e-3)))
@@ -107,7 +107,7 @@ def test_a_networks_values_are_explained(kind: str) -> None:
     assert found.plain == pytest.approx(0, abs=1e-6), "without labels the loss is the distance from the plain answer"
 
 
-def test_the_report_of_perfect_and_of_useless_features() -> None:
+def test_the_report_of_perfect_and_of_useless_features():
     """With labels the losses are the head's."""
     network, inputs = model_of("nano").network, batches(3)
     d = network.config.output.d_model
@@ -128,7 +128,7 @@ def test_the_report_of_perfect_and_of_useless_features() -> None:
     assert found.plain == pytest.approx(total / sum(map(len, labels)), rel=1e-5)
 
 
-def test_the_report_of_a_network_that_ends_in_states() -> None:
+def test_the_report_of_a_network_that_ends_in_states():
     stack, at = model_of("demo").config.encoder, "encoder.blocks.0.resid_post"
     torch.manual_seed(0)
     network = Transformer(c.ModelConfig(encoder=stack, head=c.NoHead())).eval()
@@ -140,7 +140,7 @@ def test_the_report_of_a_network_that_ends_in_states() -> None:
     assert 0 < found.recovered < 1
 
 
-def test_the_buffer_reads_all_texts_and_shuffles_them() -> None:
+def test_the_buffer_reads_all_texts_and_shuffles_them():
     network, inputs = model_of("nano").network, batches(6)
     rows = torch.cat([rows_at(network, batch, {AT})[AT] for batch in inputs])
     buffer = Buffer(network, inputs, Site(AT, AT), n_bytes=1 << 20, seed=0)
@@ -154,7 +154,7 @@ def test_the_buffer_reads_all_texts_and_shuffles_them() -> None:
     assert len(seen.unique(dim=0)) == len(rows.unique(dim=0)), "all texts come in turn"
 
 
-def test_the_texts_that_activate_a_feature_most() -> None:
+def test_the_texts_that_activate_a_feature_most():
     network, inputs = model_of("nano").network, batches(6)
     d = network.config.output.d_model
     features = Features(Site(AT, AT), torch.eye(d), torch.zeros(d), torch.eye(d), torch.zeros(d))
@@ -175,12 +175,12 @@ def test_the_texts_that_activate_a_feature_most() -> None:
         ("decoder.blocks.0.resid_post[t=0]", "sae", "got one with an index"),
     ],
 )
-def test_places_that_are_none(at: str, kind: str, message: str) -> None:
+def test_places_that_are_none(at: str, kind: str, message: str):
     with pytest.raises(UserError, match=message):
         Site.of(model_of("nano").network, at, "transcoder" if kind == "transcoder" else "sae")
 
 
-def test_what_an_ffn_reads() -> None:
+def test_what_an_ffn_reads():
     post = model_of("demo", norm_place="post").network
     assert Site.of(post, "decoder.blocks.0.ffn", "transcoder").reads == "decoder.blocks.0.resid_cross"
     assert Site.of(post, "encoder.blocks.0.ffn", "transcoder").reads == "encoder.blocks.0.resid_attn"

@@ -63,7 +63,7 @@ def written(config: ModelConfig, model_type: str | None = None) -> dict[str, Any
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_config_of_the_hub_is_read_whole_as_by_the_reference_and_written_back(name: str) -> None:
+def test_a_config_of_the_hub_is_read_whole_as_by_the_reference_and_written_back(name: str):
     document, config = CONFIGS[name], read(name)
     kind, family = document["model_type"], family_of(document, where="c")
     theirs = transformers.AutoConfig.for_model(kind).from_dict(document).to_dict()
@@ -74,7 +74,7 @@ def test_a_config_of_the_hub_is_read_whole_as_by_the_reference_and_written_back(
 
 
 @pytest.mark.parametrize(("name", "changes", "message"), REFUSED)
-def test_what_is_not_supported_is_refused_by_name(name: str, changes: dict[str, Any], message: str) -> None:
+def test_what_is_not_supported_is_refused_by_name(name: str, changes: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message) as caught:
         read(name, **changes)
     assert "\n" not in str(caught.value)
@@ -93,7 +93,7 @@ def test_what_is_not_supported_is_refused_by_name(name: str, changes: dict[str, 
         ),
     ],
 )
-def test_other_spellings_of_the_same_network(name: str, changes: dict[str, Any]) -> None:
+def test_other_spellings_of_the_same_network(name: str, changes: dict[str, Any]):
     assert read(name, **changes) == read(name)
 
 
@@ -147,11 +147,11 @@ def yarn(**more: Any) -> Rotary:
         ("dinov2", {"image_size": 518, "patch_size": 14}, LearnedGrid(side=37)),
     ],
 )
-def test_positions(name: str, changes: dict[str, Any], expected: object) -> None:
+def test_positions(name: str, changes: dict[str, Any], expected: object):
     assert read(name, **changes).output.positions == expected
 
 
-def test_angles_of_long_texts() -> None:
+def test_angles_of_long_texts():
     factors = {"short_factor": [1.0, 2.0], "long_factor": [3.0, 4.0]}
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 2}
     lengths = {"max_position_embeddings": 131_072, "original_max_position_embeddings": 4096}
@@ -168,7 +168,7 @@ def test_angles_of_long_texts() -> None:
 @pytest.mark.parametrize(
     "scaling", [{"rope_type": "yarn"}, {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}]
 )
-def test_a_length_beside_the_angles_counts_before_the_one_in_them(spelling: str, scaling: dict[str, Any]) -> None:
+def test_a_length_beside_the_angles_counts_before_the_one_in_them(spelling: str, scaling: dict[str, Any]):
     """As in the reference, of the kinds that know one; of others, and of tables by kind of layer, it does not."""
 
     def length(**fields: Any) -> int | None:
@@ -191,11 +191,11 @@ def test_a_length_beside_the_angles_counts_before_the_one_in_them(spelling: str,
         ("tiny_llama", {"max_position_embeddings": 256}, 256),
     ],
 )
-def test_the_longest_text_that_is_written(name: str, changes: dict[str, Any], expected: int) -> None:
+def test_the_longest_text_that_is_written(name: str, changes: dict[str, Any], expected: int):
     assert written(read(name, **changes), "llama")["max_position_embeddings"] == expected
 
 
-def test_a_number_of_rotated_components_is_kept() -> None:
+def test_a_number_of_rotated_components_is_kept():
     field = next(one for one in GPTJ_FIELDS if isinstance(one, Field) and one.theirs == "rotary_dim")
     for width in range(1, 130):
         for rotated in range(1, width + 1):
@@ -242,7 +242,7 @@ QWEN = {"use_sliding_window": True, "sliding_window": 8, "num_hidden_layers": 3}
 )
 def test_layers_with_a_window(
     name: str, changes: dict[str, Any], window: int | None, layers: tuple[int, ...] | None, said: dict[str, Any]
-) -> None:
+):
     config = read(name, **changes)
     assert (config.output.window, config.output.window_layers) == (window, layers)
     document = written(config, document_of(name, {})["model_type"])
@@ -251,7 +251,7 @@ def test_layers_with_a_window(
     assert canonical(again) == canonical(config)
 
 
-def test_angles_of_layers_with_a_window() -> None:
+def test_angles_of_layers_with_a_window():
     bases = {"": (160_000.0, 10_000.0), "none": (160_000.0, None), "full": (160_000.0, None), "local": (10_000.0, None)}
     changes: dict[str, dict[str, Any]] = {
         "": {},
@@ -265,7 +265,7 @@ def test_angles_of_layers_with_a_window() -> None:
         assert stack.window_positions == (None if local is None else Rotary(base=local)), kind
 
 
-def test_layers_that_do_not_rotate() -> None:
+def test_layers_that_do_not_rotate():
     smollm = read("smollm3").output
     assert smollm.rotary_layers == tuple(i for i in range(36) if (i + 1) % 4)
     cohere = read("cohere2", num_hidden_layers=5, sliding_window=8).output
@@ -301,11 +301,11 @@ EUROBERT = {"architectures": ["EuroBertForSequenceClassification"]}
         ),
     ],
 )
-def test_heads(name: str, changes: dict[str, Any], expected: object) -> None:
+def test_heads(name: str, changes: dict[str, Any], expected: object):
     assert read(name, **changes).head == expected
 
 
-def test_other_settings_of_published_networks() -> None:
+def test_other_settings_of_published_networks():
     assert read("pythia").output.parallel == "two_norms"
     assert (read("opus_mt").output.activation, read("opus_mt").output.norm_place) == ("silu", "post")
     assert read("pegasus").output.has_final_norm
@@ -325,19 +325,19 @@ def test_other_settings_of_published_networks() -> None:
     assert read("electra_small", embedding_size=256).output.embed_width == 256
 
 
-def test_names_of_the_activation_that_differ_are_read_as_the_reference_reads_them() -> None:
+def test_names_of_the_activation_that_differ_are_read_as_the_reference_reads_them():
     for fields in ({"dense_act_fn": "relu"}, {"dense_act_fn": "gelu", "is_gated_act": False}):
         stack, theirs = read("flan_t5", **fields).output, transformers.T5Config(**CONFIGS["flan_t5"] | fields)
         assert (stack.activation, stack.gated) == (theirs.dense_act_fn, theirs.is_gated_act)
 
 
-def test_a_family_is_kept_when_it_is_saved_and_no_other_claims_it() -> None:
+def test_a_family_is_kept_when_it_is_saved_and_no_other_claims_it():
     for name in ("roberta", "xlm_roberta", "camembert"):
         assert written(read(name), CONFIGS[name]["model_type"])
         assert written(read(name))["model_type"] == "roberta"
 
 
-def test_our_presets_are_those_of_the_hub() -> None:
+def test_our_presets_are_those_of_the_hub():
     assert canonical(read("bert")) == canonical(preset("bert-base"))
     document = written(preset("gpt2"))
     assert [document[name] for name in ("embd_pdrop", "resid_pdrop", "attn_pdrop")] == [0.1, 0.1, 0.1]

@@ -1,6 +1,5 @@
 """DeBERTa-v2 and v3: configs of the hub, the newer spelling of the masked-LM head, and what is refused by name."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ BASE = base("deberta-v2")
 transformers = later("transformers")
 
 
-def test_terms_have_addresses_and_every_number_can_be_derived(tmp_path: Path) -> None:
+def test_terms_have_addresses_and_every_number_can_be_derived(tmp_path):
     reference(of("deberta-v2")[0]).save_pretrained(tmp_path)
     network = load(tmp_path).network
     with torch.no_grad(), trace(network, {"encoder.blocks.1.attn.distance.c2p": 0.0}) as seen:
@@ -31,7 +30,7 @@ def test_terms_have_addresses_and_every_number_can_be_derived(tmp_path: Path) ->
 
 
 @UPDATES
-def test_losses_and_updates_are_those_of_the_other_library(steps: int, tmp_path: Path) -> None:
+def test_losses_and_updates_are_those_of_the_other_library(steps: int, tmp_path):
     task = task_of("single_label_classification", packed=False)
     dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     labels = {"num_labels": 3, "problem_type": "single_label_classification"}

@@ -1,7 +1,5 @@
 """The discriminator as it is used: each word is kept or replaced, and training starts from it."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -32,7 +30,7 @@ def words() -> Tokenizer:
     return Tokenizer(library, {"unk_token": "[UNK]", "pad_token": "[UNK]"})
 
 
-def test_a_word_is_replaced_where_its_number_is_above_0(tmp_path: Path) -> None:
+def test_a_word_is_replaced_where_its_number_is_above_0(tmp_path):
     case = Case("electra", "", "ElectraForPreTraining", {**BASE, **NARROW})
     theirs, ours = both(case, tmp_path)
     ids = torch.tensor([[1, 2, 3, 4, 5]])
@@ -45,7 +43,7 @@ def test_a_word_is_replaced_where_its_number_is_above_0(tmp_path: Path) -> None:
     assert found.values["tags"] == ["replaced" if number > 0 else "O" for number in numbers]
 
 
-def test_a_new_head_is_the_family_s(tmp_path: Path) -> None:
+def test_a_new_head_is_the_family_s(tmp_path):
     both(Case("electra", "", "ElectraForPreTraining", {**BASE, **NARROW}), tmp_path)
     model = load(tmp_path, head=ClassificationHead(n_labels=3))
     head = model.config.head

@@ -47,7 +47,7 @@ def compared(theirs: Any, folder: Path, where: Path) -> None:
 
 
 @pytest.mark.parametrize("scaling", [None, {"type": "dynamic", "factor": 2.0}])
-def test_internlm2_is_llama_with_one_matrix_for_each_group_of_heads(tmp_path: Path, scaling: Any) -> None:
+def test_internlm2_is_llama_with_one_matrix_for_each_group_of_heads(tmp_path, scaling: Any):
     shape = {**SIZES, "num_key_value_heads": 2, "rope_theta": 100.0}
     theirs = reference(Case("llama", "base", "LlamaForCausalLM", shape))
     theirs.save_pretrained(tmp_path / "theirs")
@@ -73,7 +73,7 @@ def test_internlm2_is_llama_with_one_matrix_for_each_group_of_heads(tmp_path: Pa
     compared(theirs, tmp_path / "theirs", tmp_path / "ours")
 
 
-def test_minicpm_is_granite_with_other_names_of_the_multipliers(tmp_path: Path) -> None:
+def test_minicpm_is_granite_with_other_names_of_the_multipliers(tmp_path):
     depth, base = 1.4, 16
     multipliers = {
         "embedding_multiplier": 12.0,
@@ -109,7 +109,7 @@ BLOCK = {
 }
 
 
-def test_exaone_is_llama_under_other_names(tmp_path: Path) -> None:
+def test_exaone_is_llama_under_other_names(tmp_path):
     theirs = reference(Case("llama", "base", "LlamaForCausalLM", {**SIZES, "num_key_value_heads": 2}))
     theirs.save_pretrained(tmp_path / "theirs")
     gated = {"mlp.gate_proj": "mlp.c_fc_0", "mlp.up_proj": "mlp.c_fc_1", "mlp.down_proj": "mlp.c_proj"}
@@ -122,7 +122,7 @@ def test_exaone_is_llama_under_other_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("grows", [True, False])
-def test_qwen_is_qwen2_with_one_matrix_for_all_sides(tmp_path: Path, grows: bool) -> None:
+def test_qwen_is_qwen2_with_one_matrix_for_all_sides(tmp_path, grows: bool):
     theirs = reference(Case("qwen2", "base", "Qwen2ForCausalLM", {**SIZES, "num_key_value_heads": 4}))
     theirs.save_pretrained(tmp_path / "theirs")
     tensors = load_file(tmp_path / "theirs" / "model.safetensors")
@@ -146,7 +146,7 @@ def test_qwen_is_qwen2_with_one_matrix_for_all_sides(tmp_path: Path, grows: bool
 @pytest.mark.parametrize(
     ("kind", "prefix"), [("Model", "new."), ("Model", ""), ("ForSequenceClassification", "")], ids=str
 )
-def test_gte_as_it_was_published_stretches_its_angles(tmp_path: Path, kind: str, prefix: str) -> None:
+def test_gte_as_it_was_published_stretches_its_angles(tmp_path, kind: str, prefix: str):
     """By the factor and the width of a head."""
     factor, width = 8.0, 8
     angles = {"rope_type": "linear", "rope_theta": 100.0 * factor, "factor": factor ** (2 / width)}

@@ -1,7 +1,5 @@
 """ESM: frequencies of the file, masks that are left out, and the list of residues as a tokenizer."""
 
-from pathlib import Path
-
 import torch
 
 from clearhead.model import Tokens
@@ -16,7 +14,7 @@ MASK = base("esm")["mask_token_id"]
 CASE = of("esm")[0]
 
 
-def test_a_mask_is_left_out_of_its_text_alone(tmp_path: Path) -> None:
+def test_a_mask_is_left_out_of_its_text_alone(tmp_path):
     _, ours = both(CASE, tmp_path)
     rows = [[4, MASK, 5, 6], [7, 8]]
     with torch.no_grad():
@@ -29,7 +27,7 @@ def test_a_mask_is_left_out_of_its_text_alone(tmp_path: Path) -> None:
         torch.testing.assert_close(found, torch.cat(alone))
 
 
-def test_each_residue_is_a_token(tmp_path: Path) -> None:
+def test_each_residue_is_a_token(tmp_path):
     from transformers import EsmTokenizer
 
     vocabulary = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO", ".", "-", "<null_1>", "<mask>"]

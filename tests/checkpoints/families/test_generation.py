@@ -45,13 +45,13 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_settings_are_read_as_meant(name: str) -> None:
+def test_settings_are_read_as_meant(name: str):
     document, encoder_decoder, expected = KNOWN[name]
     found = changes(read(document, encoder_decoder=encoder_decoder))
     assert {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()} == expected
 
 
-def test_the_model_config_speaks_where_there_is_no_file_of_its_own() -> None:
+def test_the_model_config_speaks_where_there_is_no_file_of_its_own():
     model = SUMMARIZER | {"model_type": "x", "d_model": 16, "num_labels": 3, "seed": "?", "vocab_size": None}
     assert read(None, model) == read(SUMMARIZER)
     found = read({"max_new_tokens": 7, "eos_token_id": 9}, SUMMARIZER)
@@ -72,9 +72,7 @@ def test_the_model_config_speaks_where_there_is_no_file_of_its_own() -> None:
         ({"chat_format": "x" * 500}, "chat_format='xxx"),
     ],
 )
-def test_what_is_not_followed_is_told_in_one_line(
-    document: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_not_followed_is_told_in_one_line(document: dict[str, Any], told: str, caplog):
     with caplog.at_level(logging.WARNING, "clearhead"):
         read(document)
     [record] = caplog.records
@@ -92,7 +90,7 @@ def test_what_is_not_followed_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("encoder_decoder", [False, True])
-def test_what_does_nothing_is_not_told(encoder_decoder: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_does_nothing_is_not_told(encoder_decoder: bool, caplog):
     document = SUMMARIZER | UNFOLLOWED | {"use_cache": False, "output_scores": True, "_from_model_config": True}
     with caplog.at_level(logging.WARNING, "clearhead"):
         read(document, encoder_decoder=encoder_decoder)
@@ -118,14 +116,14 @@ def test_what_does_nothing_is_not_told(encoder_decoder: bool, caplog: pytest.Log
         ("forced_bos_token_id", [0]),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named(field: str, value: object) -> None:
+def test_a_value_of_the_wrong_type_is_named(field: str, value: object):
     for document, model, file in (({field: value}, None, "generation_config"), (None, {field: value}, "config")):
         with pytest.raises(UserError, match=f"^folder/{file}.json:{field}(.0)?: expected .*got ") as caught:
             read(document, model)
         assert "\n" not in str(caught.value)
 
 
-def test_a_special_token_of_the_wrong_type_is_blamed_on_its_file() -> None:
+def test_a_special_token_of_the_wrong_type_is_blamed_on_its_file():
     with pytest.raises(UserError, match=r"^folder/config.json:eos_token_id: "):
         read({"num_beams": 2}, {"eos_token_id": "</s>"})
 
@@ -158,7 +156,7 @@ settings = st.fixed_dictionaries(
 
 
 @given(settings, st.booleans(), st.booleans())
-def test_settings_written_read_back_equal(values: dict[str, Any], encoder_decoder: bool, ban_end: bool) -> None:
+def test_settings_written_read_back_equal(values: dict[str, Any], encoder_decoder: bool, ban_end: bool):
     if ban_end and values.get("end_ids"):
         values["banned_ids"] = [*values.get("banned_ids", ()), values["end_ids"][0]]
     try:
@@ -178,7 +176,7 @@ fields = st.sampled_from([*GenerationFields.model_fields, *UNFOLLOWED, "other"])
 
 @given(st.dictionaries(fields, values, max_size=4), st.booleans())
 @limits(max_examples=25)
-def test_any_document_is_read_or_refused(document: dict[str, Any], encoder_decoder: bool) -> None:
+def test_any_document_is_read_or_refused(document: dict[str, Any], encoder_decoder: bool):
     for pair in ((document, {}), (None, document)):
         try:
             read(*pair, encoder_decoder=encoder_decoder)
@@ -191,7 +189,7 @@ def test_any_document_is_read_or_refused(document: dict[str, Any], encoder_decod
 transformers = later("transformers")
 
 
-def test_every_field_of_the_library_is_known() -> None:
+def test_every_field_of_the_library_is_known():
     names = {*transformers.GenerationConfig().to_dict(), *GenerationFields.model_fields} - {"transformers_version"}
     known = {name for name in names if name in GenerationFields.model_fields or name in UNFOLLOWED}
     ignored = {name for name in names if any(fnmatchcase(name, pattern) for pattern in IGNORED)}
@@ -202,7 +200,7 @@ def test_every_field_of_the_library_is_known() -> None:
 
 
 @pytest.mark.parametrize("document", [TRANSLATOR, SUMMARIZER, CHATTER], ids=["translator", "summarizer", "chatter"])
-def test_the_library_opens_what_is_written(document: dict[str, Any], tmp_path: Path) -> None:
+def test_the_library_opens_what_is_written(document: dict[str, Any], tmp_path):
     encoder_decoder = document is not CHATTER
     config = read(document, encoder_decoder=encoder_decoder)
     written = write_generation(config, encoder_decoder=encoder_decoder)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ BY_NAME = ("text_config", "text_encoder", "decoder", "generator", "decoder_slidi
 
 
 @pytest.mark.parametrize("architecture", CLASSES)
-def test_each_field_that_the_reference_reads_has_an_entry(architecture: str) -> None:
+def test_each_field_that_the_reference_reads_has_an_entry(architecture: str):
     config = getattr(transformers, architecture).config_class()
     names = {*config.to_dict(), *config.attribute_map} - {"_name_or_path"}
     for family, head in entries.published()[architecture]:
@@ -47,7 +46,7 @@ def test_each_field_that_the_reference_reads_has_an_entry(architecture: str) -> 
             assert family.map_of(head).unknown(names) == []
 
 
-def test_what_is_read_is_found_in_the_source() -> None:
+def test_what_is_read_is_found_in_the_source():
     """By attribute and `getattr`, in a base class, in shared code and in tables; not what other classes read."""
     llama, bert, neo = (read_by(name) for name in ("LlamaForCausalLM", "BertModel", "GPTNeoXModel"))
     assert {"rms_norm_eps", "head_dim", "sliding_window", "is_causal", ORIGINAL, "rope_parameters.factor"} <= {*llama}
@@ -57,7 +56,7 @@ def test_what_is_read_is_found_in_the_source() -> None:
     assert llama[ORIGINAL] == {library.ROTARY}
 
 
-def test_a_field_that_is_read_and_has_no_entry_is_found() -> None:
+def test_a_field_that_is_read_and_has_no_entry_is_found():
     (family, head), *_ = entries.published()["LlamaForCausalLM"]
     fewer = replace(family, fields=tuple(one for one in family.fields if getattr(one, "theirs", "") != ORIGINAL))
     own = frozenset({"transformers.models.llama.modeling_llama"})
@@ -67,14 +66,14 @@ def test_a_field_that_is_read_and_has_no_entry_is_found() -> None:
     assert entries.what(family, head, "mtp_layer_types", frozenset({"transformers.cache_utils"})) == "unread"
 
 
-def test_what_is_listed_as_unread_is_read_by_some_class() -> None:
+def test_what_is_listed_as_unread_is_read_by_some_class():
     read = {name.partition(".")[0] for one in CLASSES for name in read_by(one)}
     assert entries.listed("shared") | entries.listed("pictures") <= read
     assert f"transformers {version('transformers')}" == REFERENCE
 
 
 @pytest.mark.parametrize("family", PUBLISHED, ids=lambda family: family.heads[0].architecture)
-def test_a_table_of_angles_has_no_field_that_is_not_known(family: Family) -> None:
+def test_a_table_of_angles_has_no_field_that_is_not_known(family: Family):
     """So each field of it that the reference reads is applied or refused."""
     config_class: Any = getattr(transformers, family.heads[0].architecture).config_class
     document = json.loads(config_class(**READABLE.get(family.heads[0].architecture, {})).to_json_string(use_diff=False))
@@ -87,13 +86,13 @@ def test_a_table_of_angles_has_no_field_that_is_not_known(family: Family) -> Non
         family.read({**document, "rope_parameters": inner or {**table, "mystery": 1}}, where="c")
 
 
-def test_each_field_of_attention_s_own_table_is_known() -> None:
+def test_each_field_of_attention_s_own_table_is_known():
     within = {name.removeprefix("attn_config.") for name in read_by("MptModel") if name.startswith("attn_config.")}
     assert within
     assert within <= {*ATTENTION}
 
 
-def test_what_has_no_entry_is_unknown() -> None:
+def test_what_has_no_entry_is_unknown():
     fields = FieldMap((same("a", "x", default=1), Only("b", None), ignored("c_*")))
     assert fields.unknown(["a", "b", "c_1", "d"]) == ["d"]
     assert fields.read({"a": 2, "d": 5}, where="f") == {"x": 2}
@@ -109,7 +108,7 @@ READABLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("family", PUBLISHED, ids=lambda family: family.heads[0].architecture)
-def test_an_absent_field_has_the_reference_s_default(family: Family) -> None:
+def test_an_absent_field_has_the_reference_s_default(family: Family):
     head = family.heads[0]
     config_class: Any = getattr(transformers, head.architecture).config_class
     needed = READABLE.get(head.architecture, {})
@@ -123,7 +122,7 @@ def test_an_absent_field_has_the_reference_s_default(family: Family) -> None:
 
 
 @pytest.mark.parametrize("case", [*REPRESENTATIVES, *DERIVED_REPRESENTATIVES], ids=str)
-def test_a_null_that_the_reference_refuses_is_refused(case: Case) -> None:
+def test_a_null_that_the_reference_refuses_is_refused(case: Case):
     config_class: Any = getattr(transformers, case.architecture).config_class
     document = {**config_class(**case.config).to_dict(), "architectures": [case.architecture]}
     family = family_of(document, where="c")
@@ -137,7 +136,7 @@ def test_a_null_that_the_reference_refuses_is_refused(case: Case) -> None:
         config_class.from_dict(changed)
 
 
-def test_yarn_whose_range_is_reversed(tmp_path: Path) -> None:
+def test_yarn_whose_range_is_reversed(tmp_path):
     """An original length so short that the ramp ends before it begins: the reference divides by a negative span."""
     case = folders.tiny("llama", "LlamaForCausalLM")
     assert case is not None

@@ -1,7 +1,6 @@
 """Every field that the reference libraries read of files beside config.json, by their source, has an entry here."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,21 +19,21 @@ pytest.importorskip("peft")
 from tests.reads import entries, sidecars
 
 
-def test_fields_of_adapters() -> None:
+def test_fields_of_adapters():
     found = {name: sidecars.of_adapter(name) for name in sidecars.of_adapters()}
     assert {"r", "lora_alpha", "use_dora", "alpha_pattern", "layer_replication", "peft_type"} <= {*found}
     assert [name for name, what in found.items() if what == "none"] == []
     assert entries.listed("adapter") <= {*found}
 
 
-def test_fields_of_generation_settings() -> None:
+def test_fields_of_generation_settings():
     found = {name: sidecars.of_setting(name) for name in sidecars.of_generation()}
     assert {"max_length", "top_k", "typical_p", "watermarking_config", "no_repeat_ngram_size"} <= {*found}
     assert [name for name, what in found.items() if what == "none"] == []
     assert entries.listed("generation") <= {*found}
 
 
-def test_fields_of_tokenizers() -> None:
+def test_fields_of_tokenizers():
     found = {name: sidecars.of_token(name) for name in sidecars.of_tokenizers()}
     assert {"add_bos_token", "model_specific_special_tokens", "do_lower_case", "init_inputs"} <= {*found}
     assert [name for name, what in found.items() if what == "none"] == []
@@ -49,7 +48,7 @@ def test_fields_of_tokenizers() -> None:
         ("wave", sounds.read_wave_preprocessor),
     ],
 )
-def test_fields_of_processors(kind: str, read: Any) -> None:
+def test_fields_of_processors(kind: str, read: Any):
     """What is neither applied nor ignored by name is refused: so is a field that nobody knows."""
     found = {name: sidecars.of_processor(kind, name) for name in sidecars.of_processors(kind)}
     assert sum(what == "applied" for what in found.values()) >= 2
@@ -58,7 +57,7 @@ def test_fields_of_processors(kind: str, read: Any) -> None:
             read({"sampling_rate": 16000, name: 77} if kind != "image" else {name: 77}, where="p")
 
 
-def test_fields_of_sentence_encoders() -> None:
+def test_fields_of_sentence_encoders():
     """Its modules refuse what they do not know, so each field that it reads must be known, or refused by name."""
     found = sidecars.of_sentences()
     whole = {*found["BaseModel"], *found["SentenceTransformer"]}
@@ -73,14 +72,14 @@ def test_fields_of_sentence_encoders() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_field_of_tokenizers_that_is_refused_is_named(name: str) -> None:
+def test_a_field_of_tokenizers_that_is_refused_is_named(name: str):
     kind = next(one for one in table().classes if not REFUSED[name] or {*REFUSED[name]} & {*one.names})
     check_settings({name: []}, kind, "folder")
     with pytest.raises(UserError, match=f"^folder/tokenizer_config.json:{name}: expected none, got x; "):
         check_settings({name: "x"}, kind, "folder")
 
 
-def test_tokens_of_a_model_s_own(tmp_path: Path) -> None:
+def test_tokens_of_a_model_s_own(tmp_path):
     """A token that model_specific_special_tokens names is one token, as extra_special_tokens' are."""
     Tokenizer.train(["a man in a hat"], ByteBPE(vocab_size=300)).save(tmp_path)
     path = tmp_path / "tokenizer_config.json"

@@ -1,7 +1,6 @@
 """Pictures of other sizes than the config's, new heads, and networks trained as in the reference library."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ CLASSES = {"dinov2": "Dinov2Model", "dinov2_with_registers": "Dinov2WithRegister
 
 @pytest.mark.parametrize("side", [8, 20])
 @pytest.mark.parametrize("family", CLASSES)
-def test_pictures_of_the_processor_s_size(family: str, side: int, tmp_path: Path) -> None:
+def test_pictures_of_the_processor_s_size(family: str, side: int, tmp_path):
     """Two patches and five in a row, with positions for three: the reference takes them as they come."""
     theirs = reference(Case(family, "", CLASSES[family], base("dinov3_vit" if family == "dinov3_vit" else "dinov2")))
     theirs.save_pretrained(tmp_path / "theirs")
@@ -47,7 +46,7 @@ def test_pictures_of_the_processor_s_size(family: str, side: int, tmp_path: Path
         assert json.loads((tmp_path / "ours" / "config.json").read_text())["image_size"] == base("dinov2")["image_size"]
 
 
-def test_a_logit_is_the_sum_of_what_scaled_branches_write(tmp_path: Path) -> None:
+def test_a_logit_is_the_sum_of_what_scaled_branches_write(tmp_path):
     config = base("dinov2") | {"num_labels": 3}
     reference(Case("dinov2", "", "Dinov2ForImageClassification", config)).save_pretrained(tmp_path)
     pixels = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
@@ -55,7 +54,7 @@ def test_a_logit_is_the_sum_of_what_scaled_branches_write(tmp_path: Path) -> Non
     torch.testing.assert_close(sum(found.shares.values()), found.logit, atol=1e-5, rtol=1e-5)
 
 
-def test_a_new_head_reads_what_the_family_s_reads(tmp_path: Path) -> None:
+def test_a_new_head_reads_what_the_family_s_reads(tmp_path):
     reference(Case("dinov2", "", "Dinov2Model", base("dinov2"))).save_pretrained(tmp_path / "bare")
     ours = load(tmp_path / "bare", head=ClassificationHead(n_labels=3))
     theirs = transformers.Dinov2ForImageClassification.from_pretrained(ours.save(tmp_path / "classifier"))
@@ -79,7 +78,7 @@ def losses(case: Case, theirs: Any, ours: Transformer, generator: torch.Generato
 
 @pytest.mark.parametrize("steps", [20, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", [of("deit")[0], of("dinov2_with_registers")[0], of("whisper")[0]], ids=str)
-def test_updates_are_the_reference_s(case: Case, steps: int, tmp_path: Path) -> None:
+def test_updates_are_the_reference_s(case: Case, steps: int, tmp_path):
     theirs, model = both(case, tmp_path, dtype=torch.float64)
     ours, generator = model.network.train(), torch.Generator().manual_seed(0)
     if case.family == "whisper":
@@ -100,7 +99,7 @@ def test_updates_are_the_reference_s(case: Case, steps: int, tmp_path: Path) -> 
     assert kept in ([], ["encoder.embed.mask_token"])
 
 
-def test_the_smallest_published_model() -> None:
+def test_the_smallest_published_model():
     """39 million parameters, as in the paper's table 1, but for the encoder's waves, which are counted there too."""
     config, _ = WHISPER.read({"model_type": "whisper"}, where="config.json")
     summary = summarize(config)

@@ -45,17 +45,17 @@ def paper_count(d: int, n: int, d_ff: int, vocab_size: int) -> int:
         ("vit-tiny", 5_717_416),
     ],
 )
-def test_parameters(name: str, expected: int) -> None:
+def test_parameters(name: str, expected: int):
     assert parameters(preset(name)) == expected
 
 
-def test_base_is_the_size_the_paper_rounds_to() -> None:
+def test_base_is_the_size_the_paper_rounds_to():
     assert 62e6 < parameters(preset("transformer-base")) < 66e6  # "65 x 10^6", table 3
     assert 205e6 < parameters(preset("transformer-big")) < 220e6  # "213 x 10^6"
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
-def test_every_preset_runs_when_made_small(name: str) -> None:
+def test_every_preset_runs_when_made_small(name: str):
     config = preset(name)
     small = {"d_model": 24, "n_layers": 1, "n_heads": 3, "d_ff": 8}
     changes: dict[str, object] = {}
@@ -71,20 +71,20 @@ def test_every_preset_runs_when_made_small(name: str) -> None:
     assert network(*inputs).shape == (1, *labels)
 
 
-def test_unknown_name_suggests_the_nearest() -> None:
+def test_unknown_name_suggests_the_nearest():
     with pytest.raises(UserError, match=r"got 'gtp2'; try gpt2$"):
         preset("gtp2")
     with pytest.raises(UserError, match="try one of bert-base, classifier, demo, gpt2"):
         preset("qqqqqq")
 
 
-def test_presets_are_fresh_and_survive_json() -> None:
+def test_presets_are_fresh_and_survive_json():
     presets().clear()
     for name, config in presets().items():
         assert ModelConfig.model_validate_json(config.model_dump_json()) == config, name
 
 
-def test_a_family_is_imported_only_when_a_config_names_it() -> None:
+def test_a_family_is_imported_only_when_a_config_names_it():
     code = (
         "import sys; from clearhead.checkpoints.families import family_named, presets; presets();"
         "family_named({'model_type': 'gpt2'});"
@@ -95,5 +95,5 @@ def test_a_family_is_imported_only_when_a_config_names_it() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, 3, [], {}, "nothing"])
-def test_a_model_type_that_is_none_has_no_family(odd: object) -> None:
+def test_a_model_type_that_is_none_has_no_family(odd: object):
     assert family_named({"model_type": odd}) is None

@@ -55,7 +55,7 @@ def linear(name: str, n_out: int, n_in: int) -> dict[str, Tensor]:
 # --- older names, buffers, and what is left out --------------------------------------------------------------------
 
 
-def test_tensors_of_an_old_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_tensors_of_an_old_checkpoint(tmp_path, caplog):
     """gamma and beta, buffers, a second copy of what is tied, and two heads of which one is not ours."""
     case = Case("bert", "old", "BertForMaskedLM", base("bert"))
     theirs = reference(case)
@@ -74,7 +74,7 @@ def test_tensors_of_an_old_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureF
     ]
 
 
-def test_old_tensors_of_a_classifier(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_old_tensors_of_a_classifier(tmp_path, caplog):
     """The pooler that the encoder was trained with is not the classifier's."""
     case = Case("roberta", "", "RobertaForSequenceClassification", base("roberta"), 1)
     theirs = reference(case)
@@ -94,7 +94,7 @@ def table_of(document: dict[str, Any]) -> tuple[list[mapping.Rule], dict[str, Te
     return family.table(config, head), ours
 
 
-def test_masks_and_frequencies_are_ignored_and_the_second_head_is_left_out() -> None:
+def test_masks_and_frequencies_are_ignored_and_the_second_head_is_left_out():
     document = CONFIGS["distil_gpt2"] | {"architectures": ["GPT2DoubleHeadsModel"]}
     table, ours = table_of(document)
     masks = ones(**{f"transformer.h.{i}.attn.{n}": (1,) for i in range(2) for n in ("bias", "masked_bias")})
@@ -109,7 +109,7 @@ def test_masks_and_frequencies_are_ignored_and_the_second_head_is_left_out() -> 
     assert not found.left_out
 
 
-def test_products_are_written_transposed() -> None:
+def test_products_are_written_transposed():
     document = CONFIGS["distil_gpt2"] | {"n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 5}
     table, ours = table_of(document)
     theirs, block = mapping.save(table, ours), "decoder.blocks.0"
@@ -134,7 +134,7 @@ def test_products_are_written_transposed() -> None:
 )
 def test_a_tied_table_may_be_stored_several_times_if_it_is_the_same(
     name: str, changes: dict[str, Any], table: str, copies: tuple[str, ...]
-) -> None:
+):
     document = CONFIGS[name] | changes
     family = family_of(document, where="")
     config, head = family.read(document, where="")
@@ -152,13 +152,13 @@ def test_a_tied_table_may_be_stored_several_times_if_it_is_the_same(
         mapping.load(rules, theirs | {"lm_head.weight": numbers + 1}, where="f")
 
 
-def test_an_interleaved_tensor_of_another_shape_is_named() -> None:
+def test_an_interleaved_tensor_of_another_shape_is_named():
     rules, _ = table_of(CONFIGS["opus_mt"] | {"sinusoidal_layout": "interleaved"})
     with pytest.raises(UserError, match=r"f:model\.shared\.weight: expected 16 on axis 1, got shape \[20, 15\]"):
         mapping.load(rules, {"model.shared.weight": torch.zeros(20, 15)}, where="f")
 
 
-def test_the_two_biases_over_the_vocabulary(tmp_path: Path) -> None:
+def test_the_two_biases_over_the_vocabulary(tmp_path):
     """Equal where the output is tied; else the network adds the decoder's own, of which a file may have one copy."""
     first, second = "cls.predictions.bias", "cls.predictions.decoder.bias"
     theirs = reference(Case("bert", "", "BertForMaskedLM", base("bert")))
@@ -174,7 +174,7 @@ def test_the_two_biases_over_the_vocabulary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["BertModel", "RobertaModel", "ViTModel"])
-def test_a_pooler_is_there_where_its_tensors_are(architecture: str, tmp_path: Path) -> None:
+def test_a_pooler_is_there_where_its_tensors_are(architecture: str, tmp_path):
     case = Case("", "", architecture, base("vit" if architecture == "ViTModel" else "bert"), 1)
     theirs = reference(case)
     tensors = theirs.state_dict()
@@ -194,7 +194,7 @@ def test_a_pooler_is_there_where_its_tensors_are(architecture: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("architecture", "prefix"), [("ViTForImageClassification", "vit."), ("ViTModel", "")])
-def test_tensors_by_the_library_s_own_names(architecture: str, prefix: str, tmp_path: Path) -> None:
+def test_tensors_by_the_library_s_own_names(architecture: str, prefix: str, tmp_path):
     """Newer than those it writes; with a mask token, and a pooler that a classifier does not use."""
     case = Case("vit", "", architecture, {name: value for name, value in base("vit").items() if name != "num_labels"})
     theirs = reference(case)
@@ -205,7 +205,7 @@ def test_tensors_by_the_library_s_own_names(architecture: str, prefix: str, tmp_
     assert agrees(theirs, saved(tmp_path, theirs, tensors), case)
 
 
-def test_a_checkpoint_of_deberta_v3_has_the_newer_spelling_of_its_head(tmp_path: Path) -> None:
+def test_a_checkpoint_of_deberta_v3_has_the_newer_spelling_of_its_head(tmp_path):
     case = Case("deberta-v2", "newer", "DebertaV2ForMaskedLM", base("deberta-v2") | {"legacy": False})
     theirs = reference(case)
     unread = ones(**{"mask_predictions.dense.weight": (2,), "deberta.embeddings.position_embeddings.weight": (2,)})
@@ -215,7 +215,7 @@ def test_a_checkpoint_of_deberta_v3_has_the_newer_spelling_of_its_head(tmp_path:
     assert agrees(back, ours, case)
 
 
-def test_frequencies_per_layer_as_older_checkpoints_have_them(tmp_path: Path) -> None:
+def test_frequencies_per_layer_as_older_checkpoints_have_them(tmp_path):
     theirs, ours = both(of("esm")[0], tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     stored = tensors.pop(next(name for name in tensors if name.endswith("inv_freq")))
@@ -227,7 +227,7 @@ def test_frequencies_per_layer_as_older_checkpoints_have_them(tmp_path: Path) ->
     assert positions.frequencies == tuple(stored.tolist())
 
 
-def test_a_narrow_token_table_is_read_with_its_layers(tmp_path: Path) -> None:
+def test_a_narrow_token_table_is_read_with_its_layers(tmp_path):
     shape = {"vocab_size": 60, "hidden_size": 24, "ffn_dim": 40, "num_hidden_layers": 2, "num_attention_heads": 3}
     own = {"word_embed_proj_dim": 10, "do_layer_norm_before": False, "max_position_embeddings": 32}
     case = Case("opt", "narrow", "OPTForCausalLM", {**shape, **own}, 1)
@@ -252,7 +252,7 @@ def flan(*, own_output: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("saved_by", ["hub", "later version"])
-def test_version_1_1_has_an_output_matrix_of_its_own(saved_by: str, tmp_path: Path) -> None:
+def test_version_1_1_has_an_output_matrix_of_its_own(saved_by: str, tmp_path):
     theirs, path = flan(), tmp_path / "theirs" / "config.json"
     theirs.save_pretrained(path.parent)
     assert json.loads(path.read_text())["tie_word_embeddings"] is True
@@ -266,7 +266,7 @@ def test_version_1_1_has_an_output_matrix_of_its_own(saved_by: str, tmp_path: Pa
     assert agrees(back, ours, FLAN_CASE)
 
 
-def test_one_matrix_for_two_is_copied(tmp_path: Path) -> None:
+def test_one_matrix_for_two_is_copied(tmp_path):
     """Two parameters must not share their memory: training one would change the other."""
     theirs = flan(own_output=False)
     theirs.save_pretrained(tmp_path)
@@ -277,14 +277,14 @@ def test_one_matrix_for_two_is_copied(tmp_path: Path) -> None:
     assert agrees(theirs, ours, FLAN_CASE)
 
 
-def test_an_unused_table_of_older_files_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unused_table_of_older_files_is_left_out(tmp_path, caplog):
     theirs = flan()
     unique = {name: tensor for name, tensor in theirs.state_dict().items() if "embed_tokens" not in name}
     assert agrees(theirs, saved(tmp_path, theirs, unique | {CROSS_BIAS: torch.zeros(32, 2)}), FLAN_CASE)
     assert f"left out {CROSS_BIAS}: attention to the source has no positions" in caplog.text
 
 
-def test_a_bare_bart_with_a_new_head_opens_elsewhere(tmp_path: Path) -> None:
+def test_a_bare_bart_with_a_new_head_opens_elsewhere(tmp_path):
     """The head has no bias, of which the other library's config has no word."""
     reference(Case("bart", "", "BartModel", base("bart"))).save_pretrained(tmp_path / "bare")
     ours = load(tmp_path / "bare", head=LanguageHead(tied=True))
@@ -314,9 +314,7 @@ PAIRS = [
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("family", "named", "opened"), PAIRS)
-def test_weights_of_another_class_open_as_there(
-    family: str, named: str, opened: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_of_another_class_open_as_there(family: str, named: str, opened: str, tmp_path, caplog):
     case, other = (
         next(case for case in CASES if (case.family, case.architecture) == (family, name)) for name in (opened, named)
     )
@@ -338,7 +336,7 @@ def test_weights_of_another_class_open_as_there(
 TODAY = {"language_model.model.": "model.language_model.", "language_model.lm_head": "lm_head", "": "model."}
 
 
-def test_both_ways_to_name_the_tensors_of_a_text_part(tmp_path: Path) -> None:
+def test_both_ways_to_name_the_tensors_of_a_text_part(tmp_path):
     _, ours = both(TEXT_PARTS[1], tmp_path)
     file, renamed = tmp_path / "model.safetensors", dict[str, Tensor]()
     for name, tensor in load_file(file).items():
@@ -364,7 +362,7 @@ def test_both_ways_to_name_the_tensors_of_a_text_part(tmp_path: Path) -> None:
         ({"num_experts_per_tok": 5}, "must be at most"),
     ],
 )
-def test_a_number_of_experts_that_does_not_fit_is_one_line(changes: dict[str, int], told: str, tmp_path: Path) -> None:
+def test_a_number_of_experts_that_does_not_fit_is_one_line(changes: dict[str, int], told: str, tmp_path):
     theirs = reference(of("mixtral")[0])
     theirs.save_pretrained(tmp_path)
     with pytest.raises(UserError, match=told) as found:
@@ -372,7 +370,7 @@ def test_a_number_of_experts_that_does_not_fit_is_one_line(changes: dict[str, in
     assert "\n" not in str(found.value)
 
 
-def test_a_correction_is_as_exact_as_it_is_stored(tmp_path: Path) -> None:
+def test_a_correction_is_as_exact_as_it_is_stored(tmp_path):
     stored = reference(of("glm4_moe")[0])
     stored.save_pretrained(tmp_path)
     name, wanted = next((name, one) for name, one in stored.named_buffers() if name.endswith("correction_bias"))
@@ -388,7 +386,7 @@ def packed(shape: tuple[int, ...], generator: torch.Generator) -> dict[str, Tens
     return {"blocks": blocks, "scales": torch.randint(118, 126, shape, generator=generator).to(torch.uint8)}
 
 
-def test_four_bit_numbers_are_restored_as_the_reference_does() -> None:
+def test_four_bit_numbers_are_restored_as_the_reference_does():
     mxfp4 = pytest.importorskip("transformers.integrations.mxfp4")
     found = packed((2, 6, 3), torch.Generator().manual_seed(0))
     expected = mxfp4.convert_moe_packed_tensors(found["blocks"], found["scales"])
@@ -397,7 +395,7 @@ def test_four_bit_numbers_are_restored_as_the_reference_does() -> None:
         restored(found["blocks"], found["scales"][:, :, :1])
 
 
-def test_a_folder_of_four_bit_numbers_opens(tmp_path: Path) -> None:
+def test_a_folder_of_four_bit_numbers_opens(tmp_path):
     case, generator = of("gpt_oss")[0], torch.Generator().manual_seed(0)
     case = replace(case, config={**case.config, "hidden_size": 32, "intermediate_size": 32})
     theirs, _ = both(case, tmp_path)

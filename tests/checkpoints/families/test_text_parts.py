@@ -1,7 +1,6 @@
 """The text model of a model of pictures and texts opens alone, with equal logits, and is written as a text model."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ TODAY = {"language_model.model.": "model.language_model.", "language_model.lm_he
 
 
 @pytest.mark.parametrize("case", mostly_slow(TEXT_PARTS), ids=str)
-def test_its_states_are_the_reference_s(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_its_states_are_the_reference_s(case: Case, tmp_path, caplog):
     theirs, ours = both(case, tmp_path / "theirs")
     for way, gap in gaps(case, theirs, ours):
         assert gap.relative <= CLOSE, (way, gap)
@@ -32,7 +31,7 @@ def test_its_states_are_the_reference_s(case: Case, tmp_path: Path, caplog: pyte
             assert torch.equal(own[name.removeprefix("model.language_model.")], tensor), name
 
 
-def test_what_is_said_of_it(tmp_path: Path) -> None:
+def test_what_is_said_of_it(tmp_path):
     both(TEXT_PARTS[0], tmp_path)
     document = json.loads((tmp_path / "config.json").read_text())
     found = verdict(document, where="c")

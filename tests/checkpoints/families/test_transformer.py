@@ -1,7 +1,6 @@
 """The Transformer of 2017 as trained here, opened by another library: the same function, and the way back."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -54,7 +53,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_opens_elsewhere_as_the_same_function(name: str, tmp_path: Path) -> None:
+def test_opens_elsewhere_as_the_same_function(name: str, tmp_path):
     transformers = pytest.importorskip("transformers")
     config, architecture = CONFIGS[name]
     model = trained(config)
@@ -81,7 +80,7 @@ def test_opens_elsewhere_as_the_same_function(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_comes_back_as_it_went(name: str, tmp_path: Path) -> None:
+def test_comes_back_as_it_went(name: str, tmp_path):
     config, _ = CONFIGS[name]
     model = trained(config)
     model.save(tmp_path / "m")
@@ -101,7 +100,7 @@ def test_comes_back_as_it_went(name: str, tmp_path: Path) -> None:
     [{"norm_eps": 1e-6}, {"norm": "rms"}, {"bias": False}, {"positions": {"kind": "sinusoidal", "base": 500.0}}],
     ids=str,
 )
-def test_what_other_libraries_do_not_have_stays_ours(changes: dict[str, object]) -> None:
+def test_what_other_libraries_do_not_have_stays_ours(changes: dict[str, object]):
     assert family_for(small("demo", **changes)) is None
 
 
@@ -114,7 +113,7 @@ def test_what_other_libraries_do_not_have_stays_ours(changes: dict[str, object])
         ("gpt2-medium", "GPT2LMHeadModel"),
     ],
 )
-def test_our_own_decoders_open_elsewhere(name: str, architecture: str, tmp_path: Path) -> None:
+def test_our_own_decoders_open_elsewhere(name: str, architecture: str, tmp_path):
     transformers = pytest.importorskip("transformers")
     model = trained(small(name))
     model.network.float().eval()

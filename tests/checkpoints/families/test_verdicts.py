@@ -20,13 +20,13 @@ def judge(document: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("both_ways", [None, False, True])
-def test_of_several_families_of_a_type_the_one_that_the_config_names(both_ways: bool | None) -> None:
+def test_of_several_families_of_a_type_the_one_that_the_config_names(both_ways: bool | None):
     document = {"model_type": "gemma3_text", "use_bidirectional_attention": both_ways}
     found = judge({**document, "architectures": ["Gemma3TextModel" if both_ways else "Gemma3ForCausalLM"]})
     assert (found.kind, found.config and found.config.decoder is None) == (OPENS, both_ways or False)
 
 
-def test_a_head_without_a_table_leaves_the_network() -> None:
+def test_a_head_without_a_table_leaves_the_network():
     found = judge({**CONFIGS["gpt2_medium"], "architectures": ["GPT2ForMultipleChoice"]})
     assert found.kind == BUT_FOR_A_HEAD
     assert found.missing[0].field == "architectures"
@@ -35,14 +35,14 @@ def test_a_head_without_a_table_leaves_the_network() -> None:
     assert found.error.startswith("config.json:architectures: expected one of")
 
 
-def test_a_refused_value_names_its_field_and_what_is_expected() -> None:
+def test_a_refused_value_names_its_field_and_what_is_expected():
     found = judge({**CONFIGS["llama_3_2"], "rope_scaling": {"rope_type": "proportional", "factor": 2.0}})
     assert (found.kind, found.architecture) == (DOES_NOT_OPEN, "LlamaForCausalLM")
     assert found.error.startswith("config.json:rope_parameters: expected rope_type default, ")
     assert found.instead.startswith("llama opens where ")
 
 
-def test_quantized_weights_leave_the_checkpoint_they_were_made_from() -> None:
+def test_quantized_weights_leave_the_checkpoint_they_were_made_from():
     found = judge({**CONFIGS["llama_3_2"], "quantization_config": {"quant_method": "of nobody", "bits": 4}})
     assert found.kind == DOES_NOT_OPEN
     assert found.missing[0].field == "quantization_config"
@@ -58,7 +58,7 @@ def test_quantized_weights_leave_the_checkpoint_they_were_made_from() -> None:
         ({"retrieval_vector_size": 768}, "retrieval from an index of passages", "retrieval_vector_size=768"),
     ],
 )
-def test_an_unknown_architecture_is_told_by_its_mechanism(fields: dict[str, Any], mechanism: str, said: str) -> None:
+def test_an_unknown_architecture_is_told_by_its_mechanism(fields: dict[str, Any], mechanism: str, said: str):
     found = judge({**NOWHERE, **fields})
     assert found.kind == DOES_NOT_OPEN
     assert found.missing[0].mechanism == mechanism
@@ -69,23 +69,23 @@ def test_an_unknown_architecture_is_told_by_its_mechanism(fields: dict[str, Any]
 @pytest.mark.parametrize(
     "fields", [{"num_local_experts": 1}, {"ssm_state_size": 0}, {"num_queries": None}, {"depths": []}]
 )
-def test_a_field_that_is_off_says_nothing(fields: dict[str, Any]) -> None:
+def test_a_field_that_is_off_says_nothing(fields: dict[str, Any]):
     assert signs(fields) == []
 
 
-def test_fields_of_no_known_mechanism_are_listed_beside_the_nearest_table() -> None:
+def test_fields_of_no_known_mechanism_are_listed_beside_the_nearest_table():
     document = {**CONFIGS["llama_3_2"], "model_type": "nowhere", "whorl": 3, "rope_scaling": None}
     found = judge(document)
     assert found.not_understood == ("whorl",)
     assert "whose fields whorl no table here reads; the nearest that opens is " in found.error
 
 
-def test_a_config_without_its_type_is_told_which_it_fits() -> None:
+def test_a_config_without_its_type_is_told_which_it_fits():
     document = {name: value for name, value in CONFIGS["gpt2_medium"].items() if name != "model_type"}
     assert judge(document).error.endswith('all its fields are those of gpt2; if it is one, try "model_type": "gpt2"')
 
 
-def test_a_network_within_a_network_is_judged_too() -> None:
+def test_a_network_within_a_network_is_judged_too():
     found = judge({**NOWHERE, "text_config": CONFIGS["llama_3_2"], "vision_config": {"model_type": "elsewhere"}})
     assert {name: part.kind for name, part in found.parts.items()} == {
         "text_config": OPENS,
@@ -94,14 +94,14 @@ def test_a_network_within_a_network_is_judged_too() -> None:
     assert "its text_config (llama) opens" in found.instead
 
 
-def test_no_mechanism_is_missing_that_a_family_has() -> None:
+def test_no_mechanism_is_missing_that_a_family_has():
     """A config of a known family opens, so that none of its mechanisms may be called missing under another name."""
     for family in families():
         fields = {entry.theirs: 8 for entry in family.map_of(family.heads[0]).fields()}
         assert judge({**NOWHERE, **fields}).missing == (), family.model_type
 
 
-def test_every_mechanism_is_told_by_each_of_its_fields() -> None:
+def test_every_mechanism_is_told_by_each_of_its_fields():
     for mechanism in MECHANISMS:
         for name in mechanism.fields:
             value = [mechanism.words[0]] if mechanism.words else 10**6
@@ -118,7 +118,7 @@ WORLD = [
 ]
 
 
-def test_any_config_has_a_verdict() -> None:
+def test_any_config_has_a_verdict():
     chance = random.Random(0)
     kinds = set[str]()
     for i in range(150):
@@ -151,7 +151,7 @@ VALUES: list[Any] = [
 ]
 
 
-def test_two_towers_open_together() -> None:
+def test_two_towers_open_together():
     clip = {"model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": 8}
     found = judge(clip)
     assert (found.kind, found.architecture) == (OPENS, "CLIPModel")
@@ -164,7 +164,7 @@ def test_two_towers_open_together() -> None:
 
 
 @pytest.mark.parametrize(("model_type", "right"), [("gpt2", True), ("bert", False), ("dinov2", False), ("bart", None)])
-def test_causality_is_that_of_the_stacks(model_type: str, right: bool | None) -> None:
+def test_causality_is_that_of_the_stacks(model_type: str, right: bool | None):
     """Shared code of the reference reads the field in every class, where no mask says otherwise."""
     for value in (True, False):
         found = judge({"model_type": model_type, "is_causal": value})

@@ -27,7 +27,7 @@ def refusal(path: Path, **options: Any) -> str:
     return message.removeprefix(str(path))
 
 
-def test_an_object(tmp_path: Path) -> None:
+def test_an_object(tmp_path):
     document = {"a": [1, 2.5, {"b": None}], "ü": "\u2028", "a.b": {"a": True}}
     assert read_json(put(tmp_path / "x.json", json.dumps(document))) == document
     assert read_json(put(tmp_path / "x.json", json.dumps(document, ensure_ascii=False))) == document
@@ -55,11 +55,11 @@ def test_an_object(tmp_path: Path) -> None:
         ('{"\\ud800": NaN}', ":?: expected finite"),
     ],
 )
-def test_what_is_refused(content: str | bytes, expected: str, tmp_path: Path) -> None:
+def test_what_is_refused(content: str | bytes, expected: str, tmp_path):
     assert refusal(put(tmp_path / "x.json", content)).startswith(expected)
 
 
-def test_size_is_looked_at_first(tmp_path: Path) -> None:
+def test_size_is_looked_at_first(tmp_path):
     path = put(tmp_path / "x.json", '{"a": 1}  ')
     assert read_json(path, limit=10) == {"a": 1}
     assert refusal(path, limit=9).startswith(": expected at most 9 bytes, got 10; try")
@@ -68,7 +68,7 @@ def test_size_is_looked_at_first(tmp_path: Path) -> None:
     assert "got 1,099,511,627,776" in refusal(path)
 
 
-def test_only_regular_files(tmp_path: Path) -> None:
+def test_only_regular_files(tmp_path):
     assert ": expected a file, got none; try" in refusal(tmp_path / "x.json")
     assert ": expected a regular file, got something else" in refusal(tmp_path)
     os.mkfifo(tmp_path / "pipe")
@@ -80,7 +80,7 @@ def test_only_regular_files(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=40) | st.text('{}[]",:0123eNa\\u ', max_size=40).map(str.encode))
-def test_any_bytes_are_an_object_or_one_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_bytes_are_an_object_or_one_line(tmp_path_factory, content: bytes):
     path = put(tmp_path_factory.getbasetemp() / "any.json", content)
     try:
         assert isinstance(read_json(path), dict)
@@ -95,7 +95,7 @@ def index(folder: Path, table: object) -> Path:
     return put(folder / "model.safetensors.index.json", json.dumps({"metadata": {}, "weight_map": table}))
 
 
-def test_an_index(tmp_path: Path) -> None:
+def test_an_index(tmp_path):
     found = Index.read(index(tmp_path, {"b": "2.st", "a": "1.st", "c": "2.st"}), suffix=".st")
     assert found.shards == {"2.st": {"b", "c"}, "1.st": {"a"}}
     found.check("2.st", ["c", "b"])
@@ -109,7 +109,7 @@ def test_an_index(tmp_path: Path) -> None:
     "file",
     ["../x.st", "/x.st", "a/x.st", "a\\x.st", "..", ".st", "C:x.st", "x.st\n", "x.bin", "~x.st", "", 3, None, ["x.st"]],
 )
-def test_a_shard_is_a_plain_name(file: object, tmp_path: Path) -> None:
+def test_a_shard_is_a_plain_name(file: object, tmp_path):
     path = index(tmp_path, {"a": "x.st", "b": file})
     with pytest.raises(UserError) as error:
         Index.read(path, suffix=".st")
@@ -117,6 +117,6 @@ def test_a_shard_is_a_plain_name(file: object, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", [{}, [], None, "x.st"])
-def test_an_index_of_nothing(table: object, tmp_path: Path) -> None:
+def test_an_index_of_nothing(table: object, tmp_path):
     with pytest.raises(UserError, match="json:weight_map: expected a table of tensors and their files"):
         Index.read(index(tmp_path, table), suffix=".st")

@@ -64,7 +64,7 @@ def made(folder: Path, *, each: int = 0) -> tuple[Path, dict[str, Tensor]]:
     return write(folder / "model.gguf", described(), tensors, name="llama", each=each), meant
 
 
-def test_every_type_of_number(tmp_path: Path) -> None:
+def test_every_type_of_number(tmp_path):
     path, meant = made(tmp_path)
     folder = tmp_path / "reference"
     folder.mkdir()
@@ -81,7 +81,7 @@ def test_every_type_of_number(tmp_path: Path) -> None:
     assert named_config(str(path)) == named_config(str(folder))
 
 
-def test_the_header_is_what_the_library_reads(tmp_path: Path) -> None:
+def test_the_header_is_what_the_library_reads(tmp_path):
     more = {"list": [1, 2, 3], "texts": ["a", "ü"], "yes": True, "negative": [-1, 5], "empty.no": False}
     path = write(tmp_path / "x.gguf", described() | more, {"a": (np.ones((3, 32), np.float32), "F32")}, name="llama")
     reader, file = gguf.GGUFReader(path), GgufFile.open(path)
@@ -93,7 +93,7 @@ def test_the_header_is_what_the_library_reads(tmp_path: Path) -> None:
     assert file.tensors["a"].shape == (3, 32)
 
 
-def test_plain_numbers_are_mapped_and_a_write_stays_here(tmp_path: Path) -> None:
+def test_plain_numbers_are_mapped_and_a_write_stays_here(tmp_path):
     path = write(tmp_path / "x.gguf", described(), {"a": (np.ones((2, 4), np.float32), "F32")}, name="llama")
     before = path.read_bytes()
     GgufFile.open(path).read("a", torch.float32).fill_(7)
@@ -114,20 +114,20 @@ def refusal(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def small(tmp_path_factory) -> bytes:
     tensors = {"token_embd.weight": (packed((40, 256), "Q4_0", 0), "Q4_0")}
     folder = tmp_path_factory.mktemp("small")
     return write(folder / "x.gguf", described(), tensors, name="llama").read_bytes()
 
 
-def test_a_file_that_is_cut_short(small: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_short(small: bytes, tmp_path):
     path = tmp_path / "x.gguf"
     for size in [*range(0, 600, 13), len(small) - 64]:
         path.write_bytes(small[:size])
         assert refusal(path).startswith("expected a whole GGUF file, got "), size
 
 
-def test_bytes_that_changed(small: bytes, tmp_path: Path) -> None:
+def test_bytes_that_changed(small: bytes, tmp_path):
     """Every header with a changed byte is refused in one line, or says something else that is complete."""
     path, random = tmp_path / "x.gguf", np.random.default_rng(0)
     for _ in range(60):
@@ -154,13 +154,13 @@ def counted(content: bytes, n: int) -> bytes:
         (lambda c: c.replace(b"token_embd", b"token_embs"), "token_embd.weight: expected a tensor, got none"),
     ],
 )
-def test_what_is_no_such_file(change: Any, expected: str, small: bytes, tmp_path: Path) -> None:
+def test_what_is_no_such_file(change: Any, expected: str, small: bytes, tmp_path):
     path = tmp_path / "x.gguf"
     path.write_bytes(change(small))
     assert refusal(path).startswith(expected)
 
 
-def test_a_type_that_is_not_dequantized(small: bytes, tmp_path: Path) -> None:
+def test_a_type_that_is_not_dequantized(small: bytes, tmp_path):
     path = tmp_path / "x.gguf"
     at = small.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 16
     assert small[at : at + 4] == struct.pack("<I", 2)
@@ -170,7 +170,7 @@ def test_a_type_that_is_not_dequantized(small: bytes, tmp_path: Path) -> None:
     assert refusal(path).startswith("token_embd.weight: expected a type that the library gguf dequantizes, got Q8_K;")
 
 
-def test_what_a_file_asks_for_and_is_not_here(tmp_path: Path) -> None:
+def test_what_a_file_asks_for_and_is_not_here(tmp_path):
     tensors = {"token_embd.weight": (np.ones((40, 256), np.float32), "F32")}
     cases = {
         "expert_count": (8, "llama.expert_count: expected 0, the only value that is supported, got 8"),
@@ -189,14 +189,14 @@ PARTS = [f"model-0000{i}-of-00004.gguf" for i in (1, 2, 3, 4)]
 
 
 @pytest.fixture
-def several(tmp_path: Path) -> Path:
+def several(tmp_path) -> Path:
     """A model in several files."""
     made(tmp_path, each=6)
     assert sorted(path.name for path in tmp_path.iterdir()) == PARTS
     return tmp_path
 
 
-def test_a_model_in_several_files_is_one(several: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_model_in_several_files_is_one(several: Path, tmp_path_factory):
     whole = GgufFile.open(made(tmp_path_factory.mktemp("whole"))[0])
     for given in (several, *(several / name for name in PARTS)):
         found = load(given).network
@@ -224,7 +224,7 @@ def test_a_model_in_several_files_is_one(several: Path, tmp_path_factory: pytest
         ),
     ],
 )
-def test_parts_that_do_not_fit(harm: Any, expected: str, several: Path) -> None:
+def test_parts_that_do_not_fit(harm: Any, expected: str, several: Path):
     harm(several)
     with pytest.raises(UserError) as error:
         load(several)
@@ -232,18 +232,18 @@ def test_parts_that_do_not_fit(harm: Any, expected: str, several: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_parts_of_two_models(several: Path) -> None:
+def test_parts_of_two_models(several: Path):
     (several / "other-00001-of-00002.gguf").write_bytes((several / PARTS[0]).read_bytes())
     assert refusal(several).startswith("expected one GGUF file, got model-00001-of-00004.gguf, ")
 
 
-def test_a_folder_with_several(tmp_path: Path, small: bytes) -> None:
+def test_a_folder_with_several(tmp_path, small: bytes):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(small)
     assert refusal(tmp_path) == f"expected one GGUF file, got a.gguf, b.gguf; try {tmp_path / 'a.gguf'}"
 
 
-def test_the_library_is_missing(small: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_is_missing(small: bytes, tmp_path, monkeypatch):
     path = tmp_path / "x.gguf"
     path.write_bytes(small)
     monkeypatch.setitem(__import__("sys").modules, "gguf", None)

@@ -165,7 +165,7 @@ class Client:
 
 
 @pytest.fixture
-def client(server: str, tmp_path: Path) -> Client:
+def client(server: str, tmp_path) -> Client:
     return Client(server, tmp_path / "home")
 
 
@@ -176,7 +176,7 @@ def files(folder: str) -> set[str]:
 # --- the hub ---
 
 
-def test_only_what_is_read_is_fetched_and_it_stays(client: Client) -> None:
+def test_only_what_is_read_is_fetched_and_it_stays(client: Client):
     wanted: dict[str, set[str]] = {
         "org/whole": {
             "model.safetensors",
@@ -201,13 +201,13 @@ def test_only_what_is_read_is_fetched_and_it_stays(client: Client) -> None:
     assert client(*calls, HF_ENDPOINT="http://127.0.0.1:9") == found
 
 
-def test_the_folders_that_modules_json_names_are_fetched(client: Client) -> None:
+def test_the_folders_that_modules_json_names_are_fetched(client: Client):
     (found,) = client(("org/within", None))
     wanted = {name for name in REPOSITORIES["org/within"] if not name.startswith("other/") and "onnx" not in name}
     assert files(found) == wanted
 
 
-def test_revisions(client: Client) -> None:
+def test_revisions(client: Client):
     main, tag, commit, wrong, wrong_commit = client(
         ("org/old", None), ("org/old", "v1"), ("org/old", COMMITS["v1"]), ("org/old", "v2\n"), ("org/old", "c" * 40)
     )
@@ -219,7 +219,7 @@ def test_revisions(client: Client) -> None:
     assert wrong_commit.startswith("refused: org/old: expected a branch, tag or commit of it, got 'ccccc")
 
 
-def test_what_the_hub_refuses(client: Client) -> None:
+def test_what_the_hub_refuses(client: Client):
     none, none_short, gated, locked, busy, escape = client(
         *((name, None) for name in ("org/none", "none", "org/gated", "org/locked", "org/busy", "org/escape"))
     )
@@ -237,7 +237,7 @@ def test_what_the_hub_refuses(client: Client) -> None:
     assert client(("org/none", None), HF_TOKEN="hf_x") == [none]
 
 
-def test_no_network(client: Client) -> None:
+def test_no_network(client: Client):
     (offline,) = client(("org/whole", None), HF_HUB_OFFLINE="1")
     remedy = "try once without it"
     assert (
@@ -250,7 +250,7 @@ def test_no_network(client: Client) -> None:
     assert down.endswith("; check the connection")
 
 
-def test_a_part_in_the_cache(client: Client) -> None:
+def test_a_part_in_the_cache(client: Client):
     (folder,) = client(("org/whole", None))
     (Path(folder) / "model.safetensors").unlink()
     assert (
@@ -261,14 +261,14 @@ def test_a_part_in_the_cache(client: Client) -> None:
     assert (Path(folder) / "model.safetensors").read_bytes() == b"weights"
 
 
-def test_a_cache_that_cannot_be_written(client: Client, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(client: Client, tmp_path):
     (tmp_path / "home").write_text("a file")
     (line,) = client(("org/whole", None))
     assert line.startswith("refused: org/whole: expected to download it, got ")
     assert line.endswith("; try again, or another folder as HF_HOME")
 
 
-def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(monkeypatch):
     import huggingface_hub
 
     def full(*_: object, **__: object) -> None:
@@ -284,7 +284,7 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- folders ---
 
 
-def test_a_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_itself(tmp_path, monkeypatch):
     (tmp_path / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -299,7 +299,7 @@ def test_a_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     "name",
     ["../x", "/x/y", "~nobody-here/x", "a\\b", "a/b/c", "a/", "C:x", "here/typo", "a/" + "x" * 5000 + "/c", Path("x")],
 )
-def test_a_path_to_nothing(name: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_to_nothing(name: str | Path, tmp_path, monkeypatch):
     (tmp_path / "inside" / "here").mkdir(parents=True)  # ".." has no folders of other tests.
     monkeypatch.chdir(tmp_path / "inside")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -310,9 +310,7 @@ def test_a_path_to_nothing(name: str | Path, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("name", "remedy"), [("runs/typo-1", "runs/type-1"), ("./run", "runs"), ("~/runs/tipe-1", "runs/type-1")]
 )
-def test_a_misspelt_path_names_the_nearest_folder(
-    name: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misspelt_path_names_the_nearest_folder(name: str, remedy: str, tmp_path, monkeypatch):
     (tmp_path / "runs" / "type-1").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -320,7 +318,7 @@ def test_a_misspelt_path_names_the_nearest_folder(
         hub.locate(name)
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_a_file(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(
         UserError, match=r"model.safetensors: expected a folder with a model, got a file; try the folder"
@@ -329,7 +327,7 @@ def test_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a--b", "x\ny", "-x", "x" * 200, "a\0b", "datasets:x"])
-def test_a_name_that_no_model_can_have(name: str) -> None:
+def test_a_name_that_no_model_can_have(name: str):
     with pytest.raises(UserError) as error:
         hub.locate(name)
     expected = "expected a folder, or a model of the hub as name or owner/name, found neither; check the name"

@@ -21,9 +21,7 @@ RULES: dict[str, tuple[Rule, int, list[list[int]]]] = {
 
 @pytest.mark.parametrize("width", [None, 3])
 @pytest.mark.parametrize(("rule", "n", "order"), RULES.values(), ids=RULES)
-def test_rows_come_from_where_the_rule_says_and_go_back(
-    rule: Rule, n: int, order: list[list[int]], width: int | None
-) -> None:
+def test_rows_come_from_where_the_rule_says_and_go_back(rule: Rule, n: int, order: list[list[int]], width: int | None):
     theirs = torch.randn(n) if width is None else torch.randn(n, width)
     ours = rule.load([theirs])
     assert len(ours) == len(order)

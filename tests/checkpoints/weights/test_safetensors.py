@@ -57,7 +57,7 @@ def refusal(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("limit", [1 << 20, 60, 1])
-def test_there_and_back(limit: int, tmp_path: Path) -> None:
+def test_there_and_back(limit: int, tmp_path):
     tensors = some()
     files = saved(tmp_path, tensors, limit_bytes=limit)
     if limit == 1 << 20:
@@ -71,13 +71,13 @@ def test_there_and_back(limit: int, tmp_path: Path) -> None:
     assert equal(read(tmp_path), tensors)
 
 
-def test_parts_of_one_storage_count_each(tmp_path: Path) -> None:
+def test_parts_of_one_storage_count_each(tmp_path):
     whole = torch.randn(4, 100)
     files, _ = shards({str(i): row for i, row in enumerate(whole)}, limit_bytes=800)
     assert [list(part) for part in files.values()] == [["0", "1"], ["2", "3"]]
 
 
-def test_the_links_of_a_cache(tmp_path: Path) -> None:
+def test_the_links_of_a_cache(tmp_path):
     """As the hub's cache lays them out: snapshots/…/name -> ../../blobs/…"""
     blobs, folder = tmp_path / "blobs", tmp_path / "snapshots" / "1"
     blobs.mkdir()
@@ -89,7 +89,7 @@ def test_the_links_of_a_cache(tmp_path: Path) -> None:
     assert equal(read(folder), tensors)
 
 
-def test_what_is_written_into_a_tensor_stays_there(tmp_path: Path) -> None:
+def test_what_is_written_into_a_tensor_stays_there(tmp_path):
     save_file({"a": torch.zeros(5000), "b": torch.zeros(5000)}, tmp_path / MODEL)
     before = (tmp_path / MODEL).read_bytes()
     first, second = read(tmp_path), read(tmp_path)
@@ -116,7 +116,7 @@ print(mapped, rss() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
-def test_memory_fills_as_it_is_looked_at(tmp_path: Path) -> None:
+def test_memory_fills_as_it_is_looked_at(tmp_path):
     save_file({str(i): torch.ones(1 << 20) for i in range(16)}, tmp_path / MODEL)  # 64 MB
     done = processes.run([sys.executable, "-c", RSS, tmp_path], capture_output=True, text=True, check=True)
     mapped, touched = map(int, done.stdout.split())
@@ -152,25 +152,25 @@ def tensor(dtype: str, shape: list[int], end: int) -> dict[str, object]:
         struct.pack("<Q", 1 << 50) + b"{}",
     ],
 )
-def test_a_broken_file(content: bytes, tmp_path: Path) -> None:
+def test_a_broken_file(content: bytes, tmp_path):
     (tmp_path / MODEL).write_bytes(content)
     assert refusal(tmp_path).startswith(f"{MODEL}: expected a whole safetensors file, got ")
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("F8_E4M3", [8]), ("F4", [16]), ("C64", [1]), ("U16", [4])])
-def test_a_dtype_that_is_not_read(dtype: str, shape: list[int], tmp_path: Path) -> None:
+def test_a_dtype_that_is_not_read(dtype: str, shape: list[int], tmp_path):
     (tmp_path / MODEL).write_bytes(header({"x.y": tensor(dtype, shape, 8)}, bytes(8)))
     assert refusal(tmp_path).startswith(f"{MODEL}:x.y: expected one of F64, F32, ")
     assert f"got {dtype}; try" in refusal(tmp_path)
 
 
-def test_no_weights(tmp_path: Path) -> None:
+def test_no_weights(tmp_path):
     assert refusal(tmp_path).startswith(f": expected {MODEL} or {INDEX}, got neither; try")
     (tmp_path / MODEL).mkdir()
     assert refusal(tmp_path).startswith(f"{MODEL}: expected a regular file")
 
 
-def test_broken_shards(tmp_path: Path) -> None:
+def test_broken_shards(tmp_path):
     first, second, *_ = saved(tmp_path, {"a": torch.ones(9), "b": torch.ones(9), "c": torch.ones(9)}, limit_bytes=36)
     whole, index = (tmp_path / second).read_bytes(), (tmp_path / INDEX).read_text()
 
@@ -191,14 +191,14 @@ def test_broken_shards(tmp_path: Path) -> None:
     assert refusal(tmp_path).startswith(f"{INDEX}:a: expected the name of a .safetensors file in this folder, got '../")
 
 
-def test_an_extra_tensor_in_a_shard(tmp_path: Path) -> None:
+def test_an_extra_tensor_in_a_shard(tmp_path):
     first, *_ = saved(tmp_path, {"a": torch.ones(9), "b": torch.ones(9)}, limit_bytes=36)
     save_file({"a": torch.ones(9), "b": torch.zeros(9)}, tmp_path / first)
     assert refusal(tmp_path).startswith(f"{first}:b: expected no tensor that {INDEX} places elsewhere")
 
 
 @given(st.integers(0, 10**6), st.integers(0, 255))
-def test_a_changed_byte_is_refused_or_read(tmp_path_factory: pytest.TempPathFactory, where: int, byte: int) -> None:
+def test_a_changed_byte_is_refused_or_read(tmp_path_factory, where: int, byte: int):
     """And what is read has the shapes that the file has room for: nothing else is touched."""
     folder = tmp_path_factory.getbasetemp()
     torch.manual_seed(0)

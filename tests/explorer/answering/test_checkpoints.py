@@ -18,14 +18,14 @@ def log(folder: Path, events: list[dict[str, Any]]) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     model = model_of(CONFIGS["decoder_pre_learned"])
     for step in (2, 4):
         save(model, tmp_path, step)
     return tmp_path
 
 
-def test_checkpoints_have_their_loss_and_score(run: Path) -> None:
+def test_checkpoints_have_their_loss_and_score(run: Path):
     samples = [
         {"source": "one", "output": "x", "reference": "eins"},
         {"source": "two", "output": "", "reference": "zwei"},
@@ -48,7 +48,7 @@ def test_checkpoints_have_their_loss_and_score(run: Path) -> None:
     assert RunCheckpoints(run / "step-00000002").history() == checkpoints.history()
 
 
-def test_losses_are_thinned_to_means(run: Path) -> None:
+def test_losses_are_thinned_to_means(run: Path):
     log(run, [{"kind": "stepped", "step": i, "loss": float(i % 2)} for i in range(1, 2001)])
     losses = RunCheckpoints(run).losses()
     assert len(losses) <= MOST_LOSSES
@@ -56,7 +56,7 @@ def test_losses_are_thinned_to_means(run: Path) -> None:
     assert all(abs(loss - 0.5) <= 0.1 + 1e-9 for _, loss in losses)
 
 
-def test_a_run_without_a_log_and_a_model_without_a_run(run: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_log_and_a_model_without_a_run(run: Path, tmp_path):
     assert RunCheckpoints(run).history() == [{"step": s, "loss": None, "score": None} for s in (2, 4)]
     nothing = RunCheckpoints(None)
     assert (nothing.step, nothing.history(), nothing.losses(), nothing.samples()) == (None, [], [], [])

@@ -15,7 +15,7 @@ TEXTS = [name for name in CONFIGS if name != "vision"]
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_circuits_of_two_texts(name: str) -> None:
+def test_circuits_of_two_texts(name: str):
     session = session_of(name)
     run = start(session)
     words = run["text"].split()
@@ -37,7 +37,7 @@ def test_circuits_of_two_texts(name: str) -> None:
         assert term["product"] == pytest.approx(term["change"] * term["gradient"], rel=1e-4)
 
 
-def test_texts_of_other_lengths_and_wrong_edges() -> None:
+def test_texts_of_other_lengths_and_wrong_edges():
     session = session_of("decoder_pre_learned")
     run = start(session)
     with pytest.raises(UserError, match=r"corrupt: expected \d+ tokens for the decoder"):
@@ -46,7 +46,7 @@ def test_texts_of_other_lengths_and_wrong_edges() -> None:
         ask(session, "edge", run=run, corrupt=run, writer="decoder.embed.tokens", reader="decoder.blocks.9.ffn.pre")
 
 
-def test_circuits_of_two_pictures() -> None:
+def test_circuits_of_two_pictures():
     session = session_of("vision")
     content = BytesIO()
     Image.fromarray(np.arange(192, dtype=np.uint8)[::-1].reshape(8, 8, 3)).save(content, "PNG")

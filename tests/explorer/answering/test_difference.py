@@ -23,7 +23,7 @@ def changed(model: Model) -> Model:
     return other
 
 
-def test_the_compared_model_answers_by_itself() -> None:
+def test_the_compared_model_answers_by_itself():
     """Its values, and its parameters, as a checkpoint's."""
     model = model_of(CONFIGS["decoder_pre_learned"])
     other = changed(model)
@@ -39,7 +39,7 @@ def test_the_compared_model_answers_by_itself() -> None:
         ask(Session(model, name="one", text=TEXTS[0]), "run", run=run)
 
 
-def test_it_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_found_once(monkeypatch):
     model = model_of(CONFIGS["decoder_pre_learned"])
     session = Session(model, name="one", data=TEXTS, compared=changed(model))
     first, _ = ask(session, "difference", texts=2)
@@ -47,7 +47,7 @@ def test_it_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(session, "difference", texts=2)[0] == first
 
 
-def test_what_cannot_be_compared() -> None:
+def test_what_cannot_be_compared():
     model = model_of(CONFIGS["decoder_pre_learned"])
     with pytest.raises(UserError, match="expected the same in both models"):
         Session(model, name="one", compared=model_of(CONFIGS["decoder_rotary_grouped"]))

@@ -30,7 +30,7 @@ def made(*edits: EditRequest, value: torch.Tensor = VALUE, window: Window | None
     return next(iter(found.values()))(value)
 
 
-def test_each_kind() -> None:
+def test_each_kind():
     assert made(edit(f"{Z}[h=1]", "zero"))[0, 1].eq(0).all()
     assert torch.equal(made(edit(f"{Z}[h=1]", "zero"))[0, 0], VALUE[0, 0])
     assert torch.equal(made(edit(f"{Z}[h=1]", "mean"))[0, 1], VALUE[0, 1].mean(0).expand(3, 4))
@@ -42,7 +42,7 @@ def test_each_kind() -> None:
     assert torch.equal(VALUE, torch.arange(24.0).view(1, 2, 3, 4))  # The network's own value is left alone.
 
 
-def test_edits_of_one_value_are_made_in_order() -> None:
+def test_edits_of_one_value_are_made_in_order():
     edits = [edit(f"{Z}[h=0]", "set", value=1), edit(Z, "scale", value=3), edit(f"{Z}[h=0]", "scale", value=2)]
     assert made(*edits)[0, 0].eq(6).all()
     assert made(*edits[::-1])[0, 0].eq(1).all()
@@ -62,12 +62,12 @@ def test_edits_of_one_value_are_made_in_order() -> None:
         (edit("head.logits[", "zero"), "expected an address such as"),
     ],
 )
-def test_what_cannot_be_is_refused(one: EditRequest, message: str) -> None:
+def test_what_cannot_be_is_refused(one: EditRequest, message: str):
     with pytest.raises(UserError, match=message):
         made(one)
 
 
-def test_a_patch_is_the_value_of_another_run() -> None:
+def test_a_patch_is_the_value_of_another_run():
     session, at = session_of("decoder_pre_learned"), f"{Z}[h=2]"
     run = start(session)
     other = {**run, "text": "six five four three two one"}
@@ -96,13 +96,13 @@ def test_a_patch_is_the_value_of_another_run() -> None:
         (f"{Z}[h=0,t=1]", "patch", True),
     ],
 )
-def test_which_edits_can_be_made_while_a_decoder_writes(at: str, do: str, waits: bool) -> None:
+def test_which_edits_can_be_made_while_a_decoder_writes(at: str, do: str, waits: bool):
     axes = "b h s k" if at.endswith("v[h=0]") else "b h t s" if "weights" in at else "b h t k"
     fields: dict[str, Any] = {"row": {"value": [1.0]}, "patch": {"from": {"text": "a"}}}.get(do, {})
     assert ResolvedEdit(Address.parse(at), axes, edit(at, "set" if do == "row" else do, **fields)).waits == waits
 
 
-def test_an_edit_waits_for_its_position() -> None:
+def test_an_edit_waits_for_its_position():
     one, window = edit(f"{Z}[t=2]", "zero"), Window()
     now = VALUE[:, :, :1]
     for start_, touched in ((0, False), (1, False), (2, True), (3, False)):

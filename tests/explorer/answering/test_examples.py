@@ -1,6 +1,5 @@
 """The page's examples are those of Python, found a while at a time; and the texts that a page looks through."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,9 +33,7 @@ def asked(of: Session, **question: Any) -> list[dict[str, Any]]:
     ("at", "measure"),
     [(AT, "value"), ("decoder.blocks.0.attn.z[h=1]", "norm"), ("decoder.blocks.1.attn.weights[h=2]", "weight")],
 )
-def test_the_strongest_texts_arrive_while_they_are_found(
-    at: str, measure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_strongest_texts_arrive_while_they_are_found(at: str, measure: str, monkeypatch):
     monkeypatch.setattr(data_sets, "AT_A_TIME", 0.0)
     of = session(data=TEXTS)
     first = ask(of, "examples", at=at, top=3)[0]
@@ -48,7 +45,7 @@ def test_the_strongest_texts_arrive_while_they_are_found(
     assert all("".join(row["tokens"]).strip() == row["text"] for row in reply["rows"])
 
 
-def test_a_state_is_a_direction() -> None:
+def test_a_state_is_a_direction():
     of, at = session(data=TEXTS), "decoder.blocks.0.resid_post"
     run = {"text": TEXTS[0], "target": None, "edits": []}
     reply = asked(of, at=at, top=2, towards={"run": run, "at": f"{at}[t=2]"})[-1]
@@ -59,7 +56,7 @@ def test_a_state_is_a_direction() -> None:
     assert own["values"][2] == pytest.approx(float(state.norm()), rel=1e-4)
 
 
-def test_without_data_the_page_is_not_offered_any() -> None:
+def test_without_data_the_page_is_not_offered_any():
     of = session()
     assert "examples" not in ask(of, "about")[0]["answers"]
     assert "examples" in ask(session(data=TEXTS), "about")[0]["answers"]
@@ -67,7 +64,7 @@ def test_without_data_the_page_is_not_offered_any() -> None:
         asked(of, at=AT, top=3)
 
 
-def test_a_run_knows_its_data(tmp_path: Path) -> None:
+def test_a_run_knows_its_data(tmp_path):
     for _ in train(begin(write_recipe(tmp_path), tmp_path / "run")):
         pass
 

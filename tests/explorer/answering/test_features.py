@@ -30,7 +30,7 @@ def ask(session: Session, ask: str, **fields: Any) -> dict[str, Any]:
     return asked(session, ask, **fields)[0]
 
 
-def test_an_edited_feature(session: Session) -> None:
+def test_an_edited_feature(session: Session):
     at = f"{AT}.features[f=3,t=1]"
     run = {"text": "one two three", "edits": [{"at": at, "do": "set", "value": 25.0}]}
     found = ask(session, "features", run=run, at=f"{AT}.features", position=1)
@@ -43,7 +43,7 @@ def test_an_edited_feature(session: Session) -> None:
     ask(session, "effects", run=run, at=["decoder.blocks.1.attn.z[h=0]"])
 
 
-def test_features_that_are_not_there(session: Session) -> None:
+def test_features_that_are_not_there(session: Session):
     with pytest.raises(UserError, match="at: expected features of this model"):
         ask(session, "features", run={"text": "one"}, at=AT, position=0)
     with pytest.raises(UserError, match="position: expected one below"):

@@ -10,7 +10,7 @@ from tests.explorer.traced import CONFIGS, model_of
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_page_gets_every_part(name: str) -> None:
+def test_the_page_gets_every_part(name: str):
     session = session_of(name)
     run = start(session)
     heads, tensors = ask(session, "overview", run=run, part="heads")
@@ -36,7 +36,7 @@ def test_the_page_gets_every_part(name: str) -> None:
             assert bool(((moved >= 0) & (moved <= 1)).all())
 
 
-def test_a_rounded_model_has_no_overview() -> None:
+def test_a_rounded_model_has_no_overview():
     model = model_of(CONFIGS["decoder_pre_learned"])
     assert "overview" in ask(Session(model, name="whole", text="one two"), "about")[0]["answers"]
     rounded = Session(Model(quantized(model.network), model.tokenizer), name="rounded", text="one two")

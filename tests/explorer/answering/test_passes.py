@@ -20,7 +20,7 @@ from tests.explorer.traced import CONFIGS, TOKENIZER, model_of, stack
 from tests.serve.tiny import endless_model
 
 
-def test_a_pass_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_is_made_once(monkeypatch):
     session = Session(model_of(CONFIGS["decoder_pre_learned"]), name="once", text="one two")
     made: list[int] = []
     monkeypatch.setattr(passes, "observe", lambda *given, **named: made.append(1) or observe(*given, **named))
@@ -32,7 +32,7 @@ def test_a_pass_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made) == 2
 
 
-def test_kept_are_those_used_last() -> None:
+def test_kept_are_those_used_last():
     kept: LRUCache[str] = LRUCache(3, n_bytes=10, size=len)
     for key in "abc":
         assert kept.get(key, lambda key=key: key) == key
@@ -44,7 +44,7 @@ def test_kept_are_those_used_last() -> None:
     assert kept.get("a", lambda: "gone") == "gone"
 
 
-def test_a_text_too_long_to_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_too_long_to_keep_is_refused(monkeypatch):
     model = Model(Transformer(c.ModelConfig(decoder=stack())).eval(), TOKENIZER)
     run = RunRequest(text=" ".join(["one"] * 300))
     Passes(model, None, []).get(run)
@@ -53,7 +53,7 @@ def test_a_text_too_long_to_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         Passes(model, None, []).get(run)
 
 
-def test_runs_patched_from_runs_end_somewhere() -> None:
+def test_runs_patched_from_runs_end_somewhere():
     run: dict[str, Any] = {"text": "one two", "target": None, "edits": []}
     for _ in range(passes.DEPTH):
         run = {"text": "one two", "target": None, "edits": [{"at": "decoder.embed.sum", "do": "patch", "from": run}]}
@@ -62,7 +62,7 @@ def test_runs_patched_from_runs_end_somewhere() -> None:
     ask(session_of("decoder_pre_learned"), "run", run=run["edits"][0]["from"])
 
 
-def test_an_edit_begins_at_the_pass_of_the_same_tokens_that_shares_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_begins_at_the_pass_of_the_same_tokens_that_shares_most(monkeypatch):
     made: list[tuple[Any, set[str]] | None] = []
     monkeypatch.setattr(
         passes, "observe", lambda *given, **named: made.append(named["before"]) or observe(*given, **named)
@@ -78,7 +78,7 @@ def test_an_edit_begins_at_the_pass_of_the_same_tokens_that_shares_most(monkeypa
     assert made == [None, None, *shared]
 
 
-def test_a_text_that_is_too_long_is_refused_before_its_tokens_are_shown(monkeypatch: pytest.MonkeyPatch):
+def test_a_text_that_is_too_long_is_refused_before_its_tokens_are_shown(monkeypatch):
     monkeypatch.setattr(Tokenizer, "offsets", lambda *_: pytest.fail("too late"))
     with pytest.raises(UserError, match="text: expected one whose attention fits into"):
         Passes(endless_model(), None, ()).get(RunRequest(text="ab " * 30_000))

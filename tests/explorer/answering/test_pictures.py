@@ -20,7 +20,7 @@ def url(pixels: np.ndarray, kind: str = "PNG", **options: object) -> str:
     return f"data:image/{kind.lower()};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def test_an_image_that_is_sent_is_the_image() -> None:
+def test_an_image_that_is_sent_is_the_image():
     session, picture = session_of("vision"), inputs(CONFIGS["vision"])[0]
     run = {**start(session), "image": url(picture)}
     reply, tensors = ask(session, "run", run=run)
@@ -51,12 +51,12 @@ HUGE = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2 
         ("data:image/png;base64," + base64.b64encode(HUGE).decode(), "^image: expected "),
     ],
 )
-def test_what_is_no_image_is_refused(image: str | None, message: str) -> None:
+def test_what_is_no_image_is_refused(image: str | None, message: str):
     with pytest.raises(UserError, match=message):
         picture_of(image, [np.zeros((2, 2, 3), np.uint8)])
 
 
-def test_a_model_that_reads_images_reads_no_file_that_a_text_names() -> None:
+def test_a_model_that_reads_images_reads_no_file_that_a_text_names():
     session = session_of("vision")
     for what, more in (("run", {}), ("generate", {"settings": {"max_new_tokens": 1}})):
         with pytest.raises(UserError, match=r"got none|expected a model that writes"):

@@ -86,7 +86,7 @@ def answered(name: str, question: Any) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_question_is_answered_or_refused(name: str) -> None:
+def test_each_question_is_answered_or_refused(name: str):
     for question in questions(name):
         answered(name, question)
 
@@ -96,13 +96,13 @@ FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=list(Heal
 
 @FUZZ
 @given(st.sampled_from(NAMES), st.dictionaries(st.sampled_from(["ask", "run", "at", "text", "k", "of"]), ANY) | ANY)
-def test_any_json(name: str, question: Any) -> None:
+def test_any_json(name: str, question: Any):
     answered(name, question)
 
 
 @FUZZ
 @given(st.data())
-def test_questions_with_a_field_changed(data: st.DataObject) -> None:
+def test_questions_with_a_field_changed(data: st.DataObject):
     name = data.draw(st.sampled_from(NAMES))
     question = copy.deepcopy(data.draw(st.sampled_from(questions(name))))
     for _ in range(data.draw(st.integers(1, 2))):
@@ -130,7 +130,7 @@ def test_questions_with_a_field_changed(data: st.DataObject) -> None:
     st.integers(0, 11),
     st.integers(0, 3),
 )
-def test_any_edits(name: str, edits: list[dict[str, Any]], writes: bool, which: int, temperature: int) -> None:
+def test_any_edits(name: str, edits: list[dict[str, Any]], writes: bool, which: int, temperature: int):
     question = questions(name)[which]
     if "run" in question:
         target = None if writes else question["run"]["target"]
@@ -140,7 +140,7 @@ def test_any_edits(name: str, edits: list[dict[str, Any]], writes: bool, which: 
     answered(name, question)
 
 
-def test_what_is_nested_too_deep_is_refused() -> None:
+def test_what_is_nested_too_deep_is_refused():
     run: dict[str, Any] = {"text": "one two"}
     for _ in range(400):
         run = {"text": "one two", "edits": [{"at": "decoder.embed.sum", "do": "patch", "from": run}]}
@@ -160,18 +160,18 @@ def test_what_is_nested_too_deep_is_refused() -> None:
         ({"step": -2}, r"run\.step"),
     ],
 )
-def test_the_field_is_named(change: dict[str, Any], message: str) -> None:
+def test_the_field_is_named(change: dict[str, Any], message: str):
     run = {"text": "one two", "target": None, "edits": [], **change}
     with pytest.raises(UserError, match=message):
         session_of("decoder_alibi_capped").answer({"ask": "run", "run": run})
 
 
-def test_a_missing_field_is_named() -> None:
+def test_a_missing_field_is_named():
     with pytest.raises(UserError, match="at: expected a value, got none"):
         checked(ValuesQuestion, {"run": {"text": "one"}})
 
 
-def test_equal_requests_have_equal_keys() -> None:
+def test_equal_requests_have_equal_keys():
     short, whole = {"text": "a"}, {"text": "a", "target": None, "image": None, "step": None, "edits": [], "change": {}}
     one, two = (checked(RunRequest, json.loads(json.dumps(run))) for run in (short, whole))
     assert one.key == two.key

@@ -29,7 +29,7 @@ def generated(
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_answer_is_the_models(name: str, beams: int) -> None:
+def test_the_answer_is_the_models(name: str, beams: int):
     model = session_of(name).model
     reply, run = generated(name, beams=beams, length_penalty=0.7)
     config = GenerationConfig(max_new_tokens=5, beams=beams, n_best=beams, length_penalty=0.7)
@@ -44,7 +44,7 @@ def test_the_answer_is_the_models(name: str, beams: int) -> None:
 
 @pytest.mark.parametrize("beams", [1, 4, 16])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_tree_is_one(name: str, beams: int) -> None:
+def test_the_tree_is_one(name: str, beams: int):
     reply, _ = generated(name, beams=beams)
     nodes = reply["nodes"]
     assert nodes[0]["parent"] == -1
@@ -68,7 +68,7 @@ def test_the_tree_is_one(name: str, beams: int) -> None:
             assert math.exp(node["log_prob"]) == pytest.approx(probabilities[node["id"]], rel=1e-3)
 
 
-def test_the_probabilities_are_over_the_whole_vocabulary_of_the_edited_model() -> None:
+def test_the_probabilities_are_over_the_whole_vocabulary_of_the_edited_model():
     name, edits = "decoder_pre_learned", [{"at": "decoder.blocks.1.ffn.out", "do": "scale", "value": -3}]
     reply, run = generated(name, edits)
     assert reply["text"] != generated(name)[0]["text"]
@@ -82,7 +82,7 @@ def test_the_probabilities_are_over_the_whole_vocabulary_of_the_edited_model() -
     torch.testing.assert_close(torch.tensor([share for _, share in reply["steps"][1]["top"]]), shares)
 
 
-def test_more_beams_than_there_are_tokens() -> None:
+def test_more_beams_than_there_are_tokens():
     config = c.ModelConfig(decoder=stack(input=c.TokenInput(vocab_size=3)))
     session = Session(Model(Transformer(config).eval(), generation=GenerationConfig(banned_ids=(0,))), name="three")
     run = {"text": "1 2", "target": None, "edits": []}
@@ -92,13 +92,13 @@ def test_more_beams_than_there_are_tokens() -> None:
     assert reply["text"] == " ".join(str(reply["nodes"][i]["id"]) for i in reply["best"])
 
 
-def test_samples_follow_the_seed() -> None:
+def test_samples_follow_the_seed():
     texts = [generated("decoder_pre_learned", temperature=3.0, top_k=9, seed=seed)[0]["text"] for seed in (1, 1, 2, 3)]
     assert texts[0] == texts[1]
     assert len(set(texts)) > 1
 
 
-def test_settings_that_contradict_each_other() -> None:
+def test_settings_that_contradict_each_other():
     own = GenerationConfig(max_new_tokens=9, temperature=0.5, top_p=0.3, banned_ids=(4,), end_ids=(3,))
     config = configured(own, GenerateSettings(max_new_tokens=2, top_k=4))
     assert (config.top_k, config.top_p, config.temperature, config.banned_ids, config.end_ids) == (

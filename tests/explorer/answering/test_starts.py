@@ -1,7 +1,6 @@
 """A page begins with something that the model can read."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 
@@ -13,20 +12,20 @@ from tests.explorer.traced import CONFIGS, TOKENIZER, model_of
 DECODER = CONFIGS["decoder_pre_learned"]
 
 
-def test_what_it_was_opened_with() -> None:
+def test_what_it_was_opened_with():
     start, examples, images = starts(model_of(CONFIGS["encoder_decoder_post"]), None, "one", "eins", None)
     assert (start.text, start.target, list(images)) == ("one", "eins", [])
     assert examples == [start]
 
 
-def test_words_that_the_tokenizer_knows() -> None:
+def test_words_that_the_tokenizer_knows():
     start, _, _ = starts(model_of(DECODER), None, None, None, None)
     assert TOKENIZER.unknown(start.text) == []
     assert start.text != SENTENCE
     assert len(TOKENIZER.encode(start.text)) > 2
 
 
-def test_sentences_of_the_run(tmp_path: Path) -> None:
+def test_sentences_of_the_run(tmp_path):
     save(model_of(DECODER), tmp_path, 1)
     samples = [{"source": f"one {i}", "output": "", "reference": "eins"} for i in range(20)]
     events = [{"kind": "evaluated", "step": 1, "scores": {}, "samples": [*samples, samples[0], {"source": "x" * 999}]}]
@@ -36,7 +35,7 @@ def test_sentences_of_the_run(tmp_path: Path) -> None:
     assert start == examples[0]
 
 
-def test_a_picture_where_none_was_given() -> None:
+def test_a_picture_where_none_was_given():
     model = model_of(CONFIGS["vision"])
     start, _, images = starts(model, None, None, None, None)
     assert start.image == "example:0"

@@ -17,7 +17,7 @@ def edit(at: str, value: float, **fields: Any) -> dict[str, Any]:
     return {"at": at, "do": "add", "value": value, "of": SETS, **fields}
 
 
-def test_a_pass_with_a_direction_is_python_s() -> None:
+def test_a_pass_with_a_direction_is_python_s():
     session, at = session_of("decoder_pre_learned"), "decoder.blocks.0.resid_post"
     run = start(session)
     found = direction(session.model, SETS["positive"], SETS["negative"], at=at)
@@ -33,7 +33,7 @@ def test_a_pass_with_a_direction_is_python_s() -> None:
     assert not ask(session, "generate", run=steered, settings=GENERATE)[0]["notes"]
 
 
-def test_at_one_position_and_in_an_encoder_decoder() -> None:
+def test_at_one_position_and_in_an_encoder_decoder():
     session, at = session_of("encoder_decoder_post"), "encoder.blocks.0.resid_post"
     run = start(session)
     plain, changed = (
@@ -56,7 +56,7 @@ def test_at_one_position_and_in_an_encoder_decoder() -> None:
         ({**edit("", 1), "at": "decoder.blocks.0.attn.z"}, "expected one vector for each position"),
     ],
 )
-def test_refusals(one: dict[str, Any], message: str) -> None:
+def test_refusals(one: dict[str, Any], message: str):
     session = session_of("decoder_pre_learned")
     with pytest.raises(UserError, match=message):
         ask(session, "run", run={**start(session), "edits": [{"at": "decoder.blocks.0.resid_post", **one}]})

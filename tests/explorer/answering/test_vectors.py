@@ -26,7 +26,7 @@ def sentence_encoder(*steps: Step) -> Model:
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "lasttoken"])
-def test_the_listed_ops_make_the_vector_of_embed(mode: Mode) -> None:
+def test_the_listed_ops_make_the_vector_of_embed(mode: Mode):
     torch.manual_seed(0)
     dense = Dense(torch.randn(6, 16), torch.randn(6), "Tanh")
     model = sentence_encoder(Pooling((mode,)), dense, VectorLayerNorm(torch.rand(6), torch.rand(6)), Unit())
@@ -44,14 +44,14 @@ def test_the_listed_ops_make_the_vector_of_embed(mode: Mode) -> None:
     assert set(ask(session, "weights", at=names)[1]) == set(names) == set(weights)
 
 
-def test_a_prompt_is_told() -> None:
+def test_a_prompt_is_told():
     model = model_of(CONFIGS["encoder_states"])
     model.sentences = Sentences(prompts={"query": "one"}, default_prompt="query")
     (note,) = ask(Session(model, name="states", text=TEXT), "run", run={"text": TEXT})[0]["notes"]
     assert "puts 'one' before" in note
 
 
-def test_what_no_op_describes_is_not_listed() -> None:
+def test_what_no_op_describes_is_not_listed():
     for steps in ([Pooling(("max",))], [Pooling(("mean", "cls"))], [Pooling(includes_prompt=False)]):
         model = sentence_encoder(*steps)
         assert vector_ops(model.config, model.sentences) == ()
@@ -59,7 +59,7 @@ def test_what_no_op_describes_is_not_listed() -> None:
     assert vector_ops(classifier, Sentences()) == ()
 
 
-def test_effects_are_the_shift_of_the_models_own_vector() -> None:
+def test_effects_are_the_shift_of_the_models_own_vector():
     model = sentence_encoder(Pooling(("cls",)))
     session = Session(model, name="states", text=TEXT)
     found = ask(session, "effects", run={"text": TEXT}, at=[SITE])[0]["effects"][SITE]
@@ -73,7 +73,7 @@ def test_effects_are_the_shift_of_the_models_own_vector() -> None:
         ask(session, "effects", run=run, at=[SITE], logit=0)
 
 
-def test_words_for_pictures_and_vectors() -> None:
+def test_words_for_pictures_and_vectors():
     texts = {
         "image.glossary": "tokens: patches, token: patch",
         "image.class_token": "class token",

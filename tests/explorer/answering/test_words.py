@@ -1,7 +1,6 @@
 """How a text was cut: pieces join to words, words to the text, and merges lead from the one to the other."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +24,7 @@ TOKENIZERS = {name: Tokenizer.train(TEXTS, config) for name, config in CONFIGS.i
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_words_have_their_places(name: str) -> None:
+def test_words_have_their_places(name: str):
     text = "one two one  three one"
     reply = tokenized(TOKENIZERS[name], text)
     words = reply["words"]
@@ -38,7 +37,7 @@ def test_words_have_their_places(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["byte_bpe", "bpe"])
-def test_merges_lead_from_characters_to_tokens(name: str) -> None:
+def test_merges_lead_from_characters_to_tokens(name: str):
     tokenizer = TOKENIZERS[name]
     merged = 0
     for word in tokenized(tokenizer, "seven three eleven fünf")["words"]:
@@ -54,14 +53,14 @@ def test_merges_lead_from_characters_to_tokens(name: str) -> None:
     assert merged > 4
 
 
-def test_words_that_a_tokenizer_does_not_know_are_told() -> None:
+def test_words_that_a_tokenizer_does_not_know_are_told():
     assert tokenized(TOKENIZERS["words"], "one xyz two xyz")["unknown"] == ["xyz"]
     assert tokenized(TOKENIZERS["words"], "") == {"words": [], "unknown": []}
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(list(CONFIGS)), st.text(max_size=40))
-def test_any_text_is_cut_without_loss_of_tokens(name: str, text: str) -> None:
+def test_any_text_is_cut_without_loss_of_tokens(name: str, text: str):
     words = tokenized(TOKENIZERS[name], text)["words"]
     assert [token["id"] for word in words for token in word["tokens"]] == TOKENIZERS[name].encode(text)
     for word in words:
@@ -72,7 +71,7 @@ def test_any_text_is_cut_without_loss_of_tokens(name: str, text: str) -> None:
         ]
 
 
-def test_a_tokenizer_of_two_sides_cuts_targets_otherwise(tmp_path: Path) -> None:
+def test_a_tokenizer_of_two_sides_cuts_targets_otherwise(tmp_path):
     for name, size in (("source.spm", 90), ("target.spm", 130)):
         pieces_model(tmp_path, name, vocab_size=size)
     from sentencepiece import SentencePieceProcessor

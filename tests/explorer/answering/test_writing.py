@@ -27,7 +27,7 @@ EDITS: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("edits", EDITS)
 @pytest.mark.parametrize("name", ["encoder_decoder_post", "encoder_decoder_relative"])
-def test_each_written_token_is_the_likeliest(name: str, edits: str) -> None:
+def test_each_written_token_is_the_likeliest(name: str, edits: str):
     session = session_of(name)
     run = {**start(session), "target": None, "edits": EDITS[edits]}
     reply, tensors = ask(session, "run", run=run)
@@ -38,7 +38,7 @@ def test_each_written_token_is_the_likeliest(name: str, edits: str) -> None:
     assert reply["notes"] == []
 
 
-def test_edits_change_what_is_written() -> None:
+def test_edits_change_what_is_written():
     """Else the test above would hold for a writer that ignores them."""
     session = session_of("encoder_decoder_relative")
     run = {**start(session), "target": None}
@@ -47,7 +47,7 @@ def test_edits_change_what_is_written() -> None:
     assert plain not in written.values()
 
 
-def test_an_edit_that_needs_the_whole_target_is_left_out_and_said() -> None:
+def test_an_edit_that_needs_the_whole_target_is_left_out_and_said():
     session, at = session_of("encoder_decoder_relative"), f"{D}.0.attn.z[h=1]"
     run = {**start(session), "target": None}
     reply, _ = ask(session, "run", run={**run, "edits": [{"at": at, "do": "mean"}]})
@@ -56,7 +56,7 @@ def test_an_edit_that_needs_the_whole_target_is_left_out_and_said() -> None:
     assert reply["facts"][f"{D}.0.attn.z"]["by_hand"]  # It is made in the pass over what was written.
 
 
-def test_the_target_that_is_given_is_read() -> None:
+def test_the_target_that_is_given_is_read():
     session = session_of("encoder_decoder_relative")
     reply, _ = ask(session, "run", run={**start(session), "target": "zwei eins"})
     assert reply["target"] == "zwei eins"

@@ -75,7 +75,7 @@ FOREIGN: dict[str, tuple[str, pre_tokenizers.PreTokenizer, tuple[normalizers.Nor
 
 
 @pytest.mark.parametrize("name", [*TRAINED, *FOREIGN])
-def test_the_page_cuts_every_line_as_python_does(name: str) -> None:
+def test_the_page_cuts_every_line_as_python_does(name: str):
     if hatch_build.find_node() is None:
         pytest.skip("no node")
     if name in TRAINED:
@@ -86,7 +86,7 @@ def test_the_page_cuts_every_line_as_python_does(name: str) -> None:
     assert differences(made, LINES) == (0, 0)
 
 
-def test_what_stands_around_a_text_and_the_longest_one() -> None:
+def test_what_stands_around_a_text_and_the_longest_one():
     model = model_of(CONFIGS["encoder_decoder_post"])
     end, start = model.tokenizer.eos_id, model.tokenizer.bos_id
     reads = carried(model)["reads"]
@@ -95,7 +95,7 @@ def test_what_stands_around_a_text_and_the_longest_one() -> None:
     assert longest(model_of(c.ModelConfig(decoder=stack(**LLAMA, n_heads=32, d_head=8))), "decoder") < 1000
 
 
-def test_a_rule_that_no_browser_knows_is_named() -> None:
+def test_a_rule_that_no_browser_knows_is_named():
     model = model_of(CONFIGS["decoder_pre_learned"])
     opened = Session(model, name="a")
     assert refusal(opened, live=True) is None

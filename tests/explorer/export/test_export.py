@@ -4,7 +4,6 @@ import base64
 import hashlib
 import re
 from html import unescape
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ BUILT = 'console.log("<script>", `</script>`, "<SCRIPT");\nexport{};\n'
 
 
 @pytest.fixture(autouse=True)
-def _built(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _built(monkeypatch, tmp_path_factory) -> None:
     """A page in place of the built one."""
     folder = tmp_path_factory.mktemp("static")
     (folder / "file.js").write_text(BUILT, encoding="utf-8")
@@ -34,7 +33,7 @@ def _built(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
     monkeypatch.setattr(static_files, "STATIC", folder)
 
 
-def test_a_file_may_speak_fewer_languages() -> None:
+def test_a_file_may_speak_fewer_languages():
     (static_files.STATIC / "texts.json").write_text('{"en": {"a": "the"}, "fr": {"a": "le"}}', encoding="utf-8")
     session = session_of("decoder_pre_learned")
     every, one = (contents(session, [session.start], languages=names) for names in ((), ("en",)))
@@ -45,7 +44,7 @@ def test_a_file_may_speak_fewer_languages() -> None:
     assert (one.parts["texts"].json, one.document["about"]["languages"]) == ({"en": {"a": "the"}}, ["en"])
 
 
-def test_the_policy_names_each_script_and_the_one_style() -> None:
+def test_the_policy_names_each_script_and_the_one_style():
     """The script that reads with a tokenizer stands first, and has run when the page's own looks for it."""
     session = session_of("decoder_pre_learned")
     html = export.html_of(session, session.start).decode()
@@ -60,7 +59,7 @@ def test_the_policy_names_each_script_and_the_one_style() -> None:
     assert html.count("</script>") == 2 + len(parts_of(html))
 
 
-def test_what_ends_an_element_is_written_otherwise_in_the_script() -> None:
+def test_what_ends_an_element_is_written_otherwise_in_the_script():
     assert export.inline(BUILT.encode(), "script") == (
         'console.log("\\x3cscript>", `\\x3c/script>`, "\\x3cSCRIPT");\nexport{};\n'
     )
@@ -68,7 +67,7 @@ def test_what_ends_an_element_is_written_otherwise_in_the_script() -> None:
         export.inline(b"a { content: '</style>' }", "style")
 
 
-def test_a_large_model_answers_the_stops_of_a_walk() -> None:
+def test_a_large_model_answers_the_stops_of_a_walk():
     """Each text with the target that it has without edits, as the page asks for its side B."""
     session = session_of("encoder_decoder_relative")
     other = RunRequest(text="three two")
@@ -80,7 +79,7 @@ def test_a_large_model_answers_the_stops_of_a_walk() -> None:
     assert held[0]["target"] == held[1]["target"] is not None
 
 
-def test_no_name_and_no_text_is_markup() -> None:
+def test_no_name_and_no_text_is_markup():
     evil = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
     session = Session(model_of(CONFIGS["decoder_rotary_grouped"]), name=evil, text=f"one two {evil}")
     html = export.html_of(session, session.start, state=f"#v=1&s={evil}").decode()
@@ -93,7 +92,7 @@ def test_no_name_and_no_text_is_markup() -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_small_model_is_in_it_each_parameter_once(name: str) -> None:
+def test_a_small_model_is_in_it_each_parameter_once(name: str):
     session = session_of(name)
     parts = parts_of(export.html_of(session, session.start).decode())
     document, _ = parts["data"]
@@ -105,7 +104,7 @@ def test_a_small_model_is_in_it_each_parameter_once(name: str) -> None:
     assert set(document["parts"]) == set(parts) - {"data"}
 
 
-def test_parts_of_a_file_that_computes_hold_no_mark_of_html(tmp_path: Path) -> None:
+def test_parts_of_a_file_that_computes_hold_no_mark_of_html(tmp_path):
     model = model_of(CONFIGS["decoder_rotary_grouped"])
     with too_large():
         path = export.export_page(model, "one two three", path=tmp_path / "a.html", live="int4")
@@ -116,7 +115,7 @@ def test_parts_of_a_file_that_computes_hold_no_mark_of_html(tmp_path: Path) -> N
     assert not re.search(r"[\x00-\x08\r<]", "".join(blocks))
 
 
-def test_what_no_file_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_file_can_hold_is_refused(tmp_path, monkeypatch):
     model = model_of(CONFIGS["decoder_rotary_grouped"])
     monkeypatch.setattr(export, "MOST", 1000)
     with pytest.raises(
@@ -129,7 +128,7 @@ def test_what_no_file_can_hold_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         explore.explore("some/model", "one", live="int8")
 
 
-def test_edits_are_shown_beside_the_input_and_stand_in_the_state(tmp_path: Path) -> None:
+def test_edits_are_shown_beside_the_input_and_stand_in_the_state(tmp_path):
     model, edit = (
         model_of(CONFIGS["decoder_pre_learned"]),
         {"at": "decoder.blocks.1.ffn.out", "do": "scale", "value": 2.0},
@@ -147,7 +146,7 @@ def test_edits_are_shown_beside_the_input_and_stand_in_the_state(tmp_path: Path)
         export.export_page(model, "one two three", path=tmp_path / "b.html", edits=[{"at": "x", "do": "mend"}])
 
 
-def test_what_an_edit_closed_is_kept_and_counts_for_no_rounding(tmp_path: Path) -> None:
+def test_what_an_edit_closed_is_kept_and_counts_for_no_rounding(tmp_path):
     edit = {"at": "decoder.blocks.0.attn.scores[h=1,t=3,s=0]", "do": "close"}
     with too_large():
         path = export.export_page(
@@ -161,7 +160,7 @@ def test_what_an_edit_closed_is_kept_and_counts_for_no_rounding(tmp_path: Path) 
     assert 0 < float(notes[0].split()[-2]) < 0.01
 
 
-def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_are_one_line(tmp_path, monkeypatch):
     model = model_of(CONFIGS["decoder_pre_learned"])
     with pytest.raises(UserError, match=r"expected to write it, got .*; try another folder"):
         export.export_page(model, "one", path=tmp_path)
@@ -173,9 +172,7 @@ def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         export.export_page(model, "one", path=tmp_path / "no.html")
 
 
-def test_the_question_and_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_question_and_the_command(tmp_path, capsys, monkeypatch):
     session = session_of("decoder_pre_learned")
     reply, tensors = ask(session, "export", run=plain(session), state="#v=1")
     html = bytes(tensors["html"].numpy())
@@ -196,7 +193,7 @@ def test_the_question_and_the_command(
     assert parts_of(path.read_text(encoding="utf-8"))["data"][0]["command"] == "clearhead explore some/model"
 
 
-def test_a_file_holds_the_circuit_against_a_text_that_compares(tmp_path: Path) -> None:
+def test_a_file_holds_the_circuit_against_a_text_that_compares(tmp_path):
     """Asked for, another length is refused; a second text of the page just has none."""
     model = model_of(CONFIGS["decoder_rotary_grouped"])
     path = export.export_page(model, "one two three", path=tmp_path / "a.html", corrupt="one four three")

@@ -25,7 +25,7 @@ def model() -> Model:
 
 
 @pytest.fixture(autouse=True)
-def _built(tmp_path: Path) -> Iterator[None]:
+def _built(tmp_path) -> Iterator[None]:
     with page_in(tmp_path / "static"):
         yield
 
@@ -40,7 +40,7 @@ def written(model: Model, path: Path) -> tuple[dict[str, Any], list[RunRequest]]
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_each_translation_is_in_the_file_with_the_tokens_as_written(model: Model, tmp_path: Path, large: bool):
+def test_each_translation_is_in_the_file_with_the_tokens_as_written(model: Model, tmp_path, large: bool):
     with too_large() if large else nullcontext():
         document, runs = written(model, tmp_path / "page.html")
     held = [one for one in (document["recorded"] if large else document["live"]["inputs"]) if not one["run"]["edits"]]
@@ -53,13 +53,13 @@ def test_each_translation_is_in_the_file_with_the_tokens_as_written(model: Model
     assert document["about"]["examples"] == [{**start, "text": text} for text in TEXTS[:3]]
 
 
-def test_there_is_a_limit_to_the_texts(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_there_is_a_limit_to_the_texts(model: Model, tmp_path, monkeypatch):
     monkeypatch.setattr(page, "MOST_TRANSLATIONS", 2)
     runs = [RunRequest(text=text, target="eins") for text in ("one", "two", "three")]
     assert export_translations(Session(model, name="x"), runs, tmp_path / "page.html") == 2
 
 
-def test_what_has_no_page_is_told(model: Model, tmp_path: Path):
+def test_what_has_no_page_is_told(model: Model, tmp_path):
     with pytest.raises(UserError, match="at least one text"):
         export_translations(Session(model, name="x"), [], tmp_path / "page.html")
     with pytest.raises(UserError, match="expected an encoder-decoder"):

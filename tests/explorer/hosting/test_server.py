@@ -68,7 +68,7 @@ def fake() -> Fake:
 
 
 @pytest.fixture(autouse=True)
-def _page(monkeypatch: pytest.MonkeyPatch) -> None:
+def _page(monkeypatch) -> None:
     """As built, whether or not it is."""
     monkeypatch.setattr(module, "static_file", lambda name: f"file {name}".encode())
 
@@ -186,7 +186,7 @@ def test_the_page_has_nothing_inline(page: TestClient):
         sealed(response.headers)
 
 
-def test_a_page_that_was_not_built_is_told(page: TestClient, monkeypatch: pytest.MonkeyPatch):
+def test_a_page_that_was_not_built_is_told(page: TestClient, monkeypatch):
     def missing(name: str) -> bytes:
         raise UserError(f"{name}: expected the built page; build it")
 
@@ -207,7 +207,7 @@ def test_an_answer_comes_back_as_it_is(page: TestClient, fake: Fake):
     sealed(response.headers)
 
 
-def test_what_goes_wrong_is_one_line(page: TestClient, caplog: pytest.LogCaptureFixture):
+def test_what_goes_wrong_is_one_line(page: TestClient, caplog):
     expected = {
         "bogus": (400, "ask: expected echo, got 'bogus'"),
         "memory": (503, "out of memory; try a shorter text"),
@@ -306,7 +306,7 @@ def test_a_hundred_at_once_are_all_answered_a_few_at_a_time(server: Server[Quest
     assert fake.most_at_once <= module.AT_ONCE
 
 
-def test_more_than_can_wait_are_told(fake: Fake, monkeypatch: pytest.MonkeyPatch):
+def test_more_than_can_wait_are_told(fake: Fake, monkeypatch):
     assert MAX_WAITING >= 100
     monkeypatch.setattr(module, "MAX_WAITING", 8)
     fake.going.clear()
@@ -351,7 +351,7 @@ STEPS = ("..", "%2e%2e", "....", "%252e%252e", "..%5c", "%c0%ae%c0%ae", ".", "",
 ENDS = ("etc/passwd", "server.py", "boot.js%00", "static_files.py", "BOOT.JS", "boot.js.", "__init__.py", "..", "")
 
 
-def test_what_is_no_file_of_the_page_is_not_found(server: Server[QuestionQueue], monkeypatch: pytest.MonkeyPatch):
+def test_what_is_no_file_of_the_page_is_not_found(server: Server[QuestionQueue], monkeypatch):
     monkeypatch.setattr(module, "static_file", lambda name: pytest.fail(f"asked for {name}"))
     rng = random.Random(0)
     for _ in range(500):
@@ -437,7 +437,7 @@ def test_a_port_that_cannot_be_had():
             listen(port)
 
 
-def test_a_browser_opens_only_where_it_can(monkeypatch: pytest.MonkeyPatch):
+def test_a_browser_opens_only_where_it_can(monkeypatch):
     import sys
     import webbrowser
 

@@ -75,7 +75,7 @@ def model() -> Model:
 
 
 @pytest.fixture(autouse=True)
-def _built(monkeypatch: pytest.MonkeyPatch) -> None:
+def _built(monkeypatch) -> None:
     """The page as built, whether or not it is."""
     monkeypatch.setattr(module, "static_file", lambda name: f"/* {name} */\n".encode())
     monkeypatch.setattr(module, "check_built", lambda: None)
@@ -92,9 +92,7 @@ def _built(monkeypatch: pytest.MonkeyPatch) -> None:
         ("bug", "internal error; the notebook's output or log shows where"),
     ],
 )
-def test_an_error_is_a_line(
-    messages: Messages, sent: "queue.Queue[Sent]", caplog: pytest.LogCaptureFixture, what: str, error: str
-):
+def test_an_error_is_a_line(messages: Messages, sent: "queue.Queue[Sent]", caplog, what: str, error: str):
     ask(messages, 1, what)
     assert sent.get(timeout=10) == ({"id": 1, "error": error}, [])
     assert ("ZeroDivisionError" in caplog.text) == (what == "bug")
@@ -133,9 +131,7 @@ def test_what_nobody_waits_for_is_neither_asked_nor_sent(
 
 
 @pytest.mark.parametrize("message", [{}, {"id": "1", "question": {}}, {"id": 1}, {"id": 1, "question": 3}, [], None])
-def test_what_is_no_message_is_not_answered(
-    messages: Messages, sent: "queue.Queue[Sent]", caplog: pytest.LogCaptureFixture, message: Any
-):
+def test_what_is_no_message_is_not_answered(messages: Messages, sent: "queue.Queue[Sent]", caplog, message: Any):
     messages.receive(None, message, [])
     ask(messages, 2, "next")
     assert sent.get(timeout=10) == ({"id": 2}, [b"next"])
@@ -156,7 +152,7 @@ def test_what_is_no_message_is_not_answered(
         ("neither", {}, False),
     ],
 )
-def test_in_notebook(monkeypatch: pytest.MonkeyPatch, module_name: str, inside: dict[str, Any], expected: bool):
+def test_in_notebook(monkeypatch, module_name: str, inside: dict[str, Any], expected: bool):
     for name in ("IPython", "marimo"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, module_name, SimpleNamespace(**inside))
@@ -164,14 +160,12 @@ def test_in_notebook(monkeypatch: pytest.MonkeyPatch, module_name: str, inside: 
 
 
 @pytest.fixture
-def _notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+def _notebook(monkeypatch) -> None:
     monkeypatch.setattr(module, "in_notebook", lambda: True)
 
 
 @pytest.mark.usefixtures("_notebook")
-def test_a_widget_carries_the_page_and_keeps_no_answer(
-    model: Model, monkeypatch: pytest.MonkeyPatch, sent: "queue.Queue[Sent]"
-):
+def test_a_widget_carries_the_page_and_keeps_no_answer(model: Model, monkeypatch, sent: "queue.Queue[Sent]"):
     anywidget = pytest.importorskip("anywidget")
     monkeypatch.setattr(anywidget.AnyWidget, "send", lambda _, message, buffers: sent.put((message, buffers)))
     shown = model.explore(PAIRS.source[0])
@@ -189,7 +183,7 @@ def test_a_widget_carries_the_page_and_keeps_no_answer(
 
 
 @pytest.mark.usefixtures("_notebook")
-def test_without_anywidget(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_without_anywidget(model: Model, monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(UserError, match=r"pip install 'clearhead\[notebook\]'"):
         model.explore("one")
@@ -199,7 +193,7 @@ def test_without_anywidget(model: Model, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> "queue.Queue[str]":
+def opened(monkeypatch) -> "queue.Queue[str]":
     urls: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr(module, "in_notebook", lambda: False)
     monkeypatch.setattr(module, "open_browser", lambda url: urls.put(url) or True)
@@ -230,7 +224,7 @@ def test_elsewhere_a_page_of_the_browser(model: Model, opened: "queue.Queue[str]
     explorer.close()
 
 
-def test_texts_to_look_for_examples_in(model: Model, monkeypatch: pytest.MonkeyPatch):
+def test_texts_to_look_for_examples_in(model: Model, monkeypatch):
     seen: list[Session] = []
     monkeypatch.setattr(module, "ExplorerInBrowser", seen.append)
     pairs = list(zip(PAIRS.source, PAIRS.target, strict=True))
@@ -244,9 +238,7 @@ def test_texts_to_look_for_examples_in(model: Model, monkeypatch: pytest.MonkeyP
         model.explore(data="one")
 
 
-def test_where_no_browser_opens_somebody_has_to(
-    model: Model, opened: "queue.Queue[str]", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+def test_where_no_browser_opens_somebody_has_to(model: Model, opened: "queue.Queue[str]", monkeypatch, caplog):
     monkeypatch.setattr(module, "open_browser", lambda _: False)
     explorer = model.explore()
     deadline = time.monotonic() + 10

@@ -47,12 +47,12 @@ def check_equal(whole: Values, lazy: Recording) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_values_are_those_that_a_trace_sees(name: str) -> None:
+def test_the_values_are_those_that_a_trace_sees(name: str):
     check_equal(*both(name))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_windows_of_rows_make_the_same_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_of_rows_make_the_same_values(name: str, monkeypatch):
     monkeypatch.setattr(blockwise, "CELLS", 50)
     monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 2)
     for most in (0, 1 << 20):
@@ -63,7 +63,7 @@ def test_windows_of_rows_make_the_same_values(name: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_an_edit_computes_what_follows_from_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_computes_what_follows_from_it(name: str, monkeypatch):
     """From the first part whose edits differ on; the result is that of a whole pass, bit for bit."""
     model, (first, other) = model_of(CONFIGS[name]), inputs(CONFIGS[name])
     reading, stacks = read(model, first, other), list(CONFIGS[name].stacks)
@@ -89,7 +89,7 @@ def test_an_edit_computes_what_follows_from_it(name: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("cells", [50, 1 << 22])
-def test_a_part_of_a_value(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_a_value(cells: int, monkeypatch):
     monkeypatch.setattr(blockwise, "CELLS", cells)
     whole, lazy = both("decoder_rotary_grouped")
     for at in (
@@ -108,7 +108,7 @@ def test_a_part_of_a_value(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("cells", [50, 1 << 22])
-def test_edits(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edits(cells: int, monkeypatch):
     monkeypatch.setattr(blockwise, "CELLS", cells)
 
     def close(scores: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def test_edits(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert recompute(lazy).recompute_max_abs < 1e-4
 
 
-def test_little_is_kept_and_edits_of_long_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_is_kept_and_edits_of_long_texts_are_refused(monkeypatch):
     monkeypatch.setattr(blockwise, "CELLS", 1 << 12)
     monkeypatch.setattr(blockwise, "KEPT_BYTES", 1 << 16)
     monkeypatch.setattr(blockwise, "EDITED_CELLS", 1 << 16)

@@ -8,7 +8,7 @@ from tests.explorer.asking import from_pixels
 
 
 @pytest.mark.parametrize("spread", [1e-6, 1.0, 1e6])
-def test_pixels_are_within_a_510th_of_the_row_maximum(spread: float) -> None:
+def test_pixels_are_within_a_510th_of_the_row_maximum(spread: float):
     torch.manual_seed(0)
     values = torch.rand(3, 40, 50) * spread * torch.rand(3, 40, 1)
     values[0, 0] = 0.0
@@ -21,7 +21,7 @@ def test_pixels_are_within_a_510th_of_the_row_maximum(spread: float) -> None:
 
 
 @pytest.mark.parametrize("spread", [1e-7, 1e-3, 1.0, 6e4])
-def test_halves_are_within_their_bound(spread: float) -> None:
+def test_halves_are_within_their_bound(spread: float):
     torch.manual_seed(1)
     values = (2 * torch.rand(2000) - 1) * spread
     wrong = (to_half(values).double() - values.double()).abs()
@@ -29,6 +29,6 @@ def test_halves_are_within_their_bound(spread: float) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_pixels_are_of_weights(bad: float) -> None:
+def test_pixels_are_of_weights(bad: float):
     with pytest.raises(ValueError, match="not negative"):
         to_pixels(torch.tensor([0.0, bad]))

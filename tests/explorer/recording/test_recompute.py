@@ -30,7 +30,7 @@ def edits_of(name: str) -> Mapping[str, Edit]:
 
 @pytest.mark.parametrize("edited", [False, True], ids=["plain", "edited"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_op_recomputes(name: str, edited: bool) -> None:
+def test_every_op_recomputes(name: str, edited: bool):
     config = CONFIGS[name]
     model, edit = model_of(config), edits_of(name) if edited else {}
     recording = record(model, *inputs(config), edit=edit)
@@ -43,7 +43,7 @@ def test_every_op_recomputes(name: str, edited: bool) -> None:
     assert recompute(recording).recompute_max_relative == found[worst].relative
 
 
-def test_a_wrong_weight_shows_where_it_is_used() -> None:
+def test_a_wrong_weight_shows_where_it_is_used():
     model = model_of(CONFIGS["decoder_pre_learned"])
     recording = record(model, "one two three")
     recording.value("decoder.blocks.1.attn.v")  # Which keeps the values of its block.
@@ -54,20 +54,20 @@ def test_a_wrong_weight_shows_where_it_is_used() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_only_minus_infinity_is_a_closed_cell(value: float) -> None:
+def test_only_minus_infinity_is_a_closed_cell(value: float):
     at = "decoder.blocks.1.resid_post"
     with pytest.raises(UserError, match=rf"{at}: expected finite numbers, got NaN or infinity"):
         record(model_of(CONFIGS["decoder_pre_learned"]), "one two three", edit={f"{at}[t=2,d=1]": value})
 
 
-def test_a_large_matrix_is_float32_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_matrix_is_float32_in_pieces(monkeypatch):
     monkeypatch.setattr("clearhead.model.meta.ROWS", 3)
     model = model_of(CONFIGS["decoder_alibi_capped"])  # Whose head has a bias.
     recording = record(model, inputs(CONFIGS["decoder_alibi_capped"])[0])
     assert recompute(recording).recompute_max_abs < 1e-5
 
 
-def test_what_is_not_in_a_recording_is_told() -> None:
+def test_what_is_not_in_a_recording_is_told():
     recording = record(model_of(CONFIGS["decoder_pre_learned"]), "one two three")
     weights, masked = (f"decoder.blocks.1.attn.{name}" for name in ("weights", "masked"))
     for address, message in (
@@ -80,7 +80,7 @@ def test_what_is_not_in_a_recording_is_told() -> None:
             recording.value(address)
 
 
-def test_a_cell_that_an_edit_closes_is_minus_infinity() -> None:
+def test_a_cell_that_an_edit_closes_is_minus_infinity():
     at = "decoder.blocks.0.attn.masked"
     recording = record(
         model_of(CONFIGS["decoder_pre_learned"]), "one two three", edit={f"{at}[h=0,t=1,s=0]": -torch.inf}

@@ -11,7 +11,7 @@ from tests.small_models import TEXTS
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_each_stack_reads_as_many_positions_as_it_has_tokens(name: str) -> None:
+def test_each_stack_reads_as_many_positions_as_it_has_tokens(name: str):
     model = model_of(CONFIGS[name])
     reading = read(model, *inputs(CONFIGS[name]))
     seen, _ = model.trace(*inputs(CONFIGS[name]))
@@ -24,17 +24,17 @@ def test_each_stack_reads_as_many_positions_as_it_has_tokens(name: str) -> None:
     assert reading.grid == ((2, 2) if name == "vision" else None)
 
 
-def test_patches_are_named_by_row_and_column() -> None:
+def test_patches_are_named_by_row_and_column():
     tokens = read(model_of(CONFIGS["vision"]), *inputs(CONFIGS["vision"])).tokens["encoder"]
     assert [token.text for token in tokens] == ["class", "1,1", "1,2", "2,1", "2,2"]
 
 
-def test_repeated_words_have_their_own_places() -> None:
+def test_repeated_words_have_their_own_places():
     tokens = read(model_of(CONFIGS["decoder_pre_learned"]), "two one two two").tokens["decoder"]
     assert [token.span for token in tokens] == [(0, 3), (4, 7), (8, 11), (12, 15)]
 
 
-def test_what_a_model_wrote_has_places_though_it_is_cut_otherwise() -> None:
+def test_what_a_model_wrote_has_places_though_it_is_cut_otherwise():
     plain = model_of(CONFIGS["encoder_decoder_post"])
     tokenizer = Tokenizer.train(TEXTS, ByteBPE(vocab_size=24 + 256))
     model = Model(plain.network, plain.tokenizer, plain.generation)

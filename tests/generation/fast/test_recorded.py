@@ -25,7 +25,7 @@ EXPERTS = {"experts": c.Experts(n=4, n_chosen=2, d_ff=8, shared=8)}
 
 
 @pytest.fixture(autouse=True)
-def early(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def early(monkeypatch) -> list[int]:
     """Recordings begin with the second step; the rows of each."""
     made: list[int] = []
     begin = Recorded.__init__
@@ -57,13 +57,13 @@ def repeats(net: Transformer, prompt: Tokens, memory: Memory | None = None) -> N
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", SOME)
-def test_every_mechanism(name: str, padded: bool) -> None:
+def test_every_mechanism(name: str, padded: bool):
     repeats(small.decoder(**SOME[name]), Tokens.pad(sequences(5, 2, 3) if padded else sequences(5), left=True))
 
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("kind", ["experts", "int8", "int4", "cross", "cross int8"])
-def test_every_kind_of_part(kind: str, n: int) -> None:
+def test_every_kind_of_part(kind: str, n: int):
     net = small.decoder(**EXPERTS) if kind == "experts" else small.decoder(key_bias=False)
     net = small.encoder_decoder() if "cross" in kind else net
     if "int8" in kind:
@@ -89,9 +89,7 @@ def texts(net: Transformer, **settings: Any) -> list[list[tuple[int, ...]]]:
     [{}, {"temperature": 0.9, "n_best": 2, "seed": 3}, {"beams": 2}, {"repetition_penalty": 1.3, "no_repeat_ngram": 2}],
     ids=["greedy", "sampled", "beams", "controlled"],
 )
-def test_the_same_texts(
-    cross: bool, settings: dict[str, Any], early: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_texts(cross: bool, settings: dict[str, Any], early: list[int], monkeypatch):
     """Texts end at different steps, and beams move."""
     net = network(cross=cross, ending=1.0)
     found = texts(net, **settings)
@@ -100,7 +98,7 @@ def test_the_same_texts(
     assert found == texts(net, **settings)
 
 
-def test_a_text_longer_than_its_room(early: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_longer_than_its_room(early: list[int], monkeypatch):
     net, config = network().eval(), GenerationConfig(max_new_tokens=24, min_new_tokens=24, end_ids=(EOS,))
     monkeypatch.setattr(decoding, "room_for", lambda rows, length, most: min(most, length + 6))
     found = complete(net, [[BOS, 7]], config=config)
@@ -109,7 +107,7 @@ def test_a_text_longer_than_its_room(early: list[int], monkeypatch: pytest.Monke
     assert found == complete(net, [[BOS, 7]], config=config)
 
 
-def test_a_trace_sees_its_steps(early: list[int]) -> None:
+def test_a_trace_sees_its_steps(early: list[int]):
     net, prompt = network(positions=c.Rotary()).eval(), Tokens(torch.tensor([[1, 2, 3]]))
     config = GenerationConfig(max_new_tokens=12, min_new_tokens=12, end_ids=(EOS,))
 
@@ -137,7 +135,7 @@ class Choosing(nn.Module):
         return x if float(x.sum()) > 0 else -x
 
 
-def test_a_step_that_looks_at_its_numbers_is_not_repeated(early: list[int]) -> None:
+def test_a_step_that_looks_at_its_numbers_is_not_repeated(early: list[int]):
     net = small.decoder()
     plain = Decoding(net)
     net.get_submodule("decoder.blocks.1").__setattr__("ffn", Choosing())
@@ -152,7 +150,7 @@ def test_a_step_that_looks_at_its_numbers_is_not_repeated(early: list[int]) -> N
     assert early == []
 
 
-def test_room_grows_with_the_text_and_shrinks_with_the_rows() -> None:
+def test_room_grows_with_the_text_and_shrinks_with_the_rows():
     assert room_for(1, 32, 4000) == 256
     assert room_for(1, 200, 4000) == 512
     assert room_for(1, 2200, 4000) == 2560

@@ -27,7 +27,7 @@ V, D = 1003, 96
 
 
 @pytest.fixture(autouse=True, params=["arithmetic", "kernel"])
-def _kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _kernel(request, monkeypatch) -> Iterator[None]:
     """The eight-bit product: in integers, on every processor, and by oneDNN, where its sums are exact."""
     if request.param == "arithmetic":
         monkeypatch.setattr(screening, "sums_are_exact", lambda: True)
@@ -59,7 +59,7 @@ def found(screen: Screen, x: Tensor, never: tuple[int, ...] = ()) -> int | None:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_the_largest_logit_of_exact_arithmetic_and_of_float32(bias: bool) -> None:
+def test_the_largest_logit_of_exact_arithmetic_and_of_float32(bias: bool):
     linear, xs = matrix(bias=bias), states(2000)
     screen, exact = Screen(linear), xs.double() @ linear.weight.double().T
     if bias:
@@ -94,7 +94,7 @@ def worst_of_the_state(scale: float) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("case", ["random", "worst of the matrix", "worst of the state"])
-def test_the_bounds_hold_for_every_row(case: str, bias: bool) -> None:
+def test_the_bounds_hold_for_every_row(case: str, bias: bool):
     """Those of exact arithmetic, and of a float32 sum in the worst order (Higham 2002, section 3.1)."""
     linear, xs = matrix(bias=bias, rows=12), states(100, seed=5)
     if case != "random":
@@ -108,7 +108,7 @@ def test_the_bounds_hold_for_every_row(case: str, bias: bool) -> None:
         assert (bounds.double().repeat_interleave(screening.RUN) >= sums).all()
 
 
-def test_what_float32_cannot_tell_apart_is_not_proven() -> None:
+def test_what_float32_cannot_tell_apart_is_not_proven():
     linear, x = matrix(), states(1)[0]
     best = int((linear.weight @ x).argmax())
     for other in (0, V - 1, best ^ 1):
@@ -124,7 +124,7 @@ def test_what_float32_cannot_tell_apart_is_not_proven() -> None:
     assert found(Screen(everything), x) is None
 
 
-def test_a_run_beyond_those_that_are_computed_is_not_forgotten() -> None:
+def test_a_run_beyond_those_that_are_computed_is_not_forgotten():
     """The likeliest token looks the least likely in eight bits, and just one run of others more is looked at."""
     (weight, x), n = worst_of_the_matrix(1.0), screening.RUN * screening.RUNS
     for rows in (n + 4, n + 40):
@@ -144,7 +144,7 @@ def test_a_run_beyond_those_that_are_computed_is_not_forgotten() -> None:
 
 @pytest.mark.parametrize("chunk", [D, 501 * D, 2000 * D])
 @pytest.mark.parametrize("rows", [V - 1, V, V + 1, V + 2])
-def test_every_row_is_found(rows: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_is_found(rows: int, chunk: int, monkeypatch):
     """The first and the last of a chunk, of a run and of the matrix, also where all logits are negative."""
     monkeypatch.setattr(screening, "CHUNK", chunk)
     x = torch.ones(D)
@@ -155,7 +155,7 @@ def test_every_row_is_found(rows: int, chunk: int, monkeypatch: pytest.MonkeyPat
         assert found(Screen(linear), x) == best
 
 
-def test_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_applies(monkeypatch):
     monkeypatch.setattr(screening, "WORTH_SCREENING", 1)
 
     def applies(changed: Transformer) -> bool:
@@ -185,7 +185,7 @@ class Unlike(nn.Linear):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, 1e38])
-def test_what_is_not_finite_is_not_proven(value: float) -> None:
+def test_what_is_not_finite_is_not_proven(value: float):
     linear, x = matrix(), states(1)[0]
     assert found(Screen(linear), torch.full((D,), value)) is None
     if value:
@@ -198,7 +198,7 @@ def test_what_is_not_finite_is_not_proven(value: float) -> None:
             assert found(Screen(broken), x) in (None, int((broken.weight.double() @ x.double()).argmax()))
 
 
-def test_banned_tokens() -> None:
+def test_banned_tokens():
     linear, x = matrix(bias=True), states(1, seed=2)[0]
     order = (linear.weight.double() @ x.double() + linear.bias.double()).argsort(descending=True).tolist()
     screen = Screen(linear)
@@ -212,7 +212,7 @@ def test_banned_tokens() -> None:
 
 
 @pytest.fixture
-def early(monkeypatch: pytest.MonkeyPatch) -> None:
+def early(monkeypatch) -> None:
     """Screens for small matrices, from the third step on."""
     monkeypatch.setattr(screening, "WORTH_SCREENING", 1)
     monkeypatch.setattr(screening, "PATIENCE", 1)
@@ -247,7 +247,7 @@ def written(net: Transformer, *, scored: bool, **settings: Any) -> Hypothesis:
     ],
     ids=["plain", "long", "banned", "forced", "penalty", "ngram"],
 )
-def test_the_same_text(cross: bool, settings: dict[str, Any]) -> None:
+def test_the_same_text(cross: bool, settings: dict[str, Any]):
     for seed in range(3):
         net = network(cross=cross, seed=seed, ending=0.0).float().eval()
         whole = written(net, scored=True, **settings)
@@ -262,7 +262,7 @@ def test_the_same_text(cross: bool, settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.usefixtures("early")
-def test_the_whole_product_decides_what_is_not_proven() -> None:
+def test_the_whole_product_decides_what_is_not_proven():
     net = network().float().eval()
     weight, bias = (net.head.get_parameter(f"output.{name}") for name in ("weight", "bias"))
     with torch.no_grad():
@@ -275,7 +275,7 @@ def test_the_whole_product_decides_what_is_not_proven() -> None:
 
 
 @pytest.mark.usefixtures("early")
-def test_steps_that_cannot_be_screened_stay_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_cannot_be_screened_stay_recorded(monkeypatch):
     made: list[Recorded] = []
 
     class Counted(Recorded):
@@ -291,7 +291,7 @@ def test_steps_that_cannot_be_screened_stay_recorded(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("early")
-def test_a_write_makes_another_screen() -> None:
+def test_a_write_makes_another_screen():
     net = network().float().eval()
     written(net, scored=False, min_new_tokens=30)
     first = screen_of(net)
@@ -304,7 +304,7 @@ def test_a_write_makes_another_screen() -> None:
 
 
 @pytest.mark.usefixtures("early")
-def test_a_trace_and_a_hook_see_all_logits() -> None:
+def test_a_trace_and_a_hook_see_all_logits():
     net = network().float().eval()
     config = GenerationConfig(max_new_tokens=12, min_new_tokens=12, end_ids=(EOS,))
     events = generate(net, Tokens(torch.tensor([[1, 2, 3]])), config=config, scored=False)
@@ -324,7 +324,7 @@ def test_a_trace_and_a_hook_see_all_logits() -> None:
 
 
 @pytest.mark.usefixtures("early")
-def test_samples_and_batches_have_their_scores() -> None:
+def test_samples_and_batches_have_their_scores():
     net = network().float().eval()
     config = GenerationConfig(max_new_tokens=8, temperature=1.0, n_best=3)
     assert complete(net, [[BOS]], config=config, scored=False) == complete(net, [[BOS]], config=config)
@@ -335,7 +335,7 @@ def test_samples_and_batches_have_their_scores() -> None:
     assert screen_of(net) is None
 
 
-def test_a_trained_model(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trained_model(shared_data: Path, monkeypatch):
     folder = shared_data / "checkpoints" / "stories15M"
     if not folder.is_dir():
         pytest.skip("no checkpoint stories15M in the folder of real data")

@@ -16,7 +16,7 @@ V, D = 1003, 96
 
 
 @pytest.fixture(autouse=True)
-def _exact(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _exact(monkeypatch) -> Iterator[None]:
     """The proof is that of exact sums, which some processors' kernels do not have."""
     if not sums_are_exact():
         monkeypatch.setattr(screening, "product", defined_product)
@@ -54,9 +54,7 @@ def with_large_biases(x: Tensor) -> nn.Linear:
 
 @pytest.mark.parametrize("rounding", [1e-5, 1e-3, 1e-2, 0.1])
 @pytest.mark.parametrize("made", [of_many_sizes, with_large_rows_across, with_large_biases])
-def test_no_rounding_of_this_size_puts_another_token_first(
-    made: Callable[[Tensor], nn.Linear], rounding: float
-) -> None:
+def test_no_rounding_of_this_size_puts_another_token_first(made: Callable[[Tensor], nn.Linear], rounding: float):
     n_proven = 0
     for seed in range(12):
         torch.manual_seed(seed)

@@ -15,7 +15,7 @@ IDS = torch.arange(12).view(2, 6)
 
 
 @pytest.fixture
-def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def unpacked(monkeypatch) -> list[Any]:
     """What the backward pass takes back."""
     seen, unpack = list[Any](), module._unpack
     monkeypatch.setattr(module, "_unpack", lambda kept: (seen.append(kept), unpack(kept))[1])
@@ -34,7 +34,7 @@ def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_each_matrix_is_copied_again_and_gradients_are_the_same_to_the_bit(unpacked: list[Any]) -> None:
+def test_each_matrix_is_copied_again_and_gradients_are_the_same_to_the_bit(unpacked: list[Any]):
     network = small.encoder_decoder().train()
     assert_equal(*(gradients(network, is_on=is_on, mixed=True) for is_on in (False, True)))
     again = [kept.weight.tensor.data_ptr() for kept in unpacked if isinstance(kept, module._Copied)]
@@ -47,13 +47,13 @@ def test_each_matrix_is_copied_again_and_gradients_are_the_same_to_the_bit(unpac
 )
 def test_activations_are_computed_again_and_gradients_are_the_same_to_the_bit(
     changes: dict[str, Any], mixed: bool, unpacked: list[Any]
-) -> None:
+):
     network = small.decoder(**changes).train()
     assert_equal(*(gradients(network, is_on=is_on, mixed=mixed) for is_on in (False, True)))
     assert sum(isinstance(kept, module._Activated) for kept in unpacked) == 2
 
 
-def test_inside_a_checkpointed_block_nothing_is_computed_a_third_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inside_a_checkpointed_block_nothing_is_computed_a_third_time(monkeypatch):
     network, found = small.decoder(activation="gelu").train(), list[dict[str, Tensor]]()
     monkeypatch.setattr(blocked_attention, "TILE", 2)
     monkeypatch.setattr(attention, "TILE", 2)
@@ -69,7 +69,7 @@ def test_the_cache_of_autocast_is_on_again():
         assert torch.is_autocast_cache_enabled()
 
 
-def test_a_value_that_was_written_to_is_kept_as_it_was_used() -> None:
+def test_a_value_that_was_written_to_is_kept_as_it_was_used():
     network = small.decoder(activation="gelu").train()
 
     def halve(_: nn.Module, args: tuple[Tensor]) -> None:
@@ -81,7 +81,7 @@ def test_a_value_that_was_written_to_is_kept_as_it_was_used() -> None:
     assert torch.equal(*found)
 
 
-def test_a_weight_that_is_written_to_before_the_backward_pass_is_an_error() -> None:
+def test_a_weight_that_is_written_to_before_the_backward_pass_is_an_error():
     network = small.encoder_decoder().train()
     for is_on in (False, True):
         with selective_checkpointing(is_on), torch.autocast("cpu", torch.bfloat16) if is_on else nullcontext():
@@ -104,7 +104,7 @@ class Counting(nn.Module):
         return self.inner(x) * self.n
 
 
-def test_a_block_with_code_of_anothers_is_not_computed_again() -> None:
+def test_a_block_with_code_of_anothers_is_not_computed_again():
     found = list[dict[str, Tensor]]()
     for again in (False, True):
         network = small.decoder().train()

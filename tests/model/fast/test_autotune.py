@@ -26,7 +26,7 @@ WAYS: dict[str, Callable[[], Run]] = {"packed": lambda: lambda: None, "plain": l
 
 
 @pytest.fixture(autouse=True)
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch) -> Path:
     """A file of probes of its own, and a process that has timed nothing."""
     monkeypatch.setenv(tuning_cache.FILE, str(tmp_path / "probes.json"))
     monkeypatch.setattr(module, "_spent", [])
@@ -52,9 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> Clock:
         ({"packed": 100e-6, "plain": 98e-6}, "packed"),  # chance
     ],
 )
-def test_the_clock_decides_once_a_machine(
-    seconds: dict[str, float], best: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_clock_decides_once_a_machine(seconds: dict[str, float], best: str, monkeypatch):
     first = clock(monkeypatch, **seconds)
     assert recall_tuned("a", WAYS) is None
     assert [autotune("a", WAYS), autotune("a", WAYS), recall_tuned("a", WAYS)] == [best] * 3
@@ -69,14 +67,14 @@ def test_the_clock_decides_once_a_machine(
     assert again.asked == 1
 
 
-def test_a_file_that_cannot_be_written_to_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_to_changes_nothing(file: Path, monkeypatch):
     file.mkdir()
     once = clock(monkeypatch, packed=2.0, plain=1.0)
     assert autotune("a", WAYS) == autotune("a", WAYS) == "plain"
     assert once.asked == 1
 
 
-def test_what_takes_too_long_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_long_is_not_timed(monkeypatch):
     monkeypatch.setattr(module, "_spent", [module.BUDGET])
     never = clock(monkeypatch)
     assert autotune("a", WAYS) == "packed"
@@ -84,7 +82,7 @@ def test_what_takes_too_long_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> No
     assert recall_tuned("a", WAYS) is None, "a later start times it"
 
 
-def test_the_real_clock_finds_the_smaller_product() -> None:
+def test_the_real_clock_finds_the_smaller_product():
     small, large = torch.ones(8, 8), torch.ones(512, 512)
     ways = {"large": lambda: lambda: large @ large, "small": lambda: lambda: small @ small}
     assert autotune("a", ways) == "small"

@@ -18,7 +18,7 @@ LENGTH = 11
 
 
 @pytest.fixture
-def tiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def tiled(monkeypatch) -> list[int]:
     """Tiles of 4 queries of one row at a time; the ends of those that were computed."""
     seen, weights = list[int](), blocked_attention._weights
     monkeypatch.setattr(blocked_attention, "TILE", 4)
@@ -67,9 +67,7 @@ CASES: dict[str, tuple[dict[str, Any], Tokens | Tensor]] = {
 
 @pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
 @pytest.mark.parametrize("name", CASES)
-def test_tiles_are_the_whole_attention(
-    name: str, again: bool, tiled: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_are_the_whole_attention(name: str, again: bool, tiled: list[int], monkeypatch):
     changes, tokens = CASES[name]
     network = small.decoder(n_layers=1, **changes).train()
     assert_whole(network, tokens, monkeypatch, again=again)
@@ -77,7 +75,7 @@ def test_tiles_are_the_whole_attention(
     assert tiled == n_rows * [11, 8, 4] * (2 if again else 1)
 
 
-def test_weights_are_the_same_to_the_bit_when_computed_again(tiled: list[int]) -> None:
+def test_weights_are_the_same_to_the_bit_when_computed_again(tiled: list[int]):
     network = small.decoder(n_layers=2).train()
     with torch.autocast("cpu", torch.bfloat16):
         kept, again = (gradients(network, ids(2, LENGTH), again=one) for one in (False, True))
@@ -85,7 +83,7 @@ def test_weights_are_the_same_to_the_bit_when_computed_again(tiled: list[int]) -
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["kept", "again"])
-def test_dropout_of_weights_has_the_gradient_of_its_own_draw(again: bool, tiled: list[int]) -> None:
+def test_dropout_of_weights_has_the_gradient_of_its_own_draw(again: bool, tiled: list[int]):
     q, k, v = (torch.randn(2, 3, LENGTH, 4, dtype=torch.float64, requires_grad=True) for _ in "qkv")
     mask = torch.full((1, 1, LENGTH, LENGTH), float("-inf")).triu(1)
 
@@ -99,7 +97,7 @@ def test_dropout_of_weights_has_the_gradient_of_its_own_draw(again: bool, tiled:
     assert 0.1 < (z(q, k, v) - without).abs().mean() < 1.0
 
 
-def test_frozen_maps_get_no_gradient(tiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_maps_get_no_gradient(tiled: list[int], monkeypatch):
     network = small.decoder(n_layers=1).train()
     for parameter in network.parameters():
         parameter.requires_grad_(False)
@@ -109,12 +107,12 @@ def test_frozen_maps_get_no_gradient(tiled: list[int], monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("changes", [{"soft_cap": 2.0}, {"positions": c.RelativeBias(n_buckets=8)}, {"sinks": True}])
-def test_other_scores_are_computed_whole(changes: dict[str, Any], tiled: list[int]) -> None:
+def test_other_scores_are_computed_whole(changes: dict[str, Any], tiled: list[int]):
     gradients(small.decoder(n_layers=1, **changes).train(), ids(2, LENGTH))
     assert tiled == []
 
 
-def test_an_encoder_and_an_evaluation_are_computed_whole(tiled: list[int]) -> None:
+def test_an_encoder_and_an_evaluation_are_computed_whole(tiled: list[int]):
     gradients(small.encoder(n_layers=1).train(), ids(2, LENGTH))
     with torch.no_grad():
         small.decoder(n_layers=1)(ids(2, LENGTH))

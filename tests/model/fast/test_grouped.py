@@ -8,7 +8,7 @@ from clearhead.model.fast.grouped import GROUP, SMALLER, GroupedLinear, restored
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_each_group_has_the_scale_with_the_least_error(bits) -> None:
+def test_each_group_has_the_scale_with_the_least_error(bits):
     """Of all integers of so many bits, the lowest one too."""
     groups = torch.randn(64, 8, GROUP)
     largest, errors = 2 ** (bits - 1) - 1, list[torch.Tensor]()
@@ -21,7 +21,7 @@ def test_each_group_has_the_scale_with_the_least_error(bits) -> None:
     torch.testing.assert_close(found, torch.stack(errors).amin(0))
 
 
-def test_equal_numbers_stay_equal_and_zeros_zero() -> None:
+def test_equal_numbers_stay_equal_and_zeros_zero():
     for bits in (8, 4):
         weight = torch.cat([torch.zeros(2, GROUP), torch.full((2, GROUP), 0.7)])
         integers, scale = rounded(weight, bits)
@@ -29,7 +29,7 @@ def test_equal_numbers_stay_equal_and_zeros_zero() -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_the_product_and_its_gradient_are_those_of_the_restored_matrix(bits) -> None:
+def test_the_product_and_its_gradient_are_those_of_the_restored_matrix(bits):
     torch.manual_seed(0)
     linear = nn.Linear(40, 12).double()
     made = GroupedLinear(linear, bits)

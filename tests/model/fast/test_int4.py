@@ -19,7 +19,7 @@ HALF = 2.0**-8
 needs_kernel = pytest.mark.skipif(not has_kernel(), reason="a processor without products of four bits")
 
 
-def test_each_group_has_the_range_with_the_least_error() -> None:
+def test_each_group_has_the_range_with_the_least_error():
     groups = torch.randn(64, 8, GROUP)
     middle, half = (groups.amax(2) + groups.amin(2)) / 2, (groups.amax(2) - groups.amin(2)) / 2
     errors = list[torch.Tensor]()
@@ -40,7 +40,7 @@ def test_each_group_has_the_range_with_the_least_error() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("n_rows", [1, 5, 64])
 @pytest.mark.parametrize("shape", [(16, 24), (288, 768), (513, 70)])
-def test_int4_is_the_product_of_rounded_numbers(shape: tuple[int, int], n_rows: int, bias: bool) -> None:
+def test_int4_is_the_product_of_rounded_numbers(shape: tuple[int, int], n_rows: int, bias: bool):
     with torch.inference_mode(False):
         plain = matrix(shape, bias=bias, by_inputs=False)
     four, x = Int4Linear(plain), torch.randn(2, n_rows, shape[0])
@@ -56,7 +56,7 @@ def test_int4_is_the_product_of_rounded_numbers(shape: tuple[int, int], n_rows: 
 @needs_kernel
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
-def test_int4_network(name: str) -> None:
+def test_int4_network(name: str):
     network = getattr(small, name)()
     inputs = [ids(2, 5)] if name == "decoder" else [ids(2, 6), ids(2, 5)]
     exact = network(*inputs)
@@ -74,14 +74,14 @@ def test_int4_network(name: str) -> None:
 
 
 @needs_kernel
-def test_gradients_pass_through_the_restored_matrix() -> None:
+def test_gradients_pass_through_the_restored_matrix():
     four = Int4Linear(matrix((40, 12), bias=True, by_inputs=False))
     x = torch.randn(3, 40, requires_grad=True)
     four(x).sum().backward()
     torch.testing.assert_close(x.grad, four.effective_weight().sum(0).expand(3, -1))
 
 
-def test_without_the_kernel_any_device_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_kernel_any_device_computes(monkeypatch):
     monkeypatch.setattr(int4, "has_kernel", lambda: False)
     network = small.decoder()
     rounded_to_four_bits(network)

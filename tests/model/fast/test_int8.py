@@ -28,7 +28,7 @@ SHAPES = [(16, 24), (288, 768), (513, 70), (BLOCK, 3)]
 
 
 @pytest.fixture(autouse=True)
-def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
+def _exact(monkeypatch) -> None:
     make_exact(monkeypatch)
 
 
@@ -46,7 +46,7 @@ def rounded(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_int8_is_the_product_of_rounded_numbers(
     kind: type[Int8Linear], shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool
-) -> None:
+):
     with torch.inference_mode(False):
         plain = matrix(shape, bias=bias, by_inputs=by_inputs)
     x = torch.randn(n_rows, shape[0]) * torch.logspace(-3, 3, n_rows)[:, None]
@@ -65,7 +65,7 @@ def test_int8_is_the_product_of_rounded_numbers(
 @torch.inference_mode()
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_does_not_depend_on_the_others(kind: type[Int8Linear], shape: tuple[int, int]) -> None:
+def test_a_row_does_not_depend_on_the_others(kind: type[Int8Linear], shape: tuple[int, int]):
     """Up to the last rounding, for which kernels differ: of float32, or of bfloat16."""
     eight, x = kind(matrix(shape, bias=True, by_inputs=False)), torch.randn(64, shape[0])
     halves = (torch.arange(shape[0]) % 253 - 125.5) / 127  # Between two integers a last bit decides.
@@ -76,7 +76,7 @@ def test_a_row_does_not_depend_on_the_others(kind: type[Int8Linear], shape: tupl
 
 
 @torch.inference_mode()
-def test_the_kernel_adds_up_where_no_sum_saturates() -> None:
+def test_the_kernel_adds_up_where_no_sum_saturates():
     """Two products of a byte with a weight up to 63 stay below 16 bits."""
     levels = torch.randint(1, 256, (5, 96), dtype=torch.uint8)
     integers = torch.randint(-63, 64, (32, 96), dtype=torch.int8)
@@ -89,7 +89,7 @@ def test_the_kernel_adds_up_where_no_sum_saturates() -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("n_rows", [2, FEW_ROWS + 1])
 @pytest.mark.parametrize("kind", KINDS)
-def test_int8_of_nothing_is_the_bias(kind: type[Int8Linear], n_rows: int) -> None:
+def test_int8_of_nothing_is_the_bias(kind: type[Int8Linear], n_rows: int):
     with torch.inference_mode(False):
         plain = nn.Linear(8, 3)
         nn.init.zeros_(plain.weight[1])
@@ -101,7 +101,7 @@ def test_int8_of_nothing_is_the_bias(kind: type[Int8Linear], n_rows: int) -> Non
 @pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_int8_network(kind: type[Int8Linear], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_network(kind: type[Int8Linear], name: str, monkeypatch):
     monkeypatch.setattr(int8, "sums_are_exact", lambda: kind is RoundedRows)
     network: Transformer = getattr(small, name)()
     inputs = [ids(2, 5)] if name == "decoder" else [ids(2, 6), ids(2, 5)]
@@ -127,19 +127,19 @@ def test_int8_network(kind: type[Int8Linear], name: str, monkeypatch: pytest.Mon
     assert found == complete(network, [[1, 2]], source=[[3]] if network.encoder else None, config=config)
 
 
-def test_a_write_to_rounded_weights_is_no_silent_one() -> None:
+def test_a_write_to_rounded_weights_is_no_silent_one():
     network = quantized(small.decoder())
     for name in ("decoder.blocks.0.attn.q", "decoder.blocks.0.ffn.down"):
         with pytest.raises(AttributeError, match="weight"):
             network.get_parameter(f"{name}.weight").data[0, 0] = 80.0
 
 
-def test_int8_on_another_device_is_refused() -> None:
+def test_int8_on_another_device_is_refused():
     with pytest.raises(UserError, match=r"^int8: expected a CPU that oneDNN supports, got meta; try"):
         quantized(small.decoder().to("meta"))
 
 
-def test_what_needs_the_weights_is_refused() -> None:
+def test_what_needs_the_weights_is_refused():
     network = small.decoder()
     refuse_rounded(network, "save")
     with pytest.raises(UserError, match=r"^save: expected weights as they were stored, got int8"):
@@ -147,7 +147,7 @@ def test_what_needs_the_weights_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("found", "kind"), [(40.0, Bfloat16Rows), (64.0, RoundedRows)])
-def test_the_kind_of_product_is_probed(found: float, kind: type[Int8Linear], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kind_of_product_is_probed(found: float, kind: type[Int8Linear], monkeypatch):
     """Without VNNI, sums of two products saturate 16 bits."""
     int8.sums_are_exact.cache_clear()
     monkeypatch.setattr(int8, "_rounded_product", lambda *_: torch.full((1, 16), found))

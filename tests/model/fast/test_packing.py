@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 
 
 @pytest.fixture
-def tiny_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny_pays(monkeypatch) -> None:
     """Every matrix is worth packing, and packed products are the quicker ones."""
     monkeypatch.setattr(packing, "WORTH_PACKING", 1)
     monkeypatch.setattr(autotune, "_found", {})
@@ -44,7 +44,7 @@ def packed_map(linear: nn.Linear) -> PackedLinear:
 @pytest.mark.parametrize("n_rows", [1, 2, 8, 100])
 @pytest.mark.parametrize("by_inputs", [False, True])
 @pytest.mark.parametrize("shape", [(16, 24), (288, 768), (513, 70)])
-def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool) -> None:
+def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, bias: bool):
     with torch.inference_mode(False):
         plain = small.matrix(shape, bias=bias, by_inputs=by_inputs)
     assert torch.equal(packed_map(plain).effective_weight(), plain.weight)
@@ -55,7 +55,7 @@ def test_packed_is_plain(shape: tuple[int, int], by_inputs: bool, n_rows: int, b
 @torch.no_grad()
 @pytest.mark.parametrize("key_bias", [False, True])
 @pytest.mark.parametrize("name", ["decoder", "encoder_decoder"])
-def test_packed_network_is_the_network(tiny_pays: None, name: str, key_bias: bool) -> None:
+def test_packed_network_is_the_network(tiny_pays: None, name: str, key_bias: bool):
     network = getattr(small, name)(key_bias=key_bias)
     inputs = [ids(2, 5)] if name == "decoder" else [ids(2, 6), ids(2, 5)]
     state = torch.get_rng_state()
@@ -70,7 +70,7 @@ def test_packed_network_is_the_network(tiny_pays: None, name: str, key_bias: boo
     assert "decoder.blocks.1.attn.heads" in t
 
 
-def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None) -> None:
+def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None):
     network = small.decoder()
     assert ready(network) is network
     packed(network)
@@ -91,7 +91,7 @@ def test_matrices_are_packed_once_and_freed_with_their_network(tiny_pays: None) 
     assert len(packing._kept) < before
 
 
-def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_slower_packed_stays_plain(tiny_pays: None, monkeypatch):
     """Settled by a clock, for each shape and number of rows."""
     asked: list[str] = []
 
@@ -145,7 +145,7 @@ WAYS: dict[str, Callable[[nn.Linear], object]] = {
 
 @pytest.mark.parametrize("name", ["decoder.blocks.0.attn.k", "decoder.blocks.1.ffn.down"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_write_is_seen_by_the_next_call(tiny_pays: None, way: str, name: str) -> None:
+def test_a_write_is_seen_by_the_next_call(tiny_pays: None, way: str, name: str):
     network = small.decoder()
     owner = network.get_submodule(name)
     assert isinstance(owner, nn.Linear)
@@ -160,7 +160,7 @@ def test_a_write_is_seen_by_the_next_call(tiny_pays: None, way: str, name: str) 
 
 
 @torch.no_grad()
-def test_settings_hooks_and_other_layers_are_those_of_now(tiny_pays: None) -> None:
+def test_settings_hooks_and_other_layers_are_those_of_now(tiny_pays: None):
     class Twice(nn.Linear):
         def forward(self, input: Tensor) -> Tensor:  # noqa: A002
             return 2 * super().forward(input)
@@ -185,7 +185,7 @@ def test_settings_hooks_and_other_layers_are_those_of_now(tiny_pays: None) -> No
         assert_close(packed(network)(x), network(x))
 
 
-def test_autocast_has_plain_products(tiny_pays: None) -> None:
+def test_autocast_has_plain_products(tiny_pays: None):
     network = small.decoder()
     packed(network)
     with torch.autocast("cpu", torch.bfloat16):
@@ -193,12 +193,12 @@ def test_autocast_has_plain_products(tiny_pays: None) -> None:
     assert ready(network) is not network
 
 
-def test_the_network_itself_where_packing_would_not_pay(tiny_pays: None) -> None:
+def test_the_network_itself_where_packing_would_not_pay(tiny_pays: None):
     network = small.decoder().double()
     assert packed(network) is network
 
 
-def test_writing_packs_after_some_steps_and_says_the_same(tiny_pays: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_packs_after_some_steps_and_says_the_same(tiny_pays: None, monkeypatch):
     network = small.encoder_decoder()
     sources = [[1, 2, 3], [4, 5]]
 

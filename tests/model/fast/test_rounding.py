@@ -21,7 +21,7 @@ def network(*, tied: bool) -> Transformer:
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("tied", [True, False])
-def test_matrices_are_those_that_load_rounds_and_nothing_else_changes(bits: Bits, tied: bool) -> None:
+def test_matrices_are_those_that_load_rounds_and_nothing_else_changes(bits: Bits, tied: bool):
     given = network(tied=tied)
     before = {name: value.detach().clone() for name, value in given.named_parameters()}
     made, matrices = rounded(given, bits)

@@ -96,7 +96,7 @@ def predicted_bytes(config: c.ModelConfig, shape: Shape, *, mixed: bool, explici
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("kind", ["decoder", "encoder", "both"])
-def test_activations_are_what_autograd_saves(kind: str, name: str, mixed: bool) -> None:
+def test_activations_are_what_autograd_saves(kind: str, name: str, mixed: bool):
     config = config_of(kind, **STACKS[name])
     shape = shape_of(config)
     measured = saved_bytes(Transformer(config).train(), shape, mixed=mixed)
@@ -104,7 +104,7 @@ def test_activations_are_what_autograd_saves(kind: str, name: str, mixed: bool) 
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
-def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch):
     config = config_of("both")
     shape = shape_of(config)
     explicit = predicted_bytes(config, shape, mixed=mixed)
@@ -117,9 +117,7 @@ def test_fused_attention_keeps_no_matrices(mixed: bool, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("mixed", [False, True], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("is_large", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("rate", [0.0, 0.1])
-def test_tiles_of_attention_and_activations(
-    rate: float, is_large: bool, mixed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_of_attention_and_activations(rate: float, is_large: bool, mixed: bool, monkeypatch):
     config = config_of("decoder", activation="silu", gated=True, attn_dropout=rate)
     shape = shape_of(config, 300)
     monkeypatch.setattr(memory, "WORTH_IT", 0 if is_large else 10**9)
@@ -133,9 +131,7 @@ def test_tiles_of_attention_and_activations(
     [(AdamW(), 64, True, None), (Muon(), 4, False, None), (AdamW(), 24, True, 2000), (AdamW(), 200, False, 2000)],
     ids=["loss", "update", "chunked, tied table", "chunked, matrices"],
 )
-def test_worst_moment_is_the_peak(
-    optimizer: AdamW | Muon, length: int, mixed: bool, chunk: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worst_moment_is_the_peak(optimizer: AdamW | Muon, length: int, mixed: bool, chunk: int | None, monkeypatch):
     from torch.distributed._tools.mem_tracker import MemTracker  # It imports the compiler.
 
     vocab = 1000 if chunk or length == 64 else VOCAB
@@ -169,7 +165,7 @@ def test_worst_moment_is_the_peak(
 @pytest.mark.parametrize("kind", ["decoder", "both"])
 def test_weights_and_optimizer_bytes_are_those_held(
     optimizer: AdamW | Muon, kind: str, weights: Literal["fp32", "bf16"]
-) -> None:
+):
     config = config_of(kind)
     network, counted = Transformer(config), Network(config)
     if weights == "bf16":
@@ -183,7 +179,7 @@ def test_weights_and_optimizer_bytes_are_those_held(
     assert counted.hidden == sum(named[name].numel() for name, role in roles(network).items() if role == "hidden")
 
 
-def test_shards_divide_what_rests() -> None:
+def test_shards_divide_what_rests():
     network, shape = Network(preset("gpt2")), Shape(8, target=1024)
     settings = (Setting(data=8), Setting(parallel="fsdp", data=8))
     whole, shards = (memory_of(network, shape, setting, optimizer=AdamW()) for setting in settings)
@@ -191,7 +187,7 @@ def test_shards_divide_what_rests() -> None:
     assert shards.total < whole.total
 
 
-def test_checkpointing_keeps_the_input_of_each_block() -> None:
+def test_checkpointing_keeps_the_input_of_each_block():
     def kept(n_layers: int) -> int:
         config, setting = config_of("decoder", n_layers=n_layers), Setting(checkpointed=True)
         return Activations.of(Network(config), shape_of(config), setting).kept(setting)
@@ -199,7 +195,7 @@ def test_checkpointing_keeps_the_input_of_each_block() -> None:
     assert kept(5) - kept(2) == 3 * 4 * ROWS * LENGTH * stack().d_model
 
 
-def test_a_rank_of_tensor_parallelism_computes_its_share_of_blocks() -> None:
+def test_a_rank_of_tensor_parallelism_computes_its_share_of_blocks():
     config, shape = config_of("both", n_kv_heads=2), Shape(1, 8, 8)
     assert divides(config, 2)
     assert not divides(config, 4)  # two heads of keys
@@ -214,7 +210,7 @@ def test_a_rank_of_tensor_parallelism_computes_its_share_of_blocks() -> None:
 
 
 @pytest.mark.parametrize("bits", [None, 8, 4])
-def test_sizes_are_those_of_the_network(bits) -> None:
+def test_sizes_are_those_of_the_network(bits):
     adapter = AdapterConfig(rank=2, bits=bits)
     network = decoder()
     config = network.config

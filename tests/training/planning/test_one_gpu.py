@@ -20,7 +20,7 @@ def wide(gb: float) -> Hardware:
     return replace(H100, memory=int(gb * GB))
 
 
-def test_less_memory_asks_for_smaller_batches_then_for_checkpointing() -> None:
+def test_less_memory_asks_for_smaller_batches_then_for_checkpointing():
     plenty, some, little, none = (plan(job(), wide(gb)) for gb in (80, 40, 2.6, 0.5))
     assert plenty.setting.accumulate < some.setting.accumulate <= little.setting.accumulate
     assert [one.setting.checkpointed for one in (plenty, some, little)] == [False, False, True]
@@ -31,7 +31,7 @@ def test_less_memory_asks_for_smaller_batches_then_for_checkpointing() -> None:
     assert command(job(), little, "lm").endswith("--training.checkpoint_activations true")
 
 
-def test_compute_is_six_flops_a_parameter_and_token_and_attention() -> None:
+def test_compute_is_six_flops_a_parameter_and_token_and_attention():
     found = plan(job(), H100)
     matrices = 124e6 - 1024 * 768
     assert 6 * matrices < found.compute * 0.4 * H100.flops / BATCH < 1.2 * 6 * matrices
@@ -40,7 +40,7 @@ def test_compute_is_six_flops_a_parameter_and_token_and_attention() -> None:
     assert plan(job(Training(optimizer=Muon())), H100).optimizer > found.optimizer
 
 
-def test_options_trade_memory_for_time() -> None:
+def test_options_trade_memory_for_time():
     one = plan(job(), H100)
     effects = dict[str, Cost](option_effects(job(), H100, one))
     checkpointed, whole, explicit, halved = effects.values()
@@ -52,7 +52,7 @@ def test_options_trade_memory_for_time() -> None:
     assert plan(job(Training(steps=1, weights="bf16")), H100).memory == halved.memory
 
 
-def test_figures_given_replace_those_known() -> None:
+def test_figures_given_replace_those_known():
     found = hardware("a100", {"flops": 100, "memory": 40, "watts": None})
     assert (found.flops, found.memory, found.watts) == (100e12, 40_000_000_000, 400)
     with pytest.raises(UserError, match=r"^--flops: expected more than 0, got 0; leave it out for that of h100$"):
