@@ -103,6 +103,8 @@ def _row(row: object, names: Sequence[str]) -> Mapping[Any, object]:
     cells = (row,) if isinstance(row, str) else row
     if not isinstance(cells, Sequence):
         raise UserError(f"data: expected rows that are dictionaries or tuples, got {type(row).__name__}")
+    if all(isinstance(cell, Mapping) for cell in cells):
+        return {"messages": cells}
     own = getattr(row, "_fields", None)  # Of a named tuple.
     known = own or next((some for some in (names, ("text",), *COLUMNS) if len(some) == len(cells)), None)
     if known is None:

@@ -21,7 +21,7 @@ from clearhead.session.comparing import Comparison
 from clearhead.session.decisions import show
 from clearhead.session.frames import plain, splits_in, write_rows
 from clearhead.session.measuring import Measuring
-from clearhead.session.recipes import plan, training_of
+from clearhead.session.recipes import guess_of, plan, training_of
 from clearhead.session.remarks import Ending
 from clearhead.session.running import next_folder, record, written_by
 from clearhead.session.view import html_of, viewer
@@ -256,13 +256,14 @@ def _recipe(
     places = {name: _place(part, folder / DATA / f"{name}.jsonl", columns) for name, part in parts.items()}
     files: dict[str, Any] = {name: {"data": place} for name, place in places.items()}
     files["train"] = {"source": source, "target": target, "text": text}
-    if (
-        learns
-        and not isinstance(data, str | Path)
-        and learns.table["kind"] != "table"
-        and not (source or target or text)
-    ):
-        files["train"] |= {name: name for name in columns}
+    if learns and not isinstance(data, str | Path) and not (source or target or text):
+        if not label and _is_for(task, places["train"]):
+            task, learns = None, None
+        elif "--data" not in learns.options:
+            files["train"] |= {name: name for name in columns}
+    if learns and source and [*learns.options] == ["--data"]:
+        fields |= {"data.train.source": source, "data.train.target": target}
+        files["train"] = {}
     if learns:
         is_text = len(learns.options) == 1 and not format_of(places["train"])
         files["train"][next(iter(learns.options))[2:] if is_text else "data"] = places["train"]
@@ -274,6 +275,14 @@ def _recipe(
     if is_told:
         show([replace(one, option=worded(one.option)) for one in made.decisions])
     return made.recipe
+
+
+def _is_for(task: str | None, place: str) -> bool:
+    """Returns True if the columns of a table show that it is for this task."""
+    try:
+        return guess_of(place, {"train": {}}, {}, {}).recipe == task
+    except UserError:
+        return False
 
 
 def _place(data: object, path: Path, columns: Sequence[str]) -> str:

@@ -63,6 +63,16 @@ TASKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "text_to_text": ([(text, text[::-1]) for text, _ in LABELLED], {"task": "text_to_text"}),
     "lm": ([text for text, _ in LABELLED], {"task": "lm"}),
     "masked_lm": (iter([text for text, _ in LABELLED]), {"task": "masked_lm"}),
+    "tagging": ([{"w": text.split(), "t": [label] * 3} for text, label in LABELLED], {"task": "tagging"}),
+    "question_answering": (
+        [dict(zip(("question", "context", "answer"), (a, f"{b} {a}", b), strict=True)) for a, b in LABELLED],
+        {"task": "question_answering"},
+    ),
+    "chat": (
+        [[{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in LABELLED],
+        {"task": "chat"},
+    ),
+    "embedding": (FRAME, {"task": "embedding", "source": "body", "target": "topic"}),
     "a file": ("lines.txt", {"task": "lm", "data.length": 32}),
     "a recipe": ("translation", {"source": "pairs.en", "target": "pairs.de"}),
 }
@@ -77,6 +87,8 @@ def test_every_task(name: str) -> None:
     assert run.recipe.task == options.get("task", data if isinstance(data, str) else "classification")
     assert run.scores
     assert run.folder.name.endswith("-1")
+    if isinstance(data, list) and name != "tagging":  # Other names of columns are given again.
+        assert run.evaluate(data[:20]).loss > 0
 
 
 def test_fields_of_the_recipe() -> None:
