@@ -33,7 +33,9 @@ ENOUGH = {
     "tagging": Enough(8, 200, 3000),
     "translation": Enough(10, 1000, 5000),
 }
-"""By task, from measured runs (docs/judging.md). Other tasks have none."""
+"""By task, from measured runs (docs/judging.md). Of other tasks the loss says it."""
+SLIGHT = 0.05
+"""A run is long enough if twice the time lowers the loss by less than this share."""
 LITTLE = 0.05
 """The share of a run after its best evaluation below which nothing is said of it."""
 FALLS = 0.98
@@ -79,6 +81,16 @@ class Course:
         quarter = max(len(losses) // 4, 1)
         return sum(losses[-quarter:]) < FALLS * sum(losses[-2 * quarter : -quarter])
 
+    def fall(self) -> float:
+        """The share by which the loss fell in the second half, on validation data if it is known there."""
+        half = self.steps[-1][0] / 2
+        found = [(step, loss) for step, _, loss in self.evaluations]
+        if found[0][0] > half or math.isnan(found[-1][1]):
+            found = [(step, loss) for step, _, loss in self.steps]
+        some = max(len(found) // 10, 1)
+        before, after = ([loss for step, loss in found if step <= most][-some:] for most in (half, 2 * half))
+        return 1 - sum(after) / sum(before) if before and sum(before) > 0 else 0.0
+
     def losses(self) -> tuple[float, float]:
         """The mean loss of the last tenth of the updates, and the validation loss at the end."""
         last = [loss for *_, loss in self.steps[-max(len(self.steps) // 10, 1) :]]
@@ -121,15 +133,27 @@ class Ending:
             is_close = floor.interval is not None and floor.interval[0] <= value <= floor.interval[1]
             how = "no better than the floor, but within its interval" if is_close else "below the floor"
             yield f"{how}: {floor.score} {value:.4f}, {floor}"
-        enough = ENOUGH[self.task].updates(self.an_epoch) if self.task in ENOUGH and self.is_new else 0
-        is_far = 2 * n < enough and (len(course.evaluations) == 1 or course.improves())
+        times, why = self.missing()
+        is_far = times > 2 and (len(course.evaluations) == 1 or course.improves())
         if is_far:
-            time = duration(seconds * enough / n)
-            yield f"far from trained: {n:,} updates, where a new network takes about {enough:,}"
-            yield f"  {time} on this machine: {self.longer(enough / n)}"
+            yield f"far from trained: {why}"
+            yield f"  {duration(seconds * times)} on this machine: {self.longer(times)}"
         if is_below and (helps := [*self.helps(is_far=is_far)]):
             yield "what may help, the likeliest first:"
             yield from (f"  {line}" for line in helps)
+
+    def missing(self) -> tuple[float, str]:
+        """How many times as long the run should be, and why.
+
+        Of tasks without a measured number of updates, twice the time is supposed to bring half of what the last
+        doubling brought.
+        """
+        n, fall = self.course.steps[-1][0], self.course.fall()
+        if self.task not in ENOUGH:
+            times = 2 ** math.ceil(math.log2(fall / SLIGHT)) if fall > SLIGHT else 1
+            return times, f"the loss fell by {fall:.0%} in the second half of the run"
+        enough = ENOUGH[self.task].updates(self.an_epoch) if self.is_new else 0
+        return enough / n, f"{n:,} updates, where a new network takes about {enough:,}"
 
     def helps(self, *, is_far: bool) -> Iterator[str]:
         """What would raise the score, by the evidence of this run."""

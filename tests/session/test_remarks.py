@@ -75,6 +75,12 @@ def test_a_run_far_from_trained_says_how_long_it_would_take() -> None:
         "far from trained: 600 updates, where a new network takes about 5,000\n"
         "  8.3 minutes on this machine: clearhead resume runs/a --minutes 9"
     )
+    falls = {"evaluations": [(300, 4.0, 4.0), (600, 3.2, 3.2)], "task": "lm", "higher": False, "floors": ()}
+    assert said(3.2, **falls, training={"minutes": 1}) == (
+        "far from trained: the loss fell by 20% in the second half of the run\n"
+        "  4.0 minutes on this machine: clearhead resume runs/a --minutes 4"
+    )
+    assert not said(3.2, **falls | {"evaluations": [(300, 3.5, 3.5), (600, 3.2, 3.2)]}), "9% are little"
     assert not said(0.9, **far, is_new=False)
     assert not said(0.9, **{**far, "an_epoch": 100.0}), "1,000 updates are enough"
 
