@@ -123,8 +123,10 @@ def begin(recipe: Recipe, ranks: Ranks = ALONE) -> tuple[Recipe, Transformer, Pr
     if base is None:
         network = fitting_of(recipe, ranks).new_network(config, prepared.task)
         begin_at(network, prepared.task.target_scale)
-        if isinstance(prepared.task, Begins):
-            prepared.task.begin(network)
+        if isinstance(prepared.task, Begins) and (blend := prepared.task.begin(network)):
+            training = recipe.training
+            blend = training.blend or (None if training.ema is not None else blend)
+            recipe = recipe.model_copy(update={"training": training.model_copy(update={"blend": blend})})
         return recipe, network, prepared
     is_new = config.head != found.head
     network = under_head(base.network, config.head, seed=recipe.training.seed) if is_new else base.network
@@ -296,7 +298,7 @@ def differences(before: Training, after: Training) -> dict[str, JsonValue]:
 def require_same_tensors(before: Training, after: Training, *, where: Path) -> None:
     """Raises UserError for a change that the tensors of a checkpoint cannot follow."""
     changed = differences(before, after)
-    fixed = [*MADE_WITH, *(["ema"] if (before.ema is None) != (after.ema is None) else [])]
+    fixed = [*MADE_WITH, "blend", *(["ema"] if (before.ema is None) != (after.ema is None) else [])]
     for name in fixed:
         if isinstance(pair := changed.get(name), list):
             old, new = ("none" if value is None else value for value in pair)

@@ -137,6 +137,9 @@ class Training(Config):
     """Largest norm of the gradient of an update; None for no limit."""
     ema: Probability | None = None
     """Decay of a running mean of the weights. The mean is then evaluated and kept as the model."""
+    blend: Share | None = None
+    """Share of the trained weights in the model that is evaluated and kept. The weights that the run began with have
+    the rest (Wortsman et al. 2022, "Robust fine-tuning"). None: 1, or what suits the first weights of a task."""
 
     freeze: tuple[str, ...] = ()
     """Parts that are not trained: `embedding`, `encoder`, `head`, blocks as `decoder.0..3`, or patterns of addresses. A
@@ -205,8 +208,15 @@ class Training(Config):
     """On an update with NaN or infinity: stop the run before it changes a weight, or skip the update. The run stops in
     any case after 10 skipped updates in a row."""
 
+    @property
+    def keeps_mean(self) -> bool:
+        """Whether the model that is kept is a mean of weights, beside those that are trained."""
+        return self.ema is not None or (self.blend or 1.0) < 1.0
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.ema is not None and (self.blend or 1.0) < 1.0:
+            raise ValueError("blend: expected no ema beside it, got both; leave one out")
         if self.weights == "bf16" and self.precision == "fp32":
             raise ValueError("weights: expected fp32 with precision=fp32, got bf16; try precision=bf16")
         return self

@@ -104,8 +104,11 @@ class Task(ABC):
 class Begins(Protocol):
     """A task that changes the first weights of a new network. Any other leaves them random."""
 
-    def begin(self, network: Transformer) -> None:
-        """Changes the weights of a new network to others that suit the training examples."""
+    def begin(self, network: Transformer) -> float | None:
+        """Changes the weights of a new network to others that suit the training examples.
+
+        Returns the `training.blend` that suits them; None for all of the trained weights.
+        """
         ...
 
 

@@ -64,7 +64,7 @@ class Run:
         self.is_sharded = is_sharded(self.config, self.ranks)
         # The mean of weights that never change is these weights, unless each network is divided.
         kept = {id(p): p for p in self.network.parameters() if not p.requires_grad and not self.is_sharded}
-        self.mean = copy.deepcopy(self.network, kept).eval() if self.config.ema is not None else None
+        self.mean = copy.deepcopy(self.network, kept).eval() if self.config.keeps_mean else None
         if self.config.weights == "bf16":
             store_in_bfloat16(self.network)
         for network in filter(None, (self.network, self.mean)):
@@ -85,7 +85,7 @@ class Run:
 
     @property
     def model(self) -> Transformer:
-        """The network that is evaluated and saved: the mean of the weights if `ema` is set."""
+        """The network that is evaluated and saved: the mean of weights that `ema` or `blend` asks for."""
         return self.network if self.mean is None else self.mean
 
     @property

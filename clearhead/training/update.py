@@ -46,17 +46,33 @@ def update(run: Run, batches: Sequence[tuple[Batch, bool]], lr: float) -> tuple[
     norm = norm_of(run.optimizer.parameters)
     if math.isfinite(total) and math.isfinite(norm):
         run.optimizer.set_lr(lr)
+        if run.mean is not None and config.blend is not None:
+            add_to(run.mean, run.network, -config.blend)
         run.optimizer.step(factor=clipping(norm, config.clip if config.clip is not None else math.inf))
-        if run.mean is not None and config.ema is not None:
+        if run.mean is not None and config.blend is not None:
+            add_to(run.mean, run.network, config.blend)
+        elif run.mean is not None and config.ema is not None:
             average_into(run.mean, run.network, min(config.ema, (1 + at.step) / (10 + at.step)))
     run.optimizer.zero_grad()
     return total / count, norm if math.isfinite(total) else math.nan, count
 
 
+def _own(mean: nn.Module, network: nn.Module) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    """The weights of both, apart from those that they share."""
+    return [(a, b) for a, b in zip(mean.parameters(), network.parameters(), strict=True) if a is not b]
+
+
+@torch.no_grad()
+def add_to(mean: nn.Module, network: nn.Module, share: float) -> None:
+    """mean <- mean + share weights: around an update, it moves the mean by the share of what the update moves."""
+    for a, b in _own(mean, network):
+        a.add_(b, alpha=share)
+
+
 @torch.no_grad()
 def average_into(mean: nn.Module, network: nn.Module, decay: float) -> None:
     """mean <- decay mean + (1 - decay) weights, apart from weights that both share"""
-    both = [(a, b) for a, b in zip(mean.parameters(), network.parameters(), strict=True) if a is not b]
+    both = _own(mean, network)
     means: list[Tensor] = [a.data for a, _ in both]
     weights: list[Tensor] = [b.data for _, b in both]
     if all(a.dtype == b.dtype for a, b in zip(means, weights, strict=True)):

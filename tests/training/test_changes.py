@@ -71,6 +71,7 @@ def test_a_change_outlives_a_crash_before_the_next_checkpoint(run: Path):
         ({"epochs": 0.1}, r"got training.steps=4 and training.epochs=0.1"),
         ({"optimizer": {"kind": "muon"}}, r"--training.optimizer.kind: expected adamw, .* got muon; leave it out"),
         ({"ema": 0.9}, r"--training.ema: expected none, .* got 0.9; .* clearhead train and --model.start"),
+        ({"blend": 0.5}, r"--training.blend: expected none, .* got 0.5"),
         ({"weights": "bf16", "precision": "bf16"}, r"--training.weights: expected fp32"),
         ({"stepz": 3}, r"recipe.json:training.stepz: no such field; did you mean steps\?"),
     ],

@@ -42,6 +42,7 @@ RESUMED: list[tuple[Kind, dict[str, Any]]] = [
     ("translation", SIXTEEN),
     ("lm", {**SIXTEEN, "optimizer": OPTIMIZERS["muon"]}),
     ("translation", {"unfreeze_every": 1}),
+    ("lm", {"ema": None, "blend": 0.5}),
 ]
 
 
@@ -65,6 +66,14 @@ def test_resumed_equals_uninterrupted_to_the_bit(tmp_path: Path, kind: Kind, cha
         assert [e.evaluation for e in found if isinstance(e, Evaluated)] == [
             e.evaluation for e in events if isinstance(e, Evaluated) and e.step > cut
         ]
+
+
+def test_a_blend_is_the_first_weights_and_a_share_of_what_training_changed():
+    run = new_run(translation(), blend=0.25)
+    first = [p.detach().clone() for p in run.network.parameters()]
+    list(train(run))
+    for before, after, kept in zip(first, run.network.parameters(), run.model.parameters(), strict=True):
+        torch.testing.assert_close(kept.data, torch.lerp(before, after.data, 0.25), atol=1e-6, rtol=0)
 
 
 def test_a_limit_in_epochs_and_the_pace_do_not_depend_on_where_a_run_goes_on(tmp_path: Path):

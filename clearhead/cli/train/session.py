@@ -105,6 +105,8 @@ def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     given = with_absolute_paths(recipe).model_dump(mode="json")
     if leaves_length(recipe):
         given |= {name: saved.get(name) for name in ("model", "training")}
+    elif given["training"]["blend"] is None:  # It may follow from the first weights.
+        given["training"] |= {"blend": saved.get("training", {}).get("blend")}
     return {**saved, "generation": None} == {**given, "generation": None}
 
 

@@ -49,12 +49,13 @@ def begin_linear(
     problem_type: ProblemType,
     score: Callable[[np.ndarray, np.ndarray], float],
     logits: Callable[[Sequence[int]], Tensor],
-) -> None:
+) -> bool:
     """Makes the logits of a network about those of a linear model of its tokens, the best on validation.
 
     Its k directions are numbers in each token's vector. Another number is 1, from which the dense layer makes all its
     rows so large that gelu(x) is x. The norm behind it divides by the length of a mean of random vectors, about
     1 / sqrt(n), as TF-IDF does. Blocks add nothing. `logits` gives those of training texts with these numbers.
+    Returns False, and leaves the network as it is, where no linear model can be fitted.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -64,7 +65,7 @@ def begin_linear(
     train, some = ids["train"], sample([()] * len(ids["train"]), n_labels)
     learned, tfidf = targets["train"][some], TfidfVectorizer(analyzer=list, lowercase=False, vocabulary=range(n_tokens))
     if is_single and len(np.unique(learned)) < n_labels:
-        return
+        return False
     known, valid = tfidf.fit_transform([train[i] for i in some]), tfidf.transform(ids["valid"])
 
     def merit(model: Linear) -> float:
@@ -74,7 +75,7 @@ def begin_linear(
 
     models = linear_models(known, tfidf.idf_, learned, n_labels, problem_type=problem_type)
     if (best := max(models, key=merit, default=None)) is None:
-        return
+        return False
     weights, constants = best
     left, sizes, directions = np.linalg.svd((weights * tfidf.idf_).T, full_matrices=False)
     k = min(len(sizes), n_labels - is_single, width * 3 // 4)
@@ -99,6 +100,7 @@ def begin_linear(
         scale = (found * (wanted - wanted.mean(0))).sum() / max(((found - found.mean(0)) ** 2).sum(), 1e-9)
         output.mul_(scale)
         bias.copy_(torch.from_numpy((wanted - scale * found).mean(0)))
+    return True
 
 
 def vectors(parts: np.ndarray, width: int) -> np.ndarray:

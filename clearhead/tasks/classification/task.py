@@ -37,7 +37,7 @@ from clearhead.tasks.classification.data import (
     split_labelled,
     until_padding,
 )
-from clearhead.tasks.classification.defaults import lines_of, settle
+from clearhead.tasks.classification.defaults import BLEND, lines_of, settle
 from clearhead.tasks.classification.linear import Answers, linear, majority
 from clearhead.tasks.classification.scores import accuracy, label_findings, macro_f1, micro_f1, spearman
 from clearhead.tasks.evaluation import Evaluation, Example, worst_samples
@@ -268,14 +268,14 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         layers |= {"pooler": True} if len(config.stacks) == 2 else {}
         return with_head(config, ClassificationHead(**own, **layers))
 
-    def begin(self, network: Transformer) -> None:
+    def begin(self, network: Transformer) -> float | None:
         if self.begins == "random" or not can_begin(network.config):
-            return
+            return None
         if self.train.inputs.types is not None:
             begin_matching(network, self.train.inputs.ids, self.tokenizer.need("eos"))
-            return
+            return None
         splits = {"train": self.train, "valid": self.valid}
-        begin_linear(
+        is_linear = begin_linear(
             network,
             {split: data.inputs.ids for split, data in splits.items()},
             {split: self.answers(data.examples) for split, data in splits.items()},
@@ -283,6 +283,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
             score=MAIN[self.problem_type][1],
             logits=lambda rows: logits_of(network, self.train.inputs.take(rows), self.tokenizer),
         )
+        return BLEND if is_linear else None
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of the class; for several labels the mean of theirs; for a number the squared error."""

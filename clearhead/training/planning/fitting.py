@@ -118,7 +118,7 @@ class Estimate:
         explicit = {"explicit": True, "fused": False}.get(self.training.attention, by_length)
         setting, training = replace(self.setting, explicit=explicit), self.training
         network = network_of(self.config, setting.tensor)
-        return memory_of(network, self.shape, setting, optimizer=training.optimizer, ema=training.ema is not None)
+        return memory_of(network, self.shape, setting, optimizer=training.optimizer, ema=training.keeps_mean)
 
     @cached_property
     def room(self) -> MemoryLimit | None:

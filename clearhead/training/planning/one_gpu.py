@@ -136,7 +136,7 @@ def plan(job: Job, machine: Hardware) -> Cost:
 def cost(job: Job, machine: Hardware, setting: Setting, shape: Shape) -> Cost:
     """What this setting costs with batches of this shape."""
     network = network_of(job.config)
-    memory = memory_of(network, shape, setting, optimizer=job.training.optimizer, ema=job.training.ema is not None)
+    memory = memory_of(network, shape, setting, optimizer=job.training.optimizer, ema=job.training.keeps_mean)
     forward = blocks = 0
     for part in network.parts(shape, setting):
         flops = part.cost.of(shape.rows).flops
