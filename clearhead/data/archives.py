@@ -1,7 +1,6 @@
-"""Files in a zip or tar archive. Their paths go on after that of the archive: `mails.zip/train.csv`. No torch."""
+"""Files in a zip archive. Their paths go on after that of the archive: `mails.zip/train.csv`. No torch."""
 
 import re
-import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,14 +10,13 @@ from typing import Any
 from clearhead.errors import UserError
 from clearhead.recipe.places import Place, Url
 
-ARCHIVE = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 JUNK = {"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini"}
 """What systems put into folders, in lower case. Hidden files are left out as well."""
 
 
 def is_archive(path: Path) -> bool:
-    """Returns True for a zip or tar file, by its name."""
-    return path.name.lower().endswith(ARCHIVE) and path.is_file()
+    """Returns True for a zip file, by its name."""
+    return path.name.lower().endswith(".zip") and path.is_file()
 
 
 def plain_name(name: str) -> str:
@@ -36,21 +34,14 @@ def is_junk(name: str) -> bool:
     return any(part.startswith(".") or part.lower() in JUNK for part in PurePosixPath(name).parts)
 
 
-def entries(archive: Path, stream: Any) -> Iterator[tuple[str, int | None, Callable[[], Any]]]:
-    """The name of each file in an archive, its packed size if the archive says it, and what opens it until the next.
+def entries(archive: Path, stream: Any) -> Iterator[tuple[str, int, Callable[[], Any]]]:
+    """The name of each file in an archive, its packed size, and what opens it. `stream` holds the archive.
 
-    `stream` holds the archive. Raises UserError if a file needs a password.
+    Raises UserError if a file needs a password.
     """
-    if archive.suffix.lower() == ".zip":
-        with zipfile.ZipFile(stream) as file:
-            for one in file.infolist():
-                if one.flag_bits & 1:
-                    raise UserError(f"{archive}: expected an archive without a password, got one; unpack it first")
-                if not one.is_dir():
-                    yield one.filename.lstrip("/"), one.compress_size, partial(file.open, one)
-    else:
-        with tarfile.open(fileobj=stream, mode="r|") as file:
-            for one in file:
-                # A sparse file may have any size and no bytes.
-                if one.isreg() and not one.issparse():
-                    yield one.name.removeprefix("./").lstrip("/"), None, partial(file.extractfile, one)
+    with zipfile.ZipFile(stream) as file:
+        for one in file.infolist():
+            if one.flag_bits & 1:
+                raise UserError(f"{archive}: expected an archive without a password, got one; unpack it first")
+            if not one.is_dir():
+                yield one.filename.lstrip("/"), one.compress_size, partial(file.open, one)

@@ -159,13 +159,6 @@ def _name(source: Fields) -> str:
 
 def _of_files(root: Path, files: Sequence[Path]) -> Contents | None:
     """Files of one folder: one for each split, or for each class."""
-    if idx := [one for one in files if re.search(r"images.idx3.ubyte", one.name)]:
-        found = {split_of(one.name) or "test": one for one in idx}
-        sources = {
-            split: {"kind": "idx", "images": absolute(one), "labels": absolute(one.with_name(_labels_of(one.name)))}
-            for split, one in sorted(found.items(), reverse=True)
-        }
-        return Contents("image_folder", sources)
     groups: dict[str | None, list[Path]] = {}
     for one in files:
         groups.setdefault(split_of(one.name), []).append(one)
@@ -183,11 +176,6 @@ def _of_files(root: Path, files: Sequence[Path]) -> Contents | None:
             same = [one for one in like if one.suffix == Path(begin).suffix] or like
             parts[split] = _of_group(root, same)
     return _together(parts)
-
-
-def _labels_of(images: str) -> str:
-    """The name of the labels of MNIST's pictures."""
-    return images.replace("images", "labels").replace("idx3", "idx1")
 
 
 def _of_group(root: Path, files: Sequence[Path]) -> Contents | None:

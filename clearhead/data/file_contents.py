@@ -31,8 +31,6 @@ BEGINNING, LINES = 1 << 24, 20_000
 LEAST, PARAGRAPH = 3, 50
 """Lines of a paragraph: more than the one, at most the other."""
 COLUMN_NAMES = {*"text sentence content review title body label labels target class category".split()}
-FEW, COLONS = 20, re.compile(r"(?!.*\d:\d)([^:]|(?<=\S):(?=\S))+")
-"""Lines of cells between colons, more than so many. No blanks stand beside the colons, and no time is among them."""
 LABEL = re.compile(r"[+-]?\d{1,3}|[A-Z]{2,}[:_]\w+|[A-Z_]{2,}|(?i:pos|neg|neu|positive|negative|neutral|ham|spam)")
 """What is more likely a label than the first or last word of a sentence."""
 
@@ -181,10 +179,6 @@ def _of_lines(path: Place, lines: Sequence[str], *, is_dense: bool) -> Contents:
         width, n = widths.most_common(1)[0]
         if width and n >= (0.8 if delimiter == "\t" else 0.97) * len(some) and len(some) > 1:
             return Contents("table", {"train": table_source(path)})
-    counts = {line.count(":") if COLONS.fullmatch(line) else 0 for line in some}
-    if len(counts) == 1 < max(counts) and len(some) > FEW:
-        told = Decision("columns", "':' between them", "all rows have as many", "--data.train.delimiter TEXT")
-        return Contents("table", {"train": table_source(path, delimiter=":")}, decisions=[told])
     for delimiter in " \t@|;,":
         for form in ("label_text", "text_label"):
             ends = [_end(line, delimiter, form) for line in some]

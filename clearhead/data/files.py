@@ -8,7 +8,6 @@ import io
 import lzma
 import os
 import re
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +19,7 @@ from clearhead.data.archives import archive_of, entries, is_junk
 from clearhead.errors import UserError, reason
 from clearhead.recipe.places import Place, Url
 
-GZIP_MAGIC, ZSTD_MAGIC, BZIP2_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
-DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile)
 """What the readers of packed files raise."""
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -64,16 +62,6 @@ class Unpacked(io.RawIOBase):
         return self._n
 
 
-def _zstandard(path: Place, packed: BinaryIO) -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise UserError(
-            f"{path}: expected pyarrow to read Zstandard, got no such package; try pip install clearhead[data]"
-        ) from None
-    return pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd")
-
-
 def check_expansion(path: Place, unpacked: int, packed: int) -> None:
     """Raises UserError if a file has unpacked to more than text does, as a decompression bomb does."""
     if unpacked > max(UNPACKED, EXPANSION * packed):
@@ -81,6 +69,20 @@ def check_expansion(path: Place, unpacked: int, packed: int) -> None:
         raise UserError(
             f"{path}: expected at most {EXPANSION} times its packed size, got {got}; if you trust it, try it unpacked"
         )
+
+
+def _zstandard(packed: BinaryIO) -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        got = "got no such package; try pip install clearhead[data]"
+        raise UserError(f"Zstandard: expected pyarrow to read it, {got}") from None
+    return pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd")
+
+
+PACKED: dict[bytes, Callable[[Any], Any]]
+PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open, b"\x28\xb5\x2f\xfd": _zstandard}
+"""What opens a packed file, by its first bytes."""
 
 
 @contextmanager
@@ -149,22 +151,17 @@ def _content(file: Any) -> bytes:
     return b"".join(iter(lambda: file.read(CHUNK), b""))
 
 
-def _entry(path: Place, file: Any, n_packed: int | None) -> Any:
+def _entry(path: Place, file: Any, n_packed: int) -> Any:
     """A file of an archive, unpacked."""
-    inside = Unpacked(path, file, n_packed=None if n_packed is None else lambda: n_packed)
+    inside = Unpacked(path, file, n_packed=lambda: n_packed)
     return _unpacked(path, inside, file.peek(6))
 
 
 def _unpacked(path: Place, file: Any, magic: bytes) -> Any:
     """The file, or what it holds if its first bytes say that it is packed."""
     n_packed = file.tell if isinstance(file, Unpacked) or file.seekable() else None
-    if magic.startswith(GZIP_MAGIC):
-        return Unpacked(path, gzip.GzipFile(fileobj=file), n_packed=n_packed)
-    if magic.startswith(BZIP2_MAGIC):
-        return Unpacked(path, bz2.BZ2File(file), n_packed=n_packed)
-    if magic.startswith(XZ_MAGIC):
-        return Unpacked(path, lzma.LZMAFile(file), n_packed=n_packed)
-    return Unpacked(path, _zstandard(path, file), n_packed=n_packed) if magic.startswith(ZSTD_MAGIC) else file
+    unpack = next((unpack for mark, unpack in PACKED.items() if magic.startswith(mark)), None)
+    return Unpacked(path, unpack(file), n_packed=n_packed) if unpack else file
 
 
 def encoding_of(beginning: bytes) -> str | None:

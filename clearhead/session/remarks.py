@@ -14,32 +14,12 @@ from clearhead.tasks.floors import Floor
 from clearhead.training.metrics_log import read_metrics
 from clearhead.training.run import Run
 
-
-@dataclass(frozen=True)
-class Enough:
-    """How long a new network trains until its score hardly rises: passes over the data, within bounds in updates."""
-
-    passes: float
-    least: int
-    most: int
-
-    def updates(self, an_epoch: float) -> int:
-        """The number of updates, if a pass has so many."""
-        return round(min(max(self.passes * an_epoch, self.least), self.most))
-
-
-ENOUGH = {
-    "classification": Enough(4, 100, 2000),
-    "tagging": Enough(8, 200, 3000),
-    "translation": Enough(10, 1000, 5000),
-}
-"""By task, from measured runs (docs/judging.md). Of other tasks the loss says it."""
+FALLS = 0.02
+"""The loss still falls if it fell by more than this share in the second half."""
 SLIGHT = 0.05
-"""A run is long enough if twice the time lowers the loss by less than this share."""
+"""A run is long enough if twice the time would lower the loss by less than this share."""
 LITTLE = 0.05
 """The share of a run after its best evaluation below which nothing is said of it."""
-FALLS = 0.98
-"""The training loss still falls if that of the last quarter is below this share of the quarter before."""
 OVERFIT = 0.7
 """More data would help if the training loss is below this share of the validation loss."""
 
@@ -77,9 +57,7 @@ class Course:
         (last, _, loss), before = self.evaluations[-1], [loss for *_, loss in self.evaluations[:-1]]
         if before:
             return self.best == last and not loss > min(before)
-        losses = [loss for *_, loss in self.steps]
-        quarter = max(len(losses) // 4, 1)
-        return sum(losses[-quarter:]) < FALLS * sum(losses[-2 * quarter : -quarter])
+        return self.fall() > FALLS
 
     def fall(self) -> float:
         """The share by which the loss fell in the second half, on validation data if it is known there."""
@@ -103,7 +81,6 @@ class Ending:
 
     course: Course
     training: Training
-    task: str
     an_epoch: float
     """Updates of one pass over the data."""
     is_new: bool
@@ -117,7 +94,7 @@ class Ending:
         recipe: Any = run.files.json[RECIPE]
         course = Course.of(read_metrics(folder), run.task.main_score)
         an_epoch = len(run.task.plan(seed=run.config.seed, epoch=0)) / run.config.accumulate
-        about = {"task": recipe["task"], "is_new": recipe["model"]["start"] is None, "place": pasted(folder)}
+        about = {"is_new": recipe["model"]["start"] is None, "place": pasted(folder)}
         return None if course is None else cls(course, run.config, an_epoch=an_epoch, **about)
 
     def remarks(self, floors: Sequence[Floor], value: float, *, higher_is_better: bool) -> Iterator[str]:
@@ -133,27 +110,15 @@ class Ending:
             is_close = floor.interval is not None and floor.interval[0] <= value <= floor.interval[1]
             how = "no better than the floor, but within its interval" if is_close else "below the floor"
             yield f"{how}: {floor.score} {value:.4f}, {floor}"
-        times, why = self.missing()
-        is_far = times > 2 and (len(course.evaluations) == 1 or course.improves())
+        fall = course.fall()
+        is_far = fall > 2 * SLIGHT and (len(course.evaluations) == 1 or course.improves())
         if is_far:
-            yield f"far from trained: {why}"
+            times = 2 ** math.ceil(math.log2(fall / SLIGHT))  # Each doubling brings half of the one before.
+            yield f"far from trained: the loss fell by {fall:.0%} in the second half of the run"
             yield f"  {duration(seconds * times)} on this machine: {self.longer(times)}"
         if is_below and (helps := [*self.helps(is_far=is_far)]):
             yield "what may help, the likeliest first:"
             yield from (f"  {line}" for line in helps)
-
-    def missing(self) -> tuple[float, str]:
-        """How many times as long the run should be, and why.
-
-        Of tasks without a measured number of updates, twice the time is supposed to bring half of what the last
-        doubling brought.
-        """
-        n, fall = self.course.steps[-1][0], self.course.fall()
-        if self.task not in ENOUGH:
-            times = 2 ** math.ceil(math.log2(fall / SLIGHT)) if fall > SLIGHT else 1
-            return times, f"the loss fell by {fall:.0%} in the second half of the run"
-        enough = ENOUGH[self.task].updates(self.an_epoch) if self.is_new else 0
-        return enough / n, f"{n:,} updates, where a new network takes about {enough:,}"
 
     def helps(self, *, is_far: bool) -> Iterator[str]:
         """What would raise the score, by the evidence of this run."""

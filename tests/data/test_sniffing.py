@@ -159,15 +159,6 @@ FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
             ("header", "none; columns have numbers from 0"),
         ],
     ),
-    "colons": (
-        "t.dic",
-        "".join(f"wort{i}:word {i}:noun:-0.{i}\n" for i in range(40)),
-        [0, 1, 2, 3],
-        [
-            ("columns", "':' between them"),
-            ("header", "none; columns have numbers from 0"),
-        ],
-    ),
     "languages": ("t.csv", "en,de\n" + "".join(f"the house {i},das Haus {i}\n" for i in range(9)), ["en", "de"], []),
     "years": (
         "t.csv",
