@@ -11,7 +11,7 @@ R = TypeVar("R", bound=Recipe)
 MOST_EPOCHS, MOST_TOKENS = 8, 2_200_000
 """Passes over the training texts, and the tokens that they read, which take one CPU thread less than two minutes."""
 BLEND = 0.75
-"""The share of the trained weights in a classifier that begins as a linear model."""
+"""The share of the trained weights in a classifier of single labels that begins as a linear model."""
 MOST_LABELS = 96
 """The labels for which a network of the usual width has room; one for more is twice as wide."""
 

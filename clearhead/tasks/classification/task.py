@@ -283,7 +283,7 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
             score=MAIN[self.problem_type][1],
             logits=lambda rows: logits_of(network, self.train.inputs.take(rows), self.tokenizer),
         )
-        return BLEND if is_linear else None
+        return BLEND if is_linear and self.problem_type == "single_label_classification" else None
 
     def loss(self, network: Callable[..., Tensor], batch: Batch, *, smoothing: float = 0.0) -> tuple[Tensor, int]:
         """The cross-entropy of the class; for several labels the mean of theirs; for a number the squared error."""
