@@ -258,12 +258,12 @@ def _recipe(
     files["train"] = {"source": source, "target": target, "text": text}
     if learns and not isinstance(data, str | Path) and not (source or target or text):
         if not label and _is_for(task, places["train"]):
-            task, learns = None, None
+            task = learns = None
         elif "--data" not in learns.options:
             files["train"] |= {name: name for name in columns}
     if learns and source and [*learns.options] == ["--data"]:
         fields |= {"data.train.source": source, "data.train.target": target}
-        files["train"] = {}
+        files["train"] = dict[str, Any]()
     if learns:
         is_text = len(learns.options) == 1 and not format_of(places["train"])
         files["train"][next(iter(learns.options))[2:] if is_text else "data"] = places["train"]

@@ -67,7 +67,7 @@ def test_time_that_made_it_no_better_is_told() -> None:
 
 
 def test_a_run_far_from_trained_says_how_long_it_would_take() -> None:
-    far = {"evaluations": [(300, 4.0, 4.0), (600, 3.2, 3.2)], "higher": False, "floors": ()}
+    far: dict[str, Any] = {"evaluations": [(300, 4.0, 4.0), (600, 3.2, 3.2)], "higher": False, "floors": ()}
     assert said(3.2, **far, training={"minutes": 1, "epochs": 9}) == (
         "far from trained: the loss fell by 20% in the second half of the run\n"
         "  4.0 minutes on this machine: clearhead resume runs/a --minutes 4"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -100,6 +101,7 @@ def start_again(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepar
 
 def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     """Whether the folder holds a run of this recipe; `newest` is its newest checkpoint, if there is one."""
+    saved: dict[str, Any]
     saved = recipe_begun(folder) if newest is None else checkpoints.load(newest).json.get(RECIPE, {})
     # A checkpoint to start from changes `generation`, which the given recipe does not show.
     given = with_absolute_paths(recipe).model_dump(mode="json")
