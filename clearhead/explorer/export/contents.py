@@ -201,6 +201,9 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
     made.parts.update({"webgpu": Reply[Any]({"script": static_file("webgpu.js").decode()})} if opened.matrices else {})
     config = opened.model.config
     held = {"plans": _plans(config, opened.model.sentences), "words": _words(opened), "writing": _writing(opened.model)}
+    if opened.matrices:
+        plain = _distinct([_settled(opened, _plain(run)) for run in runs])
+        held["seen"] = [_keep(made, f"-{i}", run, _overview(opened, run)) for i, run in enumerate(_seen(opened, plain))]
     made.document["live"] = {"inputs": inputs, "is_large": bool(opened.matrices), **held}
 
 
@@ -262,9 +265,8 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
     settled = [_settled(opened, run) for run in runs]
     measured = _distinct([*map(_plain, settled), *settled])
     every = _distinct([*measured, *(_settled(opened, run) for run in others)])
-    without = [_decided(opened, run) for run in every if not run.edits]
     can = made.document["about"]["answers"]
-    for i, run in enumerate(pieces(_distinct([*every, *without]))):
+    for i, run in enumerate(pieces(_seen(opened, every))):
         found = opened.passes.get(run)
         written: Mapping[str, Any] = {}
         replies: dict[str, Reply[Any]] = {
@@ -278,10 +280,8 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
         one: Answered = answered(
             found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
         )
-        parts = one.parts | _overview(opened, run)
-        made.parts.update({f"{name}-{i}": reply for name, reply in parts.items()})
-        names = {name: f"{name}-{i}" for name in parts}
-        told.append({"run": stated(run), "parts": names, "written": written, **one.told})
+        kept = _keep(made, f"-{i}", run, one.parts | _overview(opened, run))
+        told.append({**kept, "written": written, **one.told})
     made.document["recorded"] = told
 
 
@@ -289,11 +289,20 @@ def _heads(opened: Opened, run: RunRequest) -> Reply[Any]:
     return overview(opened, OverviewQuestion(run=_plain(run), part="heads"))
 
 
-def _decided(opened: Opened, run: RunRequest) -> RunRequest:
-    """A run without the head that decides its answer."""
-    heads = _heads(opened, run).json
-    site = heads["at"][heads["decided"]["head"]]
-    return run.model_copy(update={"edits": [EditRequest(at=site, do="zero")]})
+def _seen(opened: Opened, runs: Sequence[RunRequest]) -> list[RunRequest]:
+    """These runs, and each without edits also without the head that decides its answer."""
+    found = [*runs]
+    for run in pieces([run for run in runs if not run.edits]):
+        heads = _heads(opened, run).json
+        site = heads["at"][heads["decided"]["head"]]
+        found.append(run.model_copy(update={"edits": [EditRequest(at=site, do="zero")]}))
+    return _distinct(found)
+
+
+def _keep(made: Contents, end: str, run: RunRequest, parts: Mapping[str, Reply[Any]]) -> dict[str, Any]:
+    """Adds parts of a run, and says where they are."""
+    made.parts.update({f"{name}{end}": reply for name, reply in parts.items()})
+    return {"run": stated(run), "parts": {name: f"{name}{end}" for name in parts}}
 
 
 def _overview(opened: Opened, run: RunRequest) -> dict[str, Reply[Any]]:

@@ -28,6 +28,8 @@ export interface LiveModel {
   words: string[] | null;
   /** How the model writes; null if it writes nothing. */
   writing: Settings | null;
+  /** Overviews of a large model that Python has measured. */
+  seen?: Pick<RecordedRun, "run" | "parts">[];
 }
 
 export interface LiveInput {

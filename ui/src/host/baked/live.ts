@@ -12,7 +12,7 @@ import { axesOf, tappedAxes } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
 import { effect, lens, neighbours } from "./analyses";
 import { attribution } from "./attribution";
-import { changeOf, heldInput } from "./ask";
+import { changeOf, heldInput, heldOverview, heldRun } from "./ask";
 import type { Answers, FileDocument, LiveInput, LiveModel } from "./document";
 import { settingsOf, write, type Written } from "./generation";
 import { facts, glance } from "./glance";
@@ -54,6 +54,7 @@ export class Live implements Answers {
     private readonly weightsOf: ReadonlyMap<string, ReadonlyMap<string, Tensor>>,
     private readonly pixels: ReadonlyMap<string, Tensor>,
     readonly reader: Texts | null,
+    private readonly parts: Parts,
   ) {
     this.#about = document.about;
   }
@@ -65,7 +66,7 @@ export class Live implements Answers {
     const pixels = "pixels" in document.parts ? (await parts.read("pixels")).tensors : new Map<string, Tensor>();
     const carried = "tokenizer" in document.parts ? (await parts.read<Carried>("tokenizer")).json : null, { ClearheadTexts } = globalThis as WithTexts;
     const texts = carried && ClearheadTexts ? new ClearheadTexts(carried, (id) => model.words?.[id] ?? String(id), t) : null;
-    return new Live(document, model, weights, pixels, texts);
+    return new Live(document, model, weights, pixels, texts, parts);
   }
 
   /** Reads the texts that a question is about and that the file does not hold. */
@@ -118,7 +119,9 @@ export class Live implements Answers {
     return { json: { addresses, words: this.#words(tensors.ids.data) }, tensors: new Map(Object.entries(tensors)) };
   }
 
-  async overview({ run, part, position }: Asked<"overview">, signal?: AbortSignal): Promise<Answered<"overview">> {
+  async overview(asked: Asked<"overview">, signal?: AbortSignal): Promise<Answered<"overview">> {
+    const { run, part, position } = asked, held = heldRun(this.model.seen ?? [], run, this.#about), known = held && (await heldOverview(held, asked, this.parts));
+    if (known) return known;
     const seen = this.#overview(run, position ?? null), pause = pauses(signal), { at, moved, p, best, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
     if (part === "curves") return { json: { ...said, ...(await seen.curves(pause)) }, tensors: new Map() };
     if (part === "heads") {

@@ -2,14 +2,14 @@
 
 import { indexed, parseAddress } from "../../core/address";
 import type { Answered, Asked, Tensor } from "../../core/host";
-import type { About, Edit, Fact, GenerateReply, LensReply, OverviewReply, Plan, RunReply, RunRequest } from "../../core/protocol";
+import type { About, Edit, Fact, GenerateReply, LensReply, Plan, RunReply, RunRequest } from "../../core/protocol";
 import { floats, row, size, toFloats, type Floats } from "../../core/tensor";
 import { derive } from "../../engine/derive";
 import { edited } from "../../engine/edits";
 import { NO_PIXELS, numbersOf } from "../../engine/forward";
 import { axesOf } from "../../engine/taps";
 import { t } from "../../i18n/index.svelte";
-import { changeOf, heldInput } from "./ask";
+import { changeOf, heldInput, heldOverview, heldRun } from "./ask";
 import type { Answers, FileDocument, RecordedRun, WithoutHeads } from "./document";
 import { opened, withShapes } from "./live";
 import type { Parts } from "./parts";
@@ -76,11 +76,10 @@ export class Recorded implements Answers {
   }
 
   /** At the position that decides most. */
-  async overview({ run, part, position }: Asked<"overview">): Promise<Answered<"overview">> {
-    const { held, edit } = this.#find(run), name = held.parts[`overview.${part}`];
-    const found = !edit && name ? await this.parts.read<OverviewReply>(name) : null;
-    if (found && (position ?? found.json.position) === found.json.position) return found;
-    throw new Error(this.#say("file.held", { texts: `“${held.run.text}”${found ? ` (t = ${found.json.position})` : ""}` }));
+  async overview(asked: Asked<"overview">): Promise<Answered<"overview">> {
+    const { held, edit } = this.#find(asked.run), found = edit ? null : await heldOverview(held, asked, this.parts);
+    if (!found) throw new Error(this.#say("file.held", { texts: `“${held.run.text}”` }));
+    return found;
   }
 
   check({ run }: Asked<"check">): Answered<"check"> {
@@ -115,9 +114,7 @@ export class Recorded implements Answers {
   // --- which run ---
 
   #find(request: RunRequest): Found {
-    const { scale, positions } = changeOf(request, this.#about), edits = JSON.stringify(request.edits);
-    const same = (one: RecordedRun): boolean => JSON.stringify(one.run.edits) === edits && JSON.stringify(changeOf(one.run, this.#about)) === JSON.stringify({ scale, positions });
-    const exact = heldInput(this.runs.filter(same), request, this.#about);
+    const { scale, positions } = changeOf(request, this.#about), exact = heldRun(this.runs, request, this.#about);
     if (exact) return { held: exact, edit: null };
     const plain = heldInput(this.runs.filter((one) => one.parts.without), request, this.#about);
     const [edit] = request.edits;
