@@ -127,7 +127,7 @@ def says(opened: Opened, a: Tensor, b: Tensor | None = None, *, within: float = 
             if shares is None:
                 assert set(texts.values()) == {None}
                 continue
-            top = shares.topk(min(5 - 2 * side, len(shares))).indices.tolist()
+            top = shares.topk(min(5 if b is None else 3, len(shares))).indices.tolist()  # Of two, each in turn.
             assert {names[i] for i in top} <= shown.keys(), shown
             for word, text in texts.items():
                 share = float(shares[names.index(word)])
