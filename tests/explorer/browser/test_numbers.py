@@ -46,9 +46,8 @@ def test_attention(see, name: str) -> None:
         assert torch.allclose(scaled.softmax(-1).float(), seen.trace[f"{at}.weights{h}"][0], atol=1e-5)
         vectors = {label: seen.value(f"{at}.{x}{h}") for label, x in (("Q", "q"), ("K", "k"), ("V", "v"), ("Y", "z"))}
         matrices = {"Scores": product, "Scaled": scaled, "Weights": scaled.softmax(-1)}
-        for label, matrix in matrices.items():
-            if label not in seen.opened.figures():  # Where there is room for one of the three.
-                seen.opened.button(label, "main").click()
+        for (label, matrix), step in zip(matrices.items(), ("Scores QKᵀ", "Scale ÷ √dₖ", "Softmax"), strict=True):
+            seen.opened.button(step, "main").click()
             eventually(partial(shows, seen, {**vectors, label: matrix.tolist()}))
         assert seen.opened.figures()["Weights"].sums == ["1.00"] * len(q)
 

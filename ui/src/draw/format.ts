@@ -51,6 +51,11 @@ export function tokenText(token: string): string {
   return token.trim() === "" ? [...token].map((character) => marks[character] ?? "␣").join("") : token;
 }
 
+/** A token as a word in a sentence or at a figure's edge: without the mark of the space before it. */
+export function wordOf(token: string): string {
+  return tokenText(token.replace(/^[▁Ġ ](?=.)/, ""));
+}
+
 /** A token of at most `length` characters; the full one belongs in its title. */
 export function short(token: string, length = 10): string {
   const characters = [...tokenText(token)];

@@ -12,7 +12,7 @@ export interface Look {
 }
 
 /** From this size on (device pixels) a cell stands apart from its neighbours. */
-const apart = 6;
+const apart = 9;
 
 /** The cells of `region`, filling width x height (device pixels). */
 export function paintCells(ctx: CanvasRenderingContext2D, grid: Grid, region: Region, look: Look, palette: Palette): void {
@@ -52,6 +52,7 @@ function pixels(grid: Grid, region: Region, { kind, hue, weight }: Look, palette
 /** A diagonal through every negative cell, the other one through every closed cell: signs and masks without colour. */
 function strikeThrough(ctx: CanvasRenderingContext2D, grid: Grid, region: Region, look: Look, palette: Palette): void {
   const [w, h] = [ctx.canvas.width / region.cols, ctx.canvas.height / region.rows];
+  if (Math.min(w, h) < apart) return;
   const [negative, closed] = [new Path2D(), new Path2D()];
   for (let r = 0; r < region.rows; r++) {
     for (let c = 0; c < region.cols; c++) {
@@ -78,8 +79,27 @@ function strikeThrough(ctx: CanvasRenderingContext2D, grid: Grid, region: Region
 function separate(ctx: CanvasRenderingContext2D, region: Region): void {
   const { width, height } = ctx.canvas;
   const [w, h] = [width / region.cols, height / region.rows];
-  if (Math.min(w, h) < apart) return;
   const gap = Math.max(1, Math.round(Math.min(w, h) * 0.06));
-  for (let c = 1; c <= region.cols; c++) ctx.clearRect(Math.round(c * w) - gap, 0, gap, height);
-  for (let r = 1; r <= region.rows; r++) ctx.clearRect(0, Math.round(r * h) - gap, width, gap);
+  if (w >= apart) for (let c = 1; c <= region.cols; c++) ctx.clearRect(Math.round(c * w) - gap, 0, gap, height);
+  if (h >= apart) for (let r = 1; r <= region.rows; r++) ctx.clearRect(0, Math.round(r * h) - gap, width, gap);
+}
+
+/** The same as bars, up and down from the middle of each row: negative ones are hollow. */
+export function paintBars(ctx: CanvasRenderingContext2D, grid: Grid, region: Region, { hue, weight }: Look, palette: Palette): void {
+  const { width, height } = ctx.canvas, [w, h] = [width / region.cols, height / region.rows];
+  ctx.clearRect(0, 0, width, height);
+  const gap = w >= 4 ? Math.max(1, w * 0.16) : 0, scale = grid.top > 0 ? (h / 2 - 2) / grid.top : 0;
+  for (let r = 0; r < region.rows; r++) {
+    const ground = Math.round((r + 0.5) * h);
+    ctx.fillStyle = css(palette.colours.line);
+    ctx.fillRect(0, ground, width, 1);
+    for (let c = 0; c < region.cols; c++) {
+      const value = grid.at(region.row + r, region.col + c), high = Math.abs(value) * scale * (weight?.(region.row + r) ?? 1);
+      if (!(high > 0)) continue;
+      ctx.fillStyle = ctx.strokeStyle = css(value < 0 ? palette.colours.neg : palette.sequential(0.75, hue));
+      if (value > 0) ctx.fillRect(c * w + gap / 2, ground - high, w - gap, high);
+      else if (w - gap < 5) ctx.fillRect(c * w + gap / 2, ground, w - gap, high);
+      else ctx.strokeRect(c * w + gap / 2 + 0.75, ground + 0.75, w - gap - 1.5, Math.max(0.5, high - 1.5));
+    }
+  }
 }

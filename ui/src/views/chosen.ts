@@ -5,11 +5,6 @@ import { textsOf, tokensOf, type Explorer } from "../parts/kit";
 
 export interface Chosen { t: number; name: string; names: string[] }
 
-/** Pixels that a strip's cells may take in a place of that width, beside the names of its rows. */
-export function roomIn(width: number): number {
-  return Math.max(128, width - 72);
-}
-
 export function chosen(app: Explorer): Chosen {
   const names = tokenNames(app, app.page.stack);
   const t = Math.max(0, Math.min(app.page.query, names.length - 1));

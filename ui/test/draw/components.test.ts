@@ -3,9 +3,7 @@ import { mount } from "svelte";
 import { afterEach, expect, test } from "vitest";
 import Bars from "../../src/draw/Bars.svelte";
 import Curve from "../../src/draw/Curve.svelte";
-import Formula from "../../src/draw/Formula.svelte";
 import Histogram from "../../src/draw/Histogram.svelte";
-import Mosaic from "../../src/draw/Mosaic.svelte";
 import Strip from "../../src/draw/Strip.svelte";
 import Vectors from "../../src/draw/Vectors.svelte";
 import { clear, page, press, show } from "./mounted";
@@ -34,29 +32,9 @@ test("a strip of many dimensions says that it is pooled, and how", () => {
   expect(page.querySelector(".caption")!.textContent).toMatch(/64.*512/);
   clear();
   const small = { values: new Float32Array(16).fill(1), rows: 2, cols: 8 };
-  show((target) => mount(Strip, { target, props: { ...small, labels, hue: "V", weights: [0.04, 0.96] } }));
+  show((target) => mount(Strip, { target, props: { ...small, labels, hue: "V", ends: [".04", ".96"] } }));
   expect(page.querySelector(".caption")).toBeNull();
-  expect(texts(".strip > .names > span")).toEqual([".04", ".96"]);
-});
-
-test("mosaic: in place by layer, sorted by size, and the keyboard picks", async () => {
-  const picked: [number, number][] = [];
-  const heads = [0, 1, 2, 3].map((i) => ({
-    layer: i >> 1, head: i & 1, pixels: new Uint8Array(4), rows: 2, cols: 2, value: [0.1, -0.4, 0.2, 0.3][i],
-  }));
-  const onpick = (layer: number, head: number): void => void picked.push([layer, head]);
-  show((target) => mount(Mosaic, { target, props: { heads, label: "Heads", onpick } }));
-  expect(texts("button .visually-hidden")).toEqual(
-    ["layer 2, head 1, 0.20", "layer 2, head 2, 0.30", "layer 1, head 1, 0.10", "layer 1, head 2, −0.40"]);
-  expect(page.querySelectorAll("button[tabindex='0']").length).toBe(1);
-  page.querySelector<HTMLElement>("button[tabindex='0']")!.focus();
-  await press("ArrowDown");
-  await press("ArrowRight");
-  (document.activeElement as HTMLElement).click();
-  expect(picked).toEqual([[0, 1]]);
-  clear();
-  show((target) => mount(Mosaic, { target, props: { heads, label: "Heads", sort: "value" } }));
-  expect(texts("small span")).toEqual(["−0.40", "0.30", "0.20", "0.10"]);
+  expect(texts(".strip > .ends > span")).toEqual([".04", ".96"]);
 });
 
 test("a curve that picks is a slider over its marks", async () => {
@@ -94,12 +72,3 @@ test("a histogram counts shares", () => {
   expect(texts("tbody td")).toEqual(["0.750", "0.250"]);
 });
 
-const steps = ["scores", "scaled", "masked", "softmax", "weighted"] as const;
-
-test.each(steps)("the formula underlines %s, and nothing else", (step) => {
-  show((target) => mount(Formula, { target, props: { step } }));
-  const now = page.querySelectorAll(".now");
-  expect(now.length).toBe(1);
-  const expected = { scores: "QK⊤", scaled: "QK⊤ √dk", masked: "+ M", softmax: "softmax", weighted: "V" };
-  expect(texts(".now")).toEqual([expected[step]]);
-});

@@ -3,7 +3,7 @@ import type { Host, Tensor } from "../../src/core/host";
 import type { Op, RunReply } from "../../src/core/protocol";
 import { cosine } from "../../src/core/vectors";
 import { Run } from "../../src/state/run";
-import { embedSteps, strong } from "../../src/views/embedding/embedding";
+import { embedSteps } from "../../src/views/embedding/embedding";
 
 const OPS: Op[] = [
   { out: "decoder.embed.lookup", op: "lookup", inputs: ["decoder.ids"], weights: ["decoder.embed.tokens.weight"] },
@@ -39,10 +39,4 @@ describe("embedSteps", () => {
 it("measures angles", () => {
   expect(cosine([3, 0], [2, 2])).toBeCloseTo(Math.SQRT1_2, 9);
   expect(cosine([0, 0], [1, 1])).toBe(0);
-});
-
-it("is not led by one outlier", () => {
-  const values = Float32Array.from({ length: 1000 }, (_, i) => (i === 0 ? -500 : 1));
-  expect(strong(values)).toBe(1);
-  expect(strong(Float32Array.of(0, 0, 3))).toBe(3);
 });

@@ -52,9 +52,3 @@ function patchStep(op: Op, patches: Tensor, run: Run, position: number): EmbedSt
   const at = position - (all - n);
   return at < 0 ? null : { op, at, row: Float32Array.from(patches.data.subarray(at * width, (at + 1) * width)) };
 }
-
-/** The value of the strongest colour: one number in 200 is larger, because a few are often far larger than the rest. */
-export function strong(values: Float32Array): number {
-  const sizes = values.map(Math.abs).sort();
-  return sizes[Math.floor(0.995 * (sizes.length - 1))] || (sizes.at(-1) ?? 0);
-}
