@@ -29,6 +29,7 @@ def show(opened: Opened, view: str) -> None:
     opened.settled()
     becomes(lambda: opened.fragment().get("view", "attention"), view)
     opened.quiet(4 * SECONDS if view == "overview" else SECONDS)
+    opened.page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
 
 
 def of_run(serve: Any, folder: Path) -> Served:
