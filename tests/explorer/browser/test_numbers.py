@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tests.explorer.browser.conftest import Open
-from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import eventually, fragment
 from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, Seen, says, shows
 from tests.explorer.browser.views import show
@@ -50,54 +49,6 @@ def test_attention(see, name: str) -> None:
             seen.opened.button(step, "main").click()
             eventually(partial(shows, seen, {**vectors, label: matrix.tolist()}))
         assert seen.opened.figures()["Weights"].sums == ["1.00"] * len(q)
-
-
-@pytest.mark.parametrize(
-    ("name", "stack", "part", "layer", "head", "query", "key"),
-    [
-        ("translator", "encoder", "attn", 1, 0, 2, 3),
-        ("translator", "decoder", "attn", 0, 1, 3, 1),
-        ("translator", "decoder", "cross", 1, 1, 4, 0),
-        ("writer", "decoder", "attn", 1, 3, 5, 0),
-        ("filler", "encoder", "attn", 0, 1, 2, 4),
-        ("seer", "encoder", "attn", 1, 1, 0, 16),
-    ],
-)
-def test_how_one_number_was_made(
-    see, name: str, stack: str, part: str, layer: int, head: int, query: int, key: int
-) -> None:
-    place = {"stack": stack, "part": part, "layer": layer, "head": head, "query": query, "key": key}
-    seen: Seen = see(name, **place, dim=3)
-    at, h = f"{stack}.blocks.{layer}.{part}", f"[h={head}]"
-    q, k = (seen.trace[f"{at}.{x}{h}"][0].double() for x in "qk")
-    scores = q[query] @ k.T / math.sqrt(q.shape[-1])
-    if part == "attn" and stack == "decoder":
-        scores[query + 1 :] = -math.inf
-    powers = (scores - scores.max()).exp()
-    how = seen.opened.page.locator(".how")
-
-    def chain_is_right() -> None:
-        rows = how.locator("table.dot tr").evaluate_all(
-            "rows => rows.map(row => [...row.querySelectorAll('td')].slice(0, -1).map(td =>"
-            " td.title.replace(/^[0-9]+: /, '')))"
-        )
-        for cells, values in zip(rows, (q[query], k[key], q[query] * k[key]), strict=True):
-            assert all(agrees(text, value) for text, value in zip(cells, values.tolist(), strict=True))
-        total = how.locator("td.total b").inner_text()
-        assert agrees(total, float(q[query] @ k[key]))
-        scaled, power, share = how.locator(".chain-of-numbers dd").all_inner_texts()
-        assert agrees(scaled, float(scores[key]))
-        assert agrees(power, float(powers[key]))
-        assert agrees(share, float(powers[key] / powers.sum()))
-
-    eventually(chain_is_right)
-    seen.opened.step("Weighted sum")
-
-    def sum_is_right() -> None:
-        total = seen.value(f"{at}.z{h}")[query][3]
-        assert agrees(how.locator(".sum > b").inner_text(), total)
-
-    eventually(sum_is_right)
 
 
 # --- what the model says ----------------------------------------------------------------------------------------
