@@ -253,6 +253,7 @@ def test_two_sentences_and_a_patch(translator: Opened) -> None:
     translator.settled()
     at = "encoder.blocks.1.attn.z[h=0]"
     taken = translator.served.trace(SOURCE, TARGET)[0][at]
+    translator.step("Logits → word")
     target = translator.page.locator(".ribbon .chips").last.locator("button b").all_inner_texts()[1:]
     patched = translator.served.trace(source, " ".join(word.lstrip("▁") for word in target), edit={at: taken})[1]
     says(translator, plain, patched[POSITION])

@@ -156,5 +156,5 @@ def test_the_code_of_a_difference_prints_both_sides(shared_page: Open, tmp_path:
         ]
         assert len(seen) >= 3
         assert [agrees(text or "", share) for text, share in seen] == [True] * len(seen), (seen, opened.code())
-    cell = opened.page.locator('main td[aria-selected="true"]').first.inner_text()
+    cell = opened.page.locator('main td[aria-selected="true"]').last.inner_text()
     assert agrees(cell, float(printed.strip().splitlines()[-1])), (cell, printed)

@@ -55,3 +55,29 @@ def test_moves_of_the_selection_over_512_tokens(open_page: Open, long: Served) -
     opened.quiet()
     opened.press("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight")
     becomes(lambda: [opened.fragment().get(name) for name in ("query", "key")], [str(LONG - 1), str(LONG - 2)])
+
+
+SHELL = """() => {
+  const parts = [...document.querySelectorAll(".top *, nav.left *, aside.right *, .ribbon *, .heading *")];
+  const said = parts.filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
+  const list = [...document.querySelectorAll("nav.left li button")], main = document.querySelector("main");
+  return {
+    small: said.filter((one) => parseFloat(getComputedStyle(one).fontSize) < 12).map((one) => one.textContent),
+    cut: [...list, document.querySelector("#text")].filter((one) => one.scrollWidth > one.clientWidth).length,
+    wrapped: list.filter((one) => one.offsetHeight > 28).map((one) => one.textContent),
+    below: list.filter((one) => one.getBoundingClientRect().bottom > innerHeight).map((one) => one.textContent),
+    stage: [main.clientWidth - 24, innerHeight - main.getBoundingClientRect().top],
+  };
+}"""
+
+
+@pytest.mark.parametrize("locale", ["en-GB", "de-DE", "es-ES", "fr-FR", "ja-JP", "zh-CN"])
+def test_what_stands_around_the_stage(open_page: Open, locale: str) -> None:
+    """At 1280 x 800 nothing is under 12 px, no name is cut, wrapped or below the window, and the stage has room."""
+    place = fragment(SOURCE, TARGET, layer=1)
+    opened = open_page("translator", place, viewport={"width": 1280, "height": 800}, locale=locale)
+    found = opened.page.evaluate(SHELL)
+    width, height = found.pop("stage")
+    assert found == {"small": [], "cut": 0, "wrapped": [], "below": []}
+    assert width >= 860
+    assert height >= 700
