@@ -59,7 +59,8 @@ def test_moves_of_the_selection_over_512_tokens(open_page: Open, long: Served) -
 
 SHELL = """() => {
   const parts = [...document.querySelectorAll(".top *, nav.left *, aside.right *, .ribbon *, .heading *")];
-  const said = parts.filter((one) => one.tagName !== "SUB" && [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
+  const said = parts.filter((one) => one.tagName !== "SUB"
+    && [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
   const list = [...document.querySelectorAll("nav.left li button")], main = document.querySelector("main");
   return {
     small: said.filter((one) => parseFloat(getComputedStyle(one).fontSize) < 12).map((one) => one.textContent),
