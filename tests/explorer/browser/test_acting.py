@@ -144,7 +144,7 @@ def test_a_weight_by_the_slider(translator: Opened, renormalise: bool) -> None:
 
 
 def test_a_number_by_typing(translator: Opened) -> None:
-    translator.page.locator("main td[data-row='1'][data-col='3']").last.click()
+    translator.page.locator("main .a td[data-row='1'][data-col='3']").click()
     cell = translator.page.locator("#cell")
     address = translator.page.locator(".change .address")
     becomes(address.inner_text, f"{AT}.weights[h=0,t=1,s=3]")
@@ -214,7 +214,7 @@ def test_undo_redo_and_reset(translator: Opened) -> None:
 def test_sides(translator: Opened) -> None:
     """A, B and B - A of the same matrix."""
     translator.choose("decoder", 1, "cross", 0)
-    translator.page.locator("main td[data-row='1'][data-col='3']").last.click()
+    translator.page.locator("main .a td[data-row='1'][data-col='3']").click()
     cell = translator.page.locator("#cell")
     cell.fill("0.9")
     cell.press("Enter")
