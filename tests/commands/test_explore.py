@@ -105,14 +105,6 @@ def test_a_model_that_reads_images_begins_with_one(folders: Folders, visited: Ca
     assert visited(visit, folders["vision"], "a text", "--no-browser").error == error
 
 
-def test_a_question_that_there_is_none_of(folder: Path, visited: Callable[..., Said]):
-    answers: list[tuple[int, bytes]] = []
-    questions = ({}, {"ask": "bogus"}, {"ask": 3}, {"ask": None}, {"ask": "run"}, {"ask": "run", "run": 1})
-    visited(lambda server: answers.extend(ask(server.url, one) for one in questions), folder, "--no-browser")
-    assert [status for status, _ in answers] == [400] * len(questions)
-    assert all("\n" not in json.loads(body)["error"] for _, body in answers)
-
-
 def test_a_port_of_ones_choice(folder: Path, visited: Callable[..., Said], monkeypatch):
     with listen() as held, monkeypatch.context() as patch:
         port = held.getsockname()[1]

@@ -86,8 +86,10 @@ def ours(model: Model, given: dict[str, Tensor]) -> Tensor:
         return model.network(*inputs)
 
 
-@pytest.mark.parametrize("run", [of_evaluator, of_runtime])
-@pytest.mark.parametrize(("batch", "length", "decoder_length"), [(2, 3, 9), (5, 17, 2), (2, 40, 1)])
+@pytest.mark.parametrize(
+    ("run", "batch", "length", "decoder_length"),
+    [(of_evaluator, 2, 3, 9), (of_runtime, 2, 3, 9), (of_runtime, 5, 17, 2), (of_runtime, 2, 40, 1)],
+)
 def test_any_batch_and_length(
     exported: tuple[Model, Path, float], run: Any, batch: int, length: int, decoder_length: int
 ):
