@@ -185,7 +185,7 @@ class Ablations:
         self._rows, is_whole = len(self._tokens[self._last].ids), self._tokens[self._last].valid is None
         is_cut = is_whole and network.decoder is not None and isinstance(network.config.head, c.LanguageHead)
         is_cut &= all(_is_everywhere(at, one) and not at.path.startswith("head.") for at, one in self._base.items())
-        self._end = position % layout[self._last].grid[1] + 1 if is_cut and position is not None else None
+        self.end = position % layout[self._last].grid[1] + 1 if is_cut and position is not None else None
         """The number of positions of a decoder that reach the answer, if only some are needed."""
         with inference(network):
             with edited(network, self._edit, explicit=_hidden(self._base)):
@@ -236,19 +236,6 @@ class Ablations:
                 with inference(network):
                     found = self._edited([each[i] for i in some], [firsts[i] for i in some], reached)
                 yield from zip(some, found.chunk(len(some)), strict=True)
-
-    def directions(self, result: Tensor, n: int) -> list[Tensor]:
-        """n random sums of what a result says: of sqrt(p) log p of the answers, or of the numbers of its vector.
-
-        The squares of their changes sum to about the Fisher information, whatever answer the change prefers.
-        """
-        layout, draw = layouts(self._network, self._tokens)[self._last], torch.Generator().manual_seed(0)
-        if isinstance(self.metric, Cosine):
-            said = self.metric.vectors(result, layout).float()
-        else:
-            said = log_answers(self._network, result, real(layout), self._position)
-            said = said * said.detach().exp().sqrt()
-        return [(said * torch.randn(said.shape, generator=draw).to(said)).sum() for _ in range(n)]
 
     def divergence(self, logs: Tensor) -> float:
         """KL(plain || these), in nats, the mean over the rows; or how much smaller these are than the plain metric."""
@@ -338,15 +325,16 @@ class Ablations:
 
     def _cells(self, some: Mapping[Address, Edit], first: passes.Part) -> tuple[int, int] | None:
         """The first position that these edits reach, or one a little before it, and the end; None for all positions."""
-        if self._end is None or first[0] != "decoder":
+        if self.end is None or first[0] != "decoder":
             return None
         is_last = all(at.path.endswith(f".{len(self._network.last_stack.blocks) - 1}.attn.z") for at in some)
-        whole = self._end - 1 if is_last else 0  # The last block reads what others make at the answer's position only.
+        whole = self.end - 1 if is_last else 0  # The last block reads what others make at the answer's position only.
         starts = [dict(at.index).get("t", whole if _is_everywhere(at, edit) else -1) for at, edit in some.items()]
-        if not all(0 <= start < self._end for start in starts):
+        if not all(0 <= start < self.end for start in starts):
             return None
-        step = max(1, self._end // STEPS)
-        return min(starts) // step * step, self._end
+        step = max(1, self.end // STEPS)
+        start = min(starts)
+        return start if start == self.end - 1 else start // step * step, self.end
 
     def _follows(self, at: Address, first: passes.Part) -> bool:
         """True if a pass that begins at a part meets the address."""
@@ -379,8 +367,8 @@ class Ablations:
     def _read(self, x: Tensor, layout: Layout, *, whole: bool) -> Tensor:
         """What `answers` compares, of the last states; `whole` if edits need all positions of the head."""
         network = self._network
-        if self.metric is not None and self._end is not None and not whole:
-            return self.metric(network.head(x[:, self._end - 1 - layout.start][None], layout)[0], layout)
+        if self.metric is not None and self.end is not None and not whole:
+            return self.metric(network.head(x[:, self.end - 1 - layout.start][None], layout)[0], layout)
         if self.metric is not None:
             return self.metric(network.head(x, layout), layout)
         length = layouts(network, self._tokens)[self._last].grid[1]

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.ablation import Ablations, places
+from clearhead.analysis.budget import Budget, affordable
 from clearhead.analysis.metrics import Vectors, mean_states
-from clearhead.analysis.passes import Inputs, Seen, layouts, one_text, part_of, traced
+from clearhead.analysis.passes import Inputs, Seen, layouts, one_text, traced
 from clearhead.model import Transformer
-from clearhead.model.mode import Evaluating
-from clearhead.trace import Address, Edit, recording, zero
+from clearhead.trace import Address, Edit, zero
 
 HEADS = 24
 """The most heads whose attention weights are measured."""
@@ -25,8 +25,6 @@ LANES = 24
 """The most lanes of a stack."""
 LEAST_WEIGHT = 0.02
 """The smallest attention weight that is measured."""
-DIRECTIONS = 4
-"""Gradients are taken along so many directions of the answer; its likeliest word alone misses the best heads."""
 PASSES = 2
 """The number of passes of the whole text that each attribute may take at least."""
 PASS = 2048
@@ -38,11 +36,15 @@ class Moved:
     """What one edit moves."""
 
     at: str
-    """The address of a head, `decoder.blocks.3.attn.z[h=4]`, or of a weight, `….weights[h=4,t=4,s=3]`."""
+    """The address of a part, `decoder.blocks.3.attn.z[h=4]`, or of a weight, `….weights[h=4,t=4,s=3]`."""
     moved: float
     """M of this value := 0, of a weight with the others of its row unchanged; NaN: not measured."""
     p: float
     """The probability of the likeliest answer without it; NaN for a vector."""
+    first: int
+    """The likeliest answer without it; -1 for a vector, and where it was not measured."""
+    first_p: float
+    """The probability of that answer."""
     weight: float | None = None
 
 
@@ -50,8 +52,7 @@ class Overview:
     """M(edit) = 1/2 sum_w |p(w) - p(w | edit)|: the share of one answer, 0 to 1, that moves with an edit of its pass.
 
     A network that makes vectors has (1 - cosine) / 2 instead, and a span the mean of its start's and its end's M. Each
-    attribute is measured when it is first read. Gradients only decide what is measured first; what `budget` does not
-    reach is NaN.
+    attribute is measured when it is first read; what `budget` does not reach is NaN.
     """
 
     def __init__(
@@ -83,7 +84,6 @@ class Overview:
             position = -1
         self._whole = Ablations(network, self._tokens, position=position, edit=self._edit, vectors=vectors)
         self._asked = None if position is None else position % length
-        self._kept: dict[int, dict[str, tuple[Tensor, Tensor]]] = {}
         self._seen = traced(network, tokens, self._edit, without=("heads",))[0] if seen is None else seen
 
     @property
@@ -116,8 +116,7 @@ class Overview:
     @cached_property
     def heads(self) -> list[Moved]:
         """Every head."""
-        moved, p = (values[:, 0 if self._asked is not None else self.position].tolist() for values in self._every_head)
-        return [Moved(*one) for one in zip(self._sites, moved, p, strict=True)]
+        return self._each(dict.fromkeys(self._sites), self._every_head, 0 if self._asked is not None else self.position)
 
     @property
     def decided(self) -> int:
@@ -125,12 +124,32 @@ class Overview:
         return max(range(len(self.heads)), key=lambda i: _known(self.heads[i].moved))
 
     @cached_property
+    def parts(self) -> list[Moved]:
+        """The first state of each token of the first stack, and what each attention and feed-forward adds."""
+        first = next(iter(self._lengths))
+        sites = [f"{first}.blocks.0.resid_pre[t={t}]" for t in self.tokens[first]]
+        sites += [f"{place.path}.out" for place in places(self._network)]
+        return self._each(dict.fromkeys(sites), self._measure([{site: zero} for site in sites]))
+
+    def _each(self, sites: Mapping[str, float | None], measured: tuple[Tensor, ...], row: int = 0) -> list[Moved]:
+        columns = (values[:, row].tolist() for values in measured)
+        return [Moved(at, *one, weight) for (at, weight), *one in zip(sites.items(), *columns, strict=True)]
+
+    @cached_property
     def _sites(self) -> list[str]:
         return [site for place in places(self._network) if not place.is_ffn for site in place.sites]
 
     @cached_property
-    def _every_head(self) -> tuple[Tensor, Tensor]:
-        return self._measure([{site: zero} for site in self._sites], self._whole)
+    def _every_head(self) -> tuple[Tensor, ...]:
+        """Those first that move the answer most where it is made, which takes one position of a decoder."""
+
+        def rank() -> list[float]:
+            if self._whole.end is None:
+                return []
+            here = [{f"{site[:-1]},t={self._asked}]": zero} for site in self._sites]
+            return self._measure(here, self._whole, budget=float("inf"))[0][:, 0].tolist()
+
+        return self._measure([{site: zero} for site in self._sites], self._whole, rank=rank, budget=self._budget)
 
     @cached_property
     def curves(self) -> tuple[list[Moved], int]:
@@ -138,45 +157,71 @@ class Overview:
 
         A head with an edited output has none.
         """
-        heads = list[tuple[str, int, Tensor, Tensor, Tensor]]()
+        sites, cells, strengths = self._read
+        kept = strengths.topk(min(CURVES, len(strengths))).indices.sort().values
+        found, sets = dict[str, float](), list[dict[str, Edit]]()
+        for i, t, s in cells[kept].tolist():
+            path, index = sites[i].split(".z[h=")
+            h = int(index[:-1])
+            weight, z, v = (
+                self._seen[f"{path}.weights[h={h}]"][0][t, s],
+                self._seen[sites[i]][0][t],
+                self._values(path, h),
+            )
+            found[f"{path}.weights[h={h},t={t},s={s}]"] = float(weight)
+            sets.append({f"{path}.z[h={h},t={t}]": z - weight * v[s]})
+        curves = [
+            one for one in self._each(found, self._measure(sets, rank=strengths[kept].tolist)) if not isnan(one.moved)
+        ]
+        return sorted(curves, key=lambda one: -one.moved), len(cells)
+
+    def _values(self, path: str, h: int) -> Tensor:
+        v = self._seen[f"{path}.v"][0]
+        return v[h * len(v) // self._network.stacks()[path.partition(".")[0]].config.n_heads]
+
+    @cached_property
+    def _read(self) -> tuple[list[str], Tensor, Tensor]:
+        """The strongest heads, n 3: of each of their weights the head, who reads and who is read, and its strength.
+
+        The strength is what the head moves, by the share that the weight's value has in the head's output.
+        """
+        sites = list[str]()
         cells, strengths = [torch.empty(0, 3, dtype=torch.long)], [torch.empty(0)]
         for one in sorted(self.heads, key=lambda one: -_known(one.moved))[:HEADS]:
             where = Address.parse(one.at)
             if isnan(one.moved) or {where.path, one.at} & self._edit.keys():
                 continue
             path, h = where.path.removesuffix(".z"), dict(where.index)["h"]
-            weights, z, v = (self._seen[at][0] for at in (f"{path}.weights[h={h}]", one.at, f"{path}.v"))
-            v = v[h * len(v) // self._network.stacks()[path.split(".")[0]].config.n_heads]
+            weights, v = self._seen[f"{path}.weights[h={h}]"][0], self._values(path, h)
             counted = (weights >= LEAST_WEIGHT).nonzero()
             counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
-            slopes = self._slopes(self._ablations)[where.path][1][:, h]
-            strengths.append(((slopes @ v.mT) * weights).float().norm(dim=0)[tuple(counted.T)].cpu())
-            cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
-            heads.append((path, h, weights, z, v))
-        every, sets, found = torch.cat(cells), list[dict[str, Edit]](), list[tuple[str, float]]()
-        strength, n = torch.cat(strengths), len(every) if len(every) <= CURVES else CURVES // 2
-        # Half of them are strong, half are strong for their cost, because fewer positions follow.
-        later = strength / (1 + (self.position - every[:, 1]).abs())
-        for i, t, s in every[torch.cat([one.topk(n).indices for one in (strength, later)]).unique()].tolist():
-            path, h, weights, z, v = heads[i]
-            found.append((f"{path}.weights[h={h},t={t},s={s}]", float(weights[t, s])))
-            sets.append({f"{path}.z[h={h},t={t}]": z[t] - weights[t, s] * v[s]})
-        each = zip(found, *(values.mean(1).tolist() for values in self._measure(sets)), strict=True)
-        curves = [Moved(at, moved, p, weight) for (at, weight), moved, p in each if not isnan(moved)]
-        return sorted(curves, key=lambda one: -one.moved), len(every)
+            t, s = counted.T
+            far = 1 + (self.position - t).abs() if path.startswith("decoder") else torch.ones_like(t)
+            norm = v.float().norm(dim=-1)
+            strengths.append((one.moved * weights[t, s] * norm[s] / norm.mean() / far.sqrt()).float().cpu())
+            cells.append(F.pad(counted.cpu(), (1, 0), value=len(sites)))
+            sites.append(one.at)
+        return sites, torch.cat(cells), torch.cat(strengths)
 
     @cached_property
     def tokens(self) -> dict[str, list[int]]:
-        """The tokens that have a lane of their own, by stack: those on which gradients say that most depends."""
-        found: dict[str, list[int]] = {}
-        for name, length in self._lengths.items():
-            found[name] = [*range(length)]
-            if length > LANES:
-                pairs = [self._slopes(self._ablations)[at] for at in self._streams(name)]
-                strength = torch.stack([(slope * (x - x.mean(1))).sum(-1).norm(dim=0) for x, slope in pairs]).amax(0)
+        """The tokens that have a lane of their own, by stack: those that the strongest heads read most."""
+        found = {name: [*range(length)] for name, length in self._lengths.items()}
+        for name, every in found.items():
+            if len(every) > LANES:
+                strength = self._strength[name].clone()
                 if self._is_by_position and name == [*self._lengths][-1]:
                     strength[self.position] = float("inf")
                 found[name] = sorted(strength.topk(LANES - 1).indices.tolist())
+        return found
+
+    @cached_property
+    def _strength(self) -> dict[str, Tensor]:
+        """How much the strongest heads read of each token."""
+        found = {name: torch.zeros(length) for name, length in self._lengths.items()}
+        sites, cells, strengths = self._read
+        for (i, _, s), one in zip(cells.tolist(), strengths.tolist(), strict=True):
+            found["encoder" if ".cross." in sites[i] else sites[i].split(".")[0]][s] += one
         return found
 
     @property
@@ -187,26 +232,24 @@ class Overview:
     @cached_property
     def lanes(self) -> dict[str, Tensor]:
         """l n by stack: M of the stream of each lane before the first block and after each := the mean of the text."""
-        return self._by_lane(self._streams)
+
+        def streams(name: str, n: int) -> list[str]:
+            return [*(f"{name}.blocks.{i}.resid_pre" for i in range(n)), f"{name}.blocks.{n - 1}.resid_post"]
+
+        return self._by_lane(streams)
 
     @cached_property
     def ffn(self) -> dict[str, Tensor]:
         """l n by stack: M of the output of each block's feed-forward in each lane := 0."""
-        return self._by_lane(self._fed)
+        return self._by_lane(lambda name, n: [f"{name}.blocks.{i}.ffn.out" for i in range(n)])
 
-    def _streams(self, name: str) -> list[str]:
-        n = len(self._network.stacks()[name].blocks)
-        return [*(f"{name}.blocks.{i}.resid_pre" for i in range(n)), f"{name}.blocks.{n - 1}.resid_post"]
-
-    def _fed(self, name: str) -> list[str]:
-        return [f"{name}.blocks.{i}.ffn.out" for i in range(len(self._network.stacks()[name].blocks))]
-
-    def _by_lane(self, paths: Callable[[str], list[str]]) -> dict[str, Tensor]:
+    def _by_lane(self, paths: Callable[[str, int], list[str]]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        cells, sets = list[tuple[str, int, int]](), list[dict[str, Edit]]()
+        cells, sets, strengths = list[tuple[str, int, int]](), list[dict[str, Edit]](), list[float]()
         for name in self._lengths:
-            several, lanes = paths(name), [[t] for t in self.tokens[name]] + [self.grouped[name]]
-            found[name] = torch.zeros(len(several), len(lanes) - (not lanes[-1]))
+            several, lanes = paths(name, len(self._network.stacks()[name].blocks)), [[t] for t in self.tokens[name]]
+            lanes += [self.grouped[name]] if self.grouped[name] else []
+            found[name] = torch.zeros(len(several), len(lanes))
             for i, path in enumerate(several):
                 new = zero if path.endswith("ffn.out") else self._seen[path][0].mean(0)
                 for j, lane in enumerate(lanes):
@@ -214,7 +257,11 @@ class Overview:
                         cells.append((name, i, j))
                         one: dict[str, Edit] = {f"{path}[t={t}]": new for t in reaching}
                         sets.append(one if len(one) == 1 else {path: partial(_put, reaching, new)})
-        for (name, i, j), moved in zip(cells, self._measure(sets)[0].mean(1).tolist(), strict=True):
+                        is_asked = self.position in lane and name == [*self._lengths][-1]
+                        strengths.append(len(one) == 1 and (is_asked or float(self._strength[name][lane[0]])))
+        for (name, i, j), moved in zip(
+            cells, self._measure(sets, rank=lambda: strengths)[0].mean(1).tolist(), strict=True
+        ):
             found[name][i, j] = moved
         return found
 
@@ -226,84 +273,40 @@ class Overview:
 
     # --- how ---
 
-    def _measure(self, sets: Sequence[Mapping[str, Edit]], ablations: Ablations | None = None) -> tuple[Tensor, Tensor]:
-        """n r each: M, and the probability of the likeliest answer, with each set of edits; NaN beyond the budget."""
-        budget, ablations = self._budget if ablations else self._budget / 2, ablations or self._ablations
-        expected, chosen = ablations.expected, self._within(sets, ablations, budget)
-        moved, p = (torch.full((len(sets), len(expected)), float("nan")) for _ in range(2))
+    def _measure(
+        self,
+        sets: Sequence[Mapping[str, Edit]],
+        ablations: Ablations | None = None,
+        *,
+        rank: Callable[[], Sequence[float]] = list,
+        budget: float | None = None,
+    ) -> tuple[Tensor, ...]:
+        """n r each: M, the probability of the likeliest answer; and the then likeliest, with its probability.
+
+        NaN and -1 stand beyond the budget; `rank` says what comes first, by default what costs least.
+        """
+        ablations = ablations or self._ablations
+        able, expected = Budget(self._network, self._lengths, end=ablations.end), ablations.expected
+        costs = [able.cost(Address.parse(next(iter(some)))) for some in sets]
+        budget = max(self._budget / 2 if budget is None else budget, PASSES * able.whole)
+        chosen = [*range(len(sets))]
+        if sum(costs) > budget:
+            chosen = affordable(costs, rank() or [1 / cost for cost in costs], budget)
+        moved, p, first_p = (torch.full((len(sets), len(expected)), float("nan")) for _ in range(3))
+        first = torch.full(moved.shape, -1)
         for i, logs in ablations.edited([sets[i] for i in chosen], budget=PASS):
             if self.is_vector:
                 moved[chosen[i]] = (1 - logs).clamp(min=0).cpu() / 2
             else:
                 moved[chosen[i]] = (logs.exp() - expected.exp()).abs().sum(-1).cpu() / 2
                 p[chosen[i]] = logs.gather(-1, expected.argmax(-1)[:, None])[:, 0].exp().cpu()
-        return moved, p
-
-    def _within(self, sets: Sequence[Mapping[str, Edit]], ablations: Ablations, budget: float) -> list[int]:
-        """The numbers of the sets that the budget reaches, those first that gradients call strongest."""
-        costs = [self._cost(Address.parse(next(iter(some)))) for some in sets]
-        budget = max(budget, PASSES * self._cost(Address(f"{next(iter(self._lengths))}.blocks.0.resid_pre")))
-        if sum(costs) <= budget:
-            return [*range(len(sets))]
-        slopes, strengths, left, found = self._slopes(ablations), list[float](), budget, list[int]()
-        for some in sets:
-            at, new = next(iter(some.items()))
-            where = Address.parse(at)
-            value, slope = (where.of(one, "b h t k" if one.ndim == 4 else "b t d") for one in slopes[where.path])
-            # Tokens that share a lane come last.
-            change = new - value if isinstance(new, Tensor) else value if new is zero else torch.zeros(1)
-            strengths.append(float((change * slope).flatten(1).sum(1).norm()))
-        # Half of it goes to the strongest, the rest to what is strong for its cost.
-        for kept, scale in ((budget / 2, [1] * len(sets)), (0, costs)):
-            for i in sorted({*range(len(sets))} - {*found}, key=lambda i: -strengths[i] / scale[i]):
-                if costs[i] <= left - kept or not found:
-                    found.append(i)
-                    left -= costs[i]
-        return found
-
-    def _cost(self, at: Address) -> int:
-        """About how many multiplications the pass of an edit takes."""
-        (own, first), total = part_of(self._network, at.path), 0
-        names = [*self._lengths]
-        for name in names[names.index(own) :]:
-            n = self.position + 1 - dict(at.index).get("t", 0) if name == "decoder" and self._asked is not None else 0
-            total += (n or self._lengths[name]) * sum(self._sizes[name][first if name == own else 0 :])
-        return total
-
-    @cached_property
-    def _sizes(self) -> dict[str, list[int]]:
-        """The number of weights of each block."""
-        stacks = self._network.stacks().items()
-        return {
-            name: [sum(one.numel() for one in block.parameters()) for block in stack.blocks] for name, stack in stacks
-        }
-
-    def _slopes(self, ablations: Ablations) -> dict[str, tuple[Tensor, Tensor]]:
-        """The value at each address that is changed, and gradients there along DIRECTIONS of the answer."""
-        network, key = self._network, id(ablations)
-        if key not in self._kept:
-            paths = [f"{place.path}.z" for place in places(network) if not place.is_ffn]
-            paths += [at for name in self._lengths for at in (*self._streams(name), *self._fed(name))]
-            edit: dict[str, Edit] = {self._streams(name)[0]: _leaf for name in self._lengths} | self._edit
-            with Evaluating(network), torch.enable_grad():
-                with recording(network, [*paths, "…"], edit=edit, explicit=bool(self._edit)) as seen:
-                    result = network(*self._tokens)
-                at = [seen[path] for path in paths]
-                each = [
-                    torch.autograd.grad(one, at, retain_graph=True, allow_unused=True, materialize_grads=True)
-                    for one in ablations.directions(result, DIRECTIONS)
-                ]
-            slopes = map(torch.cat, zip(*each, strict=True))
-            self._kept[key] = {path: (x.detach(), slope) for path, x, slope in zip(paths, at, slopes, strict=True)}
-        return self._kept[key]
+                best = logs.max(-1)
+                first[chosen[i]], first_p[chosen[i]] = best.indices.cpu(), best.values.exp().cpu()
+        return moved, p, first, first_p
 
 
 def _known(moved: float) -> float:
     return -1.0 if isnan(moved) else moved
-
-
-def _leaf(value: Tensor) -> Tensor:
-    return value.detach().requires_grad_()
 
 
 def _put(tokens: Sequence[int], new: Edit, value: Tensor) -> Tensor:

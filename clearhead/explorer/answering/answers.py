@@ -237,11 +237,23 @@ class OverviewAnswer(TypedDict):
     p: float
 
 
+class DecidedPart(TypedDict):
+    """A token's first state, an attention or a feed-forward, which moves more of the answer than each head."""
+
+    at: str
+    moved: float
+    p: float | None
+
+
 class DecidedHead(TypedDict):
     """The head that moves the answer most: its index in `at`."""
 
     head: int
     moved: float
+    part: NotRequired[DecidedPart]
+    """Where no head moves much of the answer."""
+    instead: NotRequired[OverviewAnswer]
+    """The likeliest answer without that part, or without the head."""
 
 
 class CurveFacts(TypedDict):

@@ -1,27 +1,28 @@
 """Answers with the overview: how much of one answer each head, attention weight, stream and feed-forward carries."""
 
-from dataclasses import asdict
 from math import isnan
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from clearhead.analysis.overview import Overview
+from clearhead.analysis.overview import Moved, Overview
 from clearhead.config import LanguageHead
-from clearhead.explorer.answering.answers import OverviewReply
+from clearhead.explorer.answering.answers import DecidedHead, OverviewReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.questions import OfRun, Reply, RunRequest, Whole
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.model.linear import LinearMap
-from clearhead.trace import Edit, zero
+from clearhead.trace import Address, Edit, zero
 
 BUDGET = 8e10
 """The number of multiplications that heads may take: about half a second on two cores."""
 ANSWERS = 6
 """How many answers are told."""
 Part = Literal["heads", "curves", "lanes", "ffn"]
+DECIDES = 0.2
+"""A head that moves less of the answer is no first edit if another part moves more."""
 
 
 class OverviewQuestion(OfRun):
@@ -79,14 +80,43 @@ def _part(seen: Overview, found: Pass, part: Part) -> tuple[dict[str, Any], dict
             about = {
                 "answers": [{"id": i, "word": words[str(i)], "p": p} for i, p in pairs],
                 "at": [head.at for head in seen.heads],
-                "decided": {"head": seen.decided, "moved": seen.heads[seen.decided].moved},
+                "decided": _decided(seen, found),
             }
             return about, {name: torch.tensor([getattr(head, name) for head in seen.heads]) for name in ("moved", "p")}
         case "curves":
             curves, total = seen.curves
-            return {
-                "curves": [{**asdict(one), "p": None if isnan(one.p) else one.p} for one in curves],
-                "total": total,
-            }, {}
+            about = [{"at": x.at, "weight": x.weight, "moved": x.moved, "p": _number(x.p)} for x in curves]
+            return {"curves": about, "total": total}, {}
         case _:
             return {"stacks": seen.tokens, "grouped": seen.grouped}, {**(seen.lanes if part == "lanes" else seen.ffn)}
+
+
+def _decided(seen: Overview, found: Pass) -> DecidedHead:
+    """The head that moves the answer most; and where none moves much of it, the word or part that does."""
+    head = best = seen.heads[seen.decided]
+    about = DecidedHead(head=seen.decided, moved=head.moved)
+    if not head.moved >= DECIDES:
+        choices = [one for one in seen.parts if _is_choice(one, seen, found)]
+        words = [one for one in choices if "[t=" in one.at and one.moved >= DECIDES]
+        best = max([head, *(words or choices)], key=lambda one: _number(one.moved) or 0)
+        if best is not head:
+            about["part"] = {"at": best.at, "moved": best.moved, "p": _number(best.p)}
+    if best.first >= 0:
+        word = found.words(torch.tensor([best.first]))[str(best.first)]
+        about["instead"] = {"id": best.first, "word": word, "p": best.first_p}
+    return about
+
+
+def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
+    """False for the place where the answer is made, and for the signs of the start and the end."""
+    where = Address.parse(one.at)
+    t, stack = dict(where.index).get("t"), where.path.split(".")[0]
+    if t is None:
+        return True
+    tokens = found.recording.tokens[stack]
+    is_asked = stack == list(found.recording.tokens)[-1] and t == seen.position
+    return tokens[t].span is not None and not is_asked
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else value

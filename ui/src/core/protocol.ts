@@ -458,6 +458,15 @@ export interface OverviewAnswer {
 /** The head that moves the answer most: its index in `at`. */
 export interface DecidedHead {
   head: number; moved: number;
+  /** Where no head moves much of the answer. */
+  part?: DecidedPart;
+  /** The likeliest answer without that part, or without the head. */
+  instead?: OverviewAnswer;
+}
+
+/** A token's first state, an attention or a feed-forward, which moves more of the answer than each head. */
+export interface DecidedPart {
+  at: string; moved: number; p: number | null;
 }
 
 /** An attention weight, and what its removal moves; p is the probability of the likeliest answer without it. */

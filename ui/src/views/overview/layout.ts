@@ -11,7 +11,7 @@ export interface Wanted { lanes: number; widths: number[] }
 
 /** Between the last block and the answers. */
 export const FAN = 56;
-export const TOP = 38;
+export const TOP = 52;
 /** Below the lanes: what the model would say after each block. */
 export const FOOT = 62;
 const WIDEST = 104;
@@ -21,11 +21,11 @@ export const bottomOf = (area: Area): number => yOf(area, area.lanes - 1);
 /** A place in a block, 0 to 1. */
 export const xIn = ({ x }: Area, block: number, share: number): number => x[block]! + (x[block + 1]! - x[block]!) * share;
 
-/** Blocks in which much happens, and one that is open, take more room than others. */
-export function widthsOf(moved: readonly number[], open: number | null): number[] {
+/** Blocks in which much happens, one that is told of and one that is open, take more room than others. */
+export function widthsOf(moved: readonly number[], open: number | null, told: number | null = null): number[] {
   const n = moved.length, all = moved.reduce((sum, x) => sum + x, 0) || 1, many = n > 4;
   if (open !== null) return moved.map((_, i) => (i === open ? (many ? n * 0.5 : 2.2) : 0.7));
-  return moved.map((x) => 1 + (many ? 0.2 * n * (x / all) : 0));
+  return moved.map((x, i) => 1 + (many ? 0.12 * n * (x / all) + (i === told ? 0.14 * n : 0) : 0));
 }
 
 function area(from: number, to: number, top: number, height: number, { lanes, widths }: Wanted): Area {
@@ -34,24 +34,18 @@ function area(from: number, to: number, top: number, height: number, { lanes, wi
   return { x: [from, ...widths.map((w) => (x += ((to - from) * w) / sum))], top: top + Math.max(0, (height - gap * (lanes - 1)) / 2), gap: lanes > 1 ? gap : WIDEST, lanes };
 }
 
-/** One stack takes all of the room. Of two, the encoder takes the left and the decoder the right, below what the encoder
- *  hands over: that is the last area, a narrow band above the decoder's lanes. */
-export function layout(stacks: readonly Wanted[], width: number, height: number, left: number, end = FAN): Area[] {
-  const [first, second] = stacks, right = width - end, tall = Math.max(60, height - TOP - FOOT);
+/** One stack takes all of the room. Of two, the encoder takes the left, and the decoder the right, where its words stand between them. */
+export function layout([first, second]: readonly Wanted[], width: number, height: number, left: number, end = FAN): Area[] {
+  const right = width - end, top = TOP + (second ? 20 : 0), tall = Math.max(60, height - top - FOOT);
   if (!first) return [];
-  if (!second) return [area(left, right, TOP + 16, tall - 32, first)];
-  const half = left + (right - left - left) * 0.42, start = half + left;
-  const band = Math.min(tall * 0.3, 15 * (first.lanes - 1));
-  return [
-    area(left, half, TOP + 16, tall - 32, first),
-    area(start, right, TOP + 16 + band + 52, tall - band - 84, second),
-    area(start, right, TOP + 10, band, { lanes: first.lanes, widths: second.widths.map(() => 1) }),
-  ];
+  if (!second) return [area(left, right, top, tall, first)];
+  const between = Math.max(84, left), half = left + (right - left - between) * 0.5;
+  return [area(left, half, top, tall + FOOT - 24, first), area(half + between, right, top, tall, second)];
 }
 
 /** How thick a lane is of which so much depends: 0 to 1. */
 export function thickness(area: Area, moved: number): number {
-  const most = Math.min(34, area.gap * 0.6);
+  const most = Math.min(32, area.gap * 0.6);
   return Math.min(most, 1.6 + (most - 1.6) * Math.sqrt(Math.max(0, moved)));
 }
 

@@ -6,7 +6,11 @@ import { bottomOf, thickness, xIn, yOf, type Area } from "./layout";
 
 /** A number as it was and as it is with the edits. */
 export type Both = readonly [was: number, now: number];
-export interface DrawnLane { area: Area; lane: number; asks: boolean; dim: boolean; at: (state: number) => Both; dots: (block: number) => Both }
+/** Who reads does so in a block; what is read, and where the answer is made, have one colour each. */
+export type Role = "asks" | "reads" | "read" | "other";
+export interface DrawnLane { area: Area; lane: number; role: Role; since: number; dim: boolean; at: (state: number) => Both; dots: (block: number) => Both }
+/** From the encoder's end into the lane of the answer: as wide as the answer needs that word there. */
+export interface DrawnJoin { from: Point; to: Point; thick: Both; share: Both; role: Role; dim: boolean; ends: boolean }
 export interface DrawnCurve { from: Point; to: Point; weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
 export interface Point { x: number; y: number }
 export interface DrawnAnswer { from: number; to: number; x: number; share: Both; first: boolean }
@@ -14,12 +18,11 @@ export interface Scene {
   areas: Area[];
   blocks: { area: Area; block: number; open: boolean }[];
   lanes: DrawnLane[];
+  joins: DrawnJoin[];
   curves: DrawnCurve[];
   answers: DrawnAnswer[];
   /** How much the largest dot moves. */
   dot: number;
-  /** From the card, where it stands beside, to what it speaks of. */
-  leader: { from: Point | null; to: Point } | null;
   /** From the picture to its patches. */
   threads: [Point, Point][];
 }
@@ -36,19 +39,18 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
   g.clearRect(0, 0, g.canvas.width, g.canvas.height);
   for (const { area, block, open } of scene.blocks) {
     const [x, end] = [xIn(area, block, 0), xIn(area, block, 1)];
-    g.fillStyle = open ? rgba(c.acc, 0.1) : rgba(c.ink, block % 2 ? 0.018 : 0.04);
+    g.fillStyle = open ? rgba(c.acc, 0.1) : rgba(c.ink, 0.022);
     g.beginPath();
-    g.roundRect(x + 1, area.top - 26, Math.max(1, end - x - 2), bottomOf(area) - area.top + 52, 7);
+    g.roundRect(x + 1.5, area.top - 26, Math.max(1, end - x - 3), bottomOf(area) - area.top + 52, 8);
     g.fill();
   }
-  const [first, , band] = scene.areas;
-  if (first && band) handOver(g, scene, first, band, c.K, flow);
   for (const [from, to] of scene.threads) {
-    g.strokeStyle = rgba(c.K, 0.35);
+    g.strokeStyle = rgba(c.ink3, 0.22);
     g.lineWidth = 1;
     stroke(g, from, to);
   }
-  for (const lane of scene.lanes) drawLane(g, lane, c, flow);
+  for (const join of scene.joins) drawJoin(g, join, c, flow);
+  for (const lane of [...scene.lanes].sort((one, other) => Number(one.role !== "other") - Number(other.role !== "other"))) drawLane(g, lane, c, flow);
   const strength = ({ moved, off }: DrawnCurve): number => (off ? moved[0] * (1 - change) : between(moved, change));
   for (const curve of [...scene.curves].sort((one, other) => strength(one) - strength(other))) drawCurve(g, curve, strength(curve), c, change);
   for (const { area, lane, dots, dim } of scene.lanes) {
@@ -65,21 +67,6 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
     }
   }
   for (const answer of scene.answers) drawAnswer(g, answer, c, change);
-  if (scene.leader) {
-    const { from, to } = scene.leader;
-    g.setLineDash([2, 4]);
-    g.strokeStyle = rgba(c.acc, 0.8);
-    g.lineWidth = 1.4;
-    if (from) stroke(g, from, to);
-    g.setLineDash([]);
-    g.beginPath();
-    g.arc(to.x, to.y, 6, 0, 7);
-    g.fillStyle = rgba(c.pan, 1);
-    g.fill();
-    g.lineWidth = 2.4;
-    g.strokeStyle = rgba(c.acc, 1);
-    g.stroke();
-  }
 }
 
 function stroke(g: CanvasRenderingContext2D, from: Point, to: Point): void {
@@ -92,24 +79,32 @@ function stroke(g: CanvasRenderingContext2D, from: Point, to: Point): void {
 
 type Colours = Palette["colours"];
 
-/** The encoder's last states bend up to the band along which the decoder reads them. */
-function handOver(g: CanvasRenderingContext2D, { lanes }: Scene, first: Area, band: Area, colour: Rgb, change: number): void {
-  const end = first.x.length - 1, x0 = first.x[end]!, [x1, x2] = [band.x[0]!, band.x.at(-1)!];
-  for (const { area, lane, at } of lanes) {
-    if (area !== first) continue;
-    const moved = between(at(end), change), y = yOf(band, lane);
-    const fill = g.createLinearGradient(x0, 0, x2, 0);
-    fill.addColorStop(0, rgba(colour, 0.3 + 0.5 * moved));
-    fill.addColorStop(0.5, rgba(colour, 0.25 + 0.45 * moved));
-    fill.addColorStop(1, rgba(colour, 0.06));
-    g.strokeStyle = fill;
-    g.lineWidth = Math.max(1.4, Math.min(thickness(first, moved), band.gap * 0.8));
-    g.beginPath();
-    g.moveTo(x0, yOf(first, lane));
-    g.bezierCurveTo((x0 + x1) / 2, yOf(first, lane), (x0 + x1) / 2, y, x1, y);
-    g.lineTo(x2, y);
-    g.stroke();
-  }
+/** Of a lane at a state: brown what is read, blue who reads from then on, and the answer's colour where it is made. */
+function colourOf({ role, since }: { role: Role; since: number }, state: number, states: number, c: Colours): Rgb {
+  if (role === "asks") return since < 0 ? c.acc : mix(c.Q, c.acc, Math.max(0, (state - since) / Math.max(1, states - 1 - since)));
+  return role === "read" ? c.K : role === "reads" ? mix(c.ink3, c.Q, state > since ? 1 : 0.25) : mix(c.ink3, c.K, 0.4);
+}
+
+const strengthOf = (role: Role, moved: number): number => (role === "other" ? 0.16 + 0.26 * Math.sqrt(moved) : 0.35 + 0.6 * Math.sqrt(moved));
+
+/** A ribbon from one point to another, which leaves and comes in level. */
+function sweep(g: CanvasRenderingContext2D, from: Point, to: Point, [before, after]: readonly [number, number]): void {
+  const half = (from.x + to.x) / 2;
+  g.beginPath();
+  g.moveTo(from.x, from.y - before);
+  g.bezierCurveTo(half, from.y - before, half, to.y - after, to.x, to.y - after);
+  g.lineTo(to.x, to.y + after);
+  g.bezierCurveTo(half, to.y + after, half, from.y + before, from.x, from.y + before);
+  g.fill();
+}
+
+function drawJoin(g: CanvasRenderingContext2D, { from, to, thick, share, role, dim, ends }: DrawnJoin, c: Colours, change: number): void {
+  const wide = between(thick, change) / 2, fill = g.createLinearGradient(from.x, 0, to.x, 0), strong = (dim ? 0.3 : 1) * strengthOf(role, between(share, change));
+  fill.addColorStop(0, rgba(colourOf({ role, since: -1 }, 1, 2, c), strong));
+  fill.addColorStop(0.75, rgba(role === "other" ? mix(c.ink3, c.K, 0.4) : c.acc, strong * (role === "other" ? 0.7 : 1)));
+  fill.addColorStop(1, rgba(c.acc, ends ? strong : 0));
+  g.fillStyle = fill;
+  sweep(g, from, to, ends ? [wide, Math.min(wide, 4)] : [wide, Math.max(0.5, wide * 0.7)]);
 }
 
 function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, thick: (state: number) => number): void {
@@ -130,7 +125,7 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, thick: (
 }
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
-  const { area, at, asks, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!];
+  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!];
   if (change > 0.02 && area.x.some((_, i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
     ribbon(g, lane, (i) => thickness(area, at(i)[0]));
     g.fillStyle = rgba(c.ink3, 0.16 * change);
@@ -141,8 +136,7 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
   }
   const fill = g.createLinearGradient(start, 0, end, 0);
   area.x.forEach((x, i) => {
-    const moved = Math.sqrt(between(at(i), change)), whole = asks ? mix(c.Q, c.acc, i === area.x.length - 1 ? 0.75 : 0) : mix(c.ink3, c.K, Math.min(1, 0.35 + moved));
-    fill.addColorStop((x - start) / (end - start || 1), rgba(whole, (dim ? 0.3 : 1) * (asks ? 0.45 + 0.5 * moved : 0.3 + 0.6 * moved)));
+    fill.addColorStop((x - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(role, between(at(i), change))));
   });
   ribbon(g, lane, (i) => thickness(area, between(at(i), change)));
   g.fillStyle = fill;
@@ -152,7 +146,6 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
   const { from, to, weight, off, marked, dim } = curve, ghost = off && change > 0.3;
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
-  g.lineCap = "round";
   if (ghost) {
     g.setLineDash([5, 5]);
     g.strokeStyle = rgba(c.ink3, 0.9 * change);
@@ -161,36 +154,42 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
     g.setLineDash([]);
   }
   if (strong > 0.03) {
-    const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.15 : 1) * strong;
-    fill.addColorStop(0, rgba(c.K, share));
-    fill.addColorStop(1, rgba(c.acc, share));
+    const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.1 : 1) * strong;
+    fill.addColorStop(0, rgba(c.K, 0.2 * share));
+    fill.addColorStop(0.12, rgba(c.K, share));
+    fill.addColorStop(0.35, rgba(c.K, share));
+    fill.addColorStop(0.88, rgba(c.Q, share));
+    fill.addColorStop(1, rgba(c.Q, 0.2 * share));
     g.strokeStyle = fill;
-    g.lineWidth = Math.max(1, 9 * weight * (marked ? 1 : 0.75));
+    g.lineWidth = Math.max(1, (marked ? 11 : 6) * weight);
     stroke(g, from, to);
   }
-  g.lineCap = "butt";
 }
 
 /** The last lane becomes the answers: as thick as each is likely. */
 function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, share, first }: DrawnAnswer, c: Colours, change: number): void {
-  const p = between(share, change), thick = Math.max(0.5, 17 * p), thin = Math.max(0.5, 4 * Math.sqrt(p)), [half, end] = [x + 26, x + 54];
-  g.fillStyle = rgba(first ? c.acc : mix(c.acc, c.ink3, 0.4), 0.3 + 0.6 * Math.sqrt(p));
-  g.beginPath();
-  g.moveTo(x, from - thick);
-  g.bezierCurveTo(half, from - thick, half, to - thin, end, to - thin);
-  g.lineTo(end, to + thin);
-  g.bezierCurveTo(half, to + thin, half, from + thick, x, from + thick);
-  g.fill();
+  const p = between(share, change);
+  if (p < 0.004) return;
+  const fill = g.createLinearGradient(x, 0, x + 54, 0), strong = 0.3 + 0.65 * Math.sqrt(p);
+  fill.addColorStop(0, rgba(c.acc, 0.9 * strong));
+  fill.addColorStop(1, rgba(first ? c.acc : mix(c.acc, c.ink3, 0.4), strong));
+  g.fillStyle = fill;
+  sweep(g, { x, y: from }, { x: x + 54, y: to }, [Math.max(0.5, 17 * p), 4]);
+}
+
+/** A point of a curve. */
+export function along({ from, to }: { from: Point; to: Point }, k: number): Point {
+  const s = 3 * k * (1 - k), half = (from.x + to.x) / 2;
+  return { x: from.x * (1 - k) ** 3 + half * s + to.x * k ** 3, y: from.y * ((1 - k) ** 3 + s * (1 - k)) + to.y * (k ** 3 + s * k) };
 }
 
 /** The curve under a point; null: none. */
 export function curveAt(curves: readonly DrawnCurve[], { x, y }: Point): number | null {
   let best: number | null = null, least = 7;
-  curves.forEach(({ from, to, moved }, i) => {
-    if (moved[0] < DRAWN) return;
+  curves.forEach((one, i) => {
+    if (one.moved[0] < DRAWN) return;
     for (let k = 0; k <= 1; k += 0.05) {
-      const s = 3 * k * (1 - k), px = from.x * (1 - k) ** 3 + ((from.x + to.x) / 2) * s + to.x * k ** 3, py = from.y * ((1 - k) ** 3 + s * (1 - k)) + to.y * (k ** 3 + s * k);
-      const far = Math.hypot(px - x, py - y);
+      const at = along(one, k), far = Math.hypot(at.x - x, at.y - y);
       if (far < least) [best, least] = [i, far];
     }
   });

@@ -2,7 +2,7 @@
 
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
-import type { OverviewReply, StackName, Token } from "../../core/protocol";
+import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
 import { percent, t, type Run } from "../../parts/kit";
 import { wordOf } from "../../parts/walk";
 import type { Part } from "../../state/page";
@@ -16,7 +16,10 @@ export interface Head extends Place {
   p: number;
 }
 export interface Choice { id: number; word: string; p: number }
-export interface Heads { position: number; kind: "word" | "class" | "vector"; answers: Choice[]; heads: Head[]; decided: Head | null }
+/** What moves more of the answer than each head: a word's first state, an attention or a feed-forward. */
+export interface Share { z: string; moved: number; p: number; stack: StackName; layer: number; kind: "word" | "attn" | "cross" | "ffn"; token: number }
+/** `instead` takes the place of the first answer without the part, or without the head that decides. */
+export interface Heads { position: number; kind: "word" | "class" | "vector"; answers: Choice[]; heads: Head[]; decided: Head | null; part: Share | null; instead: Choice | null }
 
 /** One attention weight: token `to` reads token `from`. */
 export interface Curve extends Place { z: string; to: number; from: number; weight: number; moved: number; p: number }
@@ -35,7 +38,16 @@ function placeOf(at: string): Place & { index: Record<string, number>; z: string
 export function headsIn({ json, tensors }: Reply<OverviewReply>): Heads {
   const moved = tensors.get("moved")!.data, p = tensors.get("p")?.data;
   const heads = (json.at ?? []).map((at, i): Head => ({ ...placeOf(at), moved: moved[i] ?? NaN, p: p?.[i] ?? NaN }));
-  return { position: json.position ?? 0, kind: json.kind ?? "word", answers: json.answers ?? [], heads, decided: heads[json.decided?.head ?? -1] ?? null };
+  const { head = -1, part, instead = null } = json.decided ?? {}, best = json.answers?.[0];
+  return {
+    position: json.position ?? 0, kind: json.kind ?? "word", answers: json.answers ?? [], heads, decided: heads[head] ?? null,
+    part: part ? shareIn(part) : null, instead: instead && instead.id !== best?.id ? instead : null,
+  };
+}
+
+function shareIn({ at, moved, p }: DecidedPart): Share {
+  const { path, index } = parseAddress(at), [stack, , layer, kind] = path.split("."), token = Object.fromEntries(index).t;
+  return { z: at, moved, p: p ?? NaN, stack: stack as StackName, layer: Number(layer), kind: token === undefined ? (kind as Share["kind"]) : "word", token: token ?? -1 };
 }
 
 export function curvesIn({ json }: Reply<OverviewReply>): Curve[] {
@@ -84,6 +96,13 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
   return t(`overview.${form === "full" ? (both ? "head_of" : "head") : form + kind}`, names);
 }
 
+/** "the word “thin”", "the feed-forward of block 3". */
+export function nameOfShare(run: Run, tokens: readonly Token[], { stack, layer, kind, token }: Share): string {
+  const both = run.plan.config.encoder && run.plan.config.decoder, word = quoted(tokens, token);
+  if (kind === "word") return tokens[token]?.span ? t("overview.part_word", { word }) : word;
+  return t(`overview.part${both ? "_stack" : ""}_${kind}`, { stack: t(`overview.${stack}`), n: layer });
+}
+
 /** A token in plain letters: the signs of the start and the end in words. */
 export function plainOf(tokens: readonly Token[], i: number): string {
   const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<.*(s|bos|eos|start|end|text|turn).*>$|^\[(CLS|SEP)\]$/.test(text);
@@ -124,12 +143,12 @@ export function turned(moved: number): string {
 export interface Sentence { key: string; names: Record<string, string> }
 
 /** What the picture shows, in the reader's words. */
-export function headline(head: Head | null, curve: Curve | null, { kind, answers: [best] }: Heads, names: { head: string; of: string; query: string; key: string }, lead = "overview.carries"): Sentence {
-  if (!head || (lead === "overview.carries" && !(head.moved >= DECIDES))) return { key: head ? "overview.open" : "overview.no_head", names: { of: names.of, moved: percent(head?.moved ?? 0) } };
-  const reads = curve && curve.moved >= Math.max(DECIDES, SHARE * head.moved) ? "reads" : "carries";
-  if (kind === "vector" || !best) return { key: `overview.${"vector_" + reads}`, names: { ...names, angle: turned(head.moved) } };
-  const verb = t(head.p > best.p ? "overview.rises" : "overview.falls");
-  return { key: reads === "carries" && head.moved >= DECIDES ? lead : `overview.${reads}`, names: { ...names, word: wordOf(best.word), before: percent(best.p), after: percent(head.p), verb } };
+export function headline(told: { moved: number; p: number } | null, curve: Curve | null, { kind, answers: [best], instead, part, decided }: Heads, names: { head: string; of: string; query: string; key: string }, lead = "overview.carries"): Sentence {
+  if (!told || (lead === "overview.carries" && !(told.moved >= DECIDES))) return { key: told ? "overview.open" : "overview.no_head", names: { of: names.of, moved: percent(told?.moved ?? 0) } };
+  const reads = curve && curve.moved >= Math.max(DECIDES, SHARE * told.moved) ? "reads" : "carries";
+  if (kind === "vector" || !best) return { key: `overview.${"vector_" + reads}`, names: { ...names, angle: turned(told.moved) } };
+  const verb = t(told.p > best.p ? "overview.rises" : "overview.falls"), other = instead && told === (part ?? decided) && lead === "overview.carries" ? wordOf(instead.word) : "";
+  return { key: (reads === "carries" && told.moved >= DECIDES ? lead : `overview.${reads}`) + (other && "_then"), names: { ...names, word: wordOf(best.word), before: percent(best.p), after: percent(told.p), verb, other } };
 }
 
 /** What an edit has done: to the first answer, and which one is first now. */
