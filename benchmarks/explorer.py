@@ -99,7 +99,7 @@ ANSWERED = """async () => {
 SWITCH = """async () => {
   const answers = document.querySelector(".answers"), before = answers.textContent;
   const began = performance.now();
-  document.querySelector(".overview .about [role=switch]").click();
+  document.querySelector(".overview .stage [role=switch]").click();
   while (answers.textContent === before) await new Promise(requestAnimationFrame);
   return performance.now() - began;
 }"""

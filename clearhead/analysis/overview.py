@@ -210,10 +210,17 @@ class Overview:
         for name, every in found.items():
             if len(every) > LANES:
                 strength = self._strength[name].clone()
-                if self._is_by_position and name == [*self._lengths][-1]:
-                    strength[self.position] = float("inf")
+                if name == [*self._lengths][-1] and (pooled := self._answering) is not None:
+                    strength[pooled] = float("inf")
                 found[name] = sorted(strength.topk(LANES - 1).indices.tolist())
         return found
+
+    @property
+    def _answering(self) -> int | None:
+        """The token whose last state makes the answer; None if several do."""
+        if self._is_by_position:
+            return self.position
+        return {"first": 0, "last": -1}.get(getattr(self._network.config.head, "pool", ""))
 
     @cached_property
     def _strength(self) -> dict[str, Tensor]:

@@ -102,7 +102,7 @@ def write_json(path: Path, value: object) -> Path:
 def switch_a_head_off(page: Page) -> None:
     """The page appears with the sentence and its translation, a head is switched off in it, and the answer moves."""
     explorer = page.locator(".clearhead")
-    switch = explorer.locator(".overview .about").get_by_role("switch")
+    switch = explorer.locator(".overview .stage").get_by_role("switch")
     switch.wait_for(timeout=SECONDS * 1000)
     words = explorer.locator(".overview .token").all_inner_texts()
     assert {*SOURCE.split()} <= {*words}, words

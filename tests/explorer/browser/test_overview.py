@@ -26,7 +26,7 @@ SMALL = """() => [...document.querySelectorAll(".overview *")]
 def opening(open_page: Open, name: str, state: str = "", **options: object) -> Opened:
     """The page as it opens, with all of its overview."""
     opened = open_page(name, state, **options)
-    opened.page.locator(".overview .about [role=switch], .overview .about p").first.wait_for()
+    opened.page.locator(".overview .stage [role=switch], .overview .about p").first.wait_for()
     opened.quiet()
     return opened
 
@@ -56,7 +56,7 @@ def test_it_shows_what_decides(open_page: Open, name: str) -> None:
     best, first = next(iter(before.items()))
     sentence = page.locator(".tale").inner_text()
     assert f"{best} falls from {first} to " in sentence
-    page.locator(".overview .about").get_by_role("switch").click()
+    page.locator(".overview .stage").get_by_role("switch").click()
     [edit] = eventually(lambda: opened.fragment()["edits"])
     assert Z.fullmatch(edit["at"])
     without = said(page.locator(".tale").inner_text, "Without ")
@@ -148,7 +148,7 @@ def test_by_the_keyboard(open_page: Open) -> None:
 def test_on_a_phone(open_page: Open) -> None:
     """The sentence, the switch, and the picture are seen at once; nothing is wider than the window."""
     opened = opening(open_page, "translator", viewport={"width": 390, "height": 844})
-    for part in (".tale", ".about [role=switch]", ".stage canvas"):
+    for part in (".tale", ".stage [role=switch]", ".stage canvas"):
         box = opened.page.locator(f".overview {part}").bounding_box()
         assert box is not None
         assert 0 <= box["y"] <= 844 - box["height"], part

@@ -3,7 +3,7 @@ import type { Run } from "../../src/parts/kit";
 import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
-import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, quoted, strongest, telling, type Sentence } from "../../src/views/overview/story";
+import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, nameOfShare, quoted, strongest, telling, type Sentence } from "../../src/views/overview/story";
 import "../english";
 
 const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
@@ -30,6 +30,15 @@ describe("the sentence of the overview", () => {
     ["nothing was measured", null, null, heads, "No head of this model was measured."],
     ["a vector", { ...head, moved: 0.25 }, null, { ...heads, kind: "vector" as const, answers: [] }, "Without head 4 of block 23, the vector turns by 60°."],
   ])("%s", (_, one, read, seen, wanted) => expect(say(headline(one, read, seen, names))).toBe(wanted));
+
+  it("names what takes the answer's place, and a part that moves more than each head", () => {
+    const json = { position: 4, kind: "word" as const, answers: heads.answers, at: [`${at(22, 1)}]`] };
+    const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part: { at: "decoder.blocks.0.resid_pre[t=3]", moved: 0.7, p: 0.1 }, instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
+    const told = (part = seen.part!): string => say(headline(part, null, { ...seen, part }, { ...names, of: nameOfShare(alone, tokens, part) }));
+    expect(told()).toBe("Without the word “France”, Paris falls from 77 % to 10 %, and Rome takes its place.");
+    expect(told({ ...seen.part!, kind: "ffn" })).toBe("Without the feed-forward of block 0, Paris falls from 77 % to 10 %, and Rome takes its place.");
+    expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, instead: null });
+  });
 
   it("says which head of a block moves the answer most, and leaves what was not measured out", () => {
     const one = strongest(heads, { stack: "decoder", layer: 23 })!, none = { ...heads, heads: heads.heads.map((head) => ({ ...head, moved: NaN, p: NaN })) };
@@ -67,10 +76,10 @@ describe("what the picture is made of", () => {
     expect(yOf(area!, lanes - 1)).toBeLessThan(540);
   });
 
-  it("puts the decoder at the right of the encoder, below what it reads", () => {
-    const [encoder, decoder, band] = layout([{ lanes: 7, widths: [1, 1] }, { lanes: 3, widths: [1, 1] }], 900, 600, 120);
+  it("puts the decoder at the right of the encoder, with room for its words between", () => {
+    const [encoder, decoder] = layout([{ lanes: 7, widths: [1, 1] }, { lanes: 3, widths: [1, 1] }], 900, 600, 120);
     expect(decoder!.x[0]! - encoder!.x.at(-1)!).toBeCloseTo(120);
-    expect(yOf(band!, 6)).toBeLessThan(decoder!.top - 40);
+    expect(yOf(decoder!, 2)).toBeLessThan(yOf(encoder!, 6));
   });
 
   it("drops labels that do not fit at regular steps, but never the one that matters", () => {

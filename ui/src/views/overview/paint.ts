@@ -21,8 +21,9 @@ export interface Scene {
   joins: DrawnJoin[];
   curves: DrawnCurve[];
   answers: DrawnAnswer[];
-  /** How much the largest dot moves. */
+  /** The least that a dot moves; and whether there are any. */
   dot: number;
+  dotted: boolean;
   /** From the picture to its patches. */
   threads: [Point, Point][];
 }
@@ -56,7 +57,7 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
   for (const { area, lane, dots, dim } of scene.lanes) {
     for (let block = 0; block < area.x.length - 1; block++) {
       const moved = between(dots(block), flow);
-      if (moved < Math.max(0.01, scene.dot / 5)) continue;
+      if (moved < scene.dot) continue;
       g.beginPath();
       g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42, (area.x[block + 1]! - area.x[block]!) * 0.45), 0, 7);
       g.fillStyle = rgba(c.V, dim ? 0.3 : 0.9);
@@ -144,7 +145,7 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
 }
 
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
-  const { from, to, weight, off, marked, dim } = curve, ghost = off && change > 0.3;
+  const { from, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
   if (ghost) {
     g.setLineDash([5, 5]);
