@@ -11,9 +11,8 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis.ablation import Ablations, places
-from clearhead.analysis.budget import Budget, affordable
 from clearhead.analysis.metrics import Vectors, mean_states
-from clearhead.analysis.passes import Inputs, Seen, layouts, one_text, traced
+from clearhead.analysis.passes import Inputs, Seen, layouts, one_text, part_of, traced
 from clearhead.model import Transformer
 from clearhead.trace import Address, Edit, zero
 
@@ -78,7 +77,9 @@ class Overview:
         self._network, self._tokens, self._edit = network, [*tokens.values()], dict(edit or {})
         self._vectors, self._budget, self._among = vectors, budget, among
         self._lengths = {name: layout.grid[1] for name, layout in layouts(network, tokens).items()}
-        length = list(self._lengths.values())[-1]
+        self._last, length = list(self._lengths.items())[-1]
+        self._depths = {name: len(stack.blocks) for name, stack in network.stacks().items()}
+        self._size = sum(one.numel() for one in network.parameters()) / sum(self._depths.values())
         self._is_by_position = isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
         if position is None and (network.encoder is None or not self._is_by_position):
             position = -1
@@ -157,51 +158,40 @@ class Overview:
 
         A head with an edited output has none.
         """
-        sites, cells, strengths = self._read
+        heads, cells, strengths = self._read
         kept = strengths.topk(min(CURVES, len(strengths))).indices.sort().values
         found, sets = dict[str, float](), list[dict[str, Edit]]()
         for i, t, s in cells[kept].tolist():
-            path, index = sites[i].split(".z[h=")
-            h = int(index[:-1])
-            weight, z, v = (
-                self._seen[f"{path}.weights[h={h}]"][0][t, s],
-                self._seen[sites[i]][0][t],
-                self._values(path, h),
-            )
-            found[f"{path}.weights[h={h},t={t},s={s}]"] = float(weight)
-            sets.append({f"{path}.z[h={h},t={t}]": z - weight * v[s]})
-        curves = [
-            one for one in self._each(found, self._measure(sets, rank=strengths[kept].tolist)) if not isnan(one.moved)
-        ]
-        return sorted(curves, key=lambda one: -one.moved), len(cells)
-
-    def _values(self, path: str, h: int) -> Tensor:
-        v = self._seen[f"{path}.v"][0]
-        return v[h * len(v) // self._network.stacks()[path.partition(".")[0]].config.n_heads]
+            path, h, v = heads[i]
+            at = f"{path}.weights[h={h},t={t},s={s}]"
+            found[at] = float(self._seen[at][0])
+            sets.append({f"{path}.z[h={h},t={t}]": self._seen[f"{path}.z[h={h},t={t}]"][0] - found[at] * v[s]})
+        every = self._each(found, self._measure(sets, rank=strengths[kept].tolist))
+        return sorted((one for one in every if not isnan(one.moved)), key=lambda one: -one.moved), len(cells)
 
     @cached_property
-    def _read(self) -> tuple[list[str], Tensor, Tensor]:
+    def _read(self) -> tuple[list[tuple[str, int, Tensor]], Tensor, Tensor]:
         """The strongest heads, n 3: of each of their weights the head, who reads and who is read, and its strength.
 
         The strength is what the head moves, by the share that the weight's value has in the head's output.
         """
-        sites = list[str]()
+        heads = list[tuple[str, int, Tensor]]()
         cells, strengths = [torch.empty(0, 3, dtype=torch.long)], [torch.empty(0)]
         for one in sorted(self.heads, key=lambda one: -_known(one.moved))[:HEADS]:
             where = Address.parse(one.at)
             if isnan(one.moved) or {where.path, one.at} & self._edit.keys():
                 continue
             path, h = where.path.removesuffix(".z"), dict(where.index)["h"]
-            weights, v = self._seen[f"{path}.weights[h={h}]"][0], self._values(path, h)
+            weights, v = (self._seen[f"{path}.{name}"][0] for name in (f"weights[h={h}]", "v"))
+            v = v[h * len(v) // self._network.stacks()[path.partition(".")[0]].config.n_heads]
             counted = (weights >= LEAST_WEIGHT).nonzero()
             counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
             t, s = counted.T
-            far = 1 + (self.position - t).abs() if path.startswith("decoder") else torch.ones_like(t)
-            norm = v.float().norm(dim=-1)
-            strengths.append((one.moved * weights[t, s] * norm[s] / norm.mean() / far.sqrt()).float().cpu())
-            cells.append(F.pad(counted.cpu(), (1, 0), value=len(sites)))
-            sites.append(one.at)
-        return sites, torch.cat(cells), torch.cat(strengths)
+            norm, far = v.float().norm(dim=-1), 1 + (self.position - t).abs()
+            strengths.append((one.moved * weights[t, s] * norm[s] / norm.mean() / far.sqrt()).cpu())
+            cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
+            heads.append((path, h, v))
+        return heads, torch.cat(cells), torch.cat(strengths)
 
     @cached_property
     def tokens(self) -> dict[str, list[int]]:
@@ -209,26 +199,21 @@ class Overview:
         found = {name: [*range(length)] for name, length in self._lengths.items()}
         for name, every in found.items():
             if len(every) > LANES:
-                strength = self._strength[name].clone()
-                if name == [*self._lengths][-1] and (pooled := self._answering) is not None:
-                    strength[pooled] = float("inf")
-                found[name] = sorted(strength.topk(LANES - 1).indices.tolist())
+                found[name] = sorted(self._strength[name].topk(LANES - 1).indices.tolist())
         return found
-
-    @property
-    def _answering(self) -> int | None:
-        """The token whose last state makes the answer; None if several do."""
-        if self._is_by_position:
-            return self.position
-        return {"first": 0, "last": -1}.get(getattr(self._network.config.head, "pool", ""))
 
     @cached_property
     def _strength(self) -> dict[str, Tensor]:
-        """How much the strongest heads read of each token."""
+        """How much the strongest heads read of each token; infinite for the one whose last state makes the answer."""
         found = {name: torch.zeros(length) for name, length in self._lengths.items()}
-        sites, cells, strengths = self._read
-        for (i, _, s), one in zip(cells.tolist(), strengths.tolist(), strict=True):
-            found["encoder" if ".cross." in sites[i] else sites[i].split(".")[0]][s] += one
+        heads, cells, strengths = self._read
+        for i, (path, *_) in enumerate(heads):
+            own = cells[:, 0] == i
+            name = "encoder" if path.endswith(".cross") else path.partition(".")[0]
+            found[name].index_add_(0, cells[own, 2], strengths[own])
+        pool = getattr(self._network.config.head, "pool", "")
+        if self._is_by_position or pool in ("first", "last"):
+            found[self._last][0 if pool == "first" else self.position] = float("inf")
         return found
 
     @property
@@ -254,7 +239,7 @@ class Overview:
         found: dict[str, Tensor] = {}
         cells, sets, strengths = list[tuple[str, int, int]](), list[dict[str, Edit]](), list[float]()
         for name in self._lengths:
-            several, lanes = paths(name, len(self._network.stacks()[name].blocks)), [[t] for t in self.tokens[name]]
+            several, lanes = paths(name, self._depths[name]), [[t] for t in self.tokens[name]]
             lanes += [self.grouped[name]] if self.grouped[name] else []
             found[name] = torch.zeros(len(several), len(lanes))
             for i, path in enumerate(several):
@@ -264,17 +249,15 @@ class Overview:
                         cells.append((name, i, j))
                         one: dict[str, Edit] = {f"{path}[t={t}]": new for t in reaching}
                         sets.append(one if len(one) == 1 else {path: partial(_put, reaching, new)})
-                        is_asked = self.position in lane and name == [*self._lengths][-1]
-                        strengths.append(len(one) == 1 and (is_asked or float(self._strength[name][lane[0]])))
-        for (name, i, j), moved in zip(
-            cells, self._measure(sets, rank=lambda: strengths)[0].mean(1).tolist(), strict=True
-        ):
+                        strengths.append(len(one) == 1 and float(self._strength[name][lane[0]]))
+        measured = self._measure(sets, rank=lambda: strengths)[0].mean(1)
+        for (name, i, j), moved in zip(cells, measured.tolist(), strict=True):
             found[name][i, j] = moved
         return found
 
     def _reaching(self, name: str, lane: Sequence[int], *, is_last: bool) -> list[int]:
         """The tokens of a lane that reach the answer."""
-        if name != [*self._lengths][-1] or not self._is_by_position:
+        if name != self._last or not self._is_by_position:
             return [*lane]
         return [t for t in lane if t == self.position or (not is_last and (name == "encoder" or t < self.position))]
 
@@ -293,12 +276,17 @@ class Overview:
         NaN and -1 stand beyond the budget; `rank` says what comes first, by default what costs least.
         """
         ablations = ablations or self._ablations
-        able, expected = Budget(self._network, self._lengths, end=ablations.end), ablations.expected
-        costs = [able.cost(Address.parse(next(iter(some)))) for some in sets]
-        budget = max(self._budget / 2 if budget is None else budget, PASSES * able.whole)
+        expected, left = ablations.expected, self._budget / 2 if budget is None else budget
+        costs = [self._cost(Address.parse(next(iter(some))), ablations.end) for some in sets]
+        left = max(left / self._size, PASSES * sum(n * self._depths[name] for name, n in self._lengths.items()))
         chosen = [*range(len(sets))]
-        if sum(costs) > budget:
-            chosen = affordable(costs, rank() or [1 / cost for cost in costs], budget)
+        if sum(costs) > left:
+            strengths = rank() or [1.0] * len(sets)
+            order, chosen = sorted(chosen, key=lambda i: -strengths[i] / max(1, costs[i]) ** 0.5), []
+            for i in order:
+                if costs[i] <= left or not chosen:
+                    chosen.append(i)
+                    left -= costs[i]
         moved, p, first_p = (torch.full((len(sets), len(expected)), float("nan")) for _ in range(3))
         first = torch.full(moved.shape, -1)
         for i, logs in ablations.edited([sets[i] for i in chosen], budget=PASS):
@@ -310,6 +298,15 @@ class Overview:
                 best = logs.max(-1)
                 first[chosen[i]], first_p[chosen[i]] = best.indices.cpu(), best.values.exp().cpu()
         return moved, p, first, first_p
+
+    def _cost(self, at: Address, end: int | None) -> int:
+        """How many positions go through blocks in the pass of an edit."""
+        own, first = part_of(self._network, at.path)
+        names, lengths = [*self._lengths], dict(self._lengths)
+        if end is not None:
+            lengths["decoder"] = end - dict(at.index).get("t", 0)
+        later = sum(lengths[name] * self._depths[name] for name in names[names.index(own) + 1 :])
+        return lengths[own] * (self._depths[own] - first) + later
 
 
 def _known(moved: float) -> float:

@@ -13,7 +13,7 @@ export interface DrawnLane { area: Area; lane: number; role: Role; since: number
 export interface DrawnJoin { from: Point; to: Point; thick: Both; share: Both; role: Role; dim: boolean; ends: boolean }
 export interface DrawnCurve { from: Point; to: Point; weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
 export interface Point { x: number; y: number }
-export interface DrawnAnswer { from: number; to: number; x: number; share: Both; first: boolean }
+export interface DrawnAnswer { from: number; to: number; x: number; half: number; share: Both; first: boolean }
 export interface Scene {
   areas: Area[];
   blocks: { area: Area; block: number; open: boolean }[];
@@ -168,14 +168,14 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
 }
 
 /** The last lane becomes the answers: as thick as each is likely. */
-function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, share, first }: DrawnAnswer, c: Colours, change: number): void {
+function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, first }: DrawnAnswer, c: Colours, change: number): void {
   const p = between(share, change);
   if (p < 0.004) return;
   const fill = g.createLinearGradient(x, 0, x + 54, 0), strong = 0.3 + 0.65 * Math.sqrt(p);
   fill.addColorStop(0, rgba(c.acc, 0.9 * strong));
   fill.addColorStop(1, rgba(first ? c.acc : mix(c.acc, c.ink3, 0.4), strong));
   g.fillStyle = fill;
-  sweep(g, { x, y: from }, { x: x + 54, y: to }, [Math.max(0.5, 17 * p), 4]);
+  sweep(g, { x, y: from }, { x: x + 54, y: to }, [Math.max(0.5, half * p), 4]);
 }
 
 /** A point of a curve. */
