@@ -132,9 +132,15 @@ class Overview:
         sites += [f"{place.path}.out" for place in places(self._network)]
         return self._each(dict.fromkeys(sites), self._measure([{site: zero} for site in sites]))
 
-    def _each(self, sites: Mapping[str, float | None], measured: tuple[Tensor, ...], row: int = 0) -> list[Moved]:
-        columns = (values[:, row].tolist() for values in measured)
-        return [Moved(at, *one, weight) for (at, weight), *one in zip(sites.items(), *columns, strict=True)]
+    def _each(
+        self, sites: Mapping[str, float | None], measured: tuple[Tensor, ...], row: int | None = None
+    ) -> list[Moved]:
+        """What was measured of a row; by default the mean of all."""
+        columns = [(one.double().mean(1) if row is None else one[:, row]).tolist() for one in measured]
+        return [
+            Moved(at, moved, p, int(first), first_p, weight)
+            for (at, weight), moved, p, first, first_p in zip(sites.items(), *columns, strict=True)
+        ]
 
     @cached_property
     def _sites(self) -> list[str]:

@@ -69,8 +69,9 @@ class Turns:
             return
         refuse_left()
         depth, self._depth, turn = self._depth, 0, self._turn
-        self._release()
-        self._take(lambda: None, turn)  # Raises nothing before it holds the lock again, which the caller will release.
+        with self._free:  # Nobody takes the turn before this one waits for it again.
+            self._release()
+            self._take(lambda: None, turn)  # Raises nothing before it holds the lock, which the caller will release.
         self._depth = depth
         refuse_left()
 

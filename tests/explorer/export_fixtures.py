@@ -269,9 +269,10 @@ def live_questions(name: str, session: Session, run: Json | None = None) -> list
 
 
 def overview_questions(session: Session, run: Json) -> list[Json]:
-    """The overview as a page asks for it, and without the head that decides."""
+    """The overview as a page asks for it, and without the head or part that decides."""
     heads, _ = ask(session, "overview", run=run, part="heads")
-    off = {**run, "edits": [{"at": heads["at"][heads["decided"]["head"]], "do": "zero"}]}
+    site = heads["decided"].get("part", {}).get("at") or heads["at"][heads["decided"]["head"]]
+    off = {**run, "edits": [{"at": site, "do": "zero"}]}
     parts = [(one, part) for one in (run, off) for part in ("curves", "lanes", "ffn")]
     place = {"position": heads["position"]}
     return [{"ask": "overview", "run": run, "part": "heads"}] + [

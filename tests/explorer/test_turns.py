@@ -124,3 +124,21 @@ def test_a_sweep_is_given_up_between_two_pieces(ask: str, monkeypatch):
     finally:
         LEFT.reset(token)
     assert session.answer({"ask": "run", "run": RUN}), "the lock is free"
+
+
+def test_whoever_gives_way_is_not_overtaken() -> None:
+    """Work that has begun ends before the next of its rank: what it holds meanwhile, the next may need."""
+    turns, order = Turns(), list[str]()
+
+    def second() -> None:
+        with turns:
+            order.append("second")
+
+    with turns:
+        after = started(second)
+        waits(turns)
+        for _ in range(2000):
+            turns.give_way()
+        order.append("first")
+    after.join()
+    assert order == ["first", "second"]

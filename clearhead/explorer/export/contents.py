@@ -290,11 +290,12 @@ def _heads(opened: Opened, run: RunRequest) -> Reply[Any]:
 
 
 def _seen(opened: Opened, runs: Sequence[RunRequest]) -> list[RunRequest]:
-    """These runs, and each without edits also without the head that decides its answer."""
+    """These runs, and each without edits also without the head or part that decides its answer."""
     found = [*runs]
     for run in pieces([run for run in runs if not run.edits]):
         heads = _heads(opened, run).json
-        site = heads["at"][heads["decided"]["head"]]
+        decided = heads["decided"]
+        site = decided.get("part", {}).get("at") or heads["at"][decided["head"]]
         found.append(run.model_copy(update={"edits": [EditRequest(at=site, do="zero")]}))
     return _distinct(found)
 

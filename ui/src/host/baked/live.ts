@@ -122,11 +122,11 @@ export class Live implements Answers {
   async overview(asked: Asked<"overview">, signal?: AbortSignal): Promise<Answered<"overview">> {
     const { run, part, position } = asked, held = heldRun(this.model.seen ?? [], run, this.#about), known = held && (await heldOverview(held, asked, this.parts));
     if (known) return known;
-    const seen = this.#overview(run, position ?? null), pause = pauses(signal), { at, moved, p, best, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
+    const seen = this.#overview(run, position ?? null), pause = pauses(signal), { at, moved, p, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
     if (part === "curves") return { json: { ...said, ...(await seen.curves(pause)) }, tensors: new Map() };
     if (part === "heads") {
-      const answers = await seen.answers(ANSWERS, pause), words = this.#words(answers.map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
-      return { json: { ...said, answers: answers.map((one) => ({ ...one, word: words[one.id]! })), at, decided: { head: best, moved: moved[best]! } }, tensors };
+      const { tokens } = this.#input(run).reply, answers = await seen.answers(ANSWERS, pause), { decided, instead } = await seen.decided((stack, i) => !!tokens[stack]?.[i]?.span, pause), words = this.#words([...answers, ...(instead ? [instead] : [])].map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
+      return { json: { ...said, answers: answers.map((one) => ({ ...one, word: words[one.id]! })), at, decided: { ...decided, ...(instead && { instead: { ...instead, word: words[instead.id]! } }) } }, tensors };
     }
     const tensors = await seen.streams(part, pause), { own: stacks, others: grouped } = await seen.lanes(pause);
     return { json: { ...said, stacks, grouped }, tensors };

@@ -2,7 +2,7 @@
 
 import { parseAddress } from "../../core/address";
 import type { Tensor } from "../../core/host";
-import type { CurveFacts, Edit, StackName } from "../../core/protocol";
+import type { CurveFacts, Edit, OverviewReply, StackName } from "../../core/protocol";
 import { floats, row, type Floats } from "../../core/tensor";
 import { topIndices } from "../../core/top";
 import { dot, lengths } from "../../core/vectors";
@@ -10,14 +10,16 @@ import type { Options, Pass } from "../../engine/forward";
 import { Sweep, upTo } from "../../engine/sweep";
 import { distributions } from "./analyses";
 
-const HEADS = 24, CURVES = 512, LANES = 24, LEAST_WEIGHT = Math.fround(0.02);
+const HEADS = 24, CURVES = 512, LANES = 24, LEAST_WEIGHT = Math.fround(0.02), DECIDES = 0.2;
 /** The milliseconds of work that heads may take; each other part has half as many. What they do not reach is not measured. */
 const TIME = 8000;
 const Z = /^(encoder|decoder)\.blocks\.\d+\.(attn|cross)\.z$/;
 
-/** How much of each distribution moves, and the probability of its likeliest answer. */
-interface Moves { moved: number[]; p: number[] }
-export interface Heads { position: number; at: string[]; moved: Float32Array; p: Float32Array; best: number }
+const WRITES = /\.(attn|cross|ffn)\.out$/;
+
+/** How much of each distribution moves, the probability of its likeliest answer, and what is then the likeliest. */
+interface Moves { moved: number[]; p: number[]; first: { id: number; p: number }[] }
+export interface Heads { position: number; at: string[]; moved: Float32Array; p: Float32Array; best: number; instead: { id: number; p: number } | null }
 /** A pass, what measures edits of it, and what it says. */
 interface Near { pass: Pass; sweep: Sweep; expected: Float64Array[] }
 type Pause = () => Promise<void>;
@@ -71,8 +73,20 @@ export class Overview {
     const most = (i: number): number => Math.max(...each.map((one) => one?.moved[i] ?? -1));
     const position = this.#asked ?? (this.among.length ? this.among : near.expected.map((_, i) => i)).reduce((best, i) => (most(i) > most(best) ? i : best));
     const of = (values: "moved" | "p"): Float32Array => Float32Array.from(each, (one) => one?.[values][this.#asked === null ? position : 0] ?? NaN);
-    const moved = of("moved");
-    return (this.#heads = { position, at, moved, p: of("p"), best: topIndices(moved.map((x) => (Number.isNaN(x) ? -1 : x)), 1)[0]! });
+    const moved = of("moved"), best = topIndices(moved.map((x) => (Number.isNaN(x) ? -1 : x)), 1)[0]!;
+    return (this.#heads = { position, at, moved, p: of("p"), best, instead: each[best]?.first[this.#asked === null ? position : 0] ?? null });
+  }
+
+  /** The head that moves the answer most; and where none moves much of it, the word, of those that `isWord` knows, or part that does. */
+  async decided(isWord: (stack: StackName, token: number) => boolean, pause: Pause): Promise<{ decided: NonNullable<OverviewReply["decided"]>; instead: { id: number; p: number } | null }> {
+    const { position, moved, best, instead } = await this.heads(pause), decided = { head: best, moved: moved[best]! };
+    if (decided.moved >= DECIDES) return { decided, instead };
+    const [stack] = this.#stacks as [StackName], words = (await this.lanes(pause)).own[stack]!.filter((i) => isWord(stack, i) && !(stack === this.#last && i === position)).map((i) => `${stack}.blocks.0.resid_pre[t=${i}]`);
+    const sites = [...words, ...[...this.pass.values.keys()].filter((path) => WRITES.test(path) && (!path.endsWith(".ffn.out") || this.pass.values.has(path.replace(/out$/, "post"))))];
+    const each = (await this.#measure(sites.map((at): Edit[] => [{ at, do: "zero" }]), this.#answer(position), TIME / 2, pause)).map((one, i) => ({ at: sites[i]!, one, moved: one ? mean(one.moved) : -1 }));
+    const told = each.filter(({ moved }, i) => i < words.length && moved >= DECIDES), part = (told.length ? told : each).reduce((most, one) => (one.moved > most.moved ? one : most));
+    if (!part.one || part.moved <= decided.moved) return { decided, instead };
+    return { decided: { ...decided, part: { at: part.at, moved: part.moved, p: this.#isVector ? null : mean(part.one.p) } }, instead: part.one.first[0] ?? null };
   }
 
   /** The likeliest answers at the position, with their probabilities; of a vector none. */
@@ -183,8 +197,8 @@ export class Overview {
     let left = time;
     for (const edits of sets) {
       const began = performance.now(), said = left > 0 ? this.#said(sweep.result(this.#path, edits)) : null;
-      found.push(said && (this.#isVector ? { moved: [Math.max(0, 1 - dot(said[0]!, expected[0]!)) / 2], p: [NaN] }
-        : { moved: said.map((logs, i) => logs.reduce((sum, x, j) => sum + Math.abs(Math.exp(x) - Math.exp(expected[i]![j]!)), 0) / 2), p: said.map((logs, i) => Math.exp(logs[best[i]!]!)) }));
+      found.push(said && (this.#isVector ? { moved: [Math.max(0, 1 - dot(said[0]!, expected[0]!)) / 2], p: [NaN], first: [] }
+        : { moved: said.map((logs, i) => logs.reduce((sum, x, j) => sum + Math.abs(Math.exp(x) - Math.exp(expected[i]![j]!)), 0) / 2), p: said.map((logs, i) => Math.exp(logs[best[i]!]!)), first: said.map((logs) => topIndices(logs, 1)[0]!).map((id, i) => ({ id, p: Math.exp(said[i]![id]!) })) }));
       left -= performance.now() - began;
       await pause();
     }
