@@ -39,7 +39,15 @@ def moved(network: Transformer, p: Tensor, q: Tensor) -> float:
     return (p - q).abs().sum().item() / 2
 
 
-@pytest.mark.parametrize("edit", [{}, {"0.attn.z[h=1]": zero}, {"1.ffn.out[t=2]": 0.5}], ids=["plain", "off", "set"])
+EDITS = {
+    "plain": {},
+    "off": {"0.attn.z[h=1]": zero},
+    "set": {"1.ffn.out[t=2]": 0.5},
+    "word": {"0.resid_pre[t=1]": zero},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_each_number_is_what_a_single_edit_moves(name: str, edit: dict[str, Edit]):
     network = shaken(CONFIGS[name])

@@ -43,9 +43,9 @@ export class Sweep {
       }
       stale.add(op.out);
       values.set(op.out, value);
-      if (op.out === path) return value;
+      if (op.out === path) return this.position === null || isTail ? value : rowOf(path, value, this.position);
     }
-    return this.#tail.has(path) ? this.#part(path) : before.get(path)!;
+    return this.position === null ? before.get(path)! : this.#part(path);
   }
 
   #inputs(op: Op, values: ReadonlyMap<string, Floats>, isTail: boolean): Tensor[] {
