@@ -288,7 +288,7 @@ class Overview:
         chosen = [*range(len(sets))]
         if sum(costs) > left:
             strengths = rank() or [1.0] * len(sets)
-            order, chosen = sorted(chosen, key=lambda i: -strengths[i] / max(1, costs[i]) ** 0.5), []
+            order, chosen = sorted(chosen, key=lambda i: -strengths[i] / max(1, costs[i]) ** 0.5), list[int]()
             for i in order:
                 if costs[i] <= left or not chosen:
                     chosen.append(i)

@@ -109,13 +109,8 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
 
 def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
     """False for the place where the answer is made, and for the signs of the start and the end."""
-    where = Address.parse(one.at)
-    t, stack = dict(where.index).get("t"), where.path.split(".")[0]
-    if t is None:
-        return True
-    tokens = found.recording.tokens[stack]
-    is_asked = stack == list(found.recording.tokens)[-1] and t == seen.position
-    return tokens[t].span is not None and not is_asked
+    t, (first, *later) = dict(Address.parse(one.at).index).get("t"), found.recording.tokens.values()
+    return t is None or (first[t].span is not None and (bool(later) or t != seen.position))
 
 
 def _number(value: float) -> float | None:

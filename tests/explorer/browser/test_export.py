@@ -87,7 +87,7 @@ def test_a_file_of_translations_opens_on_the_overview(open_file: Open, translato
     runs = [RunRequest(text=SOURCE, target=TARGET), RunRequest(text="three four", target="vier drei")]
     export_translations(translator, runs, tmp_path / "a.html")
     opened = open_file(translator, tmp_path / "a.html")
-    opened.page.locator(".overview .about [role=switch]").wait_for()
+    opened.page.locator(".overview .stage [role=switch]").wait_for()
     assert opened.page.locator(".examples option").all_inner_texts()[1:] == [run.text for run in runs]
     opened.run("three four")
     assert opened.alert is None
