@@ -1,7 +1,6 @@
 """`python -m benchmarks.label_curve`: accuracy by the number of labels, of a pretrained network and of a new one."""
 
 import json
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,21 +11,13 @@ from cyclopts import App
 
 from benchmarks.entry import run_command
 from clearhead import recipe as recipes
-from clearhead.api import Model
-from clearhead.json_text import JsonObject
-from clearhead.model.heads import scores
-from clearhead.model.target_scaling import settled
+from clearhead.cli.judge.suspects import trained
 from clearhead.recipe.data import Table
-from clearhead.runs import begin
 from clearhead.tasks.classification.data import ClassificationData, LabelledText, names_of, read_labelled
-from clearhead.tasks.classification.task import Classification, ClassificationRecipe, head_of, logits_of
+from clearhead.tasks.classification.task import ClassificationRecipe, head_of
 from clearhead.tasks.registry import validate
-from clearhead.training.consumers import ProgressBar
-from clearhead.training.run import Run
-from clearhead.training.train import train as train_run
 
 app = App(name="python -m benchmarks.label_curve", help="Accuracy by the number of labels.")
-NEVER = 1 << 60
 SIZES = (20, 50, 100, 200, 500, 2000)
 PASSES = {"pretrained": (600, 2.0), "new": (2000, 6.0)}
 """Texts that a network reads at least, and epochs at least."""
@@ -152,45 +143,6 @@ def table(points: Sequence[Point]) -> list[str]:
         for low, high in [p.interval]
     ]
     return ["| network | labels | accuracy, 95% interval | seconds |", "|---|---|---|---|", *rows]
-
-
-def trained(
-    recipe: ClassificationRecipe, train_on: Sequence[LabelledText], judge: Sequence[LabelledText]
-) -> tuple[Model, np.ndarray]:
-    """A model trained on some texts, and its predictions for others: n v, probabilities of labels or a number."""
-    with tempfile.TemporaryDirectory() as scratch:
-        is_several = recipe.data.problem_type == "multi_label_classification"
-        files = {
-            name: write(some, Path(scratch, f"{name}.jsonl"), is_several=is_several)
-            for name, some in {"train": train_on, "valid": judge}.items()
-        }
-        pair = {"text_pair": "1"} if recipe.data.text_pair is not None else {}
-        tables = recipe.model_dump(mode="json")
-        kept = {name: value for name, value in tables["data"].items() if name not in ("test", "text_pair", "folder")}
-        tables["data"] = kept | files | pair | {"label": "label"}
-        tables["training"] |= {"evaluate_every": NEVER, "save_every": None, "patience": None}
-        fold = validate(tables, where="fold")
-        fold, network, prepared = begin(fold)
-        run = Run(network, prepared.task, fold.training, None)
-        with ProgressBar(unit=run.task.unit) as bar:
-            for event in train_run(run):
-                bar(event)
-        task = run.task
-        assert isinstance(task, Classification)
-        logits = logits_of(run.model, task.valid.inputs, task.tokenizer)
-        model = Model(settled(run.model).cpu(), task.tokenizer, fold.generation)
-        return model, scores(head_of(model.config), logits).numpy()
-
-
-def write(examples: Sequence[LabelledText], path: Path, *, is_several: bool) -> JsonObject:
-    """Writes examples as JSON lines; returns the table of their source."""
-    with path.open("w", encoding="utf-8") as file:
-        for example in examples:
-            # A list stands for any number of labels; one alone is read as it was written.
-            label = example.labels[0] if not is_several else [*example.labels]
-            row = {str(i): text for i, text in enumerate(example.texts)} | {"label": label}
-            file.write(json.dumps(row) + "\n")
-    return {"kind": "table", "path": str(path), "text": "0"}
 
 
 if __name__ == "__main__":
