@@ -72,7 +72,7 @@ def over_prompts(
         found = {name: some.difference(side) for side, name in enumerate(ENDS)} if some.ids else {}
         n_ends = len(found)
         try:
-            found |= getattr(some, how)(sites, [one for _, one in batches if one is not some], exact)
+            found |= some.measure(how, sites, exact, [one for _, one in batches if one is not some])
         except Unclear as error:
             unclear = error
             continue
@@ -119,7 +119,21 @@ class Pairs:
             result = self.model.network(*self.sides[side])
         return self.metric.of(result if result.ndim == 2 else result[:, self.position])
 
-    def patch(self, sites: str, *_: object) -> Found:
+    def measure(self, how: How, sites: str, exact: float, others: Sequence["Pairs"]) -> Found:
+        """The effects on each pair; `others` are those that a direction is made of."""
+        match how:
+            case "patch":
+                return self.patch(sites)
+            case "ablate":
+                return self.ablate(sites)
+            case "nodes":
+                return self.nodes(exact)
+            case "steer":
+                return self.steer(sites, others)
+            case _:
+                return self.direct() if how == "direct" else self.lens()
+
+    def patch(self, sites: str) -> Found:
         """The share of the metric that each state of the clean texts restores in the corrupt ones."""
         wanted = [part for part in PARTS if sites in (part, "all")]
         if not wanted:
@@ -132,32 +146,32 @@ class Pairs:
             found |= {f"{row.at}[{row.axis}={name}]": each for name, each in zip(names, row.each.T, strict=True)}
         return found
 
-    def ablate(self, sites: str, *_: object) -> Found:
+    def ablate(self, sites: str) -> Found:
         """How much the metric falls without each part; without logits, how far the vector moves."""
         metric, vectors = self.metric if self.ids else None, self.model.sentences.vectors
         runs = Ablations(self.model.network, self.sides[0], metric=metric, vectors=vectors, position=self.position)
         return {site: runs.divergences(logs) for site, logs in runs.answers(parts(self.model, sites))}
 
-    def direct(self, *_: object) -> Found:
+    def direct(self) -> Found:
         """What each part adds to the metric directly."""
         metric = self.metric
         position = self.position
         return attribute(self.model.network, self.sides[0], metric.answer, minus=metric.minus, position=position).shares
 
-    def lens(self, *_: object) -> Found:
+    def lens(self) -> Found:
         """The metric as it is read after each block."""
         network, seen = self.model.network, states(self.model.network, self.sides[0])
         with inference(network):
             each = {at: read(network, seen[at][:, [self.position]])[:, 0] for at in last_layers(self.model)}
         return {at: self.metric.of(logits) for at, logits in each.items()}
 
-    def nodes(self, _sites: str, _rest: object, exact: float) -> Found:
+    def nodes(self, exact: float) -> Found:
         """About how much the metric falls if a part writes what it writes on the corrupt text, of one pair."""
         answer, minus, *_ = *(one for (one,) in self.ids), None, None
         circuits, _ = circuits_of(self.model, *self.sides, answer=answer, minus=minus, position=self.position)
         return {site: torch.tensor([score]) for site, score in refined_nodes(circuits, exact=exact).scores.items()}
 
-    def steer(self, sites: str, rest: Sequence["Pairs"], *_: object) -> Found:
+    def steer(self, sites: str, rest: Sequence["Pairs"]) -> Found:
         """How much the metric of the corrupt texts rises with the mean difference of the other pairs added."""
         plain, found = self.difference(1), Found()
         clean, corrupt = ([pairs.sides[side] for pairs in rest] for side in (0, 1))

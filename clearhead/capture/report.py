@@ -25,7 +25,14 @@ for effect in over_prompts(model, prompts_in({file!r}), {how!r}, {sites!r}, posi
 def write_report(
     path: Path, model: ModelBase, prompts: Sequence[Prompt], found: Sequence[Effect], about: dict[str, object]
 ) -> None:
-    """Writes effects that `over_prompts` found, with the prompts, what `about` says of them, and the model's hash.
+    """Writes the report of effects that `over_prompts` found."""
+    path.write_text(report(path.name, model, prompts, found, about), encoding="utf-8")
+
+
+def report(
+    name: str, model: ModelBase, prompts: Sequence[Prompt], found: Sequence[Effect], about: dict[str, object]
+) -> str:
+    """The file `name`: the effects, with the prompts, what `about` says of them, and the model's hash.
 
     `about` has model, how, sites, position and exact. The Python in the page gives the same numbers from the file.
     """
@@ -37,9 +44,9 @@ def write_report(
         "sha256": digest.hexdigest(),
         **{name: version(name) for name in ("clearhead", "torch")},
         "config": model.config.model_dump(mode="json"),
-        "python": CODE.format(file=path.name, **about),
+        "python": CODE.format(file=name, **about),
         "prompts": [asdict(one) for one in prompts],
         "effects": [asdict(one) for one in found],
     }
     page = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    path.write_text(page.replace("{{DATA}}", json.dumps(data).replace("</", r"<\/")), encoding="utf-8")
+    return page.replace("{{DATA}}", json.dumps(data).replace("</", r"<\/"))
