@@ -5,6 +5,7 @@ import inspect
 import sys
 import textwrap
 import types
+from dataclasses import is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
@@ -36,7 +37,13 @@ NULLS = {"RunRequest": ["image", "step"], "WeightsQuestion": ["step"], "Differen
 ELSEWHERE = ["walks"]
 """Fields that a file of the page declares (core/walk.ts)."""
 WIDTH = 120
-NAMES = {"EditRequest": "Edit", "TensorFact": "Fact", "RecomputeCheck": "Check"}
+NAMES = {
+    "Answers": "ChangedAnswers",
+    "EditRequest": "Edit",
+    "Point": "FaithfulnessReply",
+    "TensorFact": "Fact",
+    "RecomputeCheck": "Check",
+}
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null", Any: "unknown"}
 
 
@@ -68,7 +75,7 @@ class Types:
             key = self.of(args[0])
             record = f"Record<{key}, {self.of(args[1])}>"
             return f"Partial<{record}>" if key == "StackName" else record
-        if isinstance(kind, type) and (issubclass(kind, BaseModel) or is_typeddict(kind)):
+        if isinstance(kind, type) and (issubclass(kind, BaseModel) or is_typeddict(kind) or is_dataclass(kind)):
             return self.interface(kind)
         return "unknown"
 
@@ -116,7 +123,8 @@ class Types:
         name = NAMES.get(model.__name__, model.__name__)
         if name not in self.interfaces:
             self.interfaces[name] = ""
-            notes = {} if issubclass(model, BaseModel) and not issubclass(model, Asked) else comments(model)
+            is_told = issubclass(model, Asked) or not (is_dataclass(model) or issubclass(model, BaseModel))
+            notes = comments(model) if is_told else {}
             lines = [""]
             for field, (kind, is_optional) in self.fields(model).items():
                 note = notes.get(field) or notes.get(f"{field}_")

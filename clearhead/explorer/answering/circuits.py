@@ -10,8 +10,7 @@ from pydantic import Field, JsonValue
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from clearhead.analysis.circuits import Circuits, Edges, curve, patched_edges, with_a_place
-from clearhead.analysis.circuits import Edge as ScoredEdge
+from clearhead.analysis.circuits import Circuits, Edge, Edges, Point, curve, patched_edges, with_a_place
 from clearhead.analysis.features import Features
 from clearhead.api.circuits import Explained, circuits_of
 from clearhead.config import LanguageHead
@@ -77,28 +76,11 @@ class CircuitsReply(TypedDict):
     words: Words
 
 
-class Edge(TypedDict):
-    """An edge of the graph: `writer` such as `encoder.blocks.0.attn.heads[h=2]`, `reader` such as `….attn.q[h=0]`."""
-
-    writer: str
-    reader: str
-    score: float
-
-
 class EdgesReply(TypedDict):
     """The edges with the largest scores, largest first, and how many there are."""
 
     edges: list[Edge]
     total: int
-
-
-class FaithfulnessReply(TypedDict):
-    """The number with all but this share of the edges corrupt."""
-
-    share: float
-    n_edges: int
-    metric: float
-    faithfulness: float | None
 
 
 class EdgeTerm(TypedDict):
@@ -160,7 +142,7 @@ def edges(opened: Opened, question: EdgesQuestion) -> Reply[EdgesReply]:
     return Reply({"edges": found.json(found.top(question.most)), "total": int(found.exists.sum())})
 
 
-def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply[FaithfulnessReply]:
+def faithfulness(opened: Opened, question: FaithfulnessQuestion) -> Reply[Point]:
     """One point of the faithfulness curve."""
     studied = _studied(opened, question)
     return Reply(asdict(next(curve(studied.circuits, studied.scored(question.steps), (question.share,)))))
@@ -175,9 +157,7 @@ def edge(opened: Opened, question: EdgeQuestion) -> Reply[EdgeReply]:
 
 
 @torch.no_grad()
-def every_edge(
-    opened: Opened, question: EdgesQuestion, *, terms: int
-) -> Iterator[tuple[ScoredEdge, dict[str, JsonValue]]]:
+def every_edge(opened: Opened, question: EdgesQuestion, *, terms: int) -> Iterator[tuple[Edge, dict[str, JsonValue]]]:
     """What `edge` answers about each of the edges with the largest scores, with one pass for all of them."""
     studied = _studied(opened, question)
     found, strongest = studied.circuits, studied.scored(question.steps).top(question.most)
