@@ -9,6 +9,7 @@ from clearhead.errors import UserError
 from clearhead.explorer.answering.answers import About
 from clearhead.explorer.answering.circuits import circuits, edge, edges, faithfulness
 from clearhead.explorer.answering.data_sets import compare, differs, examples, has_data
+from clearhead.explorer.answering.experiments import prompts, propose, proposes
 from clearhead.explorer.answering.measures import (
     attribution,
     direction,
@@ -37,7 +38,13 @@ from clearhead.progress import pausing
 
 def about(opened: Opened, question: Asked) -> Reply[About]:  # noqa: ARG001 - it has no fields
     """The description of the model, and the questions that this session answers."""
-    needs = {"examples": has_data, "difference": differs, "overview": is_exact}
+    needs = {
+        "examples": has_data,
+        "difference": differs,
+        "overview": is_exact,
+        "propose": proposes,
+        "prompts": proposes,
+    }
     answers = [ask for ask in (*HANDLERS, *places()) if ask not in needs or needs[ask](opened)]
     return Reply({**description(opened), "answers": answers})
 
@@ -64,6 +71,8 @@ HANDLERS: dict[str, Handler] = {
     "edge": Handler(edge, rank=1),
     "difference": Handler(compare, rank=2),
     "examples": Handler(examples, rank=2),
+    "propose": Handler(propose, rank=1),
+    "prompts": Handler(prompts, rank=2),
     "neighbours": Handler(neighbours),
     "features": Handler(features),
     "direction": Handler(direction, rank=1),

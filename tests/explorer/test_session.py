@@ -118,7 +118,7 @@ def test_about_says_what_the_model_is(name: str) -> None:
     kinds = {"encoder_decoder": "encoder-decoder", "decoder": "decoder", "encoder": "encoder", "vision": "image"}
     assert about["kind"] == next(kind for prefix, kind in kinds.items() if name.startswith(prefix))
     assert set(about["limits"]) == {s for s in ("encoder", "decoder") if dict(config)[s] is not None}
-    assert about["answers"] == [ask for ask in HANDLERS if ask not in ("examples", "difference")]
+    assert about["answers"] == [ask for ask in HANDLERS if ask not in ("examples", "difference", "propose", "prompts")]
     assert about["history"] == about["losses"] == []
     assert about["step"] is None
     ask(session, "run", run=about["start"])

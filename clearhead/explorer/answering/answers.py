@@ -331,6 +331,8 @@ class DirectionReply(TypedDict):
 
     length: float
     states: float
+    curve: list[tuple[float, list[float]]]
+    """The probability of each answer by strength."""
 
 
 class TreeNode(TypedDict):

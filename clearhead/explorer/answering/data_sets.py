@@ -12,16 +12,18 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import TypedDict
 
+from clearhead.analysis.difference import TensorChange, UnitChange
 from clearhead.api import Model
 from clearhead.capture import Difference, Example, Examples, difference, drawn
-from clearhead.capture.difference import over_texts
+from clearhead.capture.difference import Answers, PartChange, over_texts
 from clearhead.capture.texts import Text
+from clearhead.data.prompts import BUNDLED, prompts_in
+from clearhead.data.sentences import compose
 from clearhead.data.sources import rows_of
 from clearhead.data.tables import read_rows
 from clearhead.errors import UserError
-from clearhead.explorer.answering.answers import Interval
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
-from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.opened import Opened, knows
 from clearhead.explorer.answering.questions import COMPARED, AddressText, Asked, Reply, RunRequest, SmallCount, Step
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.progress import pieces
@@ -74,104 +76,26 @@ ExamplesReply = TypedDict(
         "read": int,
         "of": int,
         "done": bool,
-        "from": Literal["given", "valid", "train", "samples"],
+        "from": Literal["given", "valid", "train", "samples", "sentences", "prompts"],
         "rows": list[ExampleRow],
     },
 )
 """The strongest texts among those `read`. `measure` is what the strength of a token is: a number, the norm of a vector,
 its length along the direction, or the largest weight on a token that is neither the first nor a special one. `from`:
-the given texts, the run's data, or its last samples."""
-
-
-class ChangedTensor(TypedDict):
-    """A parameter that differs (clearhead/capture/difference.py)."""
-
-    name: str
-    shape: list[int]
-    norm: float
-    relative: float
-    singular: list[float]
-    rank: int | None
-    effective_rank: float | None
-
-
-class UnitChange(TypedDict):
-    """A head or neuron whose own weights stand out (clearhead/analysis/unit_changes.py)."""
-
-    site: str
-    score: float
-    relative: float
-    tensor: str
-
-
-class ChangedEffect(TypedDict):
-    """What removing a part does in each model."""
-
-    first: float
-    second: float
-    interval: Interval
-
-
-class PartChange(TypedDict):
-    """How the values of a head or a neuron changed."""
-
-    site: str
-    own: float
-    interval: Interval
-    moved: float
-    total: float
-    before: float
-    effect: ChangedEffect | None
-
-
-class Estimate(TypedDict):
-    """A mean and its interval."""
-
-    value: float
-    interval: Interval
-
-
-class ChangedScore(TypedDict):
-    """A score of both models, and the p value of the difference."""
-
-    first: float
-    second: float
-    difference: float
-    interval: Interval
-    p: float
-
-
-class ChangedText(TypedDict):
-    """A text whose answer changed."""
-
-    text: str | list[str]
-    position: int | None
-    first: str
-    second: str
-    kl: float
-
-
-class ChangedAnswers(TypedDict):
-    """How the answers changed."""
-
-    changed: Estimate
-    kl: Estimate
-    scores: dict[str, ChangedScore]
-    n_changed_texts: int
-    texts: list[ChangedText]
+the given texts, the run's data, its last samples, sentences of the demo's language, or the bundled sets of prompts."""
 
 
 class DifferenceReply(TypedDict):
     """The changes from one model to another, the largest first."""
 
-    tensors: list[ChangedTensor]
+    tensors: list[TensorChange]
     differing: int
     n_tensors: int
     units: list[UnitChange]
     n_texts: int
     heads: list[PartChange]
     neurons: list[PartChange]
-    answers: ChangedAnswers | None
+    answers: Answers | None
 
 
 @dataclass
@@ -250,17 +174,29 @@ def _row(one: Example) -> dict[str, Any]:
 
 def has_data(opened: Opened) -> bool:
     """Returns True if there are texts to look through."""
-    model = opened.model
-    if model.reader.reads_images or model.reader.reads_sounds or not model.has_tokenizer:
+    reader = opened.model.reader
+    if reader.reads_images or reader.reads_sounds or not opened.model.has_tokenizer:
         return False
-    return opened.data is not None or own_source(model) is not None or bool(_samples(opened))
+    return opened.data is not None or any(True for _ in data_of(opened)[0])
 
 
 def data_of(opened: Opened) -> tuple[Iterable[Text], str]:
-    """The texts that were given, else those of the run's data, else its last samples; and which they are."""
+    """The texts that were given, else those of the run's data, its last samples, or ours; and which they are.
+
+    Ours are sentences for a translator of no run, else the bundled prompts; none if the tokenizer does not know them.
+    """
+    model = opened.model
     if opened.data is not None:
         return opened.data, "given"
-    return own_source(opened.model) or (_samples(opened), "samples")
+    if found := own_source(model):
+        return found
+    if model.is_encoder_decoder and model.recipe is None:
+        pairs = compose("fr", n_train=0, n_test=0).valid
+        return [(one.source, one.target) for one in pairs if knows(model.tokenizer, one.source)], "sentences"
+    if samples := _samples(opened):
+        return samples, "samples"
+    texts = [text for name in BUNDLED for one in prompts_in(name) for text in one.texts]
+    return [text for text in texts if knows(model.tokenizer, text)], "prompts"
 
 
 def own_source(model: Model) -> tuple[Iterator[Text], str] | None:

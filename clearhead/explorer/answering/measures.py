@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Annotated
 
+import torch
 from pydantic import Field, JsonValue
 from torch import Tensor
 
@@ -48,7 +49,7 @@ from clearhead.explorer.answering.questions import (
 from clearhead.explorer.lru_cache import LRUCache
 from clearhead.explorer.recording.recording import refuse_long
 from clearhead.explorer.recording.tokens import texts_of
-from clearhead.trace import Address
+from clearhead.trace import Address, add
 
 PIECE = 256
 """Positions of one pass of a sweep: a question that comes before it waits for the end of such a pass."""
@@ -258,6 +259,13 @@ class DirectionQuestion(OfRun):
 
     at: AddressText
     of: TextSets
+    answers: Annotated[list[Natural], Field(max_length=8)] | None = None
+    """Those whose probabilities are told, with the direction added up to `MOST` times, forwards and backwards."""
+    position: Whole | None = None
+
+
+MOST, STRENGTHS = 8, 33
+"""The largest strength at which probabilities are told, and how many there are."""
 
 
 def direction(opened: Opened, question: DirectionQuestion) -> Reply[DirectionReply]:
@@ -266,8 +274,15 @@ def direction(opened: Opened, question: DirectionQuestion) -> Reply[DirectionRep
     values = found.recording.value(question.at)
     if values.ndim != 2:
         raise UserError(f"{question.at}: expected one vector for each position; try encoder.blocks.0.resid_post")
-    length = opened.passes.direction(found.model, question.of, question.at).norm()
-    return Reply({"length": float(length), "states": float(values.norm(dim=-1).mean())})
+    vector = opened.passes.direction(found.model, question.of, question.at)
+    curve: list[tuple[float, list[float]]] = []
+    if question.answers:
+        runs = Ablations(found.model.network, found.reading.inputs, position=question.position)
+        strengths = torch.linspace(-MOST, MOST, STRENGTHS).tolist()
+        for i, logs in runs.edited([{question.at: add(vector * strength)} for strength in strengths]):
+            curve.append((strengths[i], logs[0, question.answers].exp().tolist()))
+    about = {"length": float(vector.norm()), "states": float(values.norm(dim=-1).mean())}
+    return Reply({**about, "curve": sorted(curve)})
 
 
 FEATURE_WORDS = 5

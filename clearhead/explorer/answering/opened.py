@@ -65,10 +65,10 @@ def _similar(model: Model) -> list[RunRequest]:
     """Sentences to compare, for a model that makes vectors of texts and knows their words."""
     if not isinstance(model.config.head, NoHead | VectorHead) or not model.has_tokenizer:
         return []
-    return [RunRequest(text=text) for text in SIMILAR] if _knows(model.tokenizer, SENTENCE) else []
+    return [RunRequest(text=text) for text in SIMILAR] if knows(model.tokenizer, SENTENCE) else []
 
 
-def _knows(tokenizer: Tokenizer, text: str) -> bool:
+def knows(tokenizer: Tokenizer, text: str) -> bool:
     """Returns True if the tokenizer knows at least half of the tokens of a text."""
     ids = tokenizer.encode(text)
     return bool(ids) and 2 * sum(i == tokenizer.unk_id for i in ids) < len(ids)
@@ -95,7 +95,7 @@ def _known(model: Model) -> str:
         rows = reads.vocab_size if isinstance(reads, TokenInput) else 1
         return " ".join(str(i % rows) for i in range(4))
     tokenizer = model.tokenizer
-    if _knows(tokenizer, SENTENCE):
+    if knows(tokenizer, SENTENCE):
         mask = mask_of(model)
         return SENTENCE if mask is None else SENTENCE.replace("tired", mask)
     special = set(tokenizer.special_tokens.values())

@@ -45,13 +45,17 @@ class Overviews(LRUCache[Overview]):
 def overview(opened: Opened, question: OverviewQuestion) -> Reply[OverviewReply]:
     """One part of the overview. The parts of one run share its pass."""
     found = opened.passes.get(question.run)
-    key = f"{question.position} {question.run.key}"
-    kept = opened.kept(Overviews, lambda: Overviews(4))
     with opened.passes.arithmetic(found.reading).products():
-        seen = kept.get(key, lambda: _overview(found, question.run, question.position))
+        seen = overview_of(opened, question.run, question.position)
         about, tensors = _part(seen, found, question.part)
     named = "word" if isinstance(found.model.config.head, LanguageHead) else "class"
     return Reply({"position": seen.position, "kind": "vector" if seen.is_vector else named, **about}, tensors)
+
+
+def overview_of(opened: Opened, run: RunRequest, position: int | None) -> Overview:
+    """The overview of a run, made once."""
+    kept = opened.kept(Overviews, lambda: Overviews(4))
+    return kept.get(f"{position} {run.key}", lambda: _overview(opened.passes.get(run), run, position))
 
 
 def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:

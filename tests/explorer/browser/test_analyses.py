@@ -100,9 +100,10 @@ def find(opened: Opened, corrupt: str) -> Locator:
     """Asks for a circuit, and waits until all of it is there; its edges."""
     form = opened.page.locator("main form")
     form.locator("input").first.fill(corrupt)
-    form.locator("button").click()
+    if form.locator("button").is_enabled():
+        form.locator("button").click()
     opened.page.locator("main .number").wait_for()
-    form.locator("progress").wait_for(state="detached")
+    opened.page.locator("main .controls progress").wait_for(state="detached")
     return opened.page.locator("main ul[aria-label^='Edges'] button")
 
 

@@ -113,8 +113,6 @@ def test_the_code_computes_what_the_place_shows(shared_page: Open, tmp_path: Pat
     elif view == "logits":
         main.locator("input.number").first.fill("3")
         main.locator("input.number").first.press("Tab")
-    elif view == "circuits":
-        opened.button("Find the circuit").click()
     opened.quiet()
     calls = {"generation": "translate(", "logits": "top_k(", "patching": "Sweep(", "circuits": "circuits_of("}
     becomes(lambda: calls.get(view, "clearhead.analysis") in opened.code(), True)

@@ -48,6 +48,10 @@ export interface Questions {
   difference(asked: DifferenceQuestion): DifferenceReply;
   /** Asks for the texts that excite a part most. Asked again, it looks at more of them. */
   examples(asked: ExamplesQuestion): ExamplesReply;
+  /** Asks for texts that differ from the run's in one word, and whether they have its answer. */
+  propose(asked: ProposalQuestion): ProposalReply;
+  /** Asks for effects over a set of prompts (clearhead/capture/prompts.py). */
+  prompts(asked: PromptsQuestion): PromptsReply;
   /** Asks for the rows of the token table that are nearest to a vector. */
   neighbours(asked: NeighboursQuestion): NeighboursReply;
   /** Asks for the most active features of a position. `also` are shown even if they are not active. */
@@ -521,7 +525,7 @@ export interface EdgesReply {
   edges: Edge[]; total: number;
 }
 
-/** An edge of the graph: `writer` such as `encoder.blocks.0.attn.heads[h=2]`, `reader` such as `….attn.q[h=0]`. */
+/** What a reader takes from a writer. */
 export interface Edge {
   writer: string; reader: string; score: number;
 }
@@ -537,7 +541,7 @@ export interface FaithfulnessQuestion {
   steps: number; share: number;
 }
 
-/** The number with all but this share of the edges corrupt. */
+/** One point of a faithfulness curve. */
 export interface FaithfulnessReply {
   share: number; n_edges: number; metric: number; faithfulness: number | null;
 }
@@ -574,50 +578,50 @@ export interface DifferenceQuestion {
 
 /** The changes from one model to another, the largest first. */
 export interface DifferenceReply {
-  tensors: ChangedTensor[]; differing: number; n_tensors: number; units: UnitChange[]; n_texts: number;
+  tensors: TensorChange[]; differing: number; n_tensors: number; units: UnitChange[]; n_texts: number;
   heads: PartChange[]; neurons: PartChange[]; answers: ChangedAnswers | null;
 }
 
-/** A parameter that differs (clearhead/capture/difference.py). */
-export interface ChangedTensor {
+/** How far one tensor of the second network is from that of the first. */
+export interface TensorChange {
   name: string; shape: number[]; norm: number; relative: number; singular: number[]; rank: number | null;
   effective_rank: number | null;
 }
 
-/** A head or neuron whose own weights stand out (clearhead/analysis/unit_changes.py). */
+/** How far the own weights of a head or neuron are from those of the first network. */
 export interface UnitChange {
   site: string; score: number; relative: number; tensor: string;
 }
 
-/** How the values of a head or a neuron changed. */
+/** How a head or neuron changed: norms of what it writes, as shares of the stream it adds to; means over texts. */
 export interface PartChange {
   site: string; own: number; interval: [number, number]; moved: number; total: number; before: number;
-  effect: ChangedEffect | null;
+  effect: EffectChange | null;
 }
 
-/** What removing a part does in each model. */
-export interface ChangedEffect {
+/** KL(whole || without the part), in nats, in both models: means over the texts. */
+export interface EffectChange {
   first: number; second: number; interval: [number, number];
 }
 
-/** How the answers changed. */
+/** The likeliest answers of both models. A text counts as the mean over its positions. */
 export interface ChangedAnswers {
-  changed: Estimate; kl: Estimate; scores: Record<string, ChangedScore>; n_changed_texts: number; texts: ChangedText[];
+  changed: Mean; kl: Mean; scores: Record<string, ScoreChange>; n_changed_texts: number; texts: ChangedAnswer[];
 }
 
-/** A mean and its interval. */
-export interface Estimate {
+/** A mean over texts with its 95% bootstrap interval. */
+export interface Mean {
   value: number; interval: [number, number];
 }
 
-/** A score of both models, and the p value of the difference. */
-export interface ChangedScore {
+/** A score of both models on the next tokens of the texts. */
+export interface ScoreChange {
   first: number; second: number; difference: number; interval: [number, number]; p: number;
 }
 
-/** A text whose answer changed. */
-export interface ChangedText {
-  text: string | string[]; position: number | null; first: string; second: string; kl: number;
+/** The place of a text where the two models' answers are furthest apart. */
+export interface ChangedAnswer {
+  row: number; text: string | string[]; position: number | null; first: string; second: string; kl: number;
 }
 
 /** Asks for the texts that excite a part most. Asked again, it looks at more of them. */
@@ -636,7 +640,7 @@ export interface Towards {
 /**  */
 export interface ExamplesReply {
   measure: "value" | "norm" | "towards" | "weight"; read: number; of: number; done: boolean;
-  from: "given" | "valid" | "train" | "samples"; rows: ExampleRow[];
+  from: "given" | "valid" | "train" | "samples" | "sentences" | "prompts"; rows: ExampleRow[];
 }
 
 /** A text, with the tokens of the stack that the address names, and the strength of each. */
@@ -645,6 +649,51 @@ export interface ExampleRow {
   /** The token that a weight is on. */
   key: number | null;
   tokens: string[]; values: number[];
+}
+
+/** Asks for texts that differ from the run's in one word, and whether they have its answer. */
+export interface ProposalQuestion {
+  run: RunRequest;
+  /** Whether it waits for all other questions. */
+  later?: boolean;
+  /** That of the answer. None: the overview's. */
+  position?: number;
+}
+
+/** Texts with another word in one place, and the position of the answer. */
+export interface ProposalReply {
+  position: number;
+  /** Those with another answer, or else all, the furthest first. */
+  other: string[];
+  /** The run's text, and others with its answer. */
+  same: string[];
+}
+
+/** Asks for effects over a set of prompts (clearhead/capture/prompts.py). */
+export interface PromptsQuestion {
+  /** The name of a bundled set, a template (TOML), or a table with tabs and a line of names. */
+  pairs: string;
+  how: "patch" | "ablate" | "direct" | "lens" | "nodes" | "steer"; sites: string;
+  /** The most pairs. */
+  n: number;
+  /** What the decoder of an encoder-decoder has written so far, for pairs that say none. */
+  target?: string;
+  position?: number;
+  /** Whether the report is wanted too. */
+  report?: boolean;
+}
+
+/** The effects. The first two are the numbers themselves, clean and corrupt, of a model with logits. */
+export interface PromptsReply {
+  effects: Effect[]; n: number;
+  /** The first pair. */
+  example: [string, string];
+  report: string | null;
+}
+
+/** The mean over texts: of the answer's change in nats, of the vector's as 1 - cosine, or over pairs of prompts. */
+export interface Effect {
+  site: string; mean: number; interval: [number, number]; n_texts: number;
 }
 
 /** Asks for the rows of the token table that are nearest to a vector. */
@@ -694,11 +743,16 @@ export interface DirectionQuestion {
   /** Whether it waits for all other questions. */
   later?: boolean;
   at: string; of: TextSets;
+  /** Those whose probabilities are told, with the direction added up to `MOST` times, forwards and backwards. */
+  answers?: number[];
+  position?: number;
 }
 
 /** The length of the direction, and the mean length of the run's states at the address. */
 export interface DirectionReply {
   length: number; states: number;
+  /** The probability of each answer by strength. */
+  curve: [number, number[]][];
 }
 
 /** Asks for the model's continuation of the run's text, or for the target that it writes. */

@@ -1,7 +1,7 @@
 /** What a patching sweep asks for, the rows as matrices, and a cell as an edit. */
 
 import type { Edit, PatchingReply, RunRequest, StackName } from "../../core/protocol";
-import type { Run } from "../../parts/kit";
+import { t, type Run } from "../../parts/kit";
 
 export const PARTS = ["resid", "attn", "ffn", "heads"] as const;
 export type SweptPart = (typeof PARTS)[number];
@@ -19,6 +19,14 @@ export interface Swept {
 /** A cell that a reader chose. */
 export interface Cell { at: string; axis: "t" | "h"; index: number }
 
+/** A site in words, such as "Encoder, block 0, head 3". */
+export function named(site: string, tokens: readonly string[] = []): string {
+  const [, stack, n = "", value = "", axis, index = ""] = /^(\w+)\.blocks\.(\d+)\.(\w+)[\w.]*(?:\[(\w)=(?:\d+ )?(.*)\])?$/.exec(site) ?? [];
+  if (!stack) return site;
+  const what = axis === "h" ? t(value === "cross" ? "patching.cross" : "patching.head", { h: index }) : t(`patching.at.${value}`) + (axis ? ` “${tokens[Number(index)] ?? index}”` : "");
+  return t("patching.part", { stack: t(`stack.${stack}`), n, what });
+}
+
 /** Rows by address as one matrix for each kind; rows that are still to come are NaN. */
 export function matricesOf(sites: readonly string[], rows: ReadonlyMap<string, Float32Array>): Swept[] {
   const found = new Map<string, Swept>();
@@ -27,7 +35,8 @@ export function matricesOf(sites: readonly string[], rows: ReadonlyMap<string, F
     const one = found.get(name) ?? { stack: stack as StackName, value, blocks: [], cols: 0, values: new Float32Array() };
     found.set(name, { ...one, blocks: [...one.blocks, Number(block)], cols: Math.max(one.cols, rows.get(site)?.length ?? 0) });
   }
-  return [...found.values()].filter(({ cols }) => cols > 0).map((one) => {
+  const order = (one: Swept): number => Number(one.stack === "decoder");
+  return [...found.values()].sort((one, other) => order(one) - order(other)).filter(({ cols }) => cols > 0).map((one) => {
     const values = new Float32Array(one.blocks.length * one.cols).fill(NaN);
     one.blocks.forEach((block, i) => values.set(rows.get(`${one.stack}.blocks.${block}.${one.value}`) ?? [], i * one.cols));
     return { ...one, values };

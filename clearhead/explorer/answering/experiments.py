@@ -1,0 +1,151 @@
+"""Answers with experiments that say something about the opened model: a second text, and effects over sets of pairs."""
+
+import re
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from typing_extensions import TypedDict
+
+from clearhead.analysis.ablation import Ablations
+from clearhead.analysis.passes import repeated
+from clearhead.capture import Effect, Prompt, over_prompts, prompts_in
+from clearhead.capture.prompts import EXACT, How
+from clearhead.capture.report import report
+from clearhead.data.prompts import BUNDLED
+from clearhead.errors import UserError
+from clearhead.explorer.answering.data_sets import DataSet, has_data
+from clearhead.explorer.answering.opened import Opened
+from clearhead.explorer.answering.overview import is_exact, overview_of
+from clearhead.explorer.answering.questions import Asked, BoundedText, OfRun, Reply, SmallCount, Whole
+from clearhead.trace import Address
+
+PLACES, POSITIONS = 6, 1024
+"""Words of a text that may be replaced, and about how many positions all the texts have that are tried."""
+TOLD = 12
+"""Texts of each kind that are told."""
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class ProposalQuestion(OfRun):
+    """Asks for texts that differ from the run's in one word, and whether they have its answer."""
+
+    position: Whole | None = None
+    """That of the answer. None: the overview's."""
+
+
+class ProposalReply(TypedDict):
+    """Texts with another word in one place, and the position of the answer."""
+
+    position: int
+    other: list[str]
+    """Those with another answer, or else all, the furthest first."""
+    same: list[str]
+    """The run's text, and others with its answer."""
+
+
+def proposes(opened: Opened) -> bool:
+    """Returns True if a word of a text can be another, and the answers compared."""
+    return is_exact(opened) and has_data(opened)
+
+
+def propose(opened: Opened, question: ProposalQuestion) -> Reply[ProposalReply]:
+    """Puts words of the texts at hand in the place that the strongest weight reads, and compares the answers."""
+    found, text = opened.passes.get(question.run), question.run.text
+    inputs, (stack, tokens) = found.reading.inputs, next(iter(found.recording.tokens.items()))
+    seen = overview_of(opened, question.run, question.position)
+    paths = (Address.parse(one.at) for one in seen.curves[0])
+    keys = [dict(at.index)["s"] for at in paths if at.path.startswith(stack) or "cross" in at.path]
+    places = dict.fromkeys([*keys, *range(len(tokens))])
+    each = [(some, at) for at in places if (some := _variants(opened, text, tokens[at].span))][:PLACES]
+    if not each:
+        raise UserError("propose: expected a word that another can replace, got none; type a second text")
+    some, at = min(each, key=lambda one: one[0][0][0])
+    some = some[: max(8, POSITIONS // len(tokens))]
+    batch = [repeated(one, len(some)) for one in inputs]
+    batch[0].ids[:, at] = torch.tensor([i for *_, i in some])
+    read = partial(Ablations, found.model.network, position=seen.position, vectors=found.model.sentences.vectors)
+    own = read(inputs)
+    clean, logs = own.expected.reshape(1, -1), read(batch, metric=own.metric).expected.reshape(len(some), -1)
+    alike, moved = logs.argmax(-1) == clean.argmax(), (logs.exp() - clean.exp()).abs().sum(-1)
+    rows = sorted(
+        zip(alike.tolist(), (rank for rank, *_ in some), (-moved).tolist(), (one for _, one, _ in some), strict=True)
+    )
+    other = [one for is_same, rank, _, one in rows if (is_same, rank) == rows[0][:2]]
+    same = [text, *(one for is_same, rank, _, one in rows[::-1] if is_same and rank == rows[0][1] and one not in other)]
+    return Reply({"position": seen.position, "other": other[:TOLD], "same": same[:TOLD]})
+
+
+def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[tuple[int, str, int]]:
+    """Texts with another token in place of a word that the texts at hand have there: a rank, the text and the token.
+
+    Those of rank 0 come first, which have the word between the same two words; 1: beside one of them.
+    """
+    start, end = span or (0, 0)
+    word, tokenizer, ranks = text[start:end].strip(), opened.model.tokenizer, dict[str, int]()
+    start = end - len(word)
+    if not word.isalnum() or (text[:start][-1:] + text[end:][:1]).strip().isalnum():
+        return []  # It is a part of a word.
+    before, after = ["", *WORD.findall(text[:start])][-1], [*WORD.findall(text[end:]), ""][0]
+    for one in opened.kept(DataSet, lambda: DataSet(opened)).texts()[0]:
+        row = ["", *WORD.findall(one if isinstance(one, str) else one[0]), ""]
+        for a, b, c in zip(row, row[1:], row[2:], strict=False):
+            ranks[b] = min(ranks.get(b, 2), (a != before) + (c != after))
+    own, variants = tokenizer.encode(text), list[tuple[int, str, int]]()
+    for other, rank in ranks.items():
+        variant = text[:start] + other + text[end:]
+        ids = tokenizer.encode(variant)
+        changed = [b for a, b in zip(own, ids, strict=False) if a != b]
+        is_alike = len(ids) == len(own) and other[0].isupper() == word[0].isupper()
+        if rank < 2 and is_alike and len(changed) == 1:
+            variants.append((rank, variant, changed[0]))
+    return sorted(variants)
+
+
+class PromptsQuestion(Asked):
+    """Asks for effects over a set of prompts (clearhead/capture/prompts.py)."""
+
+    pairs: BoundedText
+    """The name of a bundled set, a template (TOML), or a table with tabs and a line of names."""
+    how: How
+    sites: BoundedText = "heads"
+    n: SmallCount = 50
+    """The most pairs."""
+    target: BoundedText | None = None
+    """What the decoder of an encoder-decoder has written so far, for pairs that say none."""
+    position: Whole | None = None
+    report: bool = False
+    """Whether the report is wanted too."""
+
+
+class PromptsReply(TypedDict):
+    """The effects. The first two are the numbers themselves, clean and corrupt, of a model with logits."""
+
+    effects: list[Effect]
+    n: int
+    example: tuple[str, str]
+    """The first pair."""
+    report: str | None
+
+
+def prompts(opened: Opened, question: PromptsQuestion) -> Reply[PromptsReply]:
+    """The mean of each effect over the pairs."""
+    how: dict[str, Any] = question.model_dump(include={"how", "sites", "position"})
+    some = [replace(one, target=one.target or question.target) for one in _read(question.pairs, question.n)]
+    found = over_prompts(opened.model, some, **how)
+    about = {"model": opened.name, "exact": EXACT, **how}
+    file = report("prompts.html", opened.model, some, found, about) if question.report else None
+    return Reply({"effects": [*map(asdict, found)], "n": len(some), "example": some[0].texts, "report": file})
+
+
+def _read(text: str, n: int) -> list[Prompt]:
+    """The prompts of a bundled set, or of the text of a file."""
+    if text in BUNDLED:
+        return prompts_in(text, n=n)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / ("pairs.toml" if "[slots]" in text else "pairs.tsv")
+        path.write_text(text, encoding="utf-8")
+        return prompts_in(path, n=n)[:n]
