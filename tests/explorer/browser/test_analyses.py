@@ -102,6 +102,7 @@ def find(opened: Opened, corrupt: str) -> Locator:
     form.locator("input").first.fill(corrupt)
     if form.locator("button").is_enabled():
         form.locator("button").click()
+        opened.quiet()
     opened.page.locator("main .number").wait_for()
     opened.page.locator("main .controls progress").wait_for(state="detached")
     return opened.page.locator("main ul[aria-label^='Edges'] button")
