@@ -233,6 +233,6 @@ def test_features_are_parts_and_an_edge_opens_one(featured: Served, open_page: O
     assert (state["feature"], int(state.get("query", 0))) == (str(number), at)
     page.get_by_role("slider", name=f"Feature {number} at").wait_for()
     opened.follow(fragment(TEXT, view="circuits"))
-    page.get_by_role("checkbox", name="features as parts").uncheck()
     find(opened, OTHER)
-    assert page.get_by_text("resid_post · feature").count() == 0
+    page.get_by_role("checkbox", name="features as parts").uncheck()
+    becomes(page.get_by_text("resid_post · feature").count, 0)
