@@ -76,7 +76,7 @@ def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
     )
 
 
-def _part(seen: Overview, found: Pass, part: Part) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     match part:
         case "heads":
             values, ids = seen.answer.topk(min(ANSWERS, len(seen.answer)))

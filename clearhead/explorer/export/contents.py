@@ -6,7 +6,7 @@ Every part is a reply: JSON and tensors in one safetensors file.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -48,8 +48,6 @@ PART_BYTES: int = 16 << 20
 """About the size of a part with rounded matrices: a page decodes one at a time."""
 SETTINGS = GenerateSettings(max_new_tokens=24)
 """The settings of the text that a file of a larger model contains. They are those that a page begins with."""
-MEASURED: tuple[Part, ...] = ("curves", "lanes", "ffn")
-"""The parts of an overview that follow its heads."""
 ALWAYS = ("about", "run", "values", "statistics")
 """What every file answers."""
 
@@ -186,13 +184,15 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
     """The weights, a plan for every change, the texts of all tokens, and the inputs."""
     inputs: list[dict[str, Any]] = []
     pixels: dict[str, Tensor] = {}
-    for i, run in enumerate(pieces(_distinct([_settled(opened, _plain(run)) for run in runs]))):
+    every = _distinct([_settled(opened, _plain(run)) for run in runs])
+    for i, run in enumerate(pieces(_seen(opened, every) if opened.matrices else every)):
         reply, found = pass_at_a_glance(opened, OfRun(run=run)).json, opened.passes.get(run)
         part = f"weights-{opened.passes.checkpoints.step if run.step is None else run.step}"
         if part not in made.parts:
             made.parts.update(_weights(part, found.model, opened.matrices))
         said = {name: reply[name] for name in ("tokens", "target", "grid", "notes") if name in reply}
-        inputs.append({"run": stated(run), "weights": part, "reply": {**said, "facts": {}, "words": {}}})
+        seen = _overview(opened, run) if opened.matrices else {}
+        inputs.append(_keep(made, i, run, seen) | {"weights": part, "reply": {**said, "facts": {}, "words": {}}})
         if (image := found.recording.tensors.get("encoder.embed.pixels")) is not None:
             pixels[f"pixels.{i}"] = image
     made.parts.update({"pixels": Reply[Any]({}, pixels)} if pixels else {})
@@ -201,9 +201,6 @@ def _live(made: Contents, opened: Opened, runs: Sequence[RunRequest]) -> None:
     made.parts.update({"webgpu": Reply[Any]({"script": static_file("webgpu.js").decode()})} if opened.matrices else {})
     config = opened.model.config
     held = {"plans": _plans(config, opened.model.sentences), "words": _words(opened), "writing": _writing(opened.model)}
-    if opened.matrices:
-        plain = _distinct([_settled(opened, _plain(run)) for run in runs])
-        held["seen"] = [_keep(made, f"-{i}", run, _overview(opened, run)) for i, run in enumerate(_seen(opened, plain))]
     made.document["live"] = {"inputs": inputs, "is_large": bool(opened.matrices), **held}
 
 
@@ -264,9 +261,9 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
     told: list[dict[str, Any]] = []
     settled = [_settled(opened, run) for run in runs]
     measured = _distinct([*map(_plain, settled), *settled])
-    every = _distinct([*measured, *(_settled(opened, run) for run in others)])
+    every = [*measured, *(_settled(opened, run) for run in others)]
     can = made.document["about"]["answers"]
-    for i, run in enumerate(pieces(_seen(opened, every))):
+    for i, run in enumerate(pieces(_seen(opened, _distinct(every)))):
         found = opened.passes.get(run)
         written: Mapping[str, Any] = {}
         replies: dict[str, Reply[Any]] = {
@@ -280,40 +277,37 @@ def _recorded(made: Contents, opened: Opened, runs: Sequence[RunRequest], others
         one: Answered = answered(
             found, replies, is_plain=run == _plain(run), measure="effects" in can and run in measured
         )
-        kept = _keep(made, f"-{i}", run, one.parts | _overview(opened, run))
-        told.append({**kept, "written": written, **one.told})
+        parts = one.parts | _overview(opened, run)
+        told.append(_keep(made, i, run, parts) | {"written": written, **one.told})
     made.document["recorded"] = told
 
 
-def _heads(opened: Opened, run: RunRequest) -> Reply[Any]:
-    return overview(opened, OverviewQuestion(run=_plain(run), part="heads"))
+def _heads(opened: Opened, run: RunRequest) -> Any:
+    return overview(opened, OverviewQuestion(run=_plain(run), part="heads")).json
 
 
 def _seen(opened: Opened, runs: Sequence[RunRequest]) -> list[RunRequest]:
     """These runs, and each without edits also without the head or part that decides its answer."""
     found = [*runs]
-    for run in pieces([run for run in runs if not run.edits]):
-        heads = _heads(opened, run).json
+    for run in (run for run in runs if not run.edits):
+        heads = _heads(opened, run)
         decided = heads["decided"]
         site = decided.get("part", {}).get("at") or heads["at"][decided["head"]]
         found.append(run.model_copy(update={"edits": [EditRequest(at=site, do="zero")]}))
-    return _distinct(found)
+    return found
 
 
-def _keep(made: Contents, end: str, run: RunRequest, parts: Mapping[str, Reply[Any]]) -> dict[str, Any]:
+def _keep(made: Contents, i: int, run: RunRequest, parts: Mapping[str, Reply[Any]]) -> dict[str, Any]:
     """Adds parts of a run, and says where they are."""
-    made.parts.update({f"{name}{end}": reply for name, reply in parts.items()})
-    return {"run": stated(run), "parts": {name: f"{name}{end}" for name in parts}}
+    made.parts.update({f"{name}-{i}": reply for name, reply in parts.items()})
+    return {"run": stated(run), "parts": {name: f"{name}-{i}" for name in parts}}
 
 
 def _overview(opened: Opened, run: RunRequest) -> dict[str, Reply[Any]]:
     """The overview of a run by part, at the position that decides most without its edits."""
-    heads = _heads(opened, run)
-    place = heads.json["position"]
-    found = {
-        f"overview.{part}": overview(opened, OverviewQuestion(run=run, position=place, part=part)) for part in MEASURED
-    }
-    return found if run.edits else found | {"overview.heads": heads}
+    place = _heads(opened, run)["position"] if run.edits else None
+    asked = (OverviewQuestion(run=run, position=place, part=part) for part in get_args(Part))
+    return {f"overview.{one.part}": overview(opened, one) for one in asked}
 
 
 # --- what needs the model in Python ------------------------------------------------------------------------------

@@ -28,12 +28,12 @@ export interface LiveModel {
   words: string[] | null;
   /** How the model writes; null if it writes nothing. */
   writing: Settings | null;
-  /** Overviews of a large model that Python has measured. */
-  seen?: Pick<RecordedRun, "run" | "parts">[];
 }
 
 export interface LiveInput {
   run: RunRequest;
+  /** Of a large model: the parts with the overview that Python has measured. */
+  parts: Record<string, string>;
   /** The part with the parameters. */
   weights: string;
   reply: RunReply;

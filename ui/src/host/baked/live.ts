@@ -120,7 +120,7 @@ export class Live implements Answers {
   }
 
   async overview(asked: Asked<"overview">, signal?: AbortSignal): Promise<Answered<"overview">> {
-    const { run, part, position } = asked, held = heldRun(this.model.seen ?? [], run, this.#about), known = held && (await heldOverview(held, asked, this.parts));
+    const { run, part, position } = asked, held = heldRun(this.model.inputs, run, this.#about), known = held && (await heldOverview(held, asked, this.parts));
     if (known) return known;
     const seen = this.#overview(run, position ?? null), pause = pauses(signal), { at, moved, p, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
     if (part === "curves") return { json: { ...said, ...(await seen.curves(pause)) }, tensors: new Map() };
@@ -189,7 +189,7 @@ export class Live implements Answers {
   #input(request: RunRequest): LiveInput {
     const found = this.#known(request);
     if (found) return found;
-    const texts = this.model.inputs.map(({ run }) => `“${run.text}”`).join(", ");
+    const texts = [...new Set(this.model.inputs.map(({ run }) => `“${run.text}”`))].join(", ");
     throw new Error(t("file.text", { texts, command: this.document.command }));
   }
 
@@ -205,7 +205,7 @@ export class Live implements Answers {
     const { text, target } = request, { writing } = this.model, own = request.written ?? (target === null && this.#about.kind === "encoder-decoder" && writing ? [] : null);
     const begin = (target: string | null, ids: readonly number[] | null): LiveInput => {
       const { tokens, unknown } = texts.read(text, target, ids), notes = unknown.length ? [t("file.unknown", { words: unknown.join(", ") })] : [];
-      return { run: { ...request, target, edits: [] }, weights: like.weights, reply: { tokens, target, facts: {}, words: {}, notes } };
+      return { run: { ...request, target, edits: [] }, parts: {}, weights: like.weights, reply: { tokens, target, facts: {}, words: {}, notes } };
     };
     let made = begin(target, own), ids = own;
     if (own && !request.written) {
@@ -228,7 +228,7 @@ export class Live implements Answers {
       const read = input.reply.tokens.decoder ?? [], tokens = ids.slice(0, n).map((id) => ({ id, text: this.#token(id), span: null, type: 0 }));
       const decoder = [...(translates ? read.slice(0, 1) : read), ...tokens];
       const reply = { ...input.reply, tokens: { ...input.reply.tokens, decoder }, target: translates ? rest : null };
-      this.#begun.push({ run: { ...request, edits: [] }, weights: input.weights, reply });
+      this.#begun.push({ run: { ...request, edits: [] }, parts: {}, weights: input.weights, reply });
       return this.#begun.at(-1)!;
     }
     return null;
