@@ -86,7 +86,8 @@ def test_a_place_begins_where_the_overview_does(open_page: Open, name: str) -> N
     plain = {"stack": "encoder", "layer": "0", "part": "attn", "head": "0"}
     becomes(lambda: {field: opened.fragment().get(field, plain[field]) for field in wanted}, wanted)
     opened.step("Logits → word")
-    said(opened.page.locator("main").inner_text, f"Position {position}: ")
+    words = opened.page.locator(".ribbon .chips button")
+    becomes(lambda: words.evaluate_all("all => all.findIndex((one) => one.matches('.at'))"), position)
 
 
 ENDS = """() => {
