@@ -101,8 +101,10 @@ def start_again(recipe: Recipe, folder: Path, ranks: Ranks) -> tuple[Run, Prepar
 
 def is_of(recipe: Recipe, folder: Path, newest: Path | None) -> bool:
     """Whether the folder holds a run of this recipe; `newest` is its newest checkpoint, if there is one."""
-    saved: dict[str, Any]
-    saved = recipe_begun(folder) if newest is None else checkpoints.load(newest).json.get(RECIPE, {})
+    documents: Mapping[str, Any] = (
+        {RECIPE: recipe_begun(folder)} if newest is None else {**checkpoints.load(newest).json}
+    )
+    saved = documents.get(RECIPE, {})
     # A checkpoint to start from changes `generation`, which the given recipe does not show.
     given = with_absolute_paths(recipe).model_dump(mode="json")
     if leaves_length(recipe):
