@@ -9,6 +9,7 @@ from pathlib import Path
 
 from clearhead.cli.options import aligned
 from clearhead.errors import UserError, pasted
+from clearhead.extensions import extensions
 from clearhead.recipe.places import RECIPE, cache_folder
 
 TABLES = ("*.csv", "*.tsv", "*.jsonl")
@@ -33,7 +34,10 @@ def first_screen(groups: dict[str, dict[str, str]], folder: Path) -> Iterator[st
     yield f"clearhead {version('clearhead')}: a Transformer you can see through"
     rows = [("begin", "clearhead demo, which trains a translator in two minutes and opens it")]
     rows += [("here", one) for one in _here(folder)]
-    yield from aligned([*rows, *((title.split()[0].lower(), " ".join(names)) for title, names in groups.items())])
+    listed = {name for names in groups.values() for name in names}
+    added = [name for name in extensions("commands") if name not in listed]
+    rows += [(title.split()[0].lower(), " ".join(names)) for title, names in groups.items()]
+    yield from aligned([*rows, *([("added", " ".join(added))] if added else [])])
     yield "clearhead help GROUP explains these commands, clearhead COMMAND --help one of them."
 
 

@@ -38,7 +38,11 @@ def test_command_of_another_package(site: Path, tmp_path):
 
 
 def test_broken_command_is_one_line_and_stops_no_other(site: Path):
-    code, said = run("-m", "clearhead", "--help", path=site)
+    code, said = run("-m", "clearhead", path=site)
+    assert code == 0
+    assert "added" in said
+    assert {"neighbours", "broken", "claims"} <= {*said.split()}
+    code, said = run("-m", "clearhead", "help", path=site)
     assert code == 0
     groups = said.partition("From other packages")
     assert "neighbours" in groups[2]

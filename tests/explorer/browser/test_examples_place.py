@@ -53,6 +53,7 @@ def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) 
         dim: dict[str, Any] = {"dim": 5} if view == "ffn" else {}
         opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1, view=view, **dim))
         opened.settled()
+        opened.page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
         opened.page.get_by_role("button", name="Which texts excite it most?").click()
         best = Examples(served.model, TEXTS, at, top=12).all()
         first = opened.page.locator("main ul li b").first
