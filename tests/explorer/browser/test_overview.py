@@ -55,7 +55,7 @@ def test_it_shows_what_decides(open_page: Open, name: str) -> None:
     before = bars(opened)
     best, first = next(iter(before.items()))
     sentence = page.locator(".tale").inner_text()
-    assert f"{best} falls from {first} to " in sentence
+    assert f"“{best}” falls from {first} to " in sentence
     page.locator(".overview .stage").get_by_role("switch").click()
     [edit] = eventually(lambda: opened.fragment()["edits"])
     assert Z.fullmatch(edit["at"])

@@ -23,10 +23,10 @@ const names = { head: nameOf(alone, head, "at"), of: nameOf(alone, head, "of"), 
 
 describe("the sentence of the overview", () => {
   it.each([
-    ["its curve carries the head", head, curve, heads, "“is” reads “France” in block 23, head 4: without this head Paris falls from 77 % to 14 %."],
-    ["no one curve does", head, { ...curve, moved: 0.1 }, heads, "Without head 4 of block 23, Paris falls from 77 % to 14 %."],
-    ["the answer gains", { ...head, p: 0.9 }, null, heads, "Without head 4 of block 23, Paris rises from 77 % to 90 %."],
-    ["nothing decides", { ...head, moved: 0.019 }, curve, heads, "No single head decides this answer: the strongest, head 4 of block 23, moves 2 % of it."],
+    ["its curve carries the head", head, curve, heads, "“is” reads “France” in block 23, head 4: without this head “Paris” falls from 77 % to 14 %."],
+    ["no one curve does", head, { ...curve, moved: 0.1 }, heads, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
+    ["the answer gains", { ...head, p: 0.9 }, null, heads, "Without head 4 of block 23, “Paris” rises from 77 % to 90 %."],
+    ["nothing decides", { ...head, moved: 0.019 }, curve, heads, "No single head decides this answer. The strongest is head 4 of block 23: without it 2 % of the probability moves."],
     ["nothing was measured", null, null, heads, "No head of this model was measured."],
     ["a vector", { ...head, moved: 0.25 }, null, { ...heads, kind: "vector" as const, answers: [] }, "Without head 4 of block 23, the vector turns by 60°."],
   ])("%s", (_, one, read, seen, wanted) => expect(say(headline(one, read, seen, names))).toBe(wanted));
@@ -35,21 +35,21 @@ describe("the sentence of the overview", () => {
     const json = { position: 4, kind: "word" as const, answers: heads.answers, at: [`${at(22, 1)}]`] };
     const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part: { at: "decoder.blocks.0.resid_pre[t=3]", moved: 0.7, p: 0.1 }, instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
     const told = (part = seen.part!): string => say(headline(part, null, { ...seen, part }, { ...names, of: nameOfShare(alone, tokens, part) }));
-    expect(told()).toBe("Without the word “France”, Paris falls from 77 % to 10 %, and Rome takes its place.");
-    expect(told({ ...seen.part!, kind: "ffn" })).toBe("Without the feed-forward of block 0, Paris falls from 77 % to 10 %, and Rome takes its place.");
+    expect(told()).toBe("Without the word “France”, “Paris” falls from 77 % to 10 %, and “Rome” takes its place.");
+    expect(told({ ...seen.part!, kind: "ffn" })).toBe("Without the feed-forward of block 0, “Paris” falls from 77 % to 10 %, and “Rome” takes its place.");
     expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, instead: null });
   });
 
   it("says which head of a block moves the answer most, and leaves what was not measured out", () => {
     const one = strongest(heads, { stack: "decoder", layer: 23 })!, none = { ...heads, heads: heads.heads.map((head) => ({ ...head, moved: NaN, p: NaN })) };
     expect([one, strongest(heads, { stack: "encoder", layer: 23 }), strongest(none, { stack: "decoder", layer: 23 })]).toEqual([head, null, null]);
-    expect(say(headline(one, null, heads, names, "overview.block_lead"))).toBe("In block 23, head 4 matters most: without it Paris falls from 77 % to 14 %.");
+    expect(say(headline(one, null, heads, names, "overview.block_lead"))).toBe("In block 23, head 4 matters most: without it “Paris” falls from 77 % to 14 %.");
   });
 
   it("says what an edit did", () => {
     const [best] = heads.answers, cause = t("overview.without", { of: names.of });
-    expect(say(consequence(cause, best!, 0.14, { word: "Paris", p: 0.14 }))).toBe("Without head 4 of block 23, Paris falls from 77 % to 14 %.");
-    expect(say(consequence(cause, best!, 0.01, { word: "London", p: 0.3 }))).toBe("Without head 4 of block 23, Paris falls from 77 % to 1 %, and London takes its place with 30 %.");
+    expect(say(consequence(cause, best!, 0.14, { word: "Paris", p: 0.14 }))).toBe("Without head 4 of block 23, “Paris” falls from 77 % to 14 %.");
+    expect(say(consequence(cause, best!, 0.01, { word: "London", p: 0.3 }))).toBe("Without head 4 of block 23, “Paris” falls from 77 % to 1 %, and “London” takes its place with 30 %.");
   });
 
   it("names a head with its stack, and the ends of a text in words", () => {

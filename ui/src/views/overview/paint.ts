@@ -175,7 +175,7 @@ function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, fir
   fill.addColorStop(0, rgba(c.acc, 0.9 * strong));
   fill.addColorStop(1, rgba(first ? c.acc : mix(c.acc, c.ink3, 0.4), strong));
   g.fillStyle = fill;
-  sweep(g, { x, y: from }, { x: x + 54, y: to }, [Math.max(0.5, half * p), 4]);
+  sweep(g, { x, y: from }, { x: x + 54, y: to }, [Math.max(0.5, half * p), Math.min(4, Math.max(1.5, half))]);
 }
 
 /** A point of a curve. */

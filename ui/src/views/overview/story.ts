@@ -120,6 +120,9 @@ export function quoted(tokens: readonly Token[], i: number): string {
   return tokens[i]?.span ? t("overview.quoted", { text: plainOf(tokens, i) }) : plainOf(tokens, i);
 }
 
+/** A word or label that the model says. */
+export const spelt = (text: string): string => t("overview.quoted", { text: wordOf(text).trim() || text });
+
 /** From this share of the answer on, a head or a curve decides something. */
 export const DECIDES = 0.02;
 
@@ -147,13 +150,13 @@ export function headline(told: { moved: number; p: number } | null, curve: Curve
   if (!told || (lead === "overview.carries" && !(told.moved >= DECIDES))) return { key: told ? "overview.open" : "overview.no_head", names: { of: names.of, moved: percent(told?.moved ?? 0) } };
   const reads = curve && curve.moved >= Math.max(DECIDES, SHARE * told.moved) ? "reads" : "carries";
   if (kind === "vector" || !best) return { key: `overview.${"vector_" + reads}`, names: { ...names, angle: turned(told.moved) } };
-  const verb = t(told.p > best.p ? "overview.rises" : "overview.falls"), other = instead && told === (part ?? decided) && lead === "overview.carries" ? wordOf(instead.word) : "";
-  return { key: (reads === "carries" && told.moved >= DECIDES ? lead : `overview.${reads}`) + (other && "_then"), names: { ...names, word: wordOf(best.word), before: percent(best.p), after: percent(told.p), verb, other } };
+  const verb = t(told.p > best.p ? "overview.rises" : "overview.falls"), other = instead && told === (part ?? decided) && lead === "overview.carries" ? spelt(instead.word) : "";
+  return { key: (reads === "carries" && told.moved >= DECIDES ? lead : `overview.${reads}`) + (other && "_then"), names: { ...names, word: spelt(best.word), before: percent(best.p), after: percent(told.p), verb, other } };
 }
 
 /** What an edit has done: to the first answer, and which one is first now. */
 export function consequence(cause: string, was: Choice, now: number, first: { word: string; p: number } | null): Sentence {
-  const verb = t(now > was.p ? "overview.rises" : "overview.falls"), names = { cause, verb, word: wordOf(was.word), before: percent(was.p), after: percent(now) };
+  const verb = t(now > was.p ? "overview.rises" : "overview.falls"), names = { cause, verb, word: spelt(was.word), before: percent(was.p), after: percent(now) };
   if (!first || first.word === wordOf(was.word)) return { key: "overview.off", names };
-  return { key: "overview.off_now", names: { ...names, other: first.word, now: percent(first.p) } };
+  return { key: "overview.off_now", names: { ...names, other: spelt(first.word), now: percent(first.p) } };
 }
