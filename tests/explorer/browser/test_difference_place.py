@@ -53,7 +53,7 @@ def test_what_changed_and_where_it_leads(compared: Served, open_page: Open) -> N
         assert agrees(heads[0][1], found.heads[0].own)
         assert found.answers is not None
         changed, _, loss, _ = opened.rows("Answers")
-        assert changed[3] == f"{found.answers.changed.value * 100:.0f} %"
+        assert changed[3] == f"{found.answers.changed.value * 100:.0f}\u00a0%"
         assert agrees(loss[3], found.answers.scores["loss"].difference)
         assert agrees(loss[5], found.answers.scores["loss"].p)
 

@@ -189,7 +189,7 @@ def _wrote(page: Opened, one: Attribution) -> None:
 
 @pytest.mark.parametrize("name", ["translator", "writer", "filler"])  # The seer has no words.
 def test_the_lens(see, name: str) -> None:
-    """It opens at the first position, unless the reader chose another."""
+    """It opens at the position of the answer beside it, unless the reader chose another."""
     spot = spot_of(see, name)
     page = spot.seen.opened
     show(page, "lens")
@@ -199,7 +199,8 @@ def test_the_lens(see, name: str) -> None:
         found = re.search(r"After block (\d+)", caption)
         assert found is not None, caption
         rows = page.rows("After block")
-        position = page.fragment().get("position", 0)
+        named = page.page.locator("main tfoot th").evaluate_all("all => all.map((one) => one.classList.contains('on'))")
+        position = page.fragment().get("position", named.index(True) - 1)
         lens = logit_lens(spot.model.network, spot.seen.trace, k=5)
         layer = lens.addresses.index(f"{spot.stack}.blocks.{found[1]}.resid_post")
         words = spot.model.tokenizer.tokens(lens.ids[layer, 0, int(position)].tolist())

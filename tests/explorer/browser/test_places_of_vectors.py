@@ -95,7 +95,7 @@ def test_a_weighted_sum_as_a_parallelogram(spot: Spot) -> None:
         left = 1 - shares.sum()
         assert ("on the other values" in sentence) == (left > 0.005)
         if left > 0.005:
-            right(re.findall(r"[\d.]+ %", sentence)[-1], float(left))
+            right(re.findall(r"[\d.]+\s%", sentence)[-1], float(left))
         note = page.page.locator("main section.card figcaption", has_text="of the variance").inner_text()
         all_right(note.partition("view, ")[2], share)
 

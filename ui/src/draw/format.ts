@@ -29,13 +29,13 @@ export function share(x: number, digits = 2): string {
 /** How far rounding may take a share out of 0 to 1. */
 const ROUNDING = 1e-5;
 
-/** "81 %", "0.4 %", "< 0.1 %", "99.7 %"; what is no share of one, such as a weight of 7, as a number. */
+/** "81 %", "0.4 %", "< 0.1 %", "99.7 %", in one piece; what is no share of one, such as a weight of 7, as a number. */
 export function percent(p: number): string {
   if (!(p >= -ROUNDING && p <= 1 + ROUNDING)) return num(p);
   const hundred = Math.min(100, Math.max(0, p * 100));
-  if (hundred > 0 && hundred < 0.1) return "< 0.1 %";
-  if (hundred > 99.9 && hundred < 100) return "> 99.9 %";
-  return `${fixed(hundred, (hundred > 0 && hundred < 1) || (hundred >= 99.5 && hundred < 100) ? 1 : 0)} %`;
+  if (hundred > 0 && hundred < 0.1) return "<\u00a00.1\u00a0%";
+  if (hundred > 99.9 && hundred < 100) return ">\u00a099.9\u00a0%";
+  return `${fixed(hundred, (hundred > 0 && hundred < 1) || (hundred >= 99.5 && hundred < 100) ? 1 : 0)}\u00a0%`;
 }
 
 /** A Kullback-Leibler divergence in nats; never negative, so rounding errors below zero read as 0. */

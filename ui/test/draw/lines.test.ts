@@ -49,7 +49,7 @@ const words = (): HTMLButtonElement[] => [...page.querySelectorAll("button")];
 test("the words are one Tab stop, say what they look at, and are chosen", async () => {
   const asked = lines(null);
   expect(words().map((one) => one.tabIndex)).toEqual([-1, 0, -1]);
-  expect(words()[2]!.getAttribute("aria-label")).toBe("pays looks at pays 70 %, bank 20 %, the 10 %");
+  expect(words()[2]!.getAttribute("aria-label")).toBe("pays looks at pays 70\u00a0%, bank 20\u00a0%, the 10\u00a0%");
   words()[1]!.focus();
   await press("ArrowRight");
   expect(document.activeElement).toBe(words()[2]);

@@ -7,7 +7,7 @@ import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, nameOfShare,
 import "../english";
 
 const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
-const say = ({ key, names }: Sentence): string => piecesOf(t(key), names).map((piece) => (typeof piece === "string" ? piece : piece.text)).join("");
+const say = ({ key, names }: Sentence): string => piecesOf(t(key), names).map((piece) => (typeof piece === "string" ? piece : piece.text)).join("").replaceAll("\u00a0", " ");
 const at = (layer: number, head: number, name = "z"): string => `decoder.blocks.${layer}.attn.${name}[h=${head}`;
 
 /** What the prototype measured of SmolLM2 on "The capital of France is". */
