@@ -2,15 +2,18 @@
 
 import secrets
 import threading
+from pathlib import Path
 
 import pytest
 
 from clearhead import config as c
 from clearhead.errors import UserError
+from clearhead.explorer.export.page import rounded_model
 from clearhead.explorer.hosting.server import serving
 from clearhead.explorer.session import Session
 from clearhead.web import listen
 from tests.explorer.browser.conftest import Open, Serve
+from tests.explorer.browser.files import written
 from tests.explorer.browser.page import Served, becomes, fragment, said
 from tests.explorer.browser.trained import MOST, random_model, stack
 from tests.explorer.browser.views import VIEWS, show
@@ -55,6 +58,42 @@ def test_a_text_that_is_too_long(open_page: Open, name: str) -> None:
     opened.run("two three")
     becomes(lambda: opened.alert, None)
     assert opened.page.locator(".ribbon .chips button b").all_inner_texts() == ["▁two", "▁three"]
+
+
+@pytest.mark.parametrize("where", ["page", "file", "large file"])
+def test_a_refused_text_leaves_the_run_before_it(
+    serve: Serve, open_page: Open, open_file: Open, tmp_path: Path, where: str
+) -> None:
+    """Its switch acts on what is shown and takes the alert away; the refused text never becomes a step of undo."""
+    served, state = serve("writer"), fragment(TEXT, view="attention", layer=1)
+    if where == "page":
+        opened = open_page(served, state, may_fail=True)
+    else:
+        model, matrices = rounded_model(served.model, "int8") if where == "large file" else (served.model, {})
+        session = Session(model, name="writer", text=TEXT, matrices=matrices)
+        opened = open_file(session, written(session, tmp_path / "a.html", state=state))
+    field = opened.page.get_by_label("Text for the model to read")
+    before = edited = opened.chances()
+    too_long = "one " * 5000
+    for switched in (False, True):
+        opened.run(too_long)
+        said(lambda: opened.alert)
+        assert (field.input_value(), opened.fragment()["s"]) == (too_long, TEXT)
+        if switched:
+            assert opened.chances() == edited
+        else:
+            assert opened.chances() == before
+            opened.button("off", ".change").click()
+            becomes(lambda: opened.alert, None)
+            opened.settled()
+            edited = opened.chances()
+            assert all(b is not None for _, _, b in edited)
+            becomes(lambda: (field.input_value(), len(opened.fragment().get("edits", []))), (TEXT, 1))
+    opened.run("two three")
+    becomes(lambda: opened.alert, None)
+    assert opened.page.locator(".ribbon .chips button b").all_inner_texts() == ["▁two", "▁three"]
+    opened.button("undo", ".heading").click()
+    becomes(field.input_value, TEXT)
 
 
 @pytest.mark.parametrize("name", OF_MODELS)

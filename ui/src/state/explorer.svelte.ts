@@ -17,7 +17,11 @@ import { mostTelling, type Telling } from "./telling";
 /** The number that the reader looks at: a cell of the value at `path`. */
 export interface Focus { path: string; index: Record<string, number>; value: number }
 
+interface Good { page: Page; past: Page[]; future: Page[] }
+
 const EDIT_DELAY = 15;
+/** What a run is made from, and what is chosen of it. */
+const COMPUTED = ["reads", "other", "edits", "change", "temperature", "side", "position"] as const;
 
 export class Explorer {
   readonly host: Host;
@@ -27,6 +31,8 @@ export class Explorer {
   a = $state.raw<Run | null>(null);
   b = $state.raw<Run | null>(null);
   error = $state<string | null>(null);
+  /** What was refused, which the fields still show. The page is that of the last good run. */
+  refused = $state.raw<Pick<Page, "reads" | "other"> | null>(null);
   busy = $state(false);
   /** Whether the host has stopped to answer. */
   lost = $state(false);
@@ -38,6 +44,8 @@ export class Explorer {
   #told = $state.raw<(Told & { view: PlaceName }) | null>(null);
   #past: Page[] = $state.raw([]);
   #future: Page[] = $state.raw([]);
+  /** What the shown runs are of, and the steps of undo from there. */
+  #good: Good | null = null;
   #runs = new Map<string, Run>();
   #asking: AbortController | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -158,6 +166,7 @@ export class Explorer {
     if (change.view && change.view !== this.page.view) this.page.moment = 0;
     Object.assign(this.page, change);
     this.#clamp();
+    if (this.#good) Object.assign(this.#good.page, change);
     this.onpage?.(this.link);
   }
 
@@ -267,7 +276,7 @@ export class Explorer {
 
   // --- computing ---
 
-  /** Computes both forward passes of the page, then selects. A failure sets `error`; it keeps the previous A, but no B. */
+  /** Computes both forward passes of the page, then selects. A failure sets `error`. What is refused leaves the runs and what they are of as they were. */
   async refresh(selection: Partial<Page> = {}): Promise<void> {
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
@@ -280,23 +289,40 @@ export class Explorer {
         // If B fails, the page still shows A.
         this.a = a;
         this.#clamp();
+        this.#keep({ ...page, other: null, edits: [], change: {}, side: "a" });
       }
       const b = wantedB && (await this.#run(this.#followed(wantedB, a), asking.signal));
       if (asking.signal.aborted) return;
       this.a = a;
       this.b = b;
       Object.assign(this.page, selection);
-      this.error = null;
+      this.error = this.refused = null;
       this.lost = false;
       this.#clamp();
+      this.#keep($state.snapshot(this.page) as Page);
       this.onpage?.(this.link);
     } catch (error) {
       if (asking.signal.aborted) return;
-      this.b = null;
       this.error = messageOf(error);
+      if (this.lost || !this.#good) this.b = null;
+      else this.#refuse(this.#good);
     } finally {
       if (this.#asking === asking) this.busy = false;
     }
+  }
+
+  #keep(page: Page): void {
+    this.#good = { page, past: this.#past, future: this.#future };
+  }
+
+  /** Goes back to what the shown runs are of. */
+  #refuse({ page, past, future }: Good): void {
+    const { reads, other } = $state.snapshot(this.page) as Page;
+    this.refused = { reads, other };
+    for (const name of COMPUTED) Object.assign(this.page, { [name]: page[name] });
+    [this.#past, this.#future] = [past, future];
+    this.#clamp();
+    this.onpage?.(this.link);
   }
 
   /** Another forward pass beside A, for what is said and not shown. */

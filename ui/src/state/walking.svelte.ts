@@ -110,7 +110,10 @@ export class Walking {
     const { placement, app } = this;
     if (!placement) return;
     const computed = ["reads", "other", "edits", "change"] as const;
-    if (computed.some((name) => JSON.stringify(placement[name]) !== JSON.stringify(app.page[name]))) await app.act(placement);
+    if (computed.some((name) => JSON.stringify(placement[name]) !== JSON.stringify(app.page[name]))) {
+      await app.act(placement);
+      if (app.refused) return;
+    }
     // On another text than before, the stop's place may have other limits.
     if (this.placement) app.go(this.placement);
   }
