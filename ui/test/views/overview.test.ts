@@ -3,7 +3,7 @@ import type { Run } from "../../src/parts/kit";
 import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
-import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, nameOfShare, quoted, strongest, telling, type Sentence } from "../../src/views/overview/story";
+import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, nameOfShare, partly, quoted, strongest, telling, type Head, type Sentence } from "../../src/views/overview/story";
 import "../english";
 
 const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
@@ -66,7 +66,10 @@ describe("what the picture is made of", () => {
     const { lanes, streams } = lanesIn({ json: { position: 3, kind: "word", stacks: { decoder: [1, 3] }, grouped: { decoder: [0, 2] } }, tensors: new Map([["decoder", { shape: [2, 3], data: Float32Array.of(0.1, 0.3, 0.9, 0.5, 0.7, NaN) }]]) });
     expect(lanes.decoder).toEqual([{ tokens: [0, 2] }, { tokens: [1] }, { tokens: [3] }]);
     expect([0, 1, 2].map((lane) => streams.decoder!.at(0, lane))).toEqual([0.9, 0.1, 0.3].map(Math.fround));
-    expect(streams.decoder!.at(1, 0)).toBe(0);
+    expect(streams.decoder!.at(1, 0)).toBeNaN();
+    const known = { position: 3, kind: "word" as const, answers: [], heads: [{ moved: 0.1 }, { moved: NaN }] as Head[], decided: null, part: null, instead: null }, all = { ...known, heads: known.heads.slice(0, 1) };
+    expect(partly(known, { lanes, streams })).toEqual({ heads: 1, all: 2, states: 5, of: 6 });
+    expect([partly(all, null), partly(all, { lanes, streams })?.states]).toEqual([null, 5]);
   });
 
   it.each([[1, 1], [5, 2], [24, 30], [24, 80]])("%i lanes of %i blocks fill the room and stay in it", (lanes, blocks) => {

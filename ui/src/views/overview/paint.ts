@@ -57,7 +57,7 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
   for (const { area, lane, dots, dim } of scene.lanes) {
     for (let block = 0; block < area.x.length - 1; block++) {
       const moved = between(dots(block), flow);
-      if (moved < scene.dot) continue;
+      if (!(moved >= scene.dot)) continue;
       g.beginPath();
       g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42, (area.x[block + 1]! - area.x[block]!) * 0.45), 0, 7);
       g.fillStyle = rgba(c.V, dim ? 0.3 : 0.9);
@@ -108,8 +108,8 @@ function drawJoin(g: CanvasRenderingContext2D, { from, to, thick, share, role, d
   sweep(g, from, to, ends ? [wide, Math.min(wide, 4)] : [wide, Math.max(0.5, wide * 0.7)]);
 }
 
-function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, thick: (state: number) => number): void {
-  const y = yOf(area, lane), last = area.x.length - 1;
+function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, last: number, thick: (state: number) => number): void {
+  const y = yOf(area, lane);
   const edge = (from: number, to: number, sign: number): void => {
     const step = Math.sign(to - from);
     for (let i = from; i !== to; i += step) {
@@ -126,9 +126,16 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, thick: (
 }
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
-  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!];
+  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, unknown = area.x.findIndex((_, i) => Number.isNaN(between(at(i), change))), last = (unknown < 0 ? n : unknown) - 1;
+  if (last < n - 1) {
+    g.setLineDash([2, 6]);
+    [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
+    stroke(g, { x: area.x[Math.max(0, last)]!, y: yOf(area, lane.lane) }, { x: end, y: yOf(area, lane.lane) });
+    g.setLineDash([]);
+  }
+  if (last < 1) return;
   if (change > 0.02 && area.x.some((_, i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
-    ribbon(g, lane, (i) => thickness(area, at(i)[0]));
+    ribbon(g, lane, last, (i) => thickness(area, at(i)[0]));
     g.fillStyle = rgba(c.ink3, 0.16 * change);
     g.fill();
     g.strokeStyle = rgba(c.ink3, 0.6 * change);
@@ -136,10 +143,10 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
     g.stroke();
   }
   const fill = g.createLinearGradient(start, 0, end, 0);
-  area.x.forEach((x, i) => {
+  area.x.slice(0, last + 1).forEach((x, i) => {
     fill.addColorStop((x - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(role, between(at(i), change))));
   });
-  ribbon(g, lane, (i) => thickness(area, between(at(i), change)));
+  ribbon(g, lane, last, (i) => thickness(area, between(at(i), change)));
   g.fillStyle = fill;
   g.fill();
 }

@@ -26,7 +26,8 @@ export interface Curve extends Place { z: string; to: number; from: number; weig
 
 /** A word's stream, or that of several words together. */
 export interface Lane { tokens: number[] }
-export interface Grid { at(row: number, lane: number): number }
+/** NaN: not measured. */
+export interface Grid { rows: number; lanes: number; at(row: number, lane: number): number }
 export interface Lanes { lanes: Partial<Record<StackName, Lane[]>>; streams: Partial<Record<StackName, Grid>> }
 
 function placeOf(at: string): Place & { index: Record<string, number>; z: string } {
@@ -71,8 +72,8 @@ export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
 
 /** By state or block, and lane; the reply has the lane of many last. */
 function gridOf({ shape, data }: { shape: number[]; data: ArrayLike<number> }, words: number, many: boolean): Grid {
-  const columns = shape[1] ?? 1;
-  return { at: (row, lane) => data[row * columns + (many ? (lane === 0 ? words : lane - 1) : lane)] || 0 };
+  const [rows = 0, columns = 1] = shape;
+  return { rows, lanes: columns, at: (row, lane) => data[row * columns + (many ? (lane === 0 ? words : lane - 1) : lane)] ?? NaN };
 }
 
 /** The stack whose tokens a head reads. */
@@ -141,6 +142,13 @@ export function strongest(heads: Heads, { stack, layer }: { stack: StackName; la
 /** How far a vector has turned, in degrees, where `moved` is (1 - cosine) / 2. */
 export function turned(moved: number): string {
   return `${((Math.acos(Math.max(-1, 1 - 2 * moved)) * 180) / Math.PI).toFixed(moved < 0.002 ? 1 : 0)}°`;
+}
+
+/** How many heads, and states of lanes, were measured, where that is not all: a file has only some seconds for them. */
+export function partly({ heads }: Heads, lanes: Lanes | null): Record<"heads" | "all" | "states" | "of", number> | null {
+  const grids = Object.values(lanes?.streams ?? {}), cells = grids.flatMap((grid) => Array.from({ length: grid.rows * grid.lanes }, (_, i) => grid.at(Math.floor(i / grid.lanes), i % grid.lanes)));
+  const isKnown = (x: number): boolean => !Number.isNaN(x), known = heads.filter(({ moved }) => isKnown(moved)).length, states = cells.filter(isKnown).length;
+  return known === heads.length && states === cells.length ? null : { heads: known, all: heads.length, states, of: cells.length };
 }
 
 export interface Sentence { key: string; names: Record<string, string> }
