@@ -74,15 +74,15 @@ def test_a_sweep(open_place: Open, serve_input: Callable[[str], Served], where: 
         expected = {at: sweep.row(at).restored.tolist() for part in ("resid", "heads") for at in sweep.sites(part)}
     opened.page.get_by_label("minus that of").select_option(str(minus))
 
-    def are_rows(value: str) -> None:
-        cells = opened.figures()[f"decoder {value}"].cells
+    def are_rows(value: str, title: str) -> None:
+        cells = opened.figures()[f"Decoder · {title}"].cells
         for row, block in enumerate((1, 0)):
             restored = expected[f"decoder.blocks.{block}.{value}"]
             assert all(agrees(cells.get((row, i), ""), x) for i, x in enumerate(restored)), (cells, restored)
 
-    for button, value in (("Heads", "attn.z"), ("Residual stream", "resid_pre")):
+    for button, *of in (("Heads", "attn.z", "self-attention"), ("Residual stream", "resid_pre", "stream")):
         opened.button(button, "main").click()
-        eventually(lambda value=value: are_rows(value))
+        eventually(lambda of=of: are_rows(*of))
     opened.page.locator("main td[data-row='1'][data-col='2']").click()
     opened.button("Apply as an edit of B").click()
     patch = ("decoder.blocks.0.resid_pre[t=2]", "patch")
@@ -131,9 +131,9 @@ def test_the_circuit_of_two_texts(open_place: Open, serve_input: Callable[[str],
     right(numbers[0], circuits.ends[0])
     right(rows.first.inner_text().rsplit(": ", 1)[1], top[0].score)
     before, slider = rows.count(), opened.page.get_by_role("slider", name="How many of the strongest")
-    slider.fill("5")
+    slider.fill("0")
     becomes(lambda: rows.count() < before, True)
-    slider.fill("40")
+    slider.fill("2")
     becomes(rows.count, before)
     rows.first.focus()
     for i in (0, 1):

@@ -7,6 +7,8 @@ import type { CircuitsQuestion, CircuitsReply, Edge, FaithfulnessReply } from ".
 /** Edges that a page draws at most. */
 export const MOST = 300;
 const SHARES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
+/** The share that is shown first. */
+export const FIRST = 2;
 
 export class Search {
   readonly asked: CircuitsQuestion;
@@ -28,6 +30,11 @@ export class Search {
   /** Answers that are still on their way are dropped. */
   stop(): void {
     this.#stopped.abort();
+  }
+
+  /** The sizes of circuits that are measured. */
+  get sizes(): number[] {
+    return SHARES.map((share, i) => this.points[i]?.n_edges ?? Math.round(share * this.total));
   }
 
   /** What is done of what is asked, from 0 to 1. */

@@ -77,12 +77,15 @@ export function onAPath(edges: readonly Edge[], config: ModelConfig): Edge[] {
 
 export interface Spot { part: Part; x: number; y: number; score: number }
 
+/** How wide the names of rows stand left of a stack. */
+export const namesOf = (each: number): number => Math.min(112, each * 0.34);
+
 /** Where each part stands, those that write before those that only read: a stack beside the other, layers upward, heads,
  *  cross heads and the FFN from left to right. */
 export function layout(nodes: ReadonlyMap<string, number>, config: ModelConfig, size: { width: number; row: number }): Map<string, Spot> {
   const stacks = (["encoder", "decoder"] as const).filter((name) => config[name]);
   const rows = Math.max(...stacks.map((name) => rowsOf(config, name)));
-  const spots = new Map<string, Spot>(), each = size.width / stacks.length;
+  const spots = new Map<string, Spot>(), each = size.width / stacks.length, names = namesOf(each);
   const sets = new Map<string, string[]>();
   for (const at of nodes.keys()) {
     const { kind, side } = partOf(at, config);
@@ -90,7 +93,7 @@ export function layout(nodes: ReadonlyMap<string, number>, config: ModelConfig, 
   }
   const put = (part: Part, score: number): void => {
     const left = stacks.indexOf(part.stack) * each, [row, share] = placed(part, config, sets.get(part.side));
-    if (!spots.has(part.key)) spots.set(part.key, { part, score, x: left + each * share, y: (rows - Math.min(row, rows - 1) - 0.5) * size.row });
+    if (!spots.has(part.key)) spots.set(part.key, { part, score, x: left + names + (each - names) * share, y: (rows - Math.min(row, rows - 1) - 0.5) * size.row });
   };
   for (const [at, score] of nodes) put(partOf(at, config), score);
   put(partOf("head", config), 0);

@@ -43,6 +43,20 @@ export function matricesOf(sites: readonly string[], rows: ReadonlyMap<string, F
   });
 }
 
+/** What a matrix of states is, such as "Encoder, self-attention". */
+export const titleOf = ({ stack, value }: Swept): string =>
+  `${t(`stack.${stack}`)} · ${/^(attn|cross)/.test(value) ? t(`norm.part.${value.startsWith("attn") ? "attn" : "cross"}`) : t(`patching.at.${value.split(".")[0]!}`)}`;
+
+/** The size of cells, so that all matrices fill a stage: as many side by side as makes the cells largest. */
+export function fitted(all: readonly Swept[], width: number): { width: number; height: number } {
+  const cols = Math.max(...all.map((one) => one.cols)), rows = Math.max(...all.map((one) => one.blocks.length));
+  const sizes = all.map((_, i) => {
+    const lines = Math.ceil(all.length / (i + 1)), wide = Math.min(120, (width / (i + 1) - 100) / cols);
+    return { width: Math.max(36, wide), height: Math.max(26, Math.min(wide, (384 / lines - 60) / rows)) };
+  });
+  return sizes.sort((one, other) => other.width * other.height - one.width * one.height)[0] ?? { width: 40, height: 30 };
+}
+
 /** The edits that put a cell's clean state into the corrupt run. Positions that moved are written as numbers. */
 export async function editsOf({ at, axis, index }: Cell, pairs: readonly [number, number][], clean: Run, from: RunRequest): Promise<Edit[]> {
   if (pairs.every(([ours, theirs]) => ours === theirs)) return [{ at: `${at}[${axis}=${index}]`, do: "patch", from }];
