@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from playwright.sync_api import Locator
+
 from clearhead.api import load
 from clearhead.capture import Examples
 from tests.explorer.browser.conftest import Open, Serve
-from tests.explorer.browser.page import becomes, eventually, fragment
+from tests.explorer.browser.page import Opened, becomes, eventually, fragment
 from tests.explorer.browser.views import show
 from tests.small_models import TEXTS
 
@@ -55,11 +57,18 @@ def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) 
         dim: dict[str, Any] = {"dim": 5} if view == "ffn" else {}
         opened = open_page(served, fragment(TEXTS[0], stack="decoder", layer=1, head=1, view=view, **dim))
         opened.settled()
-        opened.page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
-        opened.page.get_by_role("button", name="Which texts excite it most?").click()
+        lead = opened.page.get_by_role("button", name="Which texts excite it most?")
+        eventually(lambda opened=opened, lead=lead: _unfold(opened, lead))
+        lead.click()
         best = Examples(served.model, TEXTS, at, top=12).all()
         first = opened.page.locator("main ul li b").first
         eventually(lambda first=first, best=best: _agrees(first.inner_text(), best[0].value))
+
+
+def _unfold(opened: Opened, lead: Locator) -> None:
+    """The figures that come late are unfolded too."""
+    opened.page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
+    assert lead.is_visible()
 
 
 def _agrees(shown: str, value: float) -> None:
