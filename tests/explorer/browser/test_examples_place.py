@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from playwright.sync_api import Locator
-
 from clearhead.api import load
 from clearhead.capture import Examples
 from tests.explorer.browser.conftest import Open, Serve
@@ -65,7 +63,7 @@ def test_a_head_and_a_unit_lead_there(open_page: Open, serve: Serve, folder_of) 
         eventually(lambda first=first, best=best: _agrees(first.inner_text(), best[0].value))
 
 
-def _unfold(opened: Opened, lead: Locator) -> None:
+def _unfold(opened: Opened, lead: Any) -> None:
     """The figures that come late are unfolded too."""
     opened.page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
     assert lead.is_visible()
