@@ -130,8 +130,10 @@ class Pairs:
                 return self.nodes(exact)
             case "steer":
                 return self.steer(sites, others)
-            case _:
-                return self.direct() if how == "direct" else self.lens()
+            case "direct":
+                return self.direct()
+            case "lens":
+                return self.lens()
 
     def patch(self, sites: str) -> Found:
         """The share of the metric that each state of the clean texts restores in the corrupt ones."""

@@ -1,4 +1,4 @@
-"""What a newcomer sees first: `clearhead` alone, `clearhead help`, `clearhead doctor`. Imports no torch."""
+"""What a newcomer sees first: `clearhead` alone, `clearhead help`, `clearhead doctor`. Only `doctor` imports torch."""
 
 import os
 import platform
@@ -7,6 +7,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from clearhead.brief import amount
 from clearhead.cli.options import aligned
 from clearhead.errors import UserError, pasted
 from clearhead.extensions import extensions
@@ -46,7 +47,7 @@ def _here(folder: Path) -> Iterator[str]:
     runs = sorted(folder.glob(f"runs/*/{RECIPE}"), key=lambda path: path.stat().st_mtime)
     if runs:
         newest = pasted(runs[-1].parent.relative_to(folder))
-        yield f"{len(runs)} runs: clearhead evaluate {newest}, clearhead explore {newest}"
+        yield f"{amount(len(runs), 'runs')}: clearhead evaluate {newest}, clearhead explore {newest}"
     elif tables := sorted(path for pattern in TABLES for path in folder.glob(pattern)):
         yield f"{tables[0].name}: clearhead train {pasted(tables[0].name)} --dry-run"
 

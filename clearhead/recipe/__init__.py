@@ -102,7 +102,7 @@ class Recipe(Config):
 
 
 @runtime_checkable
-class Open(Protocol):
+class LeavesLength(Protocol):
     """A recipe that may leave its size and its length to the data, which its task then settles."""
 
     @property
@@ -113,7 +113,7 @@ class Open(Protocol):
 
 def leaves_length(recipe: Recipe) -> bool:
     """Returns True if the number of passes over the data follows from them."""
-    return isinstance(recipe, Open) and recipe.leaves_length
+    return isinstance(recipe, LeavesLength) and recipe.leaves_length
 
 
 _OTHERS = {config.__name__: config for config in (AdapterConfig, ModelConfig, GenerationConfig)}

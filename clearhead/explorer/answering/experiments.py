@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from typing_extensions import TypedDict
@@ -63,27 +63,35 @@ def propose(opened: Opened, question: ProposalQuestion) -> Reply[ProposalReply]:
     each = [(some, at) for at in places if (some := _variants(opened, text, tokens[at].span))][:PLACES]
     if not each:
         raise UserError("propose: expected a word that another can replace, got none; type a second text")
-    some, at = min(each, key=lambda one: one[0][0][0])
+    some, at = min(each, key=lambda one: one[0][0].rank)
     some = some[: max(8, POSITIONS // len(tokens))]
     batch = [repeated(one, len(some)) for one in inputs]
-    batch[0].ids[:, at] = torch.tensor([i for *_, i in some])
+    batch[0].ids[:, at] = torch.tensor([one.token for one in some])
     read = partial(Ablations, found.model.network, position=seen.position, vectors=found.model.sentences.vectors)
     own = read(inputs)
     clean, logs = own.expected.reshape(1, -1), read(batch, metric=own.metric).expected.reshape(len(some), -1)
     alike, moved = logs.argmax(-1) == clean.argmax(), (logs.exp() - clean.exp()).abs().sum(-1)
     rows = sorted(
-        zip(alike.tolist(), (rank for rank, *_ in some), (-moved).tolist(), (one for _, one, _ in some), strict=True)
+        (is_same, one.rank, -by, one.text)
+        for one, is_same, by in zip(some, alike.tolist(), moved.tolist(), strict=True)
     )
-    other = [one for is_same, rank, _, one in rows if (is_same, rank) == rows[0][:2]]
-    same = [text, *(one for is_same, rank, _, one in rows[::-1] if is_same and rank == rows[0][1] and one not in other)]
+    _, best, *_ = rows[0]
+    other = [row[-1] for row in rows if row[:2] == rows[0][:2]]
+    same = [text, *(one for is_same, rank, _, one in rows[::-1] if is_same and rank == best and one not in other)]
     return Reply({"position": seen.position, "other": other[:TOLD], "same": same[:TOLD]})
 
 
-def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[tuple[int, str, int]]:
-    """Texts with another token in place of a word that the texts at hand have there: a rank, the text and the token.
+class Variant(NamedTuple):
+    """A text with another token in place of one word."""
 
-    Those of rank 0 come first, which have the word between the same two words; 1: beside one of them.
-    """
+    rank: int
+    """0: texts at hand have the word between the same two words. 1: beside one of them."""
+    text: str
+    token: int
+
+
+def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[Variant]:
+    """Texts with another token in place of a word that the texts at hand have there, by their rank."""
     start, end = span or (0, 0)
     word, tokenizer, ranks = text[start:end].strip(), opened.model.tokenizer, dict[str, int]()
     start = end - len(word)
@@ -94,14 +102,14 @@ def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[t
         row = ["", *WORD.findall(one if isinstance(one, str) else one[0]), ""]
         for a, b, c in zip(row, row[1:], row[2:], strict=False):
             ranks[b] = min(ranks.get(b, 2), (a != before) + (c != after))
-    own, variants = tokenizer.encode(text), list[tuple[int, str, int]]()
+    own, variants = tokenizer.encode(text), list[Variant]()
     for other, rank in ranks.items():
         variant = text[:start] + other + text[end:]
         ids = tokenizer.encode(variant)
         changed = [b for a, b in zip(own, ids, strict=False) if a != b]
         is_alike = len(ids) == len(own) and other[0].isupper() == word[0].isupper()
         if rank < 2 and is_alike and len(changed) == 1:
-            variants.append((rank, variant, changed[0]))
+            variants.append(Variant(rank, variant, changed[0]))
     return sorted(variants)
 
 
