@@ -6,7 +6,7 @@ A run is NAME.json (plan, tokens, edits, axes) and NAME.safetensors (`weights/â€
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ from clearhead.model.attention_bias import bucket
 from clearhead.model.feedforward import ACTIVATIONS
 from clearhead.model.linear import parameter
 from clearhead.model.meta import masks_of, ops_of
+from clearhead.model.ops import Op
 from clearhead.trace import Trace, trace
 from tests.explorer import exercise_fixtures, export_fixtures
 from tests.explorer.traced import CONFIGS
@@ -97,6 +98,25 @@ PICTURES: dict[str, c.ModelConfig] = {
     ),
 }
 
+_BOTH_POST = {"norm_place": "post", "activation": "gelu"}
+_LLAMA = {
+    "norm": "rms", "bias": False, "gated": True, "activation": "silu", "n_heads": 4, "n_kv_heads": 2,
+    "positions": c.Rotary(), "qk_norm": True,
+}  # fmt: skip
+TRAINED = {
+    "trained_both_pre": c.ModelConfig(encoder=small(), decoder=small(), share_embeddings=True),
+    "trained_both_post": c.ModelConfig(encoder=small(**_BOTH_POST), decoder=small(**_BOTH_POST)),
+    "trained_decoder_learned": c.ModelConfig(
+        decoder=small(positions=c.Learned(max_length=9), activation="gelu_tanh", window=3),
+        head=c.LanguageHead(tied=False, bias=True, soft_cap=2.0),
+    ),
+    "trained_decoder_rotary": c.ModelConfig(decoder=small(**_LLAMA), head=c.LanguageHead(scale=0.5)),
+    "trained_tagger_sandwich": c.ModelConfig(
+        encoder=small(norm_place="sandwich", activation="quick_gelu"), head=c.TaggingHead(n_labels=VOCABULARY)
+    ),
+}
+"""Networks whose gradients the page's own must equal."""
+
 _WIDE = c.StackConfig(input=c.TokenInput(vocab_size=4000), d_model=128, n_layers=4, n_heads=4, d_ff=512)
 SPEED = c.ModelConfig(encoder=_WIDE, decoder=_WIDE, share_embeddings=True)
 """As large as the demo's model may be, to see how long a run takes."""
@@ -135,6 +155,7 @@ def write(folder: Path, *, n_random: int = RANDOM) -> None:
             names.append(case)
     write_run(folder / "speed", made(SPEED, 0, 0, (12, 14)), [], only="head.logits")
     write_functions(folder)
+    (folder / "trained.json").write_text(json.dumps([write_batch(folder, *case) for case in TRAINED.items()]))
     export_fixtures.write(folder)
     exercise_fixtures.write(folder)
     (folder / "index.json").write_text(json.dumps(names), encoding="utf-8")
@@ -306,6 +327,14 @@ def values_of(run: Run, edits: list[Json], other: Run) -> dict[str, Tensor]:
     return {path: seen[path][0] for path in seen}
 
 
+def plan_json(config: c.ModelConfig, ops: Sequence[Op]) -> Json:
+    return {
+        "config": config.model_dump(mode="json"),
+        "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops],
+        "masks": {name: mask.model_dump(mode="json") for name, mask in masks_of(config).items()},
+    }
+
+
 # --- files ------------------------------------------------------------------------------------------------------
 
 
@@ -327,15 +356,42 @@ def write_run(file: Path, run: Run, edits: list[Json], *, other: Run | None = No
         types = torch.zeros_like(read.ids) if read.types is None else read.types
         pairs = zip(read.ids[0].tolist(), types[0].tolist(), strict=True)
         tokens[name] = [{"id": i, "type": kind} for i, kind in pairs]
-    plan = {
-        "config": config.model_dump(mode="json"),
-        "ops": [op.model_dump(mode="json", exclude_defaults=True) for op in ops],
-        "masks": {name: mask.model_dump(mode="json") for name, mask in masks_of(config).items()},
-    }
+    plan = plan_json(config, ops)
     axes = {path: text.removeprefix("b ") for path, text in run.plain.axes.items()}
     document = {"plan": plan, "tokens": tokens, "edits": edits, "axes": axes}
     file.with_suffix(".json").write_text(json.dumps(document), encoding="utf-8")
     save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, file.with_suffix(".safetensors"))
+
+
+def write_batch(folder: Path, name: str, config: c.ModelConfig) -> str:
+    """Three sentences of other lengths, what each place should say, and PyTorch's gradients of the mean loss."""
+    network = made(config, 0, 0, (1, 1)).network.double()
+    inputs, ids = list[Tokens](), dict[str, list[list[int]]]()
+    for stack, lengths in zip(config.stacks, ((5, 2, 4), (3, 6, 1)), strict=False):
+        ids[stack] = [torch.randint(3, VOCABULARY, (n,)).tolist() for n in lengths]
+        valid = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in ids[stack]], batch_first=True)
+        inputs.append(Tokens(rows, valid=valid))
+    wanted = torch.randint(3, VOCABULARY, valid.shape).masked_fill(~valid, -100)
+    wanted[0, 0] = -100
+    loss = torch.nn.functional.cross_entropy(network(*inputs).flatten(0, 1), wanted.flatten(), ignore_index=-100)
+    loss.backward()
+    tensors: dict[str, Tensor] = {"loss": loss.detach().float()[None]}
+    first, same = dict[int, str](), dict[str, str]()
+    for one in sorted({name for op in ops_of(config) for name in op.weights}):
+        weight = parameter(network, one)
+        same[one] = first.setdefault(id(weight), one)
+        assert weight.grad is not None
+        tensors |= {f"weights/{one}": weight.detach().float(), f"gradients/{one}": weight.grad.float()}
+    document = {
+        "same": same,
+        "plan": plan_json(config, ops_of(config)),
+        "ids": ids,
+        "labels": wanted.clamp(min=-1).tolist(),
+    }
+    (folder / f"{name}.json").write_text(json.dumps(document))
+    save_file({key: value.clone().contiguous() for key, value in tensors.items()}, folder / f"{name}.safetensors")
+    return name
 
 
 def write_functions(folder: Path) -> None:

@@ -1,0 +1,98 @@
+/** A network that learns from examples, from random weights on: in steps, between which it can be looked at and changed. */
+
+import type { Plan } from "../../core/protocol";
+import { floats, size, type Floats } from "../../core/tensor";
+import { Adam } from "./adam";
+import { backward, crossEntropy, forwardBatch, type BatchPass, type Example, type Off } from "./batch";
+
+/** What is learned, and how: as clearhead_lab/training_page.py writes it. */
+export interface Lesson {
+  plan: Plan;
+  /** By name: the shape, and the mean and deviation of the numbers of a new network; or the name of the parameter that it is. */
+  parameters: Record<string, { shape: number[]; mean: number; std: number } | { same: string }>;
+  train: Example[];
+  unseen: Example[];
+  batch: number;
+  rate: number;
+  /** Steps in which the rate rises, and after which it has fallen to half. */
+  warmup: number;
+  half: number;
+}
+
+/** Sentences of one pass that only looks. */
+const AT_ONCE = 50;
+
+export class Trainer {
+  readonly weights: ReadonlyMap<string, Floats>;
+  steps = 0;
+  readonly #adam = new Adam();
+  readonly #random: () => number;
+
+  constructor(readonly lesson: Lesson, seed: number) {
+    this.#random = random(seed);
+    this.weights = drawn(lesson.parameters, this.#random);
+  }
+
+  /** One step on examples drawn by chance. Returns their loss before it. */
+  step(off: Off = []): number {
+    const { plan, train, batch, rate, warmup, half } = this.lesson;
+    const chosen = Array.from({ length: batch }, () => train[Math.floor(this.#random() * train.length)]!);
+    const { loss, gradients } = backward(plan, this.weights, this.pass(chosen, off), off);
+    this.#adam.step(gradients, (rate * Math.min(1, ++this.steps / warmup)) / (1 + Math.max(0, this.steps - warmup) / half));
+    return loss;
+  }
+
+  pass(examples: readonly Example[], off: Off = []): BatchPass {
+    return forwardBatch(this.lesson.plan, this.weights, examples, off);
+  }
+
+  /** The share of examples whose every word is the likeliest after the right ones before it: that is, is written so; and their loss. */
+  test(examples: readonly Example[], off: Off = []): { exact: number; loss: number } {
+    let exact = 0, loss = 0;
+    for (let at = 0; at < examples.length; at += AT_ONCE) {
+      const some = examples.slice(at, at + AT_ONCE), pass = this.pass(some, off), said = this.said(pass), width = said.length / some.length;
+      loss += (crossEntropy(this.logits(pass), pass.labels) * some.length) / examples.length;
+      exact += some.filter((_, i) => said.subarray(i * width, (i + 1) * width).every((id, t) => [id, -1].includes(pass.labels[i * width + t]!))).length;
+    }
+    return { exact: exact / examples.length, loss };
+  }
+
+  logits(pass: BatchPass): Floats {
+    return pass.values.get(this.lesson.plan.ops.at(-1)!.out)!;
+  }
+
+  /** The likeliest id at each place. */
+  said(pass: BatchPass): Int32Array {
+    const { shape, data } = this.logits(pass), v = shape.at(-1)!;
+    return Int32Array.from({ length: data.length / v }, (_, i) => {
+      let best = 0;
+      for (let j = 1; j < v; j++) if (data[i * v + j]! > data[i * v + best]!) best = j;
+      return best;
+    });
+  }
+}
+
+function drawn(parameters: Lesson["parameters"], uniform: () => number): Map<string, Floats> {
+  const made = new Map<string, Floats>();
+  for (const [name, one] of Object.entries(parameters)) {
+    if ("same" in one) made.set(name, made.get(one.same)!);
+    else made.set(name, floats(one.shape, Float32Array.from({ length: size(one.shape) }, () => one.mean + (one.std && one.std * normal(uniform)))));
+  }
+  return made;
+}
+
+/** Box and Muller 1958. */
+function normal(uniform: () => number): number {
+  return Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+}
+
+/** Numbers in [0, 1) that a seed repeats (mulberry32). */
+export function random(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let x = Math.imul(state ^ (state >>> 15), state | 1);
+    x = (x + Math.imul(x ^ (x >>> 7), x | 61)) ^ x;
+    return ((x ^ (x >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
