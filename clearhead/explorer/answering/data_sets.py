@@ -177,13 +177,14 @@ def has_data(opened: Opened) -> bool:
     reader = opened.model.reader
     if reader.reads_images or reader.reads_sounds or not opened.model.has_tokenizer:
         return False
-    return opened.data is not None or any(True for _ in data_of(opened)[0])
+    return opened.data is not None or any(True for _ in data_of(opened, n=1)[0])
 
 
-def data_of(opened: Opened) -> tuple[Iterable[Text], str]:
+def data_of(opened: Opened, n: int = 500) -> tuple[Iterable[Text], str]:
     """The texts that were given, else those of the run's data, its last samples, or ours; and which they are.
 
-    Ours are sentences for a translator of no run, else the bundled prompts; none if the tokenizer does not know them.
+    Ours are `n` sentences for a translator of no run, else the bundled prompts; none if the tokenizer does not know
+    them.
     """
     model = opened.model
     if opened.data is not None:
@@ -191,12 +192,12 @@ def data_of(opened: Opened) -> tuple[Iterable[Text], str]:
     if found := own_source(model):
         return found
     if model.is_encoder_decoder and model.recipe is None:
-        pairs = compose("fr", n_train=0, n_test=0).valid
-        return [(one.source, one.target) for one in pairs if knows(model.tokenizer, one.source)], "sentences"
+        pairs = compose("fr", n_train=0, n_valid=n, n_test=0).valid
+        return ((one.source, one.target) for one in pairs if knows(model.tokenizer, one.source)), "sentences"
     if samples := _samples(opened):
         return samples, "samples"
-    texts = [text for name in BUNDLED for one in prompts_in(name) for text in one.texts]
-    return [text for text in texts if knows(model.tokenizer, text)], "prompts"
+    texts = (text for name in BUNDLED for one in prompts_in(name) for text in one.texts)
+    return (text for text in texts if knows(model.tokenizer, text)), "prompts"
 
 
 def own_source(model: Model) -> tuple[Iterator[Text], str] | None:
