@@ -16,8 +16,8 @@ ROUNDING = 1e-6
 _precisions: list[list[str]] = []
 """The precision before all open blocks of `Arithmetic.products`, and theirs."""
 _lock = Lock()
-ROWS = 256
-COLUMNS = 1024
+ROWS = 128
+COLUMNS = 512
 
 
 @dataclass(frozen=True)

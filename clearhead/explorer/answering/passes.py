@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import by_stack, inference, layouts, run_from
+from clearhead.analysis.passes import by_stack, inference, layouts, repeated, run_from
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
@@ -147,6 +147,8 @@ KEPT_BYTES = 320 << 20
 """Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log)."""
 LARGE = 1 << 24
 """The number of parameters from which it pays to probe for faster float32 products."""
+PROBED = 128
+"""About how many positions the probe has at least."""
 LIKELIEST = 20
 DEPTH = 8
 """How many runs in a row may be patched from one another."""
@@ -250,7 +252,10 @@ class Passes:
             network, self._quickest = self.model.network, Arithmetic("fp32")
             # Products of 16-bit numbers have one precision.
             if self._is_large and next(network.parameters()).dtype == torch.float32:
+                # Measures have many rows, and a few would be timed badly.
                 tokens = by_stack(network, reading.inputs)
+                n = max(1, PROBED // sum(map(len, reading.tokens.values())))
+                tokens = {name: repeated(one, n) for name, one in tokens.items()}
                 name, stack = next(iter(network.stacks().items()))
                 x = torch.randn(*layouts(network, tokens)[name].grid, stack.config.d_model, device=stack.device)
 
