@@ -46,16 +46,17 @@ def logit_lens(network: Transformer, seen: Seen, *, k: int = 5, position: int | 
     last = list(network.stacks())[-1]
     n = network.last_stack.config.n_layers
     addresses = (f"{last}.blocks.0.resid_pre", *(f"{last}.blocks.{i}.resid_post" for i in range(n)))
-    tops: list[tuple[Tensor, Tensor, Tensor]] = []
+    tops: list[tuple[Tensor, ...]] = []
     with torch.no_grad():
-        # One layer after another, and some positions at a time, because all logits would take much memory.
+        # Some positions at a time, because all logits would take much memory; of one position all layers at once.
         step = max(1, LOGITS // network.head.output.out_features) if isinstance(network.head, OutputHead) else None
-        for address in pieces(addresses):
-            residual = seen[address] if position is None else seen[address][:, position, None]
-            some = [_top(read(network, rows).float(), k) for rows in residual.split(step or residual.shape[1], 1)]
-            ids, probabilities, totals = (torch.cat(rows, 1) for rows in zip(*some, strict=True))
-            tops.append((ids, probabilities, totals))
-    ids, probabilities, totals = map(torch.stack, zip(*tops, strict=True))
+        for some in pieces([[one] for one in addresses] if position is None else [addresses]):
+            states = torch.stack([seen[at] if position is None else seen[at][:, position, None] for at in some])
+            rows = states.flatten(0, 2)[None]
+            found = [_top(read(network, one).float(), k) for one in rows.split(step or rows.shape[1], 1)]
+            ids, probabilities, totals = (torch.cat(one, 1)[0] for one in zip(*found, strict=True))
+            tops.append(tuple(one.unflatten(0, states.shape[:3]) for one in (ids, probabilities, totals)))
+    ids, probabilities, totals = map(torch.cat, zip(*tops, strict=True))
     return Lens(addresses, ids, probabilities, totals)
 
 
