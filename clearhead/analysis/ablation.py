@@ -12,12 +12,13 @@ from torch import Tensor
 
 from clearhead import config as c
 from clearhead.analysis import passes
-from clearhead.analysis.comparison import LOGITS, states
+from clearhead.analysis.comparison import modules, states
 from clearhead.analysis.metrics import Cosine, Metric, Vectors, mean_states
 from clearhead.analysis.passes import (
     SEEN,
     Following,
     Inputs,
+    Seen,
     by_stack,
     in_order,
     inference,
@@ -35,10 +36,10 @@ from clearhead.errors import UserError
 from clearhead.model import Layout, Transformer
 from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.block import Memory
-from clearhead.model.cache import BlockCache, KeyValues
+from clearhead.model.cache import BlockCache
 from clearhead.model.linear import refuse_rounded
 from clearhead.progress import pieces
-from clearhead.trace import Address, ByRow, Edit, edited, tell_padding, untraced, zero
+from clearhead.trace import Address, ByRow, Edit, edited, recording, tell_padding, untraced, zero
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,10 @@ def check_parts(network: Transformer, sites: Iterable[str]) -> None:
 
 
 How = Literal["zero", "mean"]
+Keys = tuple[Tensor, Tensor]
+"""Keys and values of one attention, b h s k each."""
 ROWS = 128
 """Distributions that are computed at a time."""
-STEPS = 16
-"""About how many first positions the passes of one text have."""
 
 
 def without(network: Transformer, inputs: Inputs, sites: Iterable[str], *, how: How = "zero") -> Tensor:
@@ -170,8 +171,11 @@ class Ablations:
         edit: Mapping[str, Edit] | None = None,
         metric: Metric | None = None,
         vectors: Vectors = mean_states,
+        seen: Seen | None = None,
     ) -> None:
-        """Arguments are as in `effects`. With `edit`, parts are removed from the edited network."""
+        """Arguments are as in `effects`. With `edit`, parts are removed from the edited network, whose values are
+        `seen` if they were made already.
+        """
         refuse_rounded(network, "effects")
         self._network, self._position, self._edit = network, position, dict(edit or {})
         self._tokens = by_stack(network, inputs)
@@ -181,18 +185,20 @@ class Ablations:
         self.metric = metric
         """What is compared; None for the divergence of the answers."""
         self._base = {Address.parse(at): one for at, one in self._edit.items()}
-        self._past: dict[int, KeyValues] = {}
+        self._past: dict[int, Keys] = {}
         self._rows, is_whole = len(self._tokens[self._last].ids), self._tokens[self._last].valid is None
         is_cut = is_whole and network.decoder is not None and isinstance(network.config.head, c.LanguageHead)
         is_cut &= all(_is_everywhere(at, one) and not at.path.startswith("head.") for at, one in self._base.items())
         self.end = position % layout[self._last].grid[1] + 1 if is_cut and position is not None else None
         """The number of positions of a decoder that reach the answer, if only some are needed."""
         with inference(network):
-            with edited(network, self._edit, explicit=_hidden(self._base)):
-                self._plain = states(network, list(self._tokens.values()))
+            if seen is None or any(at.path.endswith(".blocks.0.resid_pre") for at in self._base):
+                with edited(network, self._edit, explicit=_hidden(self._base)):
+                    seen = states(network, list(self._tokens.values()))
+            self._plain = {at: seen[at] for at in modules(network)}
             if metric is None and unit(network) != "nats":
-                self.metric = Cosine(vectors(self._plain[LOGITS], layout[self._last]), vectors)
-            self._plain.pop(LOGITS)  # Which are the largest, and are not read again.
+                made = network.head(self._plain[last_states(network, self._last)], layout[self._last])
+                self.metric = Cosine(vectors(made, layout[self._last]), vectors)
             self.expected = self._edited([{}], [("head", 0)], None)
             """n v: the log probabilities without any removal; or the metric, b."""
 
@@ -275,11 +281,15 @@ class Ablations:
             each = [[one for one in (*base.items(), *row.items()) if one[0].path == path] for row in there]
             edit[path] = ByRow([[(_moved(at, cells), one) for at, one in own] for own in each])
         with edited(network, edit, explicit=_hidden([at for row in [base, *rows] for at in row])):
-            x, layout = self._run(firsts, cells)
+            last = len(network.last_stack.blocks) - 1
+            is_cut = cells is not None and not any(part_of(network, path) == ("decoder", last) for path in edit)
+            x, layout = self._run(firsts, cells, cut=last if is_cut else None)
             return self._read(x, layout, whole=any(path.startswith("head.") for path in edit))
 
-    def _run(self, firsts: Sequence[passes.Part], cells: tuple[int, int] | None) -> tuple[Tensor, Layout]:
-        """The last states of copies that join at these parts of one stack."""
+    def _run(
+        self, firsts: Sequence[passes.Part], cells: tuple[int, int] | None, cut: int | None
+    ) -> tuple[Tensor, Layout]:
+        """The last states of copies that join at these parts of one stack; from the block `cut` on of one position."""
         network, name, n = self._network, firsts[0][0], 0
         stack = network.stacks().get(name)
         x, layout, memory = torch.empty(0), layouts(network, self._tokens)[self._last], None
@@ -296,8 +306,13 @@ class Ablations:
                 x = torch.cat([x, joined]) if len(x) else joined
                 if stack.cross:
                     memory = self._plain[last_states(network, "encoder")].repeat(n, 1, 1), self._copies("encoder", n)
+            past = None
+            length = layout.start + layout.grid[1]
+            if i == cut and layout.grid[1] > 1:
+                past = self._keys(name, i, x, layout, memory)
+                x, layout = x[:, -1:], self._copies(name, n, (length - 1, length))
             if 0 <= i < len(stack.blocks):
-                x = self._block(name, i, x, layout, memory)
+                x = self._block(name, i, x, layout, memory, past)
         x = x if stack.final_norm is None else stack.final_norm(x)
         if name == "encoder" and network.decoder is not None:
             return network.decoder(repeated(self._tokens["decoder"], n), (x, layout))
@@ -311,51 +326,56 @@ class Ablations:
         return Layout((n * self._rows, cells[1] - cells[0]), positions, start=cells[0])
 
     def _block(
-        self, name: str, i: int, x: Tensor, layout: Layout, memory: Memory | None, cache: BlockCache | None = None
+        self, name: str, i: int, x: Tensor, layout: Layout, memory: Memory | None, past: Keys | None = None
     ) -> Tensor:
-        stack, keys = self._network.stacks()[name], layout
+        """The result of a block; `past` are keys and values of earlier positions, by default the plain ones."""
+        stack, keys, cache = self._network.stacks()[name], layout, None
         if layout.start:
-            end = layout.start + layout.grid[1]
-            keys = self._copies(name, len(x) // self._rows, (0, end))
-            cache = BlockCache(self._earlier(name, i, layout.start))
+            keys = self._copies(name, len(x) // self._rows, (0, layout.start + layout.grid[1]))
+            k, v = past or self._earlier(name, i)
+            cache = BlockCache(Following(k[:, :, : layout.start], v[:, :, : layout.start]))
         attn_bias = stack.attn_bias(layout, keys, kind=stack.kinds[i], dtype=x.dtype)
         memory_bias = None if memory is None else AttentionBias.between(layout, memory[1], dtype=x.dtype)
         tell_padding(t=layout.valid)
         return stack.blocks[i](x, layout, attn_bias, memory=memory, memory_bias=memory_bias, cache=cache)
 
+    def _earlier(self, name: str, i: int) -> Keys:
+        """The keys and values of a block without any removal."""
+        if i not in self._past:
+            layout, memory = layouts(self._network, self._tokens)[name], None
+            if "encoder" in self._tokens:
+                memory = self._plain[last_states(self._network, "encoder")], self._copies("encoder", 1)
+            self._past[i] = self._keys(name, i, self._plain[self._before((name, i))], layout, memory)
+        return self._past[i]
+
+    def _keys(self, name: str, i: int, x: Tensor, layout: Layout, memory: Memory | None) -> Keys:
+        """The keys and values of a block that reads x."""
+        base = {str(at): edit for at, edit in self._base.items() if part_of(self._network, at.path) == (name, i)}
+        k, v = (f"{name}.blocks.{i}.attn.{side}" for side in "kv")
+        explicit = _hidden(map(Address.parse, base))
+        with untraced(), recording(self._network, [k, v], edit=base, explicit=explicit) as seen:
+            self._block(name, i, x, layout, memory)
+        return seen[k], seen[v]
+
     def _cells(self, some: Mapping[Address, Edit], first: passes.Part) -> tuple[int, int] | None:
-        """The first position that these edits reach, or one a little before it, and the end; None for all positions."""
+        """The first position that these edits reach, or one before it, and the end; None for all positions."""
         if self.end is None or first[0] != "decoder":
             return None
-        is_last = all(at.path.endswith(f".{len(self._network.last_stack.blocks) - 1}.attn.z") for at in some)
+        last = len(self._network.last_stack.blocks) - 1
+        is_last = all(at.path.endswith((f".{last}.attn.z", f".{last}.attn.out", f".{last}.ffn.out")) for at in some)
         whole = self.end - 1 if is_last else 0  # The last block reads what others make at the answer's position only.
         starts = [dict(at.index).get("t", whole if _is_everywhere(at, edit) else -1) for at, edit in some.items()]
         if not all(0 <= start < self.end for start in starts):
             return None
-        step = max(1, self.end // STEPS)
-        start = min(starts)
-        return start if start == self.end - 1 else start // step * step, self.end
+        n, least = 1, self.end - min(starts)
+        while n < least:
+            n += n // 2 + 1
+        return max(0, self.end - n), self.end
 
     def _follows(self, at: Address, first: passes.Part) -> bool:
         """True if a pass that begins at a part meets the address."""
         network = self._network
         return in_order(network, part_of(network, at.path)) >= in_order(network, first)
-
-    def _earlier(self, name: str, i: int, start: int) -> KeyValues:
-        """The keys and values of a block for the positions before `start`, to which others are appended."""
-        if i not in self._past:
-            cache, layout = BlockCache(), layouts(self._network, self._tokens)[name]
-            memory = None
-            if "encoder" in self._tokens:
-                memory = self._plain[last_states(self._network, "encoder")], self._copies("encoder", 1)
-            base = {str(at): edit for at, edit in self._base.items() if part_of(self._network, at.path) == (name, i)}
-            with untraced(), edited(self._network, base, explicit=_hidden(map(Address.parse, base))):
-                self._block(name, i, self._plain[self._before((name, i))], layout, memory, cache)
-            self._past[i] = cache.attn
-        k, v = self._past[i].k, self._past[i].v
-        assert k is not None
-        assert v is not None
-        return Following(k[:, :, :start], v[:, :, :start])
 
     def _before(self, first: passes.Part) -> str:
         """The address of the states that a part reads."""
@@ -389,7 +409,7 @@ def _moved(at: Address, cells: tuple[int, int] | None) -> Address:
 
 def _hidden(addresses: Iterable[Address]) -> bool:
     """True if fast kernels hide a value at one of these addresses."""
-    return not all(SEEN.fullmatch(at.path) for at in addresses)
+    return not all(SEEN.fullmatch(path.rpartition(".")[2]) for path in {at.path for at in addresses})
 
 
 def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None, *, whole: bool) -> Tensor:

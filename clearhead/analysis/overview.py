@@ -75,7 +75,7 @@ class Overview:
         """
         tokens = one_text(network, inputs)
         self._network, self._tokens, self._edit = network, [*tokens.values()], dict(edit or {})
-        self._vectors, self._budget, self._among = vectors, budget, among
+        self._budget, self._among = budget, among
         self._lengths = {name: layout.grid[1] for name, layout in layouts(network, tokens).items()}
         self._last, length = list(self._lengths.items())[-1]
         self._depths = {name: len(stack.blocks) for name, stack in network.stacks().items()}
@@ -83,9 +83,10 @@ class Overview:
         self._is_by_position = isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
         if position is None and (network.encoder is None or not self._is_by_position):
             position = -1
-        self._whole = Ablations(network, self._tokens, position=position, edit=self._edit, vectors=vectors)
         self._asked = None if position is None else position % length
         self._seen = traced(network, tokens, self._edit, without=("heads",))[0] if seen is None else seen
+        self._ablate = partial(Ablations, network, self._tokens, edit=self._edit, vectors=vectors, seen=self._seen)
+        self._whole = self._ablate(position=position)
 
     @property
     def is_vector(self) -> bool:
@@ -110,7 +111,7 @@ class Overview:
     def _ablations(self) -> Ablations:
         if self._asked is not None:
             return self._whole
-        return Ablations(self._network, self._tokens, position=self.position, edit=self._edit, vectors=self._vectors)
+        return self._ablate(position=self.position)
 
     # --- what is measured ---
 

@@ -164,7 +164,7 @@ def last_states(network: Transformer, name: str) -> str:
 
 Part = tuple[str, int]
 """A stack and the number of a block, with -1 its embedding and with n_layers its final norm; or the head, 0."""
-SEEN = re.compile(r"(.*\.)?(resid_\w+|q|k|v|z|out|pre|post|logits)")
+SEEN = re.compile(r"(resid_\w+|q|k|v|z|out|pre|post|logits)")
 """The values that fast kernels compute too."""
 
 
@@ -212,5 +212,10 @@ class Following(KeyValues):
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         assert self.k is not None
         assert self.v is not None
-        copies = len(k) // len(self.k), 1, 1, 1
-        return torch.cat([self.k.repeat(copies), k], 2), torch.cat([self.v.repeat(copies), v], 2)
+        n = len(k) // len(self.k)
+        return torch.cat([_copies(self.k, n), k], 2), torch.cat([_copies(self.v, n), v], 2)
+
+
+def _copies(x: Tensor, n: int) -> Tensor:
+    """The batch n times over, one text's in the same memory."""
+    return x.expand(n, *x.shape[1:]) if len(x) == 1 else x.repeat(n, *[1] * (x.ndim - 1))
