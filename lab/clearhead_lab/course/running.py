@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clearhead_lab.course import claims, formulas, numbers, values, written
 from clearhead_lab.course import figures as drawn
-from clearhead_lab.course import formulas, numbers, values, written
+from clearhead_lab.course.claims import Claim
 from clearhead_lab.course.figures import Figure
 from clearhead_lab.course.page import Part, parts
 from clearhead_lab.course.values import Values
@@ -44,6 +45,8 @@ class Runner:
         self.said: str | None = None  # What the last block printed; None if its output has been compared.
         self.last = 0  # Its line.
         self.known: Values = {}  # The page's variables after the last block.
+        self.claims: list[Claim] = []  # What the sentences claim.
+        self.measured = 0  # Claims that have been measured.
 
     def wrong(self, line: int, message: str, fix: tuple[int, int, str] | None = None) -> None:
         self.ran.problems.append(f"{self.ran.name}.md:{line}: {message}")
@@ -62,6 +65,8 @@ class Runner:
         """Finds what is wrong with the page as it is written."""
         for line, message in written.complaints(self.parts):
             self.wrong(line, message)
+        with contextlib.suppress(ValueError):  # The complaints have named it.
+            self.claims = [claims.claim_of(part.text) for part in self.parts if part.language == "claim"]
 
     def step(self, part: Part) -> None:
         """Runs the next part."""
@@ -69,7 +74,7 @@ class Runner:
             self.compared()
         handle = {
             "": self.prose, "python": self.python, "output": self.output, "formula": self.formula,
-            "explorer": self.explorer,
+            "explorer": self.explorer, "claim": self.claim, "lab": self.lab, "excused": self.excused,
         }.get(part.language, self.other)  # fmt: skip
         try:
             self.ran.markdown += handle(part)
@@ -156,6 +161,25 @@ class Runner:
         said = Part(figure.move, part.start + part.text.index(figure.move), part.line)
         return "\n" + drawn.html(figure, self.prose(said)) + "\n"
 
+    def claim(self, part: Part) -> str:
+        one = claims.claim_of(part.text)
+        (holds, true), (fooled, false) = one.run(self.space), one.run(self.space, false=True)
+        if not holds:
+            self.wrong(part.line, f"the claim does not hold: {one.check}, with {claims.told(true)}")
+        if fooled:
+            self.wrong(part.line, f"the claim holds where it is false: {one.check}, with {claims.told(false)}")
+        said = [" ".join(text.split()) for _, text in claims.sentences(self.parts) if one.is_said(text)]
+        worlds = {f"{at} {name}": value for at, of in (("here", true), ("false", false)) for name, value in of.items()}
+        self.computed(part, values.variables({"sentences": said, "check": one.check} | worlds))
+        self.measured += 1
+        return claims.html(self.measured - 1, one, true, false)
+
+    def excused(self, _: Part) -> str:
+        return ""
+
+    def lab(self, part: Part) -> str:
+        return claims.found(part)
+
     def other(self, part: Part) -> str:
         return f"```{part.language}\n{part.text}```\n"
 
@@ -181,7 +205,7 @@ class Runner:
                 found[match[0]] = right
         if computed:
             self.computed(part, computed)
-        return numbers.render(part.text, found)
+        return numbers.render(claims.marked(part.text, self.claims), found)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import tokenize
 import tomllib
 from collections.abc import Iterator, Sequence
 
-from clearhead_lab.course import commands, numbers
+from clearhead_lab.course import claims, commands, numbers
 from clearhead_lab.course.page import Part
 
 COMMAND = re.compile(r"(?:clearhead|python) ")
@@ -33,6 +33,7 @@ def complaints(everything: Sequence[Part]) -> Iterator[tuple[int, str]]:
             yield from _axes(part)
         elif part.language in commands.SHELLS:
             yield from _shell(part)
+    yield from claims.complaints(everything)
 
 
 def _prose(part: Part, shown: str) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,185 @@
+"""Causal claims: a sentence that says why names a check, which holds in its world and fails in a false one."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from clearhead_lab.course import numbers
+from clearhead_lab.course.page import Part
+from clearhead_lab.experiments import experiments
+
+CAUSAL = re.compile(
+    r"\b(?:because|hence|therefore|so|without(?! end)|only|alone|nothing but|enough|cannot|needs?|needed|depends?|"
+    r"decides?|decided|carr(?:y|ies|ied)|brings?|brought|tells?|(?:comes?|came) from|serves?|knows? of)\b",
+    re.IGNORECASE,
+)
+"""Words of a cause, a need or a sole carrier. A sentence with one is measured, excused, or a question."""
+SENTENCE = re.compile(r"\S.*?(?:[.?!][\"”)*]*(?=\s|\Z)|(?=\n\n|\n[-|#])|\Z)", re.DOTALL)
+EXCUSES = ("what is done", "task", "purpose", "definition", "advice", "errata")
+"""Why a sentence needs no measurement: it tells what a block does, what to try, or what a word means."""
+VERDICTS = Path(__file__).resolve().parents[3] / "docs" / "lab.md"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a block ```claim states."""
+
+    says: tuple[str, ...]
+    """Words of the sentences that claim it."""
+    check: str
+    """What must be true of the world, with its threshold."""
+    world: Mapping[str, str]
+    """The expression of each name: the input, the edit, and what is read where."""
+    false: Mapping[str, str]
+    """Those of the names that differ where the claim is false."""
+
+    def is_said(self, text: str) -> bool:
+        """True if the text has words of the claim."""
+        return any(form(words).search(text) for words in self.says)
+
+    def run(self, space: Mapping[str, Any], *, false: bool = False) -> tuple[bool, dict[str, Any]]:
+        """The check's truth and the values of its world, or of the false one."""
+        names = dict(space)
+        for name, code in {**self.world, **(self.false if false else {})}.items():
+            names[name] = eval(code, names)
+        return bool(eval(self.check, names)), {name: names[name] for name in self.world}
+
+
+def claim_of(body: str) -> Claim:
+    """The claim of a block. Raises ValueError, which names the field."""
+    fields = tomllib.loads(body)
+    says, check, false = (fields.pop(name, None) for name in ("says", "check", "false"))
+    if not says or not check or not false or not fields:
+        raise ValueError("expected says, check, a table false, and a name for what is measured")
+    if strange := false.keys() - fields.keys():
+        raise ValueError(f"false: expected names of the claim, got {', '.join(sorted(strange))}")
+    if len({*fields.values()}) < len(fields) or false.items() & fields.items():
+        raise ValueError("two names have one expression; it would be compared with itself")
+    return Claim((says,) if isinstance(says, str) else tuple(says), check, fields, false)
+
+
+def sentences(parts: Sequence[Part]) -> Iterator[tuple[int, str]]:
+    """The line and the text of each sentence of the prose and the captions."""
+    for part in parts:
+        texts = [part.text]
+        if part.language == "explorer":
+            texts = re.findall(r'^(?:title|move) = "(.*)"$', part.text, re.MULTILINE)
+        elif part.language:
+            continue
+        for text in texts:
+            start = part.text.find(text)
+            for found in SENTENCE.finditer(text):
+                yield part.line + part.text.count("\n", 0, start + found.start()), found[0]
+
+
+def form(words: str) -> re.Pattern[str]:
+    """The words as they stand in a source, where a line may end between them."""
+    return re.compile(r"\s+".join(map(re.escape, words.split())))
+
+
+def complaints(parts: Sequence[Part]) -> Iterator[tuple[int, str]]:
+    """The line of each causal sentence that nothing measures, and of each block that is not as it should be."""
+    known, forms = list(sentences(parts)), list[re.Pattern[str]]()
+    listed = set[str]()
+    for part in parts:
+        try:
+            said = _said(part)
+            if part.language == "lab":
+                listed |= tomllib.loads(part.text).keys()
+                yield from _verdicts(part)
+        except ValueError as error:
+            yield part.line, f"{part.language}: {error}"
+            continue
+        for words in said:
+            forms.append(form(words))
+            if (n := sum(bool(forms[-1].search(text)) for _, text in known)) != 1:
+                yield part.line, f"{n} sentences say {words!r}, expected one"
+    for line, text in known:
+        named = {name for name in re.findall(r"`(?:clearhead lab run )?([a-z-]+)`", text) if name in experiments()}
+        for name in named - listed:
+            yield line, f"the sentence names {name}; a block lab says what it found"
+        if forms and (word := causal(text)) and not named and not any(one.search(text) for one in forms):
+            yield line, f"{word!r} claims a cause; measure it in a block claim: {' '.join(text.split())[:80]}"
+
+
+def causal(sentence: str) -> str | None:
+    """The first word of a cause in a sentence that is no question."""
+    bare = numbers.NO_PROSE.sub("", sentence).rstrip('"”)*')
+    found = None if bare.endswith("?") else CAUSAL.search(bare)
+    return found and found[0]
+
+
+def _said(part: Part) -> Sequence[str]:
+    """The words by which a block names its sentences. Raises ValueError for a block that cannot be read."""
+    if part.language == "claim":
+        return claim_of(part.text).says
+    reasons = tomllib.loads(part.text) if part.language == "excused" else {}
+    if strange := {*reasons.values()} - {*EXCUSES}:
+        raise ValueError(f"expected one of {', '.join(EXCUSES)}, got {', '.join(strange)}")
+    return list(reasons)
+
+
+def _verdicts(part: Part) -> Iterator[tuple[int, str]]:
+    """Complaints of experiments whose verdict or finding in docs/lab.md is not the one that the chapter goes by."""
+    if not VERDICTS.is_file():  # An installed lab has no guides.
+        return
+    rows = VERDICTS.read_text(encoding="utf-8")
+    for name, line in tomllib.loads(part.text).items():
+        verdict, _, finding = line.partition(": ")
+        row = re.search(
+            rf"^\| \*\*{re.escape(name)}\*\*.*? \| (?P<verdict>[a-z ]+) \| (?P<finding>.*)$", rows, re.MULTILINE
+        )
+        if row is None:
+            yield part.line, f"no experiment {name} in the lab"
+        elif verdict != row["verdict"] or finding not in row["finding"]:
+            yield part.line, f"{name} {row['verdict']}: {row['finding']}; the chapter has {line!r}"
+
+
+def found(part: Part) -> str:
+    """The verdicts of the chapter's experiments, in Markdown."""
+    said = (f"*{name}* {line.partition(': ')[0]}" for name, line in tomllib.loads(part.text).items())
+    return f"\nThe verdicts of [the lab](../guides/lab.md): {'; '.join(said)}.\n"
+
+
+def marked(text: str, claims: Sequence[Claim]) -> str:
+    """The prose with a mark after each sentence that a claim measures."""
+
+    def mark(match: re.Match[str]) -> str:
+        said = [n for n, one in enumerate(claims) if one.is_said(match[0]) and not match[0].startswith("#")]
+        return match[0] + "".join(
+            f' <button class="measured" popovertarget="measured-{n}">measured</button>' for n in said
+        )
+
+    return SENTENCE.sub(mark, text)
+
+
+def told(world: Mapping[str, Any]) -> str:
+    """The values of a world in a line."""
+    return ", ".join(f"{name} {_shown(value)}" for name, value in world.items())
+
+
+def html(n: int, claim: Claim, true: Mapping[str, Any], false: Mapping[str, Any]) -> str:
+    """What the mark opens: each value with its expression, in this world and in the false one, and the check."""
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th><td><code>{escape(code)}</code></td><td>{escape(_shown(true[name]))}</td>"
+        f"<td>{escape(_shown(false[name]))}"
+        + (f" <code>{escape(claim.false[name])}</code>" if name in claim.false else "")
+        + "</td></tr>"
+        for name, code in claim.world.items()
+    )
+    return (
+        f'\n<div class="measured" id="measured-{n}" popover><p>It must be that <code>{escape(claim.check)}</code>. The '
+        "build measures it, and once more where it must not be so.</p><table><tr><th>name</th><th>what</th>"
+        f"<th>here</th><th>where it is false</th></tr>{rows}</table></div>\n"
+    )
+
+
+def _shown(value: Any) -> str:
+    """A value of a claim's world in a cell: a number in three digits, a short text as it is."""
+    value = value.item() if getattr(value, "numel", lambda: 0)() == 1 else value
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 40 else "…"
