@@ -57,6 +57,7 @@ const followers: Record<string, string> = {
   "made.axis.": "t s h d k f v e c y x",
   "made.step.": steps,
   "mode.": "learn explore research",
+  "next.": "embedding attention output residual ffn lens logits",
   "norm.part.": "attn cross ffn final",
   "norm.place.": "pre post sandwich branch",
   "overview.": "encoder decoder reads carries reads_then carries_then vector_reads vector_carries head head_of at at_stack at_cross of of_stack of_cross",

@@ -1,10 +1,9 @@
 /** Where the page looks, in words: in its heading, and as the lines under a picture. */
 
-import { describeModel, modelName, placeName, t, tokensOf, type Explorer } from "./kit";
+import { describeModel, modelName, placeName, t, tokensOf, wordOf, type Explorer } from "./kit";
 import { placeOf } from "../state/places";
 import { changesOf } from "./changes";
 import { nameOf } from "./entries";
-import { wordOf } from "./walk";
 
 /** What of the model the place shows, in words; "" for all of it. */
 export function partOf(app: Explorer): string {

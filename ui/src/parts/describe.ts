@@ -1,6 +1,7 @@
 /** Names of models and their parts, for readers. */
 
 import type { About, Plan } from "../core/protocol";
+import { percent } from "../draw/format";
 import { integer, t } from "../i18n/index.svelte";
 import type { Page, Part } from "../state/page";
 
@@ -42,4 +43,9 @@ export function placeName({ config }: Plan, { stack, layer, part, head }: Pick<P
   const block = t(both ? "overview.block_of" : "crumb.layer", names);
   const name = part === undefined ? block : head === undefined ? t("crumb.part", { block, part: names.part }) : t(both ? "overview.head_of" : "overview.head", names);
   return name.charAt(0).toLocaleUpperCase() + name.slice(1);
+}
+
+/** A probability: "81 %", or "1 in 48,000" where a percentage says nothing. */
+export function odds(p: number): string {
+  return p > 1e-9 && p < 0.001 ? t("unit.one_in", { n: integer(Number((1 / p).toPrecision(2))) }) : percent(p < 0 ? 0 : p);
 }

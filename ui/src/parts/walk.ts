@@ -2,7 +2,7 @@
 
 import type { Printed, Stop } from "../core/walk";
 import type { Tensor } from "../core/host";
-import { t, tokenText } from "./kit";
+import { t } from "./kit";
 import { placeIn } from "../state/walk";
 import { chapterAt } from "./course";
 
@@ -40,9 +40,4 @@ export function differs(printed: number | undefined, right: number | undefined, 
   if (printed === undefined || right === undefined) return false;
   const unit = decimals === null ? 1e-6 * Math.max(1, Math.abs(printed)) : 0.5 * 10 ** -decimals;
   return Math.abs(printed - right) > unit * 1.001 + 1e-7 * Math.abs(printed);
-}
-
-/** A token inside a sentence, without the sign of the space before it. */
-export function wordOf(token: string): string {
-  return tokenText(token.replace(/^[▁Ġ ](?=.)/, ""));
 }

@@ -3,7 +3,7 @@
 import { getContext, setContext, untrack } from "svelte";
 import { messageOf } from "../core/errors";
 import type { Host, Tensor } from "../core/host";
-import type { About, Change, Edit, RunRequest } from "../core/protocol";
+import type { About, Change, Edit, OverviewAnswer, RunRequest } from "../core/protocol";
 import type { Walk } from "../core/walk";
 import { chooseLanguage, t } from "../i18n/index.svelte";
 import { fieldOf, startOf, walkIn } from "./own";
@@ -16,6 +16,9 @@ import { mostTelling, type Telling } from "./telling";
 
 /** The number that the reader looks at: a cell of the value at `path`. */
 export interface Focus { path: string; index: Record<string, number>; value: number }
+
+/** What is decided in a run, as the overview measures it: at which position, and the head without which the first answer, `was`, falls most, to `p`. */
+interface Decided { run: Run; position: number; head: { z: string; was: OverviewAnswer; p: number } | null }
 
 interface Good { page: Page; past: Page[]; future: Page[] }
 
@@ -49,8 +52,8 @@ export class Explorer {
   #runs = new Map<string, Run>();
   #asking: AbortController | null = null;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** The position whose answer is decided in run A, as the overview measures it. */
-  decided: { run: Run; position: number } | null = $state.raw(null);
+  /** Of run A. */
+  decided: Decided | null = $state.raw(null);
   /** The head that a link without one begins at, until the deciding one is known or the reader has chosen. */
   #begun: Telling | null = null;
   /** The walk that was recorded here, or that came with the link. */
@@ -89,12 +92,13 @@ export class Explorer {
   /** Finds out what the overview begins with, after all that is shown: the position where something is decided, and the head. */
   decide(): (() => void) | undefined {
     const { a, host, about: { answers, plan: { config } } } = this, asking = new AbortController();
-    const several = config.encoder && /^(language|tagging)$/.test(config.head.kind);
     // A file would measure it in the page itself, before what the reader looks at.
-    if (!a || !this.hasOverview || !answers.includes("export") || !(this.#begun || several) || untrack(() => this.page.position !== null || this.decided?.run === a)) return;
-    host.ask("overview", { run: a.request, part: "heads", later: true }, asking.signal).then(({ json }) => {
-      this.decided = { run: a, position: json.position ?? 0 };
-      const begun = this.#begun, at = json.at?.[json.decided?.head ?? -1];
+    if (!a || !this.hasOverview || !answers.includes("export") || !/^(language|tagging|classification)$/.test(config.head.kind) || untrack(() => this.decided?.run === a)) return;
+    const position = untrack(() => this.page.position);
+    host.ask("overview", { run: a.request, part: "heads", later: true, ...(position !== null && { position }) }, asking.signal).then(({ json, tensors }) => {
+      const i = json.decided?.head ?? -1, at = json.at?.[i], was = json.answers?.[0], p = tensors.get("p")?.data[i] ?? NaN;
+      this.decided = { run: a, position: json.position ?? 0, head: at && was && p <= 1 ? { z: at, was, p } : null };
+      const begun = this.#begun;
       this.#begun = null;
       const isThere = begun && Object.entries(begun).every(([name, value]) => this.page[name as keyof Telling] === value);
       if (at && isThere) this.go(mostTelling(a, at) ?? {});

@@ -23,8 +23,8 @@ interface PlaceRow {
   reads?: "query" | "pair" | "position";
   /** The controls that act on what is selected here. */
   acts?: readonly Control[];
-  /** Whether it shows the answer itself. */
-  answers?: true;
+  /** Whether it shows the answer itself; "one": of two runs not how it moved. */
+  answers?: true | "one";
   /** Whether a token's way through it can be seen one moment after the other. */
   moments?: true;
   /** The addresses of the values that are seen here; the first row that fits is taken. */
@@ -55,10 +55,10 @@ const ROWS = [
   { name: "norm", list: "steps", of: "part", reads: "query", acts: ["number"], chapter: "residuals", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
   { name: "ffn", list: "steps", of: "block", reads: "query", acts: ["block", "number"], chapter: "feed-forward", moments: true, values: /\.ffn\./ },
   { name: "vector", list: "steps", of: "output", acts: ["number"], chapter: "encoder", values: /^head\.(pool|unit|first|second|mean|vector)/, when: makes(/^head\.(pool|unit)$/) },
-  { name: "logits", list: "steps", of: "output", reads: "position", acts: ["number"], chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
+  { name: "logits", list: "steps", of: "output", reads: "position", answers: "one", acts: ["number"], chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
   { name: "heads", list: "whole", acts: ["head"], chapter: "heads" },
   { name: "residual", list: "whole", reads: "query", acts: ["block", "number"], chapter: "residuals", values: /\.resid_/ },
-  { name: "lens", list: "whole", asks: "lens", reads: "position", chapter: "residuals", when: chooses },
+  { name: "lens", list: "whole", asks: "lens", reads: "position", answers: "one", chapter: "residuals", when: chooses },
   { name: "circuits", list: "whole", asks: "circuits", reads: "position", answers: true, chapter: "residuals" },
   { name: "examples", list: "whole", of: "head", answers: true, when: ({ kind, has_tokenizer, answers }) => kind !== "image" && has_tokenizer && ["examples", "export"].some((ask) => answers.includes(ask as Ask)) },
   { name: "geometry", list: "whole", of: "head", reads: "query", chapter: "encoder" },

@@ -2,7 +2,8 @@
 
 import { describe, expect, test } from "vitest";
 import type { Walk } from "../../src/core/walk";
-import { differs, linkTo, rowsOf, wordOf } from "../../src/parts/walk";
+import { wordOf } from "../../src/draw/format";
+import { differs, linkTo, rowsOf } from "../../src/parts/walk";
 import { Explorer } from "../../src/state/explorer.svelte";
 import { fromFragment, toFragment } from "../../src/state/permalink";
 import { placeOf } from "../../src/state/places";

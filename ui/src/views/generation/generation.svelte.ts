@@ -58,7 +58,8 @@ export class Generation {
       const ask = (run: RunRequest): Promise<GenerateReply> =>
         host.ask("generate", { run: this.#start(run), settings: $state.snapshot(this.settings) }, signal).then(({ json }) => json);
       const [a, b] = await Promise.all([ask(requestA(page)), second && ask(second)]);
-      [this.a, this.b, this.at, this.#made] = [a, b, 0, wanted];
+      const chances = a.best.map((i) => a.nodes[i]!.log_prob);
+      [this.a, this.b, this.at, this.#made] = [a, b, Math.max(0, chances.indexOf(Math.min(...chances))), wanted];
     } catch (error) {
       if (!signal.aborted) this.error = messageOf(error);
     } finally {

@@ -3,8 +3,7 @@
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
-import { percent, t, type Run } from "../../parts/kit";
-import { wordOf } from "../../parts/walk";
+import { percent, t, wordOf, type Run } from "../../parts/kit";
 import type { Part } from "../../state/page";
 
 export interface Place { stack: StackName; layer: number; part: Part; head: number }
