@@ -10,7 +10,13 @@ NUMBER = re.compile(r"(?P<beyond>[<>]\s*)?(?P<digits>−?(?:\d+(?:\.\d*)?|\.\d+)
 
 
 def read(text: str) -> tuple[float, float]:
-    """A number on the page, and half a step of its last digit: "−0.53" is (-0.53, 0.005), "81 %" (0.81, 0.005)."""
+    """A number on the page, and half a step of its last digit: "−0.53" is (-0.53, 0.005), "81 %" (0.81, 0.005).
+
+    "1 in 480" has two digits.
+    """
+    if found := re.fullmatch(r"1 in ([\d,]+)", text.strip()):
+        value = 1 / int(found[1].replace(",", ""))
+        return value, 0.06 * value
     found = NUMBER.fullmatch(text.strip())
     assert found is not None, f"{text!r} is not a number"
     digits = found["digits"].replace("−", "-")

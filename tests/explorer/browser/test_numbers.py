@@ -8,7 +8,7 @@ import torch
 
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.page import eventually, fragment
-from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, Seen, says, shows
+from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, Seen, column, shows
 from tests.explorer.browser.views import show
 
 PLACES = {
@@ -60,12 +60,21 @@ def test_what_the_model_says(see, name: str) -> None:
     seen: Seen = see(name)
     show(seen.opened, "logits")
     page, every = seen.opened.page, seen.logits if seen.logits.ndim > 1 else [seen.logits]
+    head, model = seen.served.model.config.head, seen.served.model
     for position in range(min(5, len(every))):
         if len(every) > 1:
             page.locator(".ribbon .chips").last.get_by_role("button").nth(position).click()
+        names = list(head.labels) if len(every) == 1 else model.tokenizer.tokens(range(len(every[position])))
         for temperature in (1.0, 0.35, 2.5) if position == 0 else (1.0,):
             page.get_by_label("Temperature").fill(str(temperature))
-            says(seen.opened, every[position] / temperature)
+            shares = (every[position] / temperature).softmax(-1)
+
+            def is_right(names: list[str] = names, shares: torch.Tensor = shares) -> None:
+                rows = [row for row in seen.opened.rows("Logit") if row[0] in names]
+                assert rows[0][0] == names[int(shares.argmax())]
+                column(rows, [float(shares[names.index(word)]) for word, *_ in rows])
+
+            eventually(is_right)
         page.get_by_label("Temperature").fill("1")
 
 

@@ -17,7 +17,7 @@ export function nextOf(app: Explorer): { said: string; act: () => void } | null 
   if (fell && told && values && !app.b) {
     const isHere = fell.z === `${at}.z[h=${page.head}]`;
     if (page.view === "attention" && isHere) return { said: t("next.off", values), act: () => void app.edit(fell.z, { do: "zero" }) };
-    if (!to || page.view === "attention") return { said: t("next.head", values), act: () => app.go({ ...told, view: "attention", step: "softmax" }) };
+    if (page.view === "attention" || (!to && !(isHere && placeOf(page.view).of === "head"))) return { said: t("next.head", values), act: () => app.go({ ...told, view: "attention", step: "softmax" }) };
   }
   if (!to || !hasPlace(about, placeOf(to))) return null;
   return { said: t(`next.${to}`, { word: wordOf(tokensOf(app, page.stack)[page.query]?.text ?? ""), head: page.head }), act: () => app.go({ view: to }) };
