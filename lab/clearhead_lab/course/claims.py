@@ -14,7 +14,8 @@ from clearhead_lab.experiments import experiments
 
 CAUSAL = re.compile(
     r"\b(?:because|hence|therefore|so|without(?! end)|only|alone|nothing but|enough|cannot|needs?|needed|depends?|"
-    r"decides?|decided|carr(?:y|ies|ied)|brings?|brought|tells?|(?:comes?|came) from|serves?|knows? of)\b",
+    r"decides?|decided|carr(?:y|ies|ied)|brings?|brought|tells?|(?:comes?|came) from|by way of|"
+    r"otherwise|thus|due to|knows? of)\b",
     re.IGNORECASE,
 )
 """Words of a cause, a need or a sole carrier. A sentence with one is measured, excused, or a question."""
