@@ -51,7 +51,7 @@ def otherwise(rng: random.Random, text: str, found: Sequence[tuple[int, int, str
     return text[:start] + new + text[end:], line
 
 
-def of_world(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int, str]]:
+def of_world(part: Part, claim: Claim, *_: object) -> Iterator[tuple[int, int, str]]:
     """The claim is made of the world where it is false: another head, edit, input or place."""
     for name, code in claim.false.items():
         found = re.search(rf'^{name} = "(.*)"$', part.text, re.MULTILINE)
@@ -59,29 +59,29 @@ def of_world(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int, st
         yield part.start + found.start(1), part.start + found.end(1), code
 
 
-def of_check(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int, str]]:
+def of_check(part: Part, *_: object) -> Iterator[tuple[int, int, str]]:
     """The threshold is passed from the other side."""
-    start = part.start + part.text.index("check = ")
-    for found in re.finditer(r" (<=|==|<|>) ", text[start : part.start + len(part.text)].partition("\n")[0]):
-        at = start + found.start(1)
+    start = part.text.index("check = ")
+    for found in re.finditer(r" (<=|==|<|>) ", part.text[start:].partition("\n")[0]):
+        at = part.start + start + found.start(1)
         yield at, at + len(found[1]), {"<": ">", ">": "<", "==": "!=", "<=": ">"}[found[1]]
 
 
-def of_false(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int, str]]:
+def of_false(part: Part, claim: Claim, *_: object) -> Iterator[tuple[int, int, str]]:
     """The check cannot fail: the false world is the true one in another spelling."""
     for name, code in claim.false.items():
         start = part.start + part.text.index(code, part.text.index(f"false.{name} = "))
         yield start, start + len(code), f"({claim.world[name]})"
 
 
-def of_number(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int, str]]:
+def of_number(part: Part, *_: object) -> Iterator[tuple[int, int, str]]:
     """Another head, layer or place is named."""
     for found in re.finditer(r"(?<=[=(\[, .\"])[0-7](?=[,\])}.\"])", part.text.partition("check = ")[0]):
         at = part.start + found.start()
         yield at, at + 1, str((int(found[0]) + 1) % 2 if found[0] in "01" else int(found[0]) - 1)
 
 
-def of_text(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int, str]]:
+def of_text(part: Part, *_: object) -> Iterator[tuple[int, int, str]]:
     """Another word stands in a text of the claim."""
     first = part.text.index("\n")
     for old, new in TEXTS:
@@ -90,7 +90,7 @@ def of_text(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int, str
             yield at, at + len(old), new
 
 
-def of_sentence(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int, str]]:
+def of_sentence(_: Part, claim: Claim, text: str) -> Iterator[tuple[int, int, str]]:
     """The sentence says the contrary."""
     for sentence in claims.SENTENCE.finditer(text):
         if claim.is_said(sentence[0]) and "says = " not in sentence[0]:
@@ -100,7 +100,7 @@ def of_sentence(text: str, part: Part, claim: Claim) -> Iterator[tuple[int, int,
                     yield at, at + len(old), new
 
 
-KINDS: dict[str, Callable[[str, Part, Claim], Iterator[tuple[int, int, str]]]] = {
+KINDS: dict[str, Callable[[Part, Claim, str], Iterator[tuple[int, int, str]]]] = {
     "world": of_world, "check": of_check, "false": of_false, "number": of_number, "text": of_text,
     "sentence": of_sentence,
 }  # fmt: skip
@@ -114,7 +114,7 @@ def lies(rng: random.Random, n: int) -> dict[str, list[Lie]]:
     while sum(map(len, drawn.values())) < n:
         kind, (page, i, part) = rng.choice(list(KINDS)), rng.choice(told)
         text = site.source(page)
-        made = otherwise(rng, text, list(KINDS[kind](text, part, claims.claim_of(part.text))))
+        made = otherwise(rng, text, list(KINDS[kind](part, claims.claim_of(part.text), text)))
         if made and all(made[0] != one.text for one in drawn[page]):
             drawn[page].append(Lie(kind, i, *made))
     return drawn
