@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from typing_extensions import TypedDict
@@ -59,39 +59,34 @@ def propose(opened: Opened, question: ProposalQuestion) -> Reply[ProposalReply]:
     seen = overview_of(opened, question.run, question.position)
     paths = (Address.parse(one.at) for one in seen.curves[0])
     keys = [dict(at.index)["s"] for at in paths if at.path.startswith(stack) or "cross" in at.path]
-    places = dict.fromkeys([*keys, *range(len(tokens))])
-    each = [(some, at) for at in places if (some := _variants(opened, text, tokens[at].span))][:PLACES]
-    if not each:
+    places = [(some, at) for at in {*keys, *range(len(tokens))} if (some := _variants(opened, text, tokens[at].span))]
+    if not places:
         raise UserError("propose: expected a word that another can replace, got none; type a second text")
-    some, at = min(each, key=lambda one: one[0][0].rank)
-    some = some[: max(8, POSITIONS // len(tokens))]
-    batch = [repeated(one, len(some)) for one in inputs]
-    batch[0].ids[:, at] = torch.tensor([one.token for one in some])
+    places.sort(key=lambda one: (one[1] == seen.position, one[0][0][0], [*keys, one[1]].index(one[1])))
     read = partial(Ablations, found.model.network, position=seen.position, vectors=found.model.sentences.vectors)
-    own = read(inputs)
-    clean, logs = own.expected.reshape(1, -1), read(batch, metric=own.metric).expected.reshape(len(some), -1)
-    alike, moved = logs.argmax(-1) == clean.argmax(), (logs.exp() - clean.exp()).abs().sum(-1)
-    rows = sorted(
-        (is_same, one.rank, -by, one.text)
-        for one, is_same, by in zip(some, alike.tolist(), moved.tolist(), strict=True)
-    )
-    _, best, *_ = rows[0]
-    other = [row[-1] for row in rows if row[:2] == rows[0][:2]]
-    same = [text, *(one for is_same, rank, _, one in rows[::-1] if is_same and rank == best and one not in other)]
-    return Reply({"position": seen.position, "other": other[:TOLD], "same": same[:TOLD]})
+    own, rows = read(inputs), list[tuple[bool, int, float, str]]()
+    clean = own.expected.reshape(1, -1)
+    for several, at in places[:PLACES]:
+        some = several[: max(8, POSITIONS // len(tokens))]
+        batch = [repeated(one, len(some)) for one in inputs]
+        batch[0].ids[:, at] = torch.tensor([token for *_, token in some])
+        logs = read(batch, metric=own.metric).expected.reshape(len(some), -1)
+        alike, moved = logs.argmax(-1) == clean.argmax(), (clean.exp() - logs.exp()).abs().sum(-1)
+        each = zip(alike.tolist(), some, (-moved).tolist(), strict=True)
+        rows = sorted((is_same, rank, by, other) for is_same, (rank, other, _), by in each)
+        if not alike.all():
+            break
+    first, best, *_ = rows[0]
+    other = [row[-1] for row in rows if row[:2] == (first, best)]
+    same = [one for is_same, rank, _, one in rows[::-1] if is_same and rank == best and one not in other]
+    return Reply({"position": seen.position, "other": other[:TOLD], "same": [text, *same][:TOLD]})
 
 
-class Variant(NamedTuple):
-    """A text with another token in place of one word."""
+def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[tuple[int, str, int]]:
+    """Texts with another token in place of one word, each with its rank before and the token after it.
 
-    rank: int
-    """0: texts at hand have the word between the same two words. 1: beside one of them."""
-    text: str
-    token: int
-
-
-def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[Variant]:
-    """Texts with another token in place of a word that the texts at hand have there, by their rank."""
+    0: texts at hand have the word between the same two words. 1: beside one of them; at the end, behind the same one.
+    """
     start, end = span or (0, 0)
     word, tokenizer, ranks = text[start:end].strip(), opened.model.tokenizer, dict[str, int]()
     start = end - len(word)
@@ -101,15 +96,14 @@ def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[V
     for one in opened.kept(DataSet, lambda: DataSet(opened)).texts()[0]:
         row = ["", *WORD.findall(one if isinstance(one, str) else one[0]), ""]
         for a, b, c in zip(row, row[1:], row[2:], strict=False):
-            ranks[b] = min(ranks.get(b, 2), (a != before) + (c != after))
-    own, variants = tokenizer.encode(text), list[Variant]()
+            ranks[b] = min(ranks.get(b, 2), (a != before) + (c != after if after else 1 + (a != before)))
+    own, variants = tokenizer.encode(text), list[tuple[int, str, int]]()
     for other, rank in ranks.items():
         variant = text[:start] + other + text[end:]
         ids = tokenizer.encode(variant)
         changed = [b for a, b in zip(own, ids, strict=False) if a != b]
-        is_alike = len(ids) == len(own) and other[0].isupper() == word[0].isupper()
-        if rank < 2 and is_alike and len(changed) == 1:
-            variants.append(Variant(rank, variant, changed[0]))
+        if rank < 2 and len(ids) == len(own) and len(changed) == 1 and other[0].isupper() == word[0].isupper():
+            variants.append((rank, variant, *changed))
     return sorted(variants)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,10 @@ def find(opened: Opened, corrupt: str) -> Locator:
     return opened.page.locator("main ul[aria-label^='Edges'] button")
 
 
+def score_of(row: Locator) -> str:
+    return (row.get_attribute("title") or "").rsplit(": ", 1)[1]
+
+
 def card_shows(opened: Opened, circuits: Circuits, writer: str, reader: str) -> None:
     """The card of an edge says what patching it measures."""
     card = opened.page.locator("section.card", has=opened.page.locator("#edge-card"))
@@ -129,7 +134,7 @@ def test_the_circuit_of_two_texts(open_place: Open, serve_input: Callable[[str],
         top = circuits.edges().top(40)
     numbers = opened.page.locator("main .number").inner_text().split(": ")[-1].split()
     right(numbers[0], circuits.ends[0])
-    right(rows.first.inner_text().rsplit(": ", 1)[1], top[0].score)
+    right(score_of(rows.first), top[0].score)
     before, slider = rows.count(), opened.page.get_by_role("slider", name="How many of the strongest")
     slider.fill("0")
     becomes(lambda: rows.count() < before, True)
@@ -138,7 +143,7 @@ def test_the_circuit_of_two_texts(open_place: Open, serve_input: Callable[[str],
     rows.first.focus()
     for i in (0, 1):
         opened.press("Enter")
-        score = rows.nth(i).inner_text().rsplit(": ", 1)[1]
+        score = score_of(rows.nth(i))
         edge = next(one for one in top if agrees(score, one.score))
         card_shows(opened, circuits, edge.writer, edge.reader)
         opened.press("ArrowDown")
@@ -223,8 +228,8 @@ def test_features_are_parts_and_an_edge_opens_one(featured: Served, open_page: O
     every = page.get_by_role("slider", name="How many of the strongest")
     every.fill(str(every.get_attribute("max")))
     number = int(best.reader.partition("=")[2][:-1])
-    edges = rows.filter(has_text=f"→ Decoder 0 · resid_post · feature {number}:")
-    right(edges.first.inner_text().rsplit(": ", 1)[1], best.score)
+    edges = rows.filter(has_text=re.compile(rf"→ Decoder 0 · resid_post · feature {number}\b"))
+    right(score_of(edges.first), best.score)
     edges.first.click()
     card_shows(opened, circuits, best.writer, best.reader)
     page.locator("section.card").get_by_role("button", name=f"feature {number}").click()
@@ -234,5 +239,6 @@ def test_features_are_parts_and_an_edge_opens_one(featured: Served, open_page: O
     page.get_by_role("slider", name=f"Feature {number} at").wait_for()
     opened.follow(fragment(TEXT, view="circuits"))
     find(opened, OTHER)
+    page.get_by_text("How it is found").click()
     page.get_by_role("checkbox", name="features as parts").uncheck()
     becomes(page.get_by_text("resid_post · feature").count, 0)

@@ -1,19 +1,24 @@
 /** The parts of a circuit in words. */
 
-import type { ModelConfig } from "../../core/protocol";
+import type { CircuitsReply, Edge, ModelConfig } from "../../core/protocol";
 import { t } from "../../parts/kit";
 import { partOf } from "./circuits";
 
-/** The name of a writer or a reader: "Decoder 3 · head 2 · query". */
+/** The name of a writer or a reader: "Decoder, block 3, head 2". */
 export function partTitle(at: string, config: ModelConfig): string {
-  const { kind, stack, layer, part, head, side } = partOf(at, config);
+  const { kind, stack, layer, part, head, side } = partOf(at, config), of = { stack: t(`stack.${stack}`), n: layer };
   if (kind === "answer") return t("circuits.answer");
-  if (kind === "embed") return t(at.endsWith("positions") ? "circuits.positions" : "circuits.tokens", { stack: t(`stack.${stack}`) });
+  if (kind === "embed") return t(at.endsWith("positions") ? "circuits.positions" : "circuits.tokens", of);
   if (kind === "feature") {
-    const of = { stack: t(`stack.${stack}`), n: layer, site: side.split(".").slice(3, -1).join(".") };
-    return head < 0 ? t(at.endsWith("error") ? "circuits.error" : "circuits.others", of) : t("circuits.feature", { ...of, feature: head });
+    const site = side.split(".").slice(3, -1).join(".");
+    return head < 0 ? t(at.endsWith("error") ? "circuits.error" : "circuits.others", { ...of, site }) : t("circuits.feature", { ...of, site, feature: head });
   }
-  if (kind === "ffn") return t("circuits.ffn", { stack: t(`stack.${stack}`), n: layer });
-  const name = t(part === "cross" ? "circuits.cross" : "circuits.head", { stack: t(`stack.${stack}`), n: layer, head });
-  return /^[qkv]$/.test(side) ? `${name} · ${side.toUpperCase()}` : name;
+  const what = kind === "ffn" ? t("patching.at.ffn") : t(part === "cross" ? "patching.cross" : "patching.head", { h: head });
+  return t("patching.part", { ...of, what }) + (/^[qkv]$/.test(side) ? `, ${t(`circuits.side.${side}`)}` : "");
+}
+
+/** Where most of what an edge's writer adds to the answer stands, if it is at one token. */
+export function wordOf({ writer }: Edge, { nodes }: CircuitsReply, tokens: readonly { text: string }[]): string {
+  const shares = (nodes[writer] ?? []).map(Math.abs), most = Math.max(...shares);
+  return most > 0.5 * shares.reduce((sum, one) => sum + one, 0) ? (tokens[shares.indexOf(most)]?.text ?? "").replace(/^[▁Ġ ]/, "") : "";
 }

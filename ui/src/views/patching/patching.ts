@@ -23,7 +23,7 @@ export interface Cell { at: string; axis: "t" | "h"; index: number }
 export function named(site: string, tokens: readonly string[] = []): string {
   const [, stack, n = "", value = "", axis, index = ""] = /^(\w+)\.blocks\.(\d+)\.(\w+)[\w.]*(?:\[(\w)=(?:\d+ )?(.*)\])?$/.exec(site) ?? [];
   if (!stack) return site;
-  const what = axis === "h" ? t(value === "cross" ? "patching.cross" : "patching.head", { h: index }) : t(`patching.at.${value}`) + (axis ? ` “${tokens[Number(index)] ?? index}”` : "");
+  const what = axis === "h" ? t(value === "cross" ? "patching.cross" : "patching.head", { h: index }) : t(`patching.at.${value}`) + (axis ? ` “${(tokens[Number(index)] ?? index).replace("▁", "")}”` : "");
   return t("patching.part", { stack: t(`stack.${stack}`), n, what });
 }
 
@@ -46,16 +46,6 @@ export function matricesOf(sites: readonly string[], rows: ReadonlyMap<string, F
 /** What a matrix of states is, such as "Encoder, self-attention". */
 export const titleOf = ({ stack, value }: Swept): string =>
   `${t(`stack.${stack}`)} · ${/^(attn|cross)/.test(value) ? t(`norm.part.${value.startsWith("attn") ? "attn" : "cross"}`) : t(`patching.at.${value.split(".")[0]!}`)}`;
-
-/** The size of cells, so that all matrices fill a stage: as many side by side as makes the cells largest. */
-export function fitted(all: readonly Swept[], width: number): { width: number; height: number } {
-  const cols = Math.max(...all.map((one) => one.cols)), rows = Math.max(...all.map((one) => one.blocks.length));
-  const sizes = all.map((_, i) => {
-    const lines = Math.ceil(all.length / (i + 1)), wide = Math.min(120, (width / (i + 1) - 100) / cols);
-    return { width: Math.max(36, wide), height: Math.max(26, Math.min(wide, (384 / lines - 60) / rows)) };
-  });
-  return sizes.sort((one, other) => other.width * other.height - one.width * one.height)[0] ?? { width: 40, height: 30 };
-}
 
 /** The edits that put a cell's clean state into the corrupt run. Positions that moved are written as numbers. */
 export async function editsOf({ at, axis, index }: Cell, pairs: readonly [number, number][], clean: Run, from: RunRequest): Promise<Edit[]> {
