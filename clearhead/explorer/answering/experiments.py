@@ -1,6 +1,7 @@
 """Answers with experiments that say something about the opened model: a second text, and effects over sets of pairs."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,8 @@ from clearhead.explorer.answering.overview import is_exact, overview_of
 from clearhead.explorer.answering.questions import Asked, BoundedText, OfRun, Reply, SmallCount, Whole
 from clearhead.trace import Address
 
-PLACES, POSITIONS = 6, 1024
-"""Words of a text that may be replaced, and about how many positions all the texts have that are tried."""
+PLACES, MOST = 6, 64
+"""Words of a text that may be replaced, and the most texts that are tried for one."""
 TOLD = 12
 """Texts of each kind that are told."""
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -59,30 +60,28 @@ def propose(opened: Opened, question: ProposalQuestion) -> Reply[ProposalReply]:
     seen = overview_of(opened, question.run, question.position)
     paths = (Address.parse(one.at) for one in seen.curves[0])
     keys = [dict(at.index)["s"] for at in paths if at.path.startswith(stack) or "cross" in at.path]
-    places = [(some, at) for at in {*keys, *range(len(tokens))} if (some := _variants(opened, text, tokens[at].span))]
+    order = dict.fromkeys([*keys, *range(len(tokens))])
+    places = [(at, some) for at in order if (some := sorted(_variants(opened, text, tokens[at].span))[:MOST])]
     if not places:
         raise UserError("propose: expected a word that another can replace, got none; type a second text")
-    places.sort(key=lambda one: (one[1] == seen.position, one[0][0][0], [*keys, one[1]].index(one[1])))
     read = partial(Ablations, found.model.network, position=seen.position, vectors=found.model.sentences.vectors)
     own, rows = read(inputs), list[tuple[bool, int, float, str]]()
     clean = own.expected.reshape(1, -1)
-    for several, at in places[:PLACES]:
-        some = several[: max(8, POSITIONS // len(tokens))]
+    for at, some in sorted(places, key=lambda one: (one[0] == seen.position, one[1][0][0]))[:PLACES]:
         batch = [repeated(one, len(some)) for one in inputs]
         batch[0].ids[:, at] = torch.tensor([token for *_, token in some])
         logs = read(batch, metric=own.metric).expected.reshape(len(some), -1)
         alike, moved = logs.argmax(-1) == clean.argmax(), (clean.exp() - logs.exp()).abs().sum(-1)
-        each = zip(alike.tolist(), some, (-moved).tolist(), strict=True)
-        rows = sorted((is_same, rank, by, other) for is_same, (rank, other, _), by in each)
+        each = zip(alike.tolist(), (-moved).tolist(), some, strict=True)
+        rows = sorted((is_same, rank, by, other) for is_same, by, (rank, other, _) in each)
         if not alike.all():
             break
     first, best, *_ = rows[0]
-    other = [row[-1] for row in rows if row[:2] == (first, best)]
-    same = [one for is_same, rank, _, one in rows[::-1] if is_same and rank == best and one not in other]
-    return Reply({"position": seen.position, "other": other[:TOLD], "same": [text, *same][:TOLD]})
+    other, same = ([one for *kind, _, one in rows if kind == [which, best]] for which in (first, not first))
+    return Reply({"position": seen.position, "other": other[:TOLD], "same": [text, *same[::-1]][:TOLD]})
 
 
-def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[tuple[int, str, int]]:
+def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> Iterator[tuple[int, str, int]]:
     """Texts with another token in place of one word, each with its rank before and the token after it.
 
     0: texts at hand have the word between the same two words. 1: beside one of them; at the end, behind the same one.
@@ -91,20 +90,19 @@ def _variants(opened: Opened, text: str, span: tuple[int, int] | None) -> list[t
     word, tokenizer, ranks = text[start:end].strip(), opened.model.tokenizer, dict[str, int]()
     start = end - len(word)
     if not word.isalnum() or (text[:start][-1:] + text[end:][:1]).strip().isalnum():
-        return []  # It is a part of a word.
+        return  # It is a part of a word.
     before, after = ["", *WORD.findall(text[:start])][-1], [*WORD.findall(text[end:]), ""][0]
     for one in opened.kept(DataSet, lambda: DataSet(opened)).texts()[0]:
         row = ["", *WORD.findall(one if isinstance(one, str) else one[0]), ""]
         for a, b, c in zip(row, row[1:], row[2:], strict=False):
             ranks[b] = min(ranks.get(b, 2), (a != before) + (c != after if after else 1 + (a != before)))
-    own, variants = tokenizer.encode(text), list[tuple[int, str, int]]()
+    own = tokenizer.encode(text)
     for other, rank in ranks.items():
         variant = text[:start] + other + text[end:]
         ids = tokenizer.encode(variant)
         changed = [b for a, b in zip(own, ids, strict=False) if a != b]
         if rank < 2 and len(ids) == len(own) and len(changed) == 1 and other[0].isupper() == word[0].isupper():
-            variants.append((rank, variant, *changed))
-    return sorted(variants)
+            yield rank, variant, changed[0]
 
 
 class PromptsQuestion(Asked):
@@ -145,9 +143,7 @@ def prompts(opened: Opened, question: PromptsQuestion) -> Reply[PromptsReply]:
 
 def _read(text: str, n: int) -> list[Prompt]:
     """The prompts of a bundled set, or of the text of a file."""
-    if text in BUNDLED:
-        return prompts_in(text, n=n)
     with TemporaryDirectory() as folder:
         path = Path(folder) / ("pairs.toml" if "[slots]" in text else "pairs.tsv")
         path.write_text(text, encoding="utf-8")
-        return prompts_in(path, n=n)[:n]
+        return prompts_in(text if text in BUNDLED else path, n=n)[:n]

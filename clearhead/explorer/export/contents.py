@@ -24,7 +24,8 @@ from clearhead.config import (
     TokenInput,
     VectorHead,
 )  # fmt: skip
-from clearhead.errors import pasted
+from clearhead.errors import UserError, pasted
+from clearhead.explorer.answering.experiments import ProposalQuestion, propose, proposes
 from clearhead.explorer.answering.measures import LensQuestion, StatisticsQuestion, lens, statistics
 from clearhead.explorer.answering.opened import UNNAMED, Opened, stated
 from clearhead.explorer.answering.overview import OverviewQuestion, Part, overview
@@ -78,7 +79,7 @@ def contents(
     """
     head = opened.model.config.head
     live = is_live(opened)
-    runs = [*runs, *([corrupt] if corrupt else [])]
+    runs = [*runs, *([corrupt] if corrupt else _proposed(opened, runs[0]))]
     more = [*others, *(_followed(opened, run) for run in stops)]
     why = refusal(opened, live=live)
     cut = _tokenized(opened, [*runs, *more])
@@ -116,6 +117,17 @@ def contents(
     return made
 
 
+def _proposed(opened: Opened, run: RunRequest) -> list[RunRequest]:
+    """The run with a second text, if a small model has one: the example of places that compare two."""
+    if not is_small(opened) or not proposes(opened):
+        return []
+    try:
+        other, *_ = propose(opened, ProposalQuestion(run=_plain(run))).json["other"]
+    except UserError:
+        return []
+    return [_plain(run).model_copy(update={"text": other, "target": None, "written": None})]
+
+
 def _command(name: str) -> str:
     """The command or call that opens the model itself."""
     return "model.explore()" if name == UNNAMED else f"clearhead explore {pasted(name)}"
@@ -129,7 +141,12 @@ def _patches(config: ModelConfig) -> bool:
 
 def is_live(opened: Opened) -> bool:
     """Returns True if a file holds the model itself, which is small or has 8 or 4 bits."""
-    return bool(opened.matrices) or sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
+    return bool(opened.matrices) or is_small(opened)
+
+
+def is_small(opened: Opened) -> bool:
+    """Returns True if a file holds the model's weights as they are."""
+    return sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
 
 
 def _plain(run: RunRequest) -> RunRequest:
@@ -323,11 +340,10 @@ def _held(
 ) -> None:
     """The features of each text, and the circuit of the first run against each other that can be compared with it."""
     texts, more = ([_settled(opened, _plain(run)) for run in some] for some in (runs, others))
-    is_small = sum(parameter.numel() for parameter in opened.model.network.parameters()) <= LIVE
     found = [held_answers(opened, run) for run in _distinct([*texts, *more])]
     for other in _distinct(texts)[1:]:
         is_asked = corrupt is not None and (other.text, other.image) == (corrupt.text, corrupt.image)
-        found.append(held_circuit(opened, texts[0], other, is_small=is_small, is_asked=is_asked))
+        found.append(held_circuit(opened, texts[0], other, is_small=is_small(opened), is_asked=is_asked))
     about, held = made.document["about"], list[dict[str, Any]]()
     for i, one in enumerate(one for one in found if one is not None):
         made.parts[f"held-{i}"] = one.reply

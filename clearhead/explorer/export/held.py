@@ -19,6 +19,7 @@ from clearhead.explorer.answering.circuits import (
 )
 from clearhead.explorer.answering.measures import FeaturesQuestion, features
 from clearhead.explorer.answering.opened import Opened, stated
+from clearhead.explorer.answering.overview import overview_of
 from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.questions import Reply, RunRequest
 from clearhead.explorer.places import places
@@ -145,7 +146,8 @@ def _positions(opened: Opened, run: RunRequest, other: RunRequest) -> list[dict[
     differs = next((i for i, (a, b) in enumerate(zip(own, others, strict=False)) if a != b), None)
     mask = opened.model.tokenizer.mask_id if opened.model.has_tokenizer else None
     begins = len(own) - 1 if opened.model.config.decoder else own.index(mask) if mask in own else 0
-    return [{"position": i} for i in dict.fromkeys(i for i in (begins, differs) if i is not None)]
+    decided = overview_of(opened, run, None).position
+    return [{"position": i} for i in dict.fromkeys(i for i in (decided, begins, differs) if i is not None)]
 
 
 def _last(found: Pass) -> list[int]:

@@ -210,3 +210,14 @@ def test_a_file_holds_the_circuit_against_a_text_that_compares(tmp_path):
     session = Session(model, name="a", text="one two three")
     document = parts_of(export.html_of(session, session.start, RunRequest(text="one four")).decode())["data"][0]
     assert "circuits" not in document["about"]["answers"]
+
+
+def test_a_small_file_holds_the_second_text_that_is_proposed():
+    """Circuits and patching open with it, at the position that the page begins with."""
+    model, texts = model_of(CONFIGS["decoder_rotary_grouped"]), ["one two three", "four two one", "one four three"]
+    session = Session(model, name="a", text=texts[0], data=texts)
+    said = ask(session, "propose", run={"text": texts[0], "target": None})[0]
+    document = parts_of(export.html_of(session, session.start).decode())["data"][0]
+    (held,) = document["held"]
+    assert document["about"]["corrupt"] == held["corrupt"]["text"] == said["other"][0]
+    assert said["position"] in held["at"]
