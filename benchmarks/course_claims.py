@@ -76,7 +76,8 @@ def of_false(part: Part, claim: Claim, *_: object) -> Iterator[tuple[int, int, s
 
 def of_number(part: Part, *_: object) -> Iterator[tuple[int, int, str]]:
     """Another head, layer or place is named."""
-    for found in re.finditer(r"(?<=[=(\[, .\"])[0-7](?=[,\])}.\"])", part.text.partition("check = ")[0]):
+    world = part.text.partition("check = ")[0]
+    for found in re.finditer(r"(?<=[=(\[, \"])[0-7](?=[,\])}\"])|(?<=blocks\.)[01]", world):
         at = part.start + found.start()
         yield at, at + 1, str((int(found[0]) + 1) % 2 if found[0] in "01" else int(found[0]) - 1)
 
