@@ -88,15 +88,19 @@ function besides(): Plugin {
   };
 }
 
-/** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file, and the exercises. */
+/** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file, and the exercises. training.js: the only
+ *  script of a page in which a model learns, with a style sheet of its own. */
 function served(): Plugin {
   return {
     name: "served",
     apply: "build",
     async generateBundle() {
-      const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: plugins(), build: { ...options("src/entry/index.ts"), write: false } });
-      const { output: [script] } = made as Rolldown.RolldownOutput;
-      this.emitFile({ type: "asset", fileName: "explorer.js", source: script.code });
+      for (const [name, entry] of [["explorer", "index"], ["training", "training"]] as const) {
+        const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: plugins(), build: { ...options(`src/entry/${entry}.ts`), write: false } });
+        const { output: [script, ...assets] } = made as Rolldown.RolldownOutput, style = assets.find((one) => one.type === "asset" && one.fileName.endsWith(".css"));
+        this.emitFile({ type: "asset", fileName: `${name}.js`, source: script.code });
+        if (name === "training" && style?.type === "asset") this.emitFile({ type: "asset", fileName: "training.css", source: style.source });
+      }
     },
   };
 }

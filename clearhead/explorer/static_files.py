@@ -19,7 +19,7 @@ FILES = {
 
 
 def static_file(name: str) -> bytes:
-    """A file of the built page by its name: one of FILES, or `texts.json`.
+    """A file of the built page by its name: one of FILES, `texts.json`, `training.js` or `training.css`.
 
     Raises UserError if it is missing, as in a checkout that was not installed.
     """

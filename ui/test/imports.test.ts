@@ -8,7 +8,7 @@ import { PLACES } from "../src/state/places";
 
 const SRC = fileURLToPath(new URL("../src", import.meta.url));
 /** From the lowest to the highest; files of the top folder stand below the entry. */
-const LAYERS = ["core", "engine", "tokenizers", "judge", "i18n", "draw", "host", "state", "parts", "views", "", "exercises", "entry"];
+const LAYERS = ["core", "engine", "tokenizers", "judge", "i18n", "draw", "host", "state", "parts", "views", "", "exercises", "training", "entry"];
 const files = readdirSync(SRC, { recursive: true, encoding: "utf-8" }).filter((name) => /\.(ts|svelte)$/.test(name));
 
 /** By file, what it imports, types included. */

@@ -208,18 +208,24 @@ def parts_of(inside: Contents, form: Callable[[bytes], str] = sparse) -> dict[st
 
 
 def document(
-    title: str, parts: Mapping[str, str], state: str = "", *, computes: bool = False, scripts: Sequence[str] = ()
+    title: str,
+    parts: Mapping[str, str],
+    state: str = "",
+    *,
+    computes: bool = False,
+    scripts: Sequence[str] = (),
+    page: Literal["file", "training"] = "file",
 ) -> bytes:
     """A page with these parts. Its policy loads nothing and allows the page's script and these `scripts` of places.
 
     A page with a tokenizer has a script that reads with it. One that `computes` may compile WebAssembly and work in the
     background; it is UTF-16, with a mark at its start that says so, because its parts are dense.
     """
-    style = inline(static_file("explorer.css"), "style")
+    style = inline(static_file("explorer.css" if page == "file" else "training.css"), "style")
     own = ["tokenizers.js"] * any(name.endswith("tokenizer") for name in parts)
-    sources = [*map(static_file, [*own, "file.js"]), *map(str.encode, scripts)]
+    sources = [*map(static_file, [*own, f"{page}.js"]), *map(str.encode, scripts)]
     modules = [inline(text, "script") for text in sources]
-    wasm, worker = (" 'wasm-unsafe-eval'", ["worker-src blob:"]) if computes else ("", [])
+    wasm, worker = " 'wasm-unsafe-eval'" * computes, ["worker-src blob:"] * (computes or page == "training")
     hashes = " ".join(map(digest, modules))
     policy = [
         "default-src 'none'", f"script-src {hashes}{wasm}", *worker, f"style-src {digest(style)}",

@@ -5,7 +5,7 @@ import { floats, size, type Floats } from "../../core/tensor";
 import { Adam } from "./adam";
 import { backward, crossEntropy, forwardBatch, type BatchPass, type Example, type Off } from "./batch";
 
-/** What is learned, and how: as clearhead_lab/training_page.py writes it. */
+/** What is learned, and how: as clearhead_lab/learning_page.py writes it. */
 export interface Lesson {
   plan: Plan;
   /** By name: the shape, and the mean and deviation of the numbers of a new network; or the name of the parameter that it is. */
@@ -55,6 +55,16 @@ export class Trainer {
       exact += some.filter((_, i) => said.subarray(i * width, (i + 1) * width).every((id, t) => [id, -1].includes(pass.labels[i * width + t]!))).length;
     }
     return { exact: exact / examples.length, loss };
+  }
+
+  /** What it writes by itself from an example's first words on: the likeliest word each time, up to the last label, and no
+   *  more words than the right answer has. */
+  write({ ids, labels }: Example, off: Off = []): number[] {
+    const stack = ids.decoder ? "decoder" : "encoder", first = labels.findIndex((id) => id >= 0) + 1, written: number[] = [];
+    while (written.length <= labels.length - first && written.at(-1) !== labels.at(-1)) {
+      written.push(this.said(this.pass([{ ids: { ...ids, [stack]: [...ids[stack]!.slice(0, first), ...written] }, labels: [] }], off)).at(-1)!);
+    }
+    return written;
   }
 
   logits(pass: BatchPass): Floats {
