@@ -39,10 +39,11 @@ def write(path: Path, n_bytes: int) -> None:
 
 def cells(path: Path) -> Callable[[], object]:
     """The cells of two columns, row by row."""
+    from clearhead.data.bad_rows import RowErrors
     from clearhead.data.tables import read_cells
     from clearhead.recipe.data import Table
 
-    return lambda: deque(read_cells(Table(path=path, text=0, header=True), COLUMNS), maxlen=0)
+    return lambda: deque(read_cells(Table(path=path, text=0, header=True), COLUMNS, RowErrors()), maxlen=0)
 
 
 def sniffed(path: Path) -> Callable[[], object]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, tee
@@ -18,6 +19,8 @@ from clearhead.recipe.places import Place
 
 LONGEST_CELL = 1 << 24
 """Most characters of a quoted cell. A quote that is never closed is found after so many."""
+DECIMAL = re.compile(r"\A([+-]?\d+),(\d+)\Z")
+"""A number as it stands between semicolons, where a comma is its point."""
 Record: TypeAlias = tuple[int, list[str]]
 """The line where a row begins, and its cells."""
 
@@ -51,8 +54,9 @@ def read_delimited(table: Table, columns: Sequence[Column], errors: RowErrors) -
 
 
 def _is_usual(table: Table) -> bool:
-    """Returns True for UTF-8 with double quotes, or none, that are doubled inside a cell."""
-    return (table.encoding or "utf-8").lower() in ("utf-8", "utf8") and quote_of(table) != "'" and not table.escape
+    """Returns True for UTF-8 with double quotes, or none, that are doubled inside a cell, and no decimal commas."""
+    is_plain = quote_of(table) != "'" and not table.escape and delimiter_of(table) != ";"
+    return (table.encoding or "utf-8").lower() in ("utf-8", "utf8") and is_plain
 
 
 def _checked(
@@ -60,6 +64,7 @@ def _checked(
 ) -> Iterator[tuple[str, list[object]]]:
     """The cells at these indices of each row that has them."""
     least, usual = max(at, default=0) + 1, (width, width + table.extra_cells)
+    has_commas = delimiter_of(table) == ";"
     for line, cells in rows:
         if errors.most and len(errors.rows) >= errors.most:
             return
@@ -69,7 +74,7 @@ def _checked(
         ):
             errors.rows.append(BadRow(f"{where}: {problem}"))
             continue
-        kept: list[object] = [cells[i] for i in at]
+        kept: list[object] = [DECIMAL.sub(r"\1.\2", cells[i]) if has_commas else cells[i] for i in at]
         if byte := next(filter(None, (undecoded(cells[i]) for i in at)), None):
             expected = "UTF-8" if table.encoding is None else table.encoding
             remedy = "try --data.train.encoding cp1252, or the file's true encoding"

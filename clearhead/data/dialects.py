@@ -10,6 +10,7 @@ from typing import Any
 from clearhead.data.bad_rows import RowErrors
 from clearhead.data.delimited import is_tsv, quote_of, records
 from clearhead.data.files import CHUNK, opened_text
+from clearhead.data.profiles import DATE
 from clearhead.data.tables import number_of
 from clearhead.errors import UserError, pasted
 from clearhead.recipe.data import Table
@@ -104,9 +105,14 @@ def describe(table: Table, given: Mapping[str, Any], *, one_column: bool = False
     changes = {
         "delimiter": None if table.delimiter == usual and "delimiter" not in given else table.delimiter,
         "quotes": None if quote_of(table) == quote_of(table.model_copy(update={"quotes": None})) else table.quotes,
-        "row_names": len(best.rows[0]) == best.width - 1 and any(row[-1] for row in best.rows[1:]),
+        "row_names": len(best.rows[0]) == best.width - 1 and _are_named(best.rows[1:]),
     }
     return table.model_copy(update={**changes, **given}), best.rows
+
+
+def _are_named(rows: Sequence[Sequence[str]]) -> bool:
+    """Returns True if rows begin with names of their own, as R writes them, and do not end in an empty cell."""
+    return len({row[0] for row in rows}) == len(rows) and any(row[-1] for row in rows)
 
 
 def _first_lines(table: Table) -> list[str]:
@@ -175,6 +181,9 @@ def _vote(name: str, cells: Iterable[str], first: Sequence[str]) -> int:
         return 2
     if name in filled:
         return -2
+    n_dates = sum(DATE.fullmatch(cell) is not None for cell in filled)
+    if n_dates > 0.9 * len(filled) or 10 * len({*filled}) < len(filled):
+        return -2 if DATE.fullmatch(name) else 2
     n_words = sum(len(cell.split()) for cell in filled) / len(filled)
     if not is_name(name):
         return -2

@@ -13,6 +13,8 @@ HEAD = 1 << 20
 SHOWN = 1 << 18
 """Bytes of lines beyond ASCII that tell one encoding from another."""
 BAD = re.compile("[\udc80-\udcff]")
+RARE = ["hp_roman8", *(f"iso8859_{n}" for n in (3, 4, 10, 13, 14, 16))]
+"""Encodings that hardly any file has, though they fit some French and Swedish as well as the usual ones."""
 NOT_CP1252 = re.compile(b"[\x81\x8d\x8f\x90\x9d]")
 
 
@@ -25,8 +27,8 @@ def find_encoding(path: Place, *, whole: bool = False) -> str | None:
     n_good = n_bad = 0
     with opened(path) as file:
         content = file.read(HEAD)
-        if marked := encoding_of(content) or _wide(content[:4096]):
-            return None if marked == "utf-8-sig" else marked
+        if name := marked(content):
+            return None if name == "utf-8-sig" else name
         while content:
             text = decoder.decode(content)
             if not text.isascii():
@@ -44,6 +46,8 @@ def likeliest(shown: bytes, path: object) -> str:
     Raises UserError, which names the path, for few ASCII letters if that package is not installed.
     """
     n_ascii, n_other = len(re.findall(rb"[A-Za-z]", shown)), len(re.findall(rb"[\x80-\xff]", shown))
+    if n_ascii > 2 * n_other and len(NOT_CP1252.findall(shown)) < n_other / 50:
+        shown = NOT_CP1252.sub(b"", shown)  # Broken bytes, which rows tell.
     western = "latin-1" if NOT_CP1252.search(shown) else "cp1252"
     if n_ascii > 30 * n_other:
         return western
@@ -55,17 +59,23 @@ def likeliest(shown: bytes, path: object) -> str:
         raise UserError(
             f"{path}: expected UTF-8, got another encoding; give --data.train.encoding, such as cp1251"
         ) from None
-    matches = [*from_bytes(shown)]
-    likely = [one for one in matches if one.chaos <= matches[0].chaos]
+    matches = [*from_bytes(shown, cp_exclusion=RARE)]
+    likely = [one for one in matches if one.chaos <= matches[0].chaos + 0.025]
     if not matches or any("cp1252" in one.could_be_from_charset for one in likely):
         return western
     return likely[0].encoding
 
 
-def _wide(content: bytes) -> str | None:
-    """UTF-16 without a mark: every second byte is 0 for ASCII, and one of few others for the letters of an alphabet."""
+def marked(content: bytes) -> str | None:
+    """The encoding that a byte order mark says, or UTF-16 without one; None for any other.
+
+    Every second byte of UTF-16 is 0 for ASCII, and one of few others for the letters of an alphabet.
+    """
+    if name := encoding_of(content):
+        return name
+    content = content[:4096]
     for name, high, low in (("utf-16-be", content[::2], content[1::2]), ("utf-16-le", content[1::2], content[::2])):
         usual = dict(Counter(high).most_common(3))
-        if 0 in usual and sum(usual.values()) > 0.9 * len(high) and low.count(0) <= len(low) / 10:
+        if 0 in usual and 9 < sum(usual.values()) > 0.9 * len(high) and low.count(0) <= len(low) / 10:
             return name
     return None

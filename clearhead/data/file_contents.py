@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 from clearhead.data.archives import plain_name
-from clearhead.data.encodings import find_encoding
+from clearhead.data.encodings import find_encoding, marked
 from clearhead.data.files import opened, read_text
 from clearhead.data.layouts import FASTTEXT, texts_of
 from clearhead.data.tables import format_of
@@ -137,15 +137,15 @@ def first_lines(path: Place) -> list[str] | None:
         content = b""
         while len(content) < BEGINNING and (more := file.read(BEGINNING - len(content))):
             content += more
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        text = content.decode("utf-16", "ignore")
-    elif b"\0" in content:
+    name = marked(content)
+    if name is None and b"\0" in content:
         return None
-    else:
-        try:
-            text = content[: len(content) - 3 * (len(content) == BEGINNING)].decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = content.decode("latin-1")
+    try:
+        text = content[: len(content) - 3 * (len(content) == BEGINNING)].decode(
+            name or "utf-8", "ignore" if name else "strict"
+        )
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
     lines = re.split(r"\r\n|\n|\r", text)
     return lines[:-1] if len(content) == BEGINNING or not lines[-1] else lines
 
@@ -156,9 +156,8 @@ def _of_tagged(path: Place, columns: TaggedColumns) -> Contents:
     told += [Decision("label", f"column {columns.tags}", columns.why_tags, "--label N")]
     if columns.is_universal:
         return Contents("tagged", {"train": {"kind": "tagged", "paths": [absolute(path)]}})
-    if columns.is_by_line:
-        form = {"format": "word_tag", "delimiter": columns.sign} if columns.sign else {"format": "tsv"}
-        train = table_source(path, **form, text=columns.words)
+    if columns.sign:
+        train = table_source(path, format="word_tag", delimiter=columns.sign, text=columns.words)
         return Contents("tagged", {"train": train}, {"label": columns.tags}, told)
     train = {"kind": "tagged", "paths": [absolute(path)]}
     return Contents("tagged", {"train": train}, {"words": columns.words, "label": columns.tags}, told)
@@ -183,7 +182,7 @@ def _of_lines(path: Place, lines: Sequence[str], *, is_dense: bool) -> Contents:
         for form in ("label_text", "text_label"):
             ends = [_end(line, delimiter, form) for line in some]
             if _are_labels(ends, is_sure=delimiter != " " or form == "label_text"):
-                mark = "a blank" if delimiter == " " else repr(delimiter)
+                mark = "blank" if delimiter == " " else repr(delimiter)
                 place = "before the first" if form == "label_text" else "after the last"
                 why = f"{len({*ends})} different words {place} {mark}"
                 return table(why, format=form, **({} if delimiter == " " else {"delimiter": delimiter}))

@@ -111,7 +111,7 @@ def _texts(table: Table) -> Objects:
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def _lines(path: Place, table: Table, errors: RowErrors) -> Iterator[tuple[str, str]]:
+def filled_lines(path: Place, table: Table, errors: RowErrors) -> Iterator[tuple[str, str]]:
     """The lines of a file that are not blank, each with its place. Adds those that cannot be decoded to `errors`."""
     with opened_text(path, table.encoding, errors=table.errors) as lines:
         for line, text in enumerate(iter(partial(lines.readline, LONGEST_LINE), ""), start=1):
@@ -126,7 +126,7 @@ def _lines(path: Place, table: Table, errors: RowErrors) -> Iterator[tuple[str, 
 def _split_lines(table: Table, errors: RowErrors) -> Objects:
     """A label such as `NUM:date` is a coarse one, `NUM`, and a fine one (Li and Roth 2002)."""
     delimiter = table.delimiter or " "
-    for where, text in _lines(table.path, table, errors):
+    for where, text in filled_lines(table.path, table, errors):
         label, found, rest = text.partition(delimiter)
         if table.format == "text_label":
             rest, found, label = text.rpartition(delimiter)
@@ -141,7 +141,7 @@ def _split_lines(table: Table, errors: RowErrors) -> Objects:
 
 def _words_with_tags(table: Table, errors: RowErrors) -> Objects:
     """Lines of words, each with a sign and a tag after it: `word_TAG`."""
-    for where, text in _lines(table.path, table, errors):
+    for where, text in filled_lines(table.path, table, errors):
         words = [word.rpartition(table.delimiter or "_") for word in text.split()]
         if bad := next((tag for word, _, tag in words if not word or not tag), ""):
             errors.rows.append(BadRow(f"{where}: expected a tag after each word, got {bad!r}; mend the line"))
@@ -151,7 +151,7 @@ def _words_with_tags(table: Table, errors: RowErrors) -> Objects:
 
 def _fasttext(table: Table, errors: RowErrors) -> Objects:
     """Lines in which words that begin with __label__ are labels (Joulin et al. 2017)."""
-    for where, text in _lines(table.path, table, errors):
+    for where, text in filled_lines(table.path, table, errors):
         words = text.split()
         labels = [word.removeprefix(FASTTEXT) for word in words if word.startswith(FASTTEXT)]
         rest = " ".join(word for word in words if not word.startswith(FASTTEXT))
@@ -197,7 +197,7 @@ def _lines_by_class(table: Table, errors: RowErrors) -> Objects:
     before, _, after = pattern.name.partition("*")
     for path in class_files(pattern):
         label = path.name[len(before) : len(path.name) - len(after)]
-        yield from ((where, {"text": text, "label": label}) for where, text in _lines(path, table, errors))
+        yield from ((where, {"text": text, "label": label}) for where, text in filled_lines(path, table, errors))
 
 
 def _lines_with_labels(table: Table) -> Objects:

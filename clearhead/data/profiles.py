@@ -215,7 +215,8 @@ class Profile:
             return None
         if len(parts) >= len(self.counts):
             return None
-        return Target("multi_label_classification", _by_count(parts), {"separator": separator})
+        is_listed = self._most(LISTED)
+        return Target("multi_label_classification", _by_count(parts), {} if is_listed else {"separator": separator})
 
 
 def _rank(profile: Profile, names: set[str]) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 from clearhead.data.profiles import FEW, Profile, Target
 from clearhead.data.sniffing import Decision
-from clearhead.data.tables import cell_at, written
+from clearhead.data.tables import cell_at, items_of, written
+from clearhead.data.tagged_columns import SPAN_TAG
 from clearhead.errors import UserError, pasted
 from clearhead.recipe.data import Column
 
@@ -66,7 +67,7 @@ def choose(
     choice = _Choice(path, profiles, given)
     if "source" in given:
         return _pairs(choice.profile(given["source"]), choice.profile(given["target"]), "as given")
-    return (None if given else _named(profiles)) or _tagging(profiles, given) or choice.roles()
+    return (None if given else _named(profiles)) or _tagging(path, profiles, given) or choice.roles()
 
 
 def _parts(profile: Profile) -> list[Profile]:
@@ -102,21 +103,31 @@ def _named(profiles: Sequence[Profile]) -> Roles | None:
     return None
 
 
-def _tagging(profiles: Sequence[Profile], given: Mapping[str, Any]) -> Roles | None:
-    """The roles of a column of words and of one with a tag for each; that of names among several."""
-    lists = [one for one in profiles if one.kind == "lists"]
+def _tagging(path: object, profiles: Sequence[Profile], given: Mapping[str, Any]) -> Roles | None:
+    """The roles of a column of words and of one with a tag for each; that of names among several.
+
+    Raises UserError for a word in each row.
+    """
+    lists = [one for one in profiles if one.kind in ("lists", "words")]
     both = [pair for pair in permutations(lists, 2) if all(map(_are_tagged, *(one.cells for one in pair)))]
     fits = [(a, b) for a, b in both if given.get("text", a.name) == a.name and given.get("label", b.name) == b.name]
     if not fits:
         return None
     words, tags = min(fits, key=lambda pair: "ner" not in pair[1].plain)
-    shown = [_column("text", words, "lists of words"), _column("label", tags, "a list with a tag for each word")]
+    if not any(" " in str(cell) for cell in words.cells):
+        remedy = "write CoNLL: each word and its tag on a line, and a blank line after each sentence"
+        raise UserError(f"{path}: expected a sentence in each row, got a word and its tag in {tags.name}; {remedy}")
+    shown = [_column("text", words, "words"), _column("label", tags, "a tag for each word")]
     data = {"label": tags.name}
     return Roles("tagging", {"text": words.name}, data, [*shown, _task("tagging", "words and tags")])
 
 
 def _are_tagged(words: object, tags: object) -> bool:
-    """Returns True for a list of words and a list of as many tags, which are shorter or numbers."""
+    """Returns True for words and as many tags, which are shorter or numbers; in texts, tags of spans."""
+    if isinstance(tags, str):
+        words, tags = items_of(str(words)), items_of(tags)
+        if not all(map(SPAN_TAG.fullmatch, tags)):
+            return False
     if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
         return False
     is_tag = all(isinstance(tag, int) or (isinstance(tag, str) and TAG.fullmatch(tag)) for tag in tags)
@@ -208,6 +219,9 @@ class _Choice:
             return best, "all others than texts are 0 and 1"
         if len(best) > 1 and (rank or isinstance(best[0].name, int)) and (finest := _finest(best)):
             return [finest], "the finest: it says what the others say"
+        said = re.findall("[a-z]+", "/".join(str(self.path).lower().split("/")[-2:]))
+        if len(best) > 1 and len(named := [one for one in best if one.plain in said]) == 1:
+            return named, "the file or its folder has its name"
         if len(best) > 1:
             self.questions.append(f"expected one column of labels, got {len(best)}; {self._offer(best)}")
             return [], ""
@@ -276,7 +290,7 @@ class _Choice:
         names, file = [pasted(str(one.name)) for one in (*self.used.values(), *texts)], pasted(str(self.path))
         more = f"clearhead train lm --data {file} --text {names[0]} to learn from the texts alone"
         if len(names) > 1:
-            both = f"--data.train.source {names[0]} --data.train.target {names[1]}"
+            both = f"--data.train.source {names[0]} --data.train.target {names[-1]}"
             more = f"clearhead train text_to_text --data {file} {both} to write one from the other, or {more}"
         got = f"{', '.join(names)} (texts)" if len(names) < SHOWN else f"{len(names)} columns of texts"
         expected = "expected a column of labels whose values recur"

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from clearhead.data.bad_rows import BadRows, RowErrors, read_each
 from clearhead.data.files import nearest, read_chunks, read_lines, read_text
-from clearhead.data.tables import Cells, fields, read_cells, read_rows, roots_of, texts_of
+from clearhead.data.tables import Cells, fields, read_cells, roots_of, texts_of
 from clearhead.errors import UserError, reason, refuse
 from clearhead.recipe.data import (
     Column,
@@ -90,9 +90,7 @@ def rows_of(source: Source) -> Iterator[tuple[str, ...]]:
             return _parallel(source)
         case TextFiles():
             return ((text,) for path in source.paths for text in _documents(path, source))
-        case Table():
-            return read_rows(source, source.columns)
-        case HubDataset():
+        case Table() | HubDataset():
             return examples_of(source, source.columns, partial(texts_of, source.columns))
         case Languages(to=parts, tags=tags):
             return (tagged(tags[name], row) for name, part in parts.items() for row in rows_of(part))
@@ -200,15 +198,8 @@ def _documents(path: Place, files: TextFiles) -> Iterator[str]:
         case "line":
             yield from read_lines(path)
         case "blank_line":
-            lines: list[str] = []
-            for line in read_lines(path):
-                if line.strip():
-                    lines.append(line)
-                elif lines:
-                    yield "\n".join(lines)
-                    lines = []
-            if lines:
-                yield "\n".join(lines)
+            runs = groupby(read_lines(path), lambda line: bool(line.strip()))
+            yield from ("\n".join(run) for is_filled, run in runs if is_filled)
 
 
 def _dataset(wanted: HubDataset, columns: Sequence[Column], errors: RowErrors) -> Cells:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 from clearhead.data.archives import plain_name
 from clearhead.data.bad_rows import BadRow, RowErrors, read_each
 from clearhead.data.delimited import names_in, read_delimited, records
-from clearhead.data.files import LONGEST_LINE, Unpacked, check_expansion, nearest, opened, opened_text
-from clearhead.data.layouts import Objects, objects_of
+from clearhead.data.files import Unpacked, check_expansion, nearest, opened
+from clearhead.data.layouts import Objects, filled_lines, objects_of
 from clearhead.errors import UserError, reason
 from clearhead.json_text import parse
 from clearhead.recipe.data import Column, Table, TableFormat
@@ -47,27 +47,23 @@ def read_rows(table: Table, columns: Sequence[Column]) -> Iterator[tuple[str, ..
     yield from read_each(partial(read_cells, table, columns), partial(texts_of, columns), skip=table.skip_bad)
 
 
-def read_cells(table: Table, columns: Sequence[Column], errors: RowErrors | None = None) -> Cells:
+def read_cells(table: Table, columns: Sequence[Column], errors: RowErrors) -> Cells:
     """Yields the cells in the given columns row by row.
 
     A cell is what the file holds: text in CSV and TSV, anything in JSON lines and parquet. Adds rows that cannot be
-    read to `errors`; without it, raises BadRows at the end if there are some, unless `table.skip_bad`.
+    read to `errors`. Raises UserError if there are no rows.
     """
-    own = errors or RowErrors(table.skip_bad)
-    if (objects := _objects(table, own)) is not None:
-        rows = fields(objects, columns, own)
+    if (objects := _objects(table, errors)) is not None:
+        rows = fields(objects, columns, errors)
     elif table_format(table) == "parquet":
-        rows = _parquet_rows(table.path, columns, own)
+        rows = _parquet_rows(table.path, columns, errors)
     else:
-        rows = read_delimited(table, columns, own)
-    first = next(rows, None)
-    if first is not None:
+        rows = read_delimited(table, columns, errors)
+    if first := next(rows, None):
         yield first
         yield from rows
-    if first is None and not own.rows:
+    elif not errors.rows:
         raise UserError(f"{table.path}: expected rows, got only a header; try another file")
-    if own is not errors:
-        own.check(has_good=first is not None)
 
 
 def column_names(table: Table) -> list[Column]:
@@ -127,17 +123,16 @@ def fields(objects: Iterable[tuple[str, object]], columns: Sequence[Column], err
     objects = iter(objects)
     first = [*islice(objects, FIRST_ROWS)]
     names = [*map(str, columns)]
-    there = {name for name in names if any(has_field(row, name) for _, row in first)}
+    unknown = {name for name in names if not any(has_field(row, name) for _, row in first)}
     for where, row in chain(first, objects):
         try:
-            cells = [
-                None if name in there and not has_field(row, name) else cell_at(row, name, where=where)
-                for name in names
-            ]
+            needed = [name in unknown or has_field(row, name) for name in names]
+            yield (
+                where,
+                [cell_at(row, name, where=where) if one else None for name, one in zip(names, needed, strict=True)],
+            )
         except BadRow as error:
             errors.rows.append(error)
-        else:
-            yield where, cells
 
 
 def roots_of(columns: Iterable[Column], known: Sequence[str], where: object) -> list[str]:
@@ -182,16 +177,13 @@ def cell_at(row: object, name: str, *, where: str) -> object:
 
 
 def _json_objects(table: Table, errors: RowErrors) -> Iterator[tuple[str, object]]:
-    with opened_text(table.path, table.encoding, newline="\n", errors=table.errors) as lines:
-        for line, text in enumerate(iter(partial(lines.readline, LONGEST_LINE + 1), ""), start=1):
-            if text.strip():
-                where = f"{table.path}:{line}"
-                try:
-                    value = parse(text, where, remedy="try one JSON object a line", numbered=False)
-                except UserError as error:
-                    errors.rows.append(BadRow(str(error)))
-                else:
-                    yield where, value
+    for where, text in filled_lines(table.path, table, errors):
+        try:
+            value = parse(text, where, remedy="try one JSON object a line", numbered=False)
+        except UserError as error:
+            errors.rows.append(BadRow(str(error)))
+        else:
+            yield where, value
 
 
 def _parquet_rows(path: Place, columns: Sequence[Column], errors: RowErrors) -> Cells:
@@ -278,6 +270,11 @@ def parts_of(cell: object, separator: str = ",") -> list[str]:
     if text[:1] + text[-1:] == "[]":
         return ["".join(either).strip() for either in LISTED.findall(text[1:-1])]
     return [part.strip() for part in text.split(separator)]
+
+
+def items_of(text: str) -> list[str]:
+    """The words or tags in a cell: a list as Python or JSON writes it, or text with spaces between them."""
+    return parts_of(text) if text.startswith(("['", '["')) else text.split()
 
 
 def number_of(text: str) -> float | None:

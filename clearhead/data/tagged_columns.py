@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -26,19 +26,17 @@ class TaggedColumns:
     why_tags: str = ""
     is_universal: bool = False
     """CoNLL-U, whose columns have names."""
-    is_by_line: bool = False
-    """A line holds a sentence: its words, a tab, and their tags; or words with tags."""
     sign: str = ""
-    """What stands between a word and its tag in such a line: `word_TAG`."""
+    """What stands between a word and its tag in a line of a sentence: `word_TAG`."""
 
 
 def tagged_columns(lines: Sequence[str]) -> TaggedColumns | None:
     """The columns of a file of words with tags; None for any other."""
     if sign := next((sign for sign in "_/|" if _are_signed(lines[:2000], sign)), ""):
         why = f"{sign!r} in each word"
-        return TaggedColumns("words", "tags", f"before {why}", f"after {why}", is_by_line=True, sign=sign)
-    sentences = [*islice(_sentences(lines[:LINES]), 2000)]
-    rows = [row for sentence in sentences for row in sentence]
+        return TaggedColumns("words", "tags", f"before {why}", f"after {why}", sign=sign)
+    sentences = [*islice(sentences_in(lines[:LINES]), 2000)]
+    rows = [row.fields for sentence in sentences for row in sentence]
     if len(rows) < 2:
         return None
     width, n = Counter(map(len, rows)).most_common(1)[0]
@@ -47,8 +45,6 @@ def tagged_columns(lines: Sequence[str]) -> TaggedColumns | None:
     columns = [*zip(*(row for row in rows if len(row) == width), strict=True)]
     if width == N_COLUMNS and re.fullmatch(r"1(-\d+)?|0\.1", rows[0][0]):
         return TaggedColumns(1, 3, is_universal=True)
-    if width == 2 and _is_by_line(rows):
-        return TaggedColumns(0, 1, "sentences", "a tag for each word", is_by_line=True)
     if any(" " in cell.strip() for row in rows[:500] for cell in row[:2]):
         return None
     spans = [i for i, cells in enumerate(columns) if _is_spans(cells)]
@@ -70,17 +66,32 @@ def tagged_columns(lines: Sequence[str]) -> TaggedColumns | None:
     return TaggedColumns(word, tags[0], f"{len({*columns[word]}):,} different words", why)
 
 
-def _sentences(lines: Sequence[str]) -> Iterator[list[list[str]]]:
-    """The rows between blank lines, without comments."""
-    tab = any("\t" in line for line in lines[:50] if not line.startswith("#"))
-    sentence: list[list[str]] = []
-    for line in lines:
-        if not line.strip():
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The fields of a line."""
+
+    line: int
+    fields: Sequence[str]
+
+
+def sentences_in(lines: Iterable[str]) -> Iterator[list[Row]]:
+    """The rows between blank lines, without comments, with tabs or else blanks between their fields."""
+    sentence, separator = list[Row](), re.compile(r"[ \t]+")
+    first: Row | None = None
+    for line, text in enumerate(lines, start=1):
+        if not text.strip(" \t"):
             if sentence:
                 yield sentence
-            sentence = []
-        elif not line.startswith(MARK) and not (line.startswith("#") and not sentence):
-            sentence.append(line.strip(" ").split("\t") if tab else line.split())
+            sentence = list[Row]()
+            continue
+        if first is None and "\t" in text:
+            separator = re.compile("\t")
+        row = Row(line, separator.split(text.strip(" ")))
+        is_other = first is None or len(row.fields) != len(first.fields) or first.fields[0].isdigit()
+        is_comment = text.startswith("#") and not sentence and is_other
+        if not is_comment and row.fields[0] != MARK:
+            first = first or row
+            sentence.append(row)
     if sentence:
         yield sentence
 
@@ -97,11 +108,3 @@ def _are_signed(lines: Sequence[str], sign: str) -> bool:
     n = sum(bool(word) and tag in tags for word, _, tag in words)
     n_lines = sum(bool(line.strip()) for line in lines)
     return 0.99 * len(words) < n > 2 * n_lines > 0 and 1 < len(tags) <= max(5, len(words) / 20)
-
-
-def _is_by_line(rows: Sequence[Sequence[str]]) -> bool:
-    pairs = [(row[0].split(), row[1].split()) for row in rows if len(row) == 2]
-    are_even = sum(len(words) == len(tags) > 1 for words, tags in pairs) > 0.99 * len(rows)
-    return are_even and sum(
-        tag == "O" or SPAN_TAG.fullmatch(tag) is not None for _, tags in pairs for tag in tags
-    ) > len(rows)

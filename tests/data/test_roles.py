@@ -59,6 +59,10 @@ CELLS: dict[str, Callable[[int], object]] = {
     "votes": lambda _: [RNG.randint(0, 3), 3],
     "words": lambda _: text(5).split(),
     "tags": lambda _: RNG.choices(["O", "B-X"], k=5),
+    "said": lambda _: " ".join(RNG.choices(WORDS, k=5)),
+    "said_tags": lambda _: " ".join(RNG.choices(["O", "B-X"], k=5)),
+    "word": lambda _: RNG.choice(WORDS),
+    "word_tag": lambda _: RNG.choice(["O", "B-X"]),
     "nested": lambda i: {"en": text(), "de": f"{text()} {i}"},
     "answer": lambda _: {"text": ["river"], "answer_start": [0]},
 }
@@ -122,7 +126,7 @@ def roles(columns: str, **given: Any) -> str:
         ("plot:long genre:bars", "multi_label text=plot label=genre separator=|"),
         ("text commas id", "multi_label text=0 label=1 separator=,"),
         ("text:text tags:listed", "multi_label text=text label=tags"),
-        ("titles:title summaries:long terms:literal", "multi_label text=summaries label=terms separator=|"),
+        ("titles:title summaries:long terms:literal", "multi_label text=summaries label=terms"),
         ("reviewerID:id helpful:votes reviewText:text overall:stars summary:title",
          "single_label text=reviewText label=overall"),
         ("text_id:id l1:text fullText:text cohesion:float", "regression text=fullText label=cohesion"),
@@ -131,6 +135,7 @@ def roles(columns: str, **given: Any) -> str:
         ("translation:nested", "translation source=translation.en target=translation.de"),
         ("source target title", "translation source=0 target=1"),
         ("id:id tokens:words pos:tags ner-tags:tags", "tagging text=tokens label=ner-tags"),
+        ("n:row sentence:said tags:said_tags", "tagging text=sentence label=tags"),
         ("id:id context:long question:text answers:answer",
          "question_answering text=context question=question context=context answer=answers"),
         ("messages:listed", "chat text=messages"),
@@ -163,6 +168,7 @@ def test_columns_are_found_by_their_names_and_cells(columns: str, expected: str)
         ("spans:spans text:text", "got text (texts); give --label NAME, or clearhead train lm"),
         ("premise:text choice1:text choice2:text question:two label:flag",
          "expected one column of texts, got 3; give --text premise: '"),
+        ("n:row word:word tag:word_tag", "expected a sentence in each row, got a word and its tag in tag; write CoNLL"),
         ("a:row b:float", "expected a column of texts, got none: a (ids)"),
     ],
 )  # fmt: skip
@@ -170,6 +176,14 @@ def test_equally_likely_columns_are_asked_for(columns: str, told: str):
     said = roles(columns)
     assert told in said
     assert "\n" not in said
+
+
+def test_a_label_has_the_name_of_the_file_or_its_folder():
+    columns, rows = table("text:text tone:three mood:two")
+    for path, label in (("mood/train.tsv", "mood"), ("tone.csv", "tone")):
+        assert choose(path, columns, rows).data["label"] == label
+    with pytest.raises(UserError, match="expected one column of labels, got 2"):
+        choose("mood/old/tone-mood.csv", columns, rows)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from clearhead.data.bad_rows import BadRows, RowErrors
 from clearhead.data.delimited import read_delimited
 from clearhead.data.sniffing import SAMPLE, Sniffed, draw, sniff
 from clearhead.data.sources import read_texts
-from clearhead.data.tables import read_cells
+from clearhead.data.tables import read_cells, read_rows
 from clearhead.errors import UserError
 from clearhead.recipe.data import Table, TextFiles
 
@@ -166,6 +166,27 @@ FORMS: dict[str, tuple[str, bytes | str, list[Any], list[tuple[str, str]]]] = {
         ["text", "2019", "2020"],
         [],
     ),
+    "questions above answers": (
+        "t.csv",
+        "When?,How did you like all of it?,What else would you like to tell us?\n"
+        + "".join(f"3/{i + 1}/2024 9:{i + 10}:11,{LABELS[i % 2]},{WORDS[i % 4]} {i}\n" for i in range(25)),
+        ["When?", "How did you like all of it?", "What else would you like to tell us?"],
+        [],
+    ),
+    "decimal commas": (
+        "t.csv",
+        "text;price\n" + "".join(f"{text}, or so;{i},5\n" for i, (text, _) in enumerate(rows())),
+        ["text", "price"],
+        [("columns", "semicolons between them")],
+    ),
+    "French with a broken byte": (
+        "t.csv",
+        b"avis,note\n"
+        + "Très déçu et ça a été annulé,bad\nOù est le café agréable,good\n".encode("cp1252") * 20
+        + b"\x81,bad\n",
+        ["avis", "note"],
+        [("encoding", "cp1252"), ("bytes", "replaced in 1 of 41 rows")],
+    ),
     "names that are counts": ("t.csv", lines(",", header="0,1\n"), ["0", "1"], []),
 }
 
@@ -211,7 +232,7 @@ def test_what_pandas_wrote_is_read_back(texts: list[str], form: dict[str, Any], 
     frame.to_csv(path, **form)
     found = sniff(path, given={"text": "text", "label": "label"})
     assert [list(row) for row in frame.itertuples(index=False)] == [
-        row for _, row in read_cells(found.table, ["text", "label"])
+        [*row] for row in read_rows(found.table, ["text", "label"])
     ]
 
 
@@ -255,17 +276,19 @@ def test_bad_rows_are_told_at_once_or_left_out(tmp_path: Path):
     path.write_text(BAD, encoding="utf-8")
     table = sniff(path).table
     with pytest.raises(BadRows) as error:
-        [*read_cells(table, ["text", "label"])]
+        [*read_rows(table, ["text", "label"])]
     assert str(error.value).splitlines() == [
         f"{path}:3: expected 2 columns as in the first line, got 4; quote the text that has the delimiter",
         f"{path}:4: expected CSV, got unexpected end of data; close or double the quotes, or set data.train.quotes",
         "2 bad rows; --skip-bad leaves them out",
     ]
     skipping = table.model_copy(update={"skip_bad": True})
-    assert [where.rpartition(":")[2] for where, _ in read_cells(skipping, ["text"])] == ["2", "5", "6"]
+    assert [*read_rows(skipping, ["text"])] == [("fine, fine",), ("more words",), ("last words",)]
+    path.write_text("label,text\ngood,fine\n" + "bad,so, it is\n" * 30, encoding="utf-8")
+    assert sniff(path).columns == ["label", "text"]
     path.write_text("text,label\nfine,good\n" + "a,b,c\n" * 30, encoding="utf-8")
     with pytest.raises(BadRows, match=r":22: .*\nand 10 more; --skip-bad leaves them out$"):
-        [*read_cells(table, ["text"])]
+        [*read_rows(table, ["text"])]
 
 
 @pytest.mark.parametrize(

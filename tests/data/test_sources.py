@@ -166,7 +166,7 @@ def test_a_missing_column_and_the_nearest_name(tables: dict[str, Path]):
         (
             "t.jsonl",
             '{"0": "x", "1": "y"}\n{"0": ',
-            ":2: expected JSON, got expecting value (column 7); try one JSON object a line",
+            ":2: expected JSON, got expecting value (column 6); try one JSON object a line",
         ),
         ("t.jsonl", '{"0": "x", "1": "y"}\n{"0": ' + "[" * 100_000, ":2: expected at most 100 levels of tables and"),
         ("t.jsonl", '{"0": ' + "[" * 101 + "]" * 101 + "}", ":1: expected at most 100 levels of tables and lists"),

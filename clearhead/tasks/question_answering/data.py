@@ -13,11 +13,11 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import Field, JsonValue, NonNegativeInt
 
-from clearhead.data.bad_rows import BadRow, read_each
+from clearhead.data.bad_rows import BadRow, RowErrors, read_each
 from clearhead.data.files import read_text
 from clearhead.data.guessing import is_table
 from clearhead.data.sources import examples_of
-from clearhead.data.tables import column_names, read_cells, text_of, texts_of
+from clearhead.data.tables import column_names, read_cells, texts_of
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson, parse
 from clearhead.recipe.data import Column, HubDataset, Source, SquadFiles, Table, TestedData
@@ -130,7 +130,7 @@ def _value(path: Place, encoding: str | None) -> JsonValue:
         return parse(read_text(path, encoding=encoding), str(path))
     except NotJson:
         table = Table(path=path, text=0, format="json", encoding=encoding)
-        if len([*islice(read_cells(table, []), 2)]) < 2:
+        if len([*islice(read_cells(table, [], RowErrors()), 2)]) < 2:
             raise
         return [None]
 
@@ -203,11 +203,6 @@ class _Node:
             raise UserError(f"{self.where}: expected a list, got {type(self.value).__name__}; mend the file")
         return (type(self)(value, f"{self.where}[{i}]") for i, value in enumerate(self.value))
 
-    @property
-    def text(self) -> str:
-        """A value that is text."""
-        return text_of(self.value, where=self.where)
-
 
 def _squad(value: object, path: Place) -> Iterator[tuple[str, list[object]]]:
     """The questions of SQuAD 1.1 or 2.0 (Rajpurkar et al. 2016, 2018), of which the latter may have no answer."""
@@ -216,18 +211,11 @@ def _squad(value: object, path: Place) -> Iterator[tuple[str, list[object]]]:
         for paragraph in article["paragraphs"]:
             for asked in paragraph["qas"]:
                 has_none = isinstance(asked.value, dict) and asked.value.get("is_impossible") is True
-                answers = [_answer(one) for one in ([] if has_none else asked["answers"])]
+                answers = None if has_none else asked["answers"].value
                 yield asked.where, [asked["question"].value, paragraph["context"].value, answers]
                 n += 1
     if not n:
         raise UserError(f"{path}: expected questions, got none; try another file")
-
-
-def _answer(node: _Node) -> dict[str, object]:
-    start = node["answer_start"]
-    if not isinstance(start.value, int):
-        raise UserError(f"{start.where}: expected a number of characters, got {start.value!r}; mend it")
-    return {"text": node["text"].text, "answer_start": start.value}
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from clearhead.data.files import nearest, read_lines
 from clearhead.data.guessing import is_table
 from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits
-from clearhead.data.tables import column_names, written
-from clearhead.data.tagged_columns import MARK
+from clearhead.data.tables import column_names, items_of, written
+from clearhead.data.tagged_columns import Row, sentences_in
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HeldOut, HubDataset, Source, Table, TaggedFiles
 from clearhead.recipe.places import Place
@@ -21,14 +21,6 @@ from clearhead.tasks.tagging.tags import OUTSIDE, Scheme, scheme_of, with_begins
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U (universaldependencies.org/format.html)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The fields of a line."""
-
-    line: int
-    fields: Sequence[str]
 
 
 def read_conll(
@@ -58,35 +50,16 @@ def read_conll(
 
 
 def _sentences(path: Place, encoding: str | None, errors: RowErrors) -> Iterator[list[Row]]:
-    """The rows of each sentence, which are all as wide as the first one, without comments.
-
-    Adds other rows to `errors`, and leaves their sentences out.
-    """
-    sentence: list[Row] = []
-    is_good = True
+    """The rows of each sentence, which are all as wide as the first one. Adds others to `errors`."""
     first: Row | None = None
-    separator = re.compile(r"[ \t]+")
-    for line, text in enumerate(read_lines(path, encoding=encoding), start=1):
-        if not text.strip(" \t"):
-            if sentence and is_good:
-                yield sentence
-            sentence, is_good = list[Row](), True
-            continue
-        if first is None and "\t" in text:
-            separator = re.compile("\t")
-        row = Row(line, separator.split(text.strip(" ")))
-        is_other = first is None or len(row.fields) != len(first.fields) or first.fields[0].isdigit()
-        is_comment = text.startswith("#") and not sentence and is_other
-        if is_comment or row.fields[0] == MARK:
-            continue
-        first = first or row
-        if len(row.fields) != len(first.fields):
+    for rows in sentences_in(read_lines(path, encoding=encoding)):
+        first = first or rows[0]
+        bad = [row for row in rows if len(row.fields) != len(first.fields)]
+        for row in bad:
             expected = f"expected {len(first.fields)} columns as in line {first.line}, got {len(row.fields)}"
-            errors.rows.append(BadRow(f"{path}:{line}: {expected}; mend the line"))
-            is_good = False
-        sentence.append(row)
-    if sentence and is_good:
-        yield sentence
+            errors.rows.append(BadRow(f"{path}:{row.line}: {expected}; mend the line"))
+        if not bad:
+            yield rows
     if first is None:
         raise UserError(f"{path}: expected words with tags, got only comments; try another file")
 
@@ -218,9 +191,9 @@ def _rows(source: Table | HubDataset, words: Column, tags: Column) -> Iterator[T
 
 
 def _several(cell: object, where: str, name: Column) -> tuple[str, ...]:
-    """The words or tags in a cell: a list, or text with spaces between them."""
+    """The words or tags in a cell: a list, or text that writes one."""
     if isinstance(cell, str):
-        return tuple(cell.split())
+        return tuple(items_of(cell))
     if not isinstance(cell, list):
         raise BadRow(f"{where}: expected a list in column {name!r}, got {cell!r}; try another column")
     return tuple(map(written, cell))
