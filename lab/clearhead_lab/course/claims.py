@@ -167,9 +167,7 @@ def html(n: int, claim: Claim, true: Mapping[str, Any], false: Mapping[str, Any]
     """What the mark opens: each value with its expression, in this world and in the false one, and the check."""
     rows = "".join(
         f"<tr><th>{escape(name)}</th><td><code>{escape(code)}</code></td><td>{escape(_shown(true[name]))}</td>"
-        f"<td>{escape(_shown(false[name]))}"
-        + (f" <code>{escape(claim.false[name])}</code>" if name in claim.false else "")
-        + "</td></tr>"
+        f"<td>{_differs(claim.false.get(name), escape(_shown(false[name])))}</td></tr>"
         for name, code in claim.world.items()
     )
     return (
@@ -184,3 +182,8 @@ def _shown(value: Any) -> str:
     value = value.item() if getattr(value, "numel", lambda: 0)() == 1 else value
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 40 else "…"
+
+
+def _differs(code: str | None, value: str) -> str:
+    """A value of the false world, with the expression that differs there."""
+    return value if code is None or escape(code) == value else f"<code>{escape(code)}</code> {value}"
