@@ -7,13 +7,7 @@ export type Node = GenerateReply["nodes"][number];
 /** The most nodes that are drawn; dropped nodes are left out first. */
 export const MOST = 1000;
 
-export interface Placed {
-  i: number;
-  node: Node;
-  column: number;
-  row: number;
-  best: boolean;
-}
+export interface Placed { i: number; node: Node; column: number; row: number; best: boolean }
 
 export interface Layout {
   placed: Placed[];
