@@ -55,7 +55,7 @@ const ROWS = [
   { name: "norm", list: "steps", of: "part", reads: "query", acts: ["number"], chapter: "residuals", moments: true, values: /norm\.(mean|rstd|out)$|_sum$/ },
   { name: "ffn", list: "steps", of: "block", reads: "query", acts: ["block", "number"], chapter: "feed-forward", moments: true, values: /\.ffn\./ },
   { name: "vector", list: "steps", of: "output", acts: ["number"], chapter: "encoder", values: /^head\.(pool|unit|first|second|mean|vector)/, when: makes(/^head\.(pool|unit)$/) },
-  { name: "logits", list: "steps", of: "output", reads: "position", answers: "one", acts: ["number"], chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
+  { name: "logits", list: "steps", of: "output", reads: "position", answers: "one", chapter: "training", moments: true, values: /^head\./, when: makes(/^head\.logits$/) },
   { name: "heads", list: "whole", acts: ["head"], chapter: "heads" },
   { name: "residual", list: "whole", reads: "query", acts: ["block", "number"], chapter: "residuals", values: /\.resid_/ },
   { name: "lens", list: "whole", asks: "lens", reads: "position", answers: "one", chapter: "residuals", when: chooses },
