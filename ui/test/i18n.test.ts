@@ -36,8 +36,6 @@ const followers: Record<string, string> = {
   "circuits.term.": "place change gradient product",
   "difference.": "own interval moved total before first second gap_interval changed kl loss accuracy",
   "do.": "zero mean set scale close patch add",
-  "embedding.": "sinusoid copy norm unfold linear prepend",
-  "embedding.lookup_": "ids types positions",
   "examples.from.": "given valid train samples sentences prompts",
   "examples.kind.": "weights output unit state",
   "examples.measure.": "weight norm value towards",

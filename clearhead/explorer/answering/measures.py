@@ -39,6 +39,7 @@ from clearhead.explorer.answering.questions import (
     AddressText,
     Asked,
     Natural,
+    Number,
     OfRun,
     Reply,
     RunRequest,
@@ -163,11 +164,17 @@ class ByAddress(Asked):
     at: AddressText
 
 
+class ByNumbers(Asked):
+    """Any other vector as wide as the token table."""
+
+    numbers: Annotated[list[Number], Field(max_length=65536)]
+
+
 class NeighboursQuestion(OfRun):
     """Asks for the rows of the token table that are nearest to a vector."""
 
     stack: StackName
-    of: ById | ByAddress
+    of: ById | ByAddress | ByNumbers
     k: SmallCount = 10
 
 
@@ -175,8 +182,16 @@ def neighbours(opened: Opened, question: NeighboursQuestion) -> Reply[Neighbours
     """The tokens whose vectors have the largest cosines with the vector."""
     found = opened.passes.get(question.run)
     table = token_table(found.model.network, question.stack)
-    of = question.of.id if isinstance(question.of, ById) else found.recording.value(question.of.at)
-    near = nearest_rows(table, of, k=question.k)
+    of = question.of
+    near = nearest_rows(
+        table,
+        of.id
+        if isinstance(of, ById)
+        else found.recording.value(of.at)
+        if isinstance(of, ByAddress)
+        else torch.tensor(of.numbers),
+        k=question.k,
+    )
     ids: list[int] = near.ids.tolist()
     return Reply({"ids": ids, "cosines": near.cosines.float().tolist(), "words": texts_of(found.model, ids)})
 

@@ -701,7 +701,7 @@ export interface NeighboursQuestion {
   run: RunRequest;
   /** Whether it waits for all other questions. */
   later?: boolean;
-  stack: StackName; of: ById | ByAddress; k: number;
+  stack: StackName; of: ById | ByAddress | ByNumbers; k: number;
 }
 
 /** A row of the token table. */
@@ -712,6 +712,11 @@ export interface ById {
 /** Any recorded vector as wide as the token table. */
 export interface ByAddress {
   at: string;
+}
+
+/** Any other vector as wide as the token table. */
+export interface ByNumbers {
+  numbers: number[];
 }
 
 /** The nearest rows of the token table. */

@@ -179,7 +179,7 @@ export class Live implements Answers {
   }
 
   neighbours({ run, stack, of, k }: Asked<"neighbours">): Answered<"neighbours"> {
-    const made = this.#pass(run), found = neighbours(made, stack, "id" in of ? of.id : valueAt(made, of.at), k);
+    const made = this.#pass(run), found = neighbours(made, stack, "id" in of ? of.id : "at" in of ? valueAt(made, of.at) : floats([of.numbers.length], Float32Array.from(of.numbers)), k);
     const words = Object.fromEntries(found.ids.map((id) => [id, this.#token(id)]));
     return { json: { ...found, words }, tensors: new Map() };
   }

@@ -1,5 +1,7 @@
 /** Products of random vectors, the same on every machine: what scores would be if queries and keys knew nothing. */
 
+import { dot } from "../../core/vectors";
+
 /** Numbers in [0, 1) from a seed (mulberry32). */
 export function uniform(seed: number): () => number {
   let state = seed >>> 0;
@@ -16,13 +18,9 @@ export function normal(seed: number): () => number {
   const next = uniform(seed);
   let spare: number | null = null;
   return () => {
-    if (spare !== null) {
-      const kept = spare;
-      spare = null;
-      return kept;
-    }
-    const radius = Math.sqrt(-2 * Math.log(1 - next())),
-      angle = 2 * Math.PI * next();
+    const kept = spare;
+    if (kept !== null) return ((spare = null), kept);
+    const radius = Math.sqrt(-2 * Math.log(1 - next())), angle = 2 * Math.PI * next();
     spare = radius * Math.sin(angle);
     return radius * Math.cos(angle);
   };
@@ -39,19 +37,11 @@ export function products(width: number, count: number, seed: number): Float64Arr
 }
 
 export function deviation(values: ArrayLike<number>): number {
-  let sum = 0,
-    squares = 0;
-  for (let i = 0; i < values.length; i++) {
-    sum += values[i]!;
-    squares += values[i]! ** 2;
-  }
-  const mean = sum / values.length;
-  return Math.sqrt(Math.max(0, squares / values.length - mean ** 2));
+  const mean = Array.from(values).reduce((sum, x) => sum + x, 0) / values.length;
+  return Math.sqrt(Math.max(0, dot(values, values) / values.length - mean ** 2));
 }
 
 /** sum w (1 - w): how far a row of weights can still move, 0 where one weight is 1 (the trace of the softmax's Jacobian). */
 export function freedom(weights: ArrayLike<number>): number {
-  let sum = 0;
-  for (let i = 0; i < weights.length; i++) sum += weights[i]! * (1 - weights[i]!);
-  return sum;
+  return Array.from(weights).reduce((sum, w) => sum + w * (1 - w), 0);
 }
