@@ -264,6 +264,8 @@ def live_questions(name: str, session: Session, run: Json | None = None) -> list
     if about["kind"] != "image":
         ids = {"ask": "neighbours", "run": run, "stack": last(name), "k": 4}
         found += [{**ids, "of": {"id": 5}}, {**ids, "of": {"at": f"{at}.1.resid_post[t=2]"}}]
+        width = about["plan"]["config"][last(name)]["d_model"]
+        found.append({**ids, "of": {"numbers": [(-1.0) ** i * (i + 1) for i in range(width)]}})
         found.append({"ask": "tokenize", "text": run["text"], "target": False})
     return [(question, NEAR) for question in found]
 

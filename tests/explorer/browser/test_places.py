@@ -1,5 +1,6 @@
 """Numbers of the places of one token, from its embedding to its word, against Python's."""
 
+import math
 import re
 
 import pytest
@@ -7,35 +8,42 @@ import torch
 from torch import Tensor
 
 from clearhead.analysis.attribution import Attribution, attribute
+from clearhead.analysis.geometry import neighbours, token_table
 from clearhead.analysis.lens import logit_lens
 from clearhead.config import ClassificationHead
 from clearhead.explorer.answering.passes import LOCK
 from tests.explorer.browser.conftest import spot_of
-from tests.explorer.browser.numbers import agrees, mismatches
+from tests.explorer.browser.numbers import agrees
 from tests.explorer.browser.page import Opened, eventually, said
-from tests.explorer.browser.seeing import INPUTS, Spot, are, column, right
+from tests.explorer.browser.seeing import INPUTS, Spot, all_right, are, column, right
 from tests.explorer.browser.views import show
 
 
 def test_the_output(spot: Spot) -> None:
-    """z of every head, what W_O makes of it, and their sum; how long each is."""
+    """z of every head, what W_O makes of it, and their sum; what each head and each word that it reads adds."""
     page = spot.seen.opened
     show(page, "output")
     z, heads, out = (spot.of(f"{spot.part}.{name}") for name in ("z", "heads", "out"))
+    weights, v = spot.of(f"{spot.part}.weights"), spot.seen.trace[f"{spot.at}.v"][0].double()
+    matrix = spot.model.network.get_parameter(f"{spot.at}.out.weight").detach().double()
+    v = v.repeat_interleave(len(z) // len(v), 0)
+    brought = torch.einsum("hs,hsk,dhk,d->s", weights, v, matrix.reshape(len(out), len(z), -1), out / out.norm())
 
     def is_right() -> None:
         values = {"z, a row for each head": z, "z · W_O": heads, "out": out[None]}
         are(page.figures(), {label: value.tolist() for label, value in values.items()})
-        for (_, *cells), head in zip(page.rows("Contribution along"), heads, strict=False):
-            right(cells[-1], head @ out / out.norm())
-        for (_, *cells), head in zip(page.rows("Length ‖head‖"), heads, strict=True):
-            right(cells[-1], head.norm())
+        for (_, *_, value, _), head in zip(page.rows("What each head adds"), heads, strict=False):
+            right(value, head @ out / out.norm())
+        words = page.rows("What each word brings")
+        for (name, *_, value), share in zip(words, brought[brought.abs().argsort(descending=True)], strict=False):
+            if "others" not in name:
+                right(value, share)
 
     eventually(is_right)
 
 
 def test_a_norm(spot: Spot) -> None:
-    """Mean and spread, and every row of the picture; x + f(x)."""
+    """How long every vector is before and after; mean and spread, and one number; x + f(x)."""
     page = spot.seen.opened
     show(page, "norm")
     post = spot.model.config.output.norm_place == "post"
@@ -46,40 +54,48 @@ def test_a_norm(spot: Spot) -> None:
     assert isinstance(parameters.eps, float)
     mean, spread = x.mean(), (x.var(correction=0) + parameters.eps).sqrt()
     gain, shift = (parameters.get_parameter(name).detach().double() for name in ("weight", "bias"))
-    scaled = (x - mean) / spread
+    after = (x - mean) / spread * gain + shift
+    close = float(torch.cosine_similarity(before, branch, dim=0))
 
     def is_right() -> None:
         card = page.page.locator("main section.card", has=page.page.locator(".histogram")).first
-        shown_mean, shown_spread = card.locator("dd").all_inner_texts()[:2]
-        right(shown_mean, mean)
-        right(shown_spread, spread)
-        rows = torch.stack([x, scaled, gain, shift, scaled * gain + shift])
-        values = {"Before, scaled, after": rows, "x + f(x)": torch.stack([before, branch, before + branch])}
-        are(page.figures(), {label: value.tolist() for label, value in values.items()})
+        shown_mean, shown_spread, component = card.locator("dd").all_inner_texts()
+        all_right(shown_mean, mean, after.mean())
+        all_right(shown_spread, spread, after.std(correction=0))
+        right(component.rpartition("= ")[2], after[0])
+        long = {row[0]: row[1:] for row in page.rows("Norm: how long")}
+        rows = [cells for name, cells in long.items() if agrees(cells[0], float(x.norm()))]
+        assert any(agrees(cells[-1], float(after.norm())) for cells in rows), (long, x.norm(), after.norm())
+        said = page.page.locator("main p.small", has_text="cosine").first.inner_text()
+        all_right(said.partition(").")[0], branch.norm() / before.norm(), math.degrees(math.acos(close)), close)
 
     eventually(is_right)
 
 
 def test_the_feed_forward(spot: Spot) -> None:
-    """The most active units, before and after the activation; what one of them writes."""
+    """The most active units, before and after the activation, and the words that they write."""
     page = spot.seen.opened
     show(page, "ffn")
     pre, post = spot.of("ffn.pre"), spot.of("ffn.post")
-    down = spot.model.network.get_parameter(f"{spot.block}.ffn.down.weight").detach().double()
+    network = spot.model.network
+    down = network.get_parameter(f"{spot.block}.ffn.down.weight").detach()
+    reads = spot.name != "seer"  # It reads no tokens.
 
     def is_right() -> None:
-        rows = page.rows("Most active units")
+        rows = page.rows("Units that fire most")
         units = [int(row[0].split()[-1]) for row in rows]
         assert {abs(float(post[unit])) for unit in units} == {*post.abs().topk(len(units)).values.tolist()}
-        for unit, (_, *cells) in zip(units, rows, strict=True):
-            right(cells[-1], post[unit])
+        for unit, (_, _, value, *words) in zip(units, rows, strict=True):
+            right(value, post[unit])
+            if reads and post[unit]:
+                near = neighbours(token_table(network, spot.stack), down[:, unit] * float(post[unit].sign()), k=4).ids
+                assert words[0].split(", ") == [
+                    one.removeprefix("▁") for one in spot.model.tokenizer.tokens(near.tolist())
+                ]
         for unit, first, second in page.rows("before", "main figure:has(circle), main figure:has(path)"):
             right(first, pre[int(unit)])
             right(second, post[int(unit)])
-        unit = units[0]
         figures = page.figures()
-        writes = torch.stack([down[:, unit], down[:, unit] * post[unit]])
-        are(figures, {f"What unit {unit} writes": writes.tolist()})
         name = next(name for name in figures if name.endswith("× these units"))
         matrix = figures[name]
         values = spot.seen.trace[f"{spot.block}.ffn.post"][0][:, [int(col) for col in matrix.cols]]
@@ -120,28 +136,29 @@ def test_the_residual_stream(see, name: str) -> None:
 
 
 def test_an_embedding(spot: Spot) -> None:
-    """Every vector on the way, and the one that goes into the first block."""
+    """How long the token, its position and their sum are; which rows are near, and those that a click asks for."""
     page = spot.seen.opened
     show(page, "embedding")
     trace, t, stack = spot.seen.trace, spot.t, spot.stack
+    model = spot.model
 
     def is_right() -> None:
-        tables = [table for label, table in page.figures().items() if "step by step" in label]
-        assert tables
-        table = tables[0]
-        found = 0
-        for row, name in enumerate(table.rows):
-            if f"{stack}.embed.{name}" in trace:
-                values = trace[f"{stack}.embed.{name}"][0, t].tolist()
-                shown = {(0, col): text for (r, col), text in table.cells.items() if r == row}
-                assert mismatches(shown, [values]) == [], name
-                found += 1
-        assert found >= 2, table.rows
-        for name, *_, number in page.rows("Its component"):
-            if f"{stack}.embed.{name}" in trace:
-                right(number, trace[f"{stack}.embed.{name}"][0, t, 0])
+        if f"{stack}.embed.positions" in trace:
+            (rows,) = page.tables("Word + position").values()
+            sizes = [trace[f"{stack}.embed.{name}"][0, t].norm() for name in ("tokens", "positions", "sum")]
+            for (name, *_), size in zip(rows, sizes, strict=True):
+                right(name.rpartition(" ")[2], size)
+        if spot.name == "seer":
+            return
+        table = token_table(model.network, stack)
+        word = page.page.locator("main h3", has_text="Nearest to “").inner_text().partition("“")[2].partition("”")[0]
+        token = next(i for i in range(len(table)) if model.tokenizer.tokens([i])[0].removeprefix("▁") == word)
+        column(page.rows("Nearest to “"), neighbours(table, token, k=9).cosines)
 
     eventually(is_right)
+    if spot.name != "seer":
+        page.page.locator("main section", has_text="Nearest to “").locator("tbody button").first.click()
+        eventually(is_right)
 
 
 def test_logits_and_shares(spot: Spot) -> None:

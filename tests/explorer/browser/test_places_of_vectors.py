@@ -58,9 +58,11 @@ def test_states_as_points(spot: Spot) -> None:
             column(last, points[len(begin) :, axis].tolist(), axis)
         caption = page.page.locator("main figure .caption", has_text="The plane that keeps most").inner_text()
         all_right(caption, share)
-        turned = page.page.locator("main p.small", has_text="where its arrow begins").inner_text()
+        said = page.page.locator("main .headline").inner_text()
         cosine = begin[spot.t] @ end[spot.t] / np.linalg.norm(begin[spot.t]) / np.linalg.norm(end[spot.t])
-        right(turned.partition("cosine ")[2], float(cosine))
+        right(said.rpartition("°")[0].rpartition(" by ")[2], float(np.degrees(np.arccos(cosine))))
+        nearest = [np.sort(np.delete(cosines(rows)[spot.t], spot.t))[-1] for rows in (end, begin)]
+        all_right(" ".join(re.findall(r"\(.*?\)", said.partition("Its nearest")[2])), *nearest)
 
     eventually(partial(is_right, begin, end))
     page.button("from the block before", "main").click()
@@ -188,7 +190,6 @@ def test_turned_pairs(see) -> None:
             all_right(said, q[i], q[i + 4], after[i], after[i + 4])
         product = score(3, 1)
         right(page.page.locator("main .score b").inner_text(), product)
-        column(page.rows("Both moved by"), [score(3 + by, 1 + by) for by in (0, 1, 10, 100)])
         right(
             page.page.locator("main p.small", has_text="The run itself has").inner_text().partition("has ")[2], product
         )
@@ -271,13 +272,13 @@ def test_the_scale_of_this_text(spot: Spot) -> None:
         histogram_is_right(
             page,
             f"q · k of this {'picture' if spot.name == 'seer' else 'text'}",
-            product[is_open],
             product[is_open] * factor,
+            product[is_open],
         )
-        note = page.page.locator("main figcaption span", has_text="after the scale").first.inner_text()
+        note = page.page.locator("main section.card figcaption span", has_text="after the scale").first.inner_text()
         all_right(note, product[is_open].std(), product[is_open].std() * factor)
         rows = page.rows("Without it")
-        shown = np.sort(np.argsort(-both[1], kind="stable")[:10])
+        shown = np.sort(np.argsort(-both[1], kind="stable")[:4])
         for at, weights in ((-2, both[0]), (-1, both[1])):
             column(rows, weights[shown].tolist(), at)
         most, moves = (page.page.locator("main tfoot tr").nth(i).locator("td").all_inner_texts() for i in (0, 1))
