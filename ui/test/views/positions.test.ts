@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { Op } from "../../src/core/protocol";
+import { cosine } from "../../src/core/vectors";
 import { floats } from "../../src/core/tensor";
-import { biasByDistance, cosines, positionVectors, scoreAt, spread, turned, turnedBack, waves } from "../../src/views/position/positions";
+import { biasByDistance, positionVectors, scoreAt, spread, turned, turnedBack, waves } from "../../src/views/position/positions";
 
 const sines = (how: string): Op => ({ out: "encoder.embed.positions", op: "sinusoid", by: { base: 10_000, width: 6 }, how });
 const rotate: Op = { out: "q", op: "rotate", numbers: [1, 0.1], by: { magnitude: 1.5 } };
@@ -30,9 +31,10 @@ it("spreads over all, ends included", () => {
 });
 
 it("compares sinusoidal positions by their distance alone", () => {
-  const same = cosines(positionVectors(sines("interleaved"), 9, []), 9);
-  for (let i = 0; i < 6; i++) expect(same[i * 9 + i + 3]).toBeCloseTo(same[3]!, 5);
-  expect(same[0]).toBeCloseTo(1, 6);
+  const rows = positionVectors(sines("interleaved"), 9, []), width = rows.length / 9;
+  const same = (i: number, j: number): number => cosine(rows.subarray(i * width, (i + 1) * width), rows.subarray(j * width, (j + 1) * width));
+  for (let i = 0; i < 6; i++) expect(same(i, i + 3)).toBeCloseTo(same(0, 3), 5);
+  expect(same(0, 0)).toBeCloseTo(1, 6);
 });
 
 describe("rotation", () => {

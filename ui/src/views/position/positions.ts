@@ -5,7 +5,7 @@ import type { Op } from "../../core/protocol";
 import { floats } from "../../core/tensor";
 import { wave } from "../../engine/kinds/positions";
 import { compute } from "../../engine/ops";
-import { cosine, dot } from "../../core/vectors";
+import { dot } from "../../core/vectors";
 
 const upTo = (n: number, from = 0): Tensor => floats([n], Float32Array.from({ length: n }, (_, i) => from + i));
 
@@ -34,14 +34,6 @@ export function waves(op: Op): Wave[] {
 export function spread(n: number, count: number): number[] {
   if (n <= count) return Array.from({ length: n }, (_, i) => i);
   return Array.from({ length: count }, (_, i) => Math.round((i * (n - 1)) / (count - 1)));
-}
-
-/** n n: the cosine of every two of n rows. */
-export function cosines(rows: Float32Array, n: number): Float32Array {
-  const d = rows.length / n, out = new Float32Array(n * n);
-  const at = (i: number): Float32Array => rows.subarray(i * d, (i + 1) * d);
-  for (let i = 0; i < n; i++) for (let j = 0; j <= i; j++) out[i * n + j] = out[j * n + i] = cosine(at(i), at(j));
-  return out;
 }
 
 /** A query or key as it is at a position: its pairs turned by the op's frequencies. */
