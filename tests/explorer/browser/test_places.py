@@ -95,11 +95,9 @@ def test_the_feed_forward(spot: Spot) -> None:
         for unit, first, second in page.rows("before", "main figure:has(circle), main figure:has(path)"):
             right(first, pre[int(unit)])
             right(second, post[int(unit)])
-        figures = page.figures()
-        name = next(name for name in figures if name.endswith("× these units"))
-        matrix = figures[name]
-        values = spot.seen.trace[f"{spot.block}.ffn.post"][0][:, [int(col) for col in matrix.cols]]
-        are(figures, {name: values.tolist()})
+        fires = page.page.locator("main p.small", has_text="fires most at").inner_text().split(": ")[1]
+        own = spot.seen.trace[f"{spot.block}.ffn.post"][0][:, units[0]]
+        right(fires.split(", ")[0].rpartition(" ")[2], own[own.abs().argmax()])
 
     eventually(is_right)
 

@@ -144,7 +144,6 @@ def test_vectors_of_positions(see, name: str) -> None:
     eventually(is_right)
 
 
-
 def changed(see, positions: str) -> tuple[Seen, Any]:
     """The translator with other positions beside it, and Python's trace of that."""
     place = {"stack": "decoder", "part": "attn", "layer": 1, "head": 1, "query": 3, "key": 1}
