@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGINT
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -207,23 +207,21 @@ def table(folder: Path, /, *, into: Path | None = None) -> None:
 
 
 @app.command
-def train(name: Literal["translator", "sorter"] = "translator", /, *, export: Path | None = None) -> None:
-    """Write a page in which a small model learns in the browser, from random weights.
+def train(*, export: Path = Path("translator.html")) -> None:
+    """Write a page in which the course's translator learns in the browser, from random weights.
 
-    Play and pause, switch a head or the positions off and go on, watch attention and the share of unseen examples that
+    Play and pause, switch a head or the positions off and go on, watch attention and the share of unseen sentences that
     are right, and take the checkpoint to Python. The file needs no network.
 
     Args:
-        name: What it learns: English to Spanish, or to sort digits.
-        export: HTML file to write (default: NAME.html).
+        export: HTML file to write.
     """
     from clearhead.storage.disk import replace_file
-    from clearhead_lab.learning_page import html_of
+    from clearhead_lab.learning_page import html
 
-    path = export or Path(f"{name}.html")
-    replace_file(path, html_of(name))
-    print(path)
-    tell(f"{path.stat().st_size / 1e6:.1f} MB. Open it in a browser and press Play; it needs no network.")
+    replace_file(export, html())
+    print(export)
+    tell("Open it in a browser and press Play.")
 
 
 @app.command

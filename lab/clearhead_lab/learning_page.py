@@ -1,19 +1,14 @@
-"""A page in which a small model learns in the reader's browser: `clearhead lab train NAME`.
+"""A page in which the course's translator learns in the reader's browser: `clearhead lab train`.
 
-It holds examples, a record of the network's ops, and of each parameter the mean and the deviation that a new network
+It holds sentences, a record of the network's ops, and of each parameter the mean and the deviation that a new network
 has. ui/src/training draws the weights and trains them.
 """
 
 import json
-import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from clearhead import config as c
 from clearhead.api import CONFIG, model_json
 from clearhead.api.sentences import Sentences
 from clearhead.explorer.answering.questions import Reply
@@ -24,106 +19,52 @@ from clearhead.model import Transformer
 from clearhead.model.linear import parameter
 from clearhead.model.meta import ops_of
 from clearhead.recipe.generation import GenerationConfig
-from clearhead.recipe.tokenizers import Words
 from clearhead.storage.tensors import model_tensors
 from clearhead.text.tokenizers import Tokenizer
-from clearhead_lab.course.models import PAIRS, UNSEEN, lesson, stack
+from clearhead_lab.course.models import PAIRS, UNSEEN, lesson
 
 TEXTS = ("train.", "draw.", "header.", "crumb.")
 """The beginnings of the keys of the texts that the page needs."""
-N_UNSEEN = 100
-PACE = {"batch": 16, "rate": 0.006, "warmup": 20, "half": 1000}
-"""Examples a step, the rate of Adam, the steps in which it rises, and those after which it has fallen to half."""
-MAXIMUM = 7
-"""The most digits that are sorted."""
+TEST = UNSEEN[:100]
 
 
-@dataclass(frozen=True)
-class Task:
-    """A network, and what it is to write after what."""
-
-    config: c.ModelConfig
-    tokenizer: Tokenizer
-    train: list[tuple[str, str]]
-    unseen: list[tuple[str, str]]
-
-
-def translator() -> Task:
-    """English sentences of the course, to Spanish."""
-    known = lesson("translator")
-    assert known.tokenizer is not None
-    return Task(known.config, known.tokenizer, PAIRS, UNSEEN[:N_UNSEEN])
-
-
-def sorter() -> Task:
-    """Digits, then the same in order."""
-    pairs = list(dict.fromkeys(_rows(random.Random(0), 2000 + N_UNSEEN)))
-    words = Tokenizer.train([" ".join("0123456789=")], Words()).templated("{begin} $A", "{begin} $A $B:1")
-    learned = stack(words.vocab_size, positions=c.Learned(max_length=2 * MAXIMUM + 2))
-    config = c.ModelConfig(decoder=learned, init=c.Init(std=0.1))
-    return Task(config, words, pairs[N_UNSEEN:], pairs[:N_UNSEEN])
-
-
-def _rows(draw: random.Random, n: int) -> Iterator[tuple[str, str]]:
-    for _ in range(n):
-        digits = [str(draw.randrange(10)) for _ in range(draw.randint(3, MAXIMUM))]
-        yield " ".join([*digits, "="]), " ".join(sorted(digits))
-
-
-TASKS: dict[str, Callable[[], Task]] = {"translator": translator, "sorter": sorter}
-
-
-def html_of(name: str) -> bytes:
-    """The page on a task of TASKS. It opens from a disk, without a server or a network."""
-    known = {
-        language: {key: text for key, text in texts.items() if key.startswith(TEXTS)}
-        for language, texts in catalogues().items()
+def html() -> bytes:
+    """The page. It opens from a disk, without a server or a network."""
+    texts = {
+        language: {key: text for key, text in known.items() if key.startswith(TEXTS)}
+        for language, known in catalogues().items()
     }
-    parts = {"training": sparse(packed(Reply(_document(name, TASKS[name]())))), "texts": sparse(packed(Reply(known)))}
-    return document(name, parts, page="training")
+    parts = {"training": task(), "texts": texts}
+    return document("translator", {name: sparse(packed(Reply(part))) for name, part in parts.items()}, page="training")
 
 
-def _document(name: str, task: Task) -> dict[str, Any]:
-    words = task.tokenizer
+def task() -> dict[str, Any]:
+    """The network, how its weights begin, examples, and the files of a checkpoint beside its weights."""
+    known = lesson("translator")
+    config, words = known.config, known.tokenizer
+    assert words is not None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = Transformer(task.config)
-    files = {file: content.decode() for file, content in words.to_files().items()}
-    files[CONFIG] = json.dumps(model_json(task.config, GenerationConfig(max_new_tokens=24)))
+        network = Transformer(config)
+    first, parameters = dict[int, str](), dict[str, dict[str, Any]]()
+    for name, tensor in model_tensors(network).items():
+        first[tensor.data_ptr()] = name
+        parameters[name] = {"shape": tensor.shape, "mean": tensor.mean().item(), "std": tensor.std().item()}
+    for name in (name for op in ops_of(config) for name in op.weights):
+        parameters.setdefault(name, {"same": first[parameter(network, name).data_ptr()]})
+    files = {name: content.decode() for name, content in words.to_files().items()}
     return {
-        "name": name, "plan": plan_of(task.config, Sentences()), "parameters": _parameters(network), **PACE,
-        "train": _examples(task, task.train), "unseen": _examples(task, task.unseen),
-        "words": [text.strip("▁") for text in words.tokens(range(words.vocab_size))], "files": files,
+        "name": "translator", "plan": plan_of(config, Sentences()), "parameters": parameters,
+        "train": _examples(words, PAIRS), "unseen": _examples(words, TEST),
+        "words": [text.strip("▁") for text in words.tokens(range(words.vocab_size))],
+        "files": files | {CONFIG: json.dumps(model_json(config, GenerationConfig()))},
     }  # fmt: skip
 
 
-def _parameters(network: Transformer) -> dict[str, dict[str, Any]]:
-    """The shape, mean and deviation of each tensor of a checkpoint; of other names of these, the first name."""
-    names, found = dict[int, str](), dict[str, dict[str, Any]]()
-    for name, tensor in model_tensors(network).items():
-        names[tensor.data_ptr()] = name
-        found[name] = {"shape": list(tensor.shape), **_drawn(tensor)}
-    for name in dict.fromkeys(name for op in ops_of(network.config) for name in op.weights):
-        first = names[parameter(network, name).data_ptr()]
-        if first != name:
-            found[name] = {"same": first}
-    return found
-
-
-def _drawn(tensor: Tensor) -> dict[str, float]:
-    """Vectors, of norms and biases, begin at one number."""
-    return {"mean": 0.0, "std": float(tensor.std())} if tensor.ndim > 1 else {"mean": float(tensor.mean()), "std": 0.0}
-
-
-def _examples(task: Task, pairs: list[tuple[str, str]]) -> list[dict[str, Any]]:
-    words = task.tokenizer
+def _examples(words: Tokenizer, pairs: list[tuple[str, str]]) -> list[dict[str, Any]]:
     eos, bos = words.need("eos"), words.need("bos")
-    sources, targets = (words.encode_batch([pair[i] for pair in pairs]) for i in (0, 1))
-    made: list[dict[str, Any]] = []
-    for source, target in zip(sources, targets, strict=True):
-        if task.config.encoder is None:
-            ids, before = {"decoder": [bos, *source, *target]}, len(source)
-        else:
-            ids, before = {"encoder": [*source, eos], "decoder": [bos, *target]}, 0
-        made.append({"ids": ids, "labels": [*[-1] * before, *target, eos]})
-    return made
+    sides = (words.encode_batch(side) for side in zip(*pairs, strict=True))
+    return [
+        {"ids": {"encoder": [*source, eos], "decoder": [bos, *target]}, "labels": [*target, eos]}
+        for source, target in zip(*sides, strict=True)
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import clearhead
-from clearhead_lab.learning_page import html_of, translator
+from clearhead_lab.learning_page import TEST, html
 from tests.explorer.browser.checks import fits, violations
 from tests.explorer.conftest import ChromiumPage
 
@@ -24,7 +24,7 @@ def steps(page: Page) -> int:
 
 def test_it_learns_and_python_goes_on_from_there(chromium_page: ChromiumPage, tmp_path: Path) -> None:
     file, page = tmp_path / "translator.html", chromium_page.page
-    file.write_bytes(html_of("translator"))
+    file.write_bytes(html())
     page.set_default_timeout(60_000)
     page.goto(file.as_uri())
     page.locator(".headline").wait_for()
@@ -56,7 +56,7 @@ def test_it_learns_and_python_goes_on_from_there(chromium_page: ChromiumPage, tm
     download.value.save_as(tmp_path / "translator.zip")
     zipfile.ZipFile(tmp_path / "translator.zip").extractall(tmp_path)
     model, examples = clearhead.load(tmp_path / "translator"), page.get_by_label("An unseen example")
-    for i, (text, _) in enumerate(translator().unseen[:4]):
+    for i, (text, _) in enumerate(TEST[:4]):
         examples.select_option(str(i))
         expected = model.translate([text], beams=1)[0]
         # The page writes no more words than the right answer has.

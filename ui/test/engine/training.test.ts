@@ -33,7 +33,7 @@ function lesson(): Lesson {
   const { plan, examples, weights } = open("trained_decoder_learned");
   const parameters = Object.fromEntries([...weights].map(([name, { shape }]) => [name, { shape, mean: name.endsWith("norm.weight") ? 1 : 0, std: shape.length > 1 ? 0.2 : 0 }]));
   const train = examples.map(({ ids }) => ({ ids, labels: ids.decoder! }));
-  return { plan, parameters, train, unseen: train, batch: 4, rate: 0.01, warmup: 5, half: 1000 };
+  return { plan, parameters, train, unseen: train };
 }
 
 test("training makes every answer right, and the same seed the same losses", () => {

@@ -5,19 +5,17 @@ import { floats, size, type Floats } from "../../core/tensor";
 import { Adam } from "./adam";
 import { backward, crossEntropy, forwardBatch, type BatchPass, type Example, type Off } from "./batch";
 
-/** What is learned, and how: as clearhead_lab/learning_page.py writes it. */
+/** What is learned: as clearhead_lab/learning_page.py writes it. */
 export interface Lesson {
   plan: Plan;
   /** By name: the shape, and the mean and deviation of the numbers of a new network; or the name of the parameter that it is. */
   parameters: Record<string, { shape: number[]; mean: number; std: number } | { same: string }>;
   train: Example[];
   unseen: Example[];
-  batch: number;
-  rate: number;
-  /** Steps in which the rate rises, and after which it has fallen to half. */
-  warmup: number;
-  half: number;
 }
+
+/** Examples a step, the rate of Adam, the steps in which it rises, and those after which it has fallen to half. */
+const BATCH = 16, RATE = 0.006, WARMUP = 20, HALF = 1000;
 
 /** Sentences of one pass that only looks. */
 const AT_ONCE = 50;
@@ -35,10 +33,10 @@ export class Trainer {
 
   /** One step on examples drawn by chance. Returns their loss before it. */
   step(off: Off = []): number {
-    const { plan, train, batch, rate, warmup, half } = this.lesson;
-    const chosen = Array.from({ length: batch }, () => train[Math.floor(this.#random() * train.length)]!);
+    const { plan, train } = this.lesson;
+    const chosen = Array.from({ length: BATCH }, () => train[Math.floor(this.#random() * train.length)]!);
     const { loss, gradients } = backward(plan, this.weights, this.pass(chosen, off), off);
-    this.#adam.step(gradients, (rate * Math.min(1, ++this.steps / warmup)) / (1 + Math.max(0, this.steps - warmup) / half));
+    this.#adam.step(gradients, (RATE * Math.min(1, ++this.steps / WARMUP)) / (1 + Math.max(0, this.steps - WARMUP) / HALF));
     return loss;
   }
 
