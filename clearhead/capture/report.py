@@ -12,6 +12,7 @@ import torch
 from clearhead.api.base import ModelBase
 from clearhead.capture.effects import Effect
 from clearhead.data.prompts import Prompt
+from clearhead.tasks.scores import RESAMPLES, SEED
 
 CODE = """import clearhead
 from clearhead.capture import over_prompts, prompts_in
@@ -32,7 +33,8 @@ def write_report(
 def report(
     name: str, model: ModelBase, prompts: Sequence[Prompt], found: Sequence[Effect], about: dict[str, object]
 ) -> str:
-    """The file `name`: the effects, with the prompts, what `about` says of them, and the model's hash.
+    """The file `name`: the effects, with the prompts, what `about` says of them, the model's hash and the seed of
+    the intervals.
 
     `about` has model, how, sites, position and exact. The Python in the page gives the same numbers from the file.
     """
@@ -42,6 +44,8 @@ def report(
     data = {
         **about,
         "sha256": digest.hexdigest(),
+        "seed": SEED,
+        "resamples": RESAMPLES,
         **{name: version(name) for name in ("clearhead", "torch")},
         "config": model.config.model_dump(mode="json"),
         "python": CODE.format(file=name, **about),

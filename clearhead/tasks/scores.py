@@ -10,6 +10,7 @@ import numpy as np
 from clearhead.brief import brief
 from clearhead.errors import UserError
 
+SEED = 0
 RESAMPLES = 1000
 SHARE = 0.95
 
@@ -68,7 +69,7 @@ def intervals_of_means(values: np.ndarray) -> np.ndarray:
 
 
 def _draws(n: int) -> Iterator[np.ndarray]:
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(SEED)
     return (random.integers(n, size=n) for _ in range(RESAMPLES))
 
 

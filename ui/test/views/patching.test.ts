@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import type { PatchingReply, RunRequest } from "../../src/core/protocol";
+import type { RunRequest } from "../../src/core/protocol";
 import type { Run } from "../../src/state/run";
-import { alone, editsOf, matricesOf } from "../../src/views/patching/patching";
+import { editsOf, matricesOf } from "../../src/views/patching/patching";
 import { writerName, writerPlace } from "../../src/views/writers";
 
 const from: RunRequest = { text: "a b", target: null, edits: [] };
@@ -13,11 +13,6 @@ describe("a sweep", () => {
     const sites = ["decoder.blocks.1.attn.out", "decoder.blocks.1.cross.out", "decoder.blocks.0.attn.out", "decoder.blocks.0.cross.out"];
     const found = matricesOf(sites, new Map([["decoder.blocks.1.attn.out", Float32Array.of(0.5, NaN)]]));
     expect(found).toEqual([{ stack: "decoder", value: "attn.out", blocks: [1, 0], cols: 2, values: Float32Array.of(0.5, NaN, NaN, NaN) }]);
-  });
-
-  it("names the positions without a partner", () => {
-    const reply = { alignment: { decoder: [[0, 0], [2, 1]] } } as unknown as PatchingReply;
-    expect(alone(reply, "decoder", [3, 3])).toEqual([[1], [2]]);
   });
 });
 

@@ -1,7 +1,7 @@
 /** What a patching sweep asks for, the rows as matrices, and a cell as an edit. */
 
-import type { Edit, PatchingReply, RunRequest, StackName } from "../../core/protocol";
-import { t, type Run } from "../../parts/kit";
+import type { Edit, RunRequest, StackName } from "../../core/protocol";
+import { num, percent, t, type Run } from "../../parts/kit";
 
 export const PARTS = ["resid", "attn", "ffn", "heads"] as const;
 export type SweptPart = (typeof PARTS)[number];
@@ -43,6 +43,9 @@ export function matricesOf(sites: readonly string[], rows: ReadonlyMap<string, F
   });
 }
 
+/** A share that may be negative or more than all. */
+export const portion = (x: number): string => (x > 0 && x < 0.995 ? percent(x) : `${num(100 * x, 0)}\u00a0%`);
+
 /** What a matrix of states is, such as "Encoder, self-attention". */
 export const titleOf = ({ stack, value }: Swept): string =>
   `${t(`stack.${stack}`)} · ${/^(attn|cross)/.test(value) ? t(`norm.part.${value.startsWith("attn") ? "attn" : "cross"}`) : t(`patching.at.${value.split(".")[0]!}`)}`;
@@ -55,14 +58,4 @@ export async function editsOf({ at, axis, index }: Cell, pairs: readonly [number
     const { data } = await clean.value(`${at}[${head}t=${ours}]`);
     return { at: `${at}[${head}t=${theirs}]`, do: "set" as const, value: Array.from(data) };
   }));
-}
-
-/** The tokens of the corrupt text, and of the clean one, that have no partner. */
-export function alone(reply: PatchingReply, stack: StackName, lengths: [clean: number, corrupt: number]): [number[], number[]] {
-  const pairs = reply.alignment[stack] ?? [];
-  const left = (side: 0 | 1): number[] => {
-    const known = new Set(pairs.map((pair) => pair[side]));
-    return Array.from({ length: lengths[side] }, (_, i) => i).filter((i) => !known.has(i));
-  };
-  return [left(0), left(1)];
 }
