@@ -38,7 +38,9 @@ def test_a_set(open_page: Open, served: Served) -> None:
     found = {one.site: one for one in over_prompts(served.model, pairs, position=last)}
 
     def are_means() -> None:
-        cells = opened.figures()["Decoder · self-attention"].cells
+        figures = opened.figures()
+        assert "Decoder · self-attention" in figures  # It is drawn again for more pairs.
+        cells = figures["Decoder · self-attention"].cells
         for row, block in enumerate((1, 0)):
             for h in (0, 1):
                 assert agrees(cells[row, h], found[f"decoder.blocks.{block}.attn.z[h={h}]"].mean), cells
