@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 
+from clearhead.config import ClassificationHead
 from tests.explorer.browser.conftest import Open
 from tests.explorer.browser.page import eventually, fragment
 from tests.explorer.browser.seeing import INPUTS, SOURCE, TARGET, Seen, column, shows
@@ -64,7 +65,11 @@ def test_what_the_model_says(see, name: str) -> None:
     for position in range(min(5, len(every))):
         if len(every) > 1:
             page.locator(".ribbon .chips").last.get_by_role("button").nth(position).click()
-        names = list(head.labels) if len(every) == 1 else model.tokenizer.tokens(range(len(every[position])))
+        names = (
+            list(head.labels)
+            if isinstance(head, ClassificationHead)
+            else model.tokenizer.tokens(range(len(every[position])))
+        )
         for temperature in (1.0, 0.35, 2.5) if position == 0 else (1.0,):
             page.get_by_label("Temperature").fill(str(temperature))
             shares = (every[position] / temperature).softmax(-1)
