@@ -34,12 +34,15 @@ class Lens:
     """l b t: probability = exp(logit - logsumexp)."""
 
 
-def logit_lens(network: Transformer, seen: Seen, *, k: int = 5, position: int | None = None) -> Lens:
+def logit_lens(
+    network: Transformer, seen: Seen, *, k: int = 5, position: int | None = None, whole: bool = False
+) -> Lens:
     """softmax(head(final_norm(resid_l))) for each block l of the last stack   (nostalgebraist 2020)
 
     Reads a trace of one whole forward pass, edits and all, at all positions or at one. The last layer is the network's
     own answer. A stack without a final norm (post-norm: its blocks end in one) has its states read unchanged. A
     classification head, which pools, reads each position as if it were alone: `pool="first"` then answers at the first.
+    With `whole` it reads all positions together, as one.
 
     Raises UserError for a network that ends in its states or in spans.
     """
@@ -52,10 +55,11 @@ def logit_lens(network: Transformer, seen: Seen, *, k: int = 5, position: int | 
         step = max(1, LOGITS // network.head.output.out_features) if isinstance(network.head, OutputHead) else None
         for some in pieces([[one] for one in addresses] if position is None else [addresses]):
             states = torch.stack([seen[at] if position is None else seen[at][:, position, None] for at in some])
-            rows = states.flatten(0, 2)[None]
-            found = [_top(read(network, one).float(), k) for one in rows.split(step or rows.shape[1], 1)]
-            ids, probabilities, totals = (torch.cat(one, 1)[0] for one in zip(*found, strict=True))
-            tops.append(tuple(one.unflatten(0, states.shape[:3]) for one in (ids, probabilities, totals)))
+            rows = states.flatten(0, 1) if whole else states.flatten(0, 2)[None]
+            parts = rows.split(step or rows.shape[1], 1)
+            found = [_top(read(network, one, whole=whole).float(), k) for one in parts]
+            ids, probabilities, totals = (torch.cat(one, 1).flatten(0, 1) for one in zip(*found, strict=True))
+            tops.append(tuple(one.unflatten(0, (*states.shape[:2], -1)) for one in (ids, probabilities, totals)))
     ids, probabilities, totals = map(torch.cat, zip(*tops, strict=True))
     return Lens(addresses, ids, probabilities, totals)
 
@@ -67,15 +71,15 @@ def _top(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     return ids, (values - total[..., None]).exp(), total
 
 
-def read(network: Transformer, residual: Tensor) -> Tensor:
-    """head(final_norm(residual)): b t d -> b t v, each position independently. For use outside a trace."""
+def read(network: Transformer, residual: Tensor, *, whole: bool = False) -> Tensor:
+    """head(final_norm(residual)): b t d -> b t v, each position independently, or b 1 v. For use outside a trace."""
     norm = network.last_stack.final_norm
     x = residual if norm is None else norm(residual)
     if isinstance(network.config.head, c.NoHead | c.SpanHead | c.VectorHead):
         kind = network.config.head.kind
         raise UserError(f"logit lens: expected a head over tokens or labels, got {kind!r}")
-    b, t = x.shape[:2]
-    alone = Layout((b * t, 1), torch.zeros(1, 1, dtype=torch.long, device=x.device))
+    rows = x if whole else x.flatten(0, 1)[:, None]
+    layout = Layout((len(rows), rows.shape[1]), torch.zeros(1, 1, dtype=torch.long, device=x.device))
     with Evaluating(network):
-        logits = network.head(x.flatten(0, 1)[:, None], alone)
-    return logits.view(b, t, -1)
+        logits = network.head(rows, layout)
+    return logits.view(len(x), -1, logits.shape[-1])

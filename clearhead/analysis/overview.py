@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import isnan
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +20,11 @@ HEADS = 24
 CURVES = 512
 """The most attention weights that are measured."""
 LANES = 24
-"""The most lanes of a stack."""
+"""The most lanes of a text."""
+REGIONS = 3
+"""The lanes of a picture, in each direction."""
+STRETCHES = 8
+"""The lanes of a sound."""
 LEAST_WEIGHT = 0.02
 """The smallest attention weight that is measured."""
 PASSES = 2
@@ -35,7 +38,9 @@ class Moved:
     """What one edit moves."""
 
     at: str
-    """The address of a part, `decoder.blocks.3.attn.z[h=4]`, or of a weight, `….weights[h=4,t=4,s=3]`."""
+    """The address of a part, `decoder.blocks.3.attn.z[h=4]`, or of a weight, `….weights[h=4,t=4,s=3]`; of several
+    tokens their addresses with spaces between. A weight of a lane is the sum of its tokens', named by the first.
+    """
     moved: float
     """M of this value := 0, of a weight with the others of its row unchanged; NaN: not measured."""
     p: float
@@ -123,15 +128,18 @@ class Overview:
     @property
     def decided(self) -> int:
         """The number of the head that moves the answer most."""
-        return max(range(len(self.heads)), key=lambda i: _known(self.heads[i].moved))
+        return int(torch.tensor([one.moved for one in self.heads]).nan_to_num(-1.0).argmax())
 
     @cached_property
     def parts(self) -> list[Moved]:
-        """The first state of each token of the first stack, and what each attention and feed-forward adds."""
-        first = next(iter(self._lengths))
-        sites = [f"{first}.blocks.0.resid_pre[t={t}]" for t in self.tokens[first]]
-        sites += [f"{place.path}.out" for place in places(self._network)]
-        return self._each(dict.fromkeys(sites), self._measure([{site: zero} for site in sites]))
+        """The first states of each token or region of the first stack."""
+        first, n = next(iter(self._lengths.items()))
+        lanes, at = self._regions.get(first) or [[t] for t in range(n)], f"{first}.blocks.0.resid_pre"
+        return self.off([" ".join(f"{at}[t={t}]" for t in lane) for lane in lanes])
+
+    def off(self, sites: Sequence[str]) -> list[Moved]:
+        """Each of these := 0; several addresses with spaces between are those of one value, all at once."""
+        return self._each(dict.fromkeys(sites), self._measure([_all_at(site.split(), 0.0) for site in sites]))
 
     def _each(
         self, sites: Mapping[str, float | None], measured: tuple[Tensor, ...], row: int | None = None
@@ -160,8 +168,8 @@ class Overview:
         return self._measure([{site: zero} for site in self._sites], self._whole, rank=rank, budget=self._budget)
 
     @cached_property
-    def curves(self) -> tuple[list[Moved], int]:
-        """The attention weights of the strongest heads, the strongest first, and how many are at least LEAST_WEIGHT.
+    def curves(self) -> list[Moved]:
+        """The attention weights of the strongest heads that are at least LEAST_WEIGHT, the strongest first.
 
         A head with an edited output has none.
         """
@@ -169,104 +177,126 @@ class Overview:
         kept = strengths.topk(min(CURVES, len(strengths))).indices.sort().values
         found, sets = dict[str, float](), list[dict[str, Edit]]()
         for i, t, s in cells[kept].tolist():
-            path, h, v = heads[i]
-            at = f"{path}.weights[h={h},t={t},s={s}]"
-            found[at] = float(self._seen[at][0])
-            sets.append({f"{path}.z[h={h},t={t}]": self._seen[f"{path}.z[h={h},t={t}]"][0] - found[at] * v[s]})
+            path, h, v, read = heads[i]
+            lane = next((lane for lane in self._regions.get(read, ()) if lane[0] == s), [s])
+            weights = self._seen[f"{path}.weights[h={h},t={t}]"][0][lane]
+            found[f"{path}.weights[h={h},t={t},s={s}]"] = float(weights.sum())
+            sets.append({f"{path}.z[h={h},t={t}]": self._seen[f"{path}.z[h={h},t={t}]"][0] - weights @ v[lane]})
         every = self._each(found, self._measure(sets, rank=strengths[kept].tolist))
-        return sorted((one for one in every if not isnan(one.moved)), key=lambda one: -one.moved), len(cells)
+        return sorted((one for one in every if one.moved >= 0), key=lambda one: -one.moved)
 
     @cached_property
-    def _read(self) -> tuple[list[tuple[str, int, Tensor]], Tensor, Tensor]:
-        """The strongest heads, n 3: of each of their weights the head, who reads and who is read, and its strength.
+    def _read(self) -> tuple[list[tuple[str, int, Tensor, str]], Tensor, Tensor]:
+        """The strongest heads with the stack that each reads, n 3: of each weight the head, who reads and is read, and
+        its strength.
 
         The strength is what the head moves, by the share that the weight's value has in the head's output.
         """
-        heads = list[tuple[str, int, Tensor]]()
+        heads = list[tuple[str, int, Tensor, str]]()
         cells, strengths = [torch.empty(0, 3, dtype=torch.long)], [torch.empty(0)]
-        for one in sorted(self.heads, key=lambda one: -_known(one.moved))[:HEADS]:
+        known = (one for one in self.heads if one.moved >= 0)
+        for one in sorted(known, key=lambda one: -one.moved)[:HEADS]:
             where = Address.parse(one.at)
-            if isnan(one.moved) or {where.path, one.at} & self._edit.keys():
+            if {where.path, one.at} & self._edit.keys():
                 continue
             path, h = where.path.removesuffix(".z"), dict(where.index)["h"]
             weights, v = (self._seen[f"{path}.{name}"][0] for name in (f"weights[h={h}]", "v"))
-            v = v[h * len(v) // self._network.stacks()[path.partition(".")[0]].config.n_heads]
+            own = path.partition(".")[0]
+            read = "encoder" if path.endswith("cross") else own
+            v, weights = v[h * len(v) // self._network.stacks()[own].config.n_heads], weights.clone()
+            for lane in self._regions.get(read, ()):
+                weights[:, lane] = F.pad(weights[:, lane].sum(1, keepdim=True), (0, len(lane) - 1))
+                if own == read and len(lane) > 1:
+                    weights[lane] = 0
             counted = (weights >= LEAST_WEIGHT).nonzero()
             counted = counted[counted[:, 0] <= self.position] if path.startswith("decoder") else counted
             t, s = counted.T
             norm, far = v.float().norm(dim=-1), 1 + (self.position - t).abs()
             strengths.append((one.moved * weights[t, s] * norm[s] / norm.mean() / far.sqrt()).cpu())
             cells.append(F.pad(counted.cpu(), (1, 0), value=len(heads)))
-            heads.append((path, h, v))
+            heads.append((path, h, v, read))
         return heads, torch.cat(cells), torch.cat(strengths)
 
     @cached_property
-    def tokens(self) -> dict[str, list[int]]:
-        """The tokens that have a lane of their own, by stack: those that the strongest heads read most."""
-        found = {name: [*range(length)] for name, length in self._lengths.items()}
-        for name, every in found.items():
-            if len(every) > LANES:
-                found[name] = sorted(self._strength[name].topk(LANES - 1).indices.tolist())
+    def lanes_of(self) -> dict[str, list[list[int]]]:
+        """The tokens of each lane by stack, which are changed together: regions of a picture, stretches of a sound.
+
+        In a text each token has its own, in a long one those that the strongest heads read most, or without which an
+        encoder says something else; the first lane has the others.
+        """
+        found = dict(self._regions)
+        for name, length in self._lengths.items():
+            if name not in found:
+                own = sorted(self._strength[name].topk(min(length, LANES - (length > LANES))).indices.tolist())
+                rest = sorted({*range(length)} - {*own})
+                found[name] = [rest] * bool(rest) + [[t] for t in own]
         return found
+
+    @cached_property
+    def _regions(self) -> dict[str, list[list[int]]]:
+        """The lanes of a picture or a sound, whose end in silence is one."""
+        name, length = next(iter(self._lengths.items()))
+        reads, cells = self._network.config.first.input, torch.arange(length)
+        if isinstance(reads, c.TokenInput):
+            return {}
+        if isinstance(reads, c.PatchInput):
+            rows = cells[-reads.n_patches :].view(reads.side, -1).tensor_split(REGIONS)
+            lanes = [cut for row in rows for cut in row.tensor_split(REGIONS, 1)]
+            lanes = [*cells[: -reads.n_patches].split(1), *lanes]
+        else:
+            sound = self._tokens[0].ids[0].cpu()
+            heard = (sound != sound[-1]).any(1).nonzero().flatten().tolist()
+            end = 1 + max(heard, default=0) * length // len(sound)
+            lanes = [*cells[:end].tensor_split(STRETCHES), cells[end:]]
+        return {name: [lane.flatten().tolist() for lane in lanes if lane.numel()]}
 
     @cached_property
     def _strength(self) -> dict[str, Tensor]:
         """How much the strongest heads read of each token; infinite for the one whose last state makes the answer."""
         found = {name: torch.zeros(length) for name, length in self._lengths.items()}
         heads, cells, strengths = self._read
-        for i, (path, *_) in enumerate(heads):
+        for i, (*_, read) in enumerate(heads):
             own = cells[:, 0] == i
-            name = "encoder" if path.endswith(".cross") else path.partition(".")[0]
-            found[name].index_add_(0, cells[own, 2], strengths[own])
+            found[read].index_add_(0, cells[own, 2], strengths[own])
+        if self._last == "encoder" and not self._regions:
+            found["encoder"] += torch.tensor([one.moved for one in self.parts]).nan_to_num(-1.0)
         pool = getattr(self._network.config.head, "pool", "")
         if self._is_by_position or pool in ("first", "last"):
             found[self._last][0 if pool == "first" else self.position] = float("inf")
         return found
 
-    @property
-    def grouped(self) -> dict[str, list[int]]:
-        """The other tokens, which are changed together and share a lane, the last one."""
-        return {name: sorted({*range(n)} - {*self.tokens[name]}) for name, n in self._lengths.items()}
-
     @cached_property
     def lanes(self) -> dict[str, Tensor]:
-        """l n by stack: M of the stream of each lane before the first block and after each := the mean of the text."""
+        """l n by stack: M of the stream of each lane before the first block and after each := the mean of the text.
 
-        def streams(name: str, n: int) -> list[str]:
-            return [*(f"{name}.blocks.{i}.resid_pre" for i in range(n)), f"{name}.blocks.{n - 1}.resid_post"]
-
-        return self._by_lane(streams)
+        In a picture := 0, because in the end the streams of all patches say the same.
+        """
+        return self._by_lane("resid_pre")
 
     @cached_property
     def ffn(self) -> dict[str, Tensor]:
         """l n by stack: M of the output of each block's feed-forward in each lane := 0."""
-        return self._by_lane(lambda name, n: [f"{name}.blocks.{i}.ffn.out" for i in range(n)])
+        return self._by_lane("ffn.out")
 
-    def _by_lane(self, paths: Callable[[str, int], list[str]]) -> dict[str, Tensor]:
+    def _by_lane(self, value: str) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         cells, sets, strengths = list[tuple[str, int, int]](), list[dict[str, Edit]](), list[float]()
         for name in self._lengths:
-            several, lanes = paths(name, self._depths[name]), [[t] for t in self.tokens[name]]
-            lanes += [self.grouped[name]] if self.grouped[name] else []
+            n, lanes = self._depths[name], self.lanes_of[name]
+            several = [f"{name}.blocks.{i}.{value}" for i in range(n)]
+            several += [f"{name}.blocks.{n - 1}.resid_post"] * (value == "resid_pre")
             found[name] = torch.zeros(len(several), len(lanes))
             for i, path in enumerate(several):
-                new = zero if path.endswith("ffn.out") else self._seen[path][0].mean(0)
+                is_zero = value == "ffn.out" or isinstance(self._network.config.first.input, c.PatchInput)
+                new = 0.0 if is_zero else self._seen[path][0].mean(0)
                 for j, lane in enumerate(lanes):
-                    if reaching := self._reaching(name, lane, is_last=i == len(several) - 1):
-                        cells.append((name, i, j))
-                        one: dict[str, Edit] = {f"{path}[t={t}]": new for t in reaching}
-                        sets.append(one if len(one) == 1 else {path: partial(_put, reaching, new)})
-                        strengths.append(len(one) == 1 and float(self._strength[name][lane[0]]))
+                    cells.append((name, i, j))
+                    sets.append(_all_at([f"{path}[t={t}]" for t in lane], new))
+                    strengths.append(len(lane) == 1 and float(self._strength[name][lane[0]]))
         measured = self._measure(sets, rank=lambda: strengths)[0].mean(1)
         for (name, i, j), moved in zip(cells, measured.tolist(), strict=True):
             found[name][i, j] = moved
         return found
-
-    def _reaching(self, name: str, lane: Sequence[int], *, is_last: bool) -> list[int]:
-        """The tokens of a lane that reach the answer."""
-        if name != self._last or not self._is_by_position:
-            return [*lane]
-        return [t for t in lane if t == self.position or (not is_last and (name == "encoder" or t < self.position))]
 
     # --- how ---
 
@@ -316,12 +346,15 @@ class Overview:
         return lengths[own] * (self._depths[own] - first) + later
 
 
-def _known(moved: float) -> float:
-    return -1.0 if isnan(moved) else moved
+def _all_at(sites: Sequence[str], new: Tensor | float) -> dict[str, Edit]:
+    """The edit that replaces the rows at these addresses of one value; zeros, of several values."""
+    first, *more = map(Address.parse, sites)
+    tokens = [index for one in (first, *more) for _, index in one.index]
+    return {first.path: partial(_put, tokens, new)} if more else {sites[0]: new}
 
 
-def _put(tokens: Sequence[int], new: Edit, value: Tensor) -> Tensor:
+def _put(tokens: Sequence[int], new: Tensor | float, value: Tensor) -> Tensor:
     """Replaces the rows of some tokens, b t d."""
     value = value.clone()
-    value[:, tokens] = new if isinstance(new, Tensor) else 0.0
+    value[:, tokens] = new
     return value

@@ -238,9 +238,9 @@ class OverviewAnswer(TypedDict):
 
 
 class DecidedPart(TypedDict):
-    """A token's first state, an attention or a feed-forward, which moves more of the answer than each head."""
+    """First states of tokens, which together move more of the answer than each head."""
 
-    at: str
+    at: list[str]
     moved: float
     p: float | None
 
@@ -281,12 +281,8 @@ class OverviewReply(TypedDict):
     decided: NotRequired[DecidedHead]
     curves: NotRequired[list[CurveFacts]]
     """The weights of the strongest heads, the strongest first; at least 0.02."""
-    total: NotRequired[int]
-    """How many weights were considered."""
-    stacks: NotRequired[dict[StackName, list[int]]]
-    """The token of each lane, of lanes and ffn."""
-    grouped: NotRequired[dict[StackName, list[int]]]
-    """The tokens of one more lane, the last, which are changed together."""
+    stacks: NotRequired[dict[StackName, list[list[int]]]]
+    """The tokens of each lane, of lanes and ffn."""
 
 
 class LensReply(TypedDict):

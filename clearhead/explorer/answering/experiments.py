@@ -58,7 +58,7 @@ def propose(opened: Opened, question: ProposalQuestion) -> Reply[ProposalReply]:
     found, text = opened.passes.get(question.run), question.run.text
     inputs, (stack, tokens) = found.reading.inputs, next(iter(found.recording.tokens.items()))
     seen = overview_of(opened, question.run, question.position)
-    paths = (Address.parse(one.at) for one in seen.curves[0])
+    paths = (Address.parse(one.at) for one in seen.curves)
     keys = [dict(at.index)["s"] for at in paths if at.path.startswith(stack) or "cross" in at.path]
     order = dict.fromkeys([*keys, *range(len(tokens))])
     places = [(at, some) for at in order if (some := sorted(_variants(opened, text, tokens[at].span))[:MOST])]

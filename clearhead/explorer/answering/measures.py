@@ -117,6 +117,8 @@ class LensQuestion(OfRun):
 
     k: SmallCount = 5
     position: Natural | None = None
+    whole: bool = False
+    """Whether a head that pools reads all positions together."""
 
 
 def lens(opened: Opened, question: LensQuestion) -> Reply[LensReply]:
@@ -124,7 +126,7 @@ def lens(opened: Opened, question: LensQuestion) -> Reply[LensReply]:
     found = opened.passes.get(question.run)
     last = len(list(found.recording.tokens.values())[-1]) - 1
     position = None if question.position is None else min(question.position, last)
-    seen = logit_lens(found.model.network, found, k=question.k, position=position)
+    seen = logit_lens(found.model.network, found, k=question.k, position=position, whole=question.whole)
     tensors = {"ids": seen.ids[:, 0].int(), "probabilities": seen.probabilities[:, 0], "lse": seen.logsumexp[:, 0]}
     return Reply({"addresses": list(seen.addresses), "words": found.words(seen.ids)}, tensors)
 

@@ -1,5 +1,6 @@
 """`Opened`: a model, opened in a page, with the inputs that the page begins with. All answers are computed from it."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +16,6 @@ from clearhead.config.inputs import TokenInput
 from clearhead.explorer.answering.checkpoints import RunCheckpoints
 from clearhead.explorer.answering.passes import Passes
 from clearhead.explorer.answering.questions import RunRequest
-from clearhead.explorer.recording.tokens import refuse_sounds
 from clearhead.model.fast.rounding import RoundedMatrix
 from clearhead.text.tokenizers import Tokenizer
 
@@ -40,25 +40,27 @@ MOST_CHARACTERS = 200
 def starts(
     model: Model, folder: Path | None, text: str | None, target: str | None, image: "Picture | None"
 ) -> "tuple[RunRequest, list[RunRequest], Sequence[Picture]]":
-    """The first request, examples to choose from, and the images that they name."""
-    if model.reader.reads_images:
-        start = RunRequest(text="", image="example:0")
-        return start, [start], [_stripes() if image is None else image]
-    refuse_sounds(model)
+    """The first request, examples to choose from, and the images or sounds that they name."""
+    if model.reader.processor:
+        start = RunRequest(text="", target=target, image="example:0")
+        given = _stripes() if model.reader.reads_images else text or np.sin(np.arange(30_000) ** 2 / 9e4)
+        return start, [start], [given if image is None else image]
     examples = _of_run(model, folder) or _similar(model)
     if text is not None or target is not None:
         start = RunRequest(text=text or (examples[0].text if examples else _known(model)), target=target)
     else:
-        start = min(_of_run(model, folder), key=_oddness, default=(examples or [RunRequest(text=_known(model))])[0])
+        default = (examples or [RunRequest(text=_known(model))])[0]
+        start = min(_of_run(model, folder), key=lambda run: abs(len(run.text.split()) - USUAL_WORDS), default=default)
     return start, examples or [start], []
 
 
 def _of_run(model: Model, folder: Path | None) -> list[RunRequest]:
-    """The sentences of the run's last evaluation."""
-    texts = dict.fromkeys(source for source, _ in RunCheckpoints(folder).samples() if source.strip())
+    """The sentences of the run's last evaluation, without the file and line that they are from."""
+    sources = [re.sub(r"^\S+:\d+: ", "", source) for source, _ in RunCheckpoints(folder).samples()]
     if not model.has_tokenizer:
         return []
-    return [RunRequest(text=text) for text in texts if len(text) <= MOST_CHARACTERS][:MOST_EXAMPLES]
+    texts = [text for text in dict.fromkeys(sources) if text.strip() and len(text) <= MOST_CHARACTERS]
+    return [RunRequest(text=text) for text in texts[:MOST_EXAMPLES]]
 
 
 def _similar(model: Model) -> list[RunRequest]:
@@ -72,12 +74,6 @@ def knows(tokenizer: Tokenizer, text: str) -> bool:
     """Returns True if the tokenizer knows at least half of the tokens of a text."""
     ids = tokenizer.encode(text)
     return bool(ids) and 2 * sum(i == tokenizer.unk_id for i in ids) < len(ids)
-
-
-def _oddness(run: RunRequest) -> tuple[float, int]:
-    """How far a text is from a plain sentence: its share of other characters than letters, and its length."""
-    plain = sum(character.isalpha() or character in " ,.?!'" for character in run.text)
-    return 1 - plain / len(run.text), abs(len(run.text.split()) - USUAL_WORDS)
 
 
 def mask_of(model: Model) -> str | None:

@@ -21,8 +21,12 @@ BUDGET = 8e10
 ANSWERS = 6
 """How many answers are told."""
 Part = Literal["heads", "curves", "lanes", "ffn"]
+EDITS = 200
+"""The most edits of one switch."""
+TOGETHER = 5
+"""The most words that are left out together."""
 DECIDES = 0.2
-"""A head that moves less of the answer is no first edit if another part moves more."""
+"""A head that moves less of the answer is no first edit if words move more."""
 
 
 class OverviewQuestion(OfRun):
@@ -59,16 +63,17 @@ def overview_of(opened: Opened, run: RunRequest, position: int | None) -> Overvi
 
 
 def _overview(found: Pass, run: RunRequest, position: int | None) -> Overview:
-    """The overview of a run: where words are masked, their answers are the ones to choose from."""
+    """The overview of a run: the answers to choose from are those of masked words, and what is said of a sound."""
     model, tokens = found.model, list(found.recording.tokens.values())[-1]
     mask = model.tokenizer.mask_id if model.has_tokenizer and isinstance(model.config.head, LanguageHead) else None
+    first = len(speech.after_start()) if (speech := model.generation.speech) else len(tokens)
     # Zeros need no other position, unlike the functions of a pass.
     edit: dict[str, Edit] = {one.at: zero for one in run.edits}
     return Overview(
         model.network,
         found.reading.inputs,
         position=position,
-        among=[i for i, token in enumerate(tokens) if token.id == mask],
+        among=[i for i, token in enumerate(tokens) if token.id == mask or i >= first],
         edit=edit if all(one.do == "zero" for one in run.edits) else found.edit,
         seen=found,
         vectors=model.sentences.vectors,
@@ -88,23 +93,25 @@ def _part(seen: Overview, found: Pass, part: str) -> tuple[dict[str, Any], dict[
             }
             return about, {name: torch.tensor([getattr(head, name) for head in seen.heads]) for name in ("moved", "p")}
         case "curves":
-            curves, total = seen.curves
-            about = [{"at": x.at, "weight": x.weight, "moved": x.moved, "p": _number(x.p)} for x in curves]
-            return {"curves": about, "total": total}, {}
+            about = [{"at": x.at, "weight": x.weight, "moved": x.moved, "p": _number(x.p)} for x in seen.curves]
+            return {"curves": about}, {}
         case _:
-            return {"stacks": seen.tokens, "grouped": seen.grouped}, {**(seen.lanes if part == "lanes" else seen.ffn)}
+            return {"stacks": seen.lanes_of}, {**(seen.lanes if part == "lanes" else seen.ffn)}
 
 
 def _decided(seen: Overview, found: Pass) -> DecidedHead:
-    """The head that moves the answer most; and where none moves much of it, the word or part that does."""
+    """The head that moves the answer most; and where none moves much of it, the words or the region that do."""
     head = best = seen.heads[seen.decided]
     about = DecidedHead(head=seen.decided, moved=head.moved)
     if not head.moved >= DECIDES:
-        choices = [one for one in seen.parts if _is_choice(one, seen, found)]
-        words = [one for one in choices if "[t=" in one.at and one.moved >= DECIDES]
-        best = max([head, *(words or choices)], key=lambda one: _number(one.moved) or 0)
+        choices = (one for one in seen.parts if _is_choice(one, seen, found))
+        words = sorted(choices, key=lambda one: -one.moved)
+        falling = [one.at for one in words if one.p < max(seen.answer.tolist(), default=0.0)][:TOGETHER]
+        words += seen.off([" ".join(falling[: n + 1]) for n in range(1, len(falling))])
+        told = (one for one in words if one.moved >= DECIDES)
+        best = next(told, max([head, *words], key=lambda one: one.moved))
         if best is not head:
-            about["part"] = {"at": best.at, "moved": best.moved, "p": _number(best.p)}
+            about["part"] = {"at": best.at.split(), "moved": best.moved, "p": _number(best.p)}
     if best.first >= 0:
         word = found.words(torch.tensor([best.first]))[str(best.first)]
         about["instead"] = {"id": best.first, "word": word, "p": best.first_p}
@@ -112,9 +119,11 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
 
 
 def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:
-    """False for the place where the answer is made, and for the signs of the start and the end."""
-    t, (first, *later) = dict(Address.parse(one.at).index).get("t"), found.recording.tokens.values()
-    return t is None or (first[t].span is not None and (bool(later) or t != seen.position))
+    """False for what was not measured, for the place where the answer is made and for signs of the start or the end."""
+    edits, (first, *later) = one.at.split(), found.recording.tokens.values()
+    t = Address.parse(edits[0]).index[0][1]
+    is_read = first[t].span is not None or first[t].text[0].isdigit()  # Patches and moments are named by numbers.
+    return is_read and one.moved >= 0 and len(edits) < EDITS and (bool(later) or t != seen.position)
 
 
 def _number(value: float) -> float | None:

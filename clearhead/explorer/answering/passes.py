@@ -289,9 +289,9 @@ class Passes:
         model = self.model_of(run)
         edits = resolve(run.edits, self.addresses(run).axes) if run.edits else []
         written, notes = self._written(model, run, edits)
-        picture = picture_of(run.image, self.examples) if model.reader.reads_images else None
+        given = picture_of(run.image, self.examples) if model.reader.processor else run.text
         target = run.target if written is None or run.target is not None else text_of(model, written)
-        reading = self._read(model, run.text if picture is None else picture, target, written)
+        reading = self._read(model, given, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value, direct=partial(self.direction, model)))
         arithmetic = self.arithmetic(reading)
         recording = observe(
@@ -346,7 +346,8 @@ class Passes:
         window = Window()
         possible = [edit for edit in edits if edit.waits]
         left_out = tuple(dict.fromkeys(str(edit.where) for edit in edits if not edit.waits))
-        first = self._read(model, run.text, "", []) if model.is_encoder_decoder else self._read(model, run.text)
+        text = picture_of(run.image, self.examples) if model.reader.processor else run.text
+        first = self._read(model, text, "", []) if model.is_encoder_decoder else self._read(model, text)
         edit: dict[str, Edit] = dict(functions(possible, self._value, window, direct=partial(self.direction, model)))
         return EditedGeneration(model, first.inputs, edit, window, left_out)
 
@@ -374,7 +375,7 @@ def text_of(model: Model, ids: Sequence[int]) -> str:
 
 
 def _unknown(model: Model, run: RunRequest) -> tuple[str, ...]:
-    if model.reader.reads_images:
+    if model.reader.processor:
         return ()
     if not model.has_tokenizer:
         return ("This model has no tokenizer: texts are the numbers of tokens, such as 5 17 3.",)

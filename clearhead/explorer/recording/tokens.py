@@ -1,4 +1,4 @@
-"""What the stacks read: tokens with their places in the text, or patches of an image."""
+"""What the stacks read: tokens with their places in the text, patches of an image, or moments of a sound."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -40,43 +40,45 @@ def read(
     written: Sequence[int] | None = None,
     check: LengthCheck | None = None,
 ) -> ReadInput:
-    """What `model.trace` reads of a text, a text and its target, two texts, or an image.
+    """What `model.trace` reads of a text, a text and its target, two texts, an image, or a sound and its text.
 
     `written` are the ids that the decoder reads after its start token, in place of those of `other`. Without a
     tokenizer texts are ids, such as `5 17 3`. Raises UserError if the model cannot read the input.
     """
     if model.reader.reads_images:
         return _image(model, text)
-    refuse_sounds(model)
+    is_sound = model.reader.reads_sounds
     if not model.has_tokenizer:
         return _numbers(model, text, other, written)
-    inputs = model.reader.inputs(text, other, model.generation)
+    inputs = model.reader.inputs(text, "" if is_sound and written is not None else other, model.generation)
     if written is not None:
-        start = int(inputs[-1].ids[0, 0])
-        inputs[-1] = Tokens(torch.tensor([[start, *written]]))
+        start = inputs[-1].ids[0].tolist()[: None if is_sound else 1]
+        inputs[-1] = Tokens(torch.tensor([[*start, *written]]))
     names = list(model.config.stacks)
-    if check is not None:
+    if check is not None and not is_sound:
         check({name: given.ids.shape[1] for name, given in zip(names, inputs, strict=True)})
     texts = [text if isinstance(text, str) else "", other or ""]
     tokens = {
-        name: _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
+        name: _moments(model, given)
+        if is_sound and not i
+        else _tokens(model.tokenizer, given, texts if len(names) == 1 else [texts[i] or texts[0]], target=i > 0)
         for i, (name, given) in enumerate(zip(names, inputs, strict=True))
     }
     return ReadInput([model.here(given) for given in inputs], tokens)
-
-
-def refuse_sounds(model: Model) -> None:
-    """Raises UserError for a model of sounds."""
-    if model.reader.reads_sounds:
-        raise UserError(
-            "explore: expected a model of texts or images, got one of sounds; try model.trace('FILE.wav', 'its text')"
-        )
 
 
 def texts_of(model: Model, ids: Sequence[int]) -> dict[str, str]:
     """The tokens of these ids as people read them, by id; without a tokenizer the ids themselves."""
     texts = model.tokenizer.tokens(ids) if model.has_tokenizer else map(str, ids)
     return {str(i): text for i, text in zip(ids, texts, strict=True)}
+
+
+def _moments(model: Model, given: Tokens) -> tuple[Token, ...]:
+    """The positions of a sound, named by the second at which they begin."""
+    sounds = model.reader.hearing.config
+    n = model.network.stacks()["encoder"].embed.layout(model.here(given)).grid[1]
+    seconds = getattr(sounds, "chunk_length", given.ids.shape[1] / sounds.sampling_rate)
+    return tuple(Token(id=i, text=f"{i * seconds / n:.2f} s") for i in range(n))
 
 
 def _image(model: Model, picture: Input) -> ReadInput:

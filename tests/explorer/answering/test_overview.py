@@ -27,7 +27,6 @@ def test_the_page_gets_every_part(name: str):
         expected = float(tensors["p"][decided["head"]])
         assert shares.get(best["id"], expected) == pytest.approx(expected, abs=1e-5)
     curves, _ = ask(session, "overview", run=run, part="curves")
-    assert len(curves["curves"]) <= curves["total"]
     assert all(one["weight"] >= 0.02 for one in curves["curves"])
     for part in ("lanes", "ffn"):
         about, tensors = ask(session, "overview", run=run, part=part)

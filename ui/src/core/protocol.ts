@@ -417,6 +417,8 @@ export interface LensQuestion {
   /** Whether it waits for all other questions. */
   later?: boolean;
   k: number; position?: number;
+  /** Whether a head that pools reads all positions together. */
+  whole?: boolean;
 }
 
 /** Tensors `ids`, `probabilities` (l t k), `lse` (l t). */
@@ -446,12 +448,8 @@ export interface OverviewReply {
   decided?: DecidedHead;
   /** The weights of the strongest heads, the strongest first; at least 0.02. */
   curves?: CurveFacts[];
-  /** How many weights were considered. */
-  total?: number;
-  /** The token of each lane, of lanes and ffn. */
-  stacks?: Partial<Record<StackName, number[]>>;
-  /** The tokens of one more lane, the last, which are changed together. */
-  grouped?: Partial<Record<StackName, number[]>>;
+  /** The tokens of each lane, of lanes and ffn. */
+  stacks?: Partial<Record<StackName, number[][]>>;
 }
 
 /** An answer at the position, and its probability. */
@@ -468,9 +466,9 @@ export interface DecidedHead {
   instead?: OverviewAnswer;
 }
 
-/** A token's first state, an attention or a feed-forward, which moves more of the answer than each head. */
+/** First states of tokens, which together move more of the answer than each head. */
 export interface DecidedPart {
-  at: string; moved: number; p: number | null;
+  at: string[]; moved: number; p: number | null;
 }
 
 /** An attention weight, and what its removal moves; p is the probability of the likeliest answer without it. */

@@ -249,10 +249,10 @@ export class Explorer {
 
   // --- acting ---
 
-  /** Replaces the edit at an address; null removes it. */
-  edit(at: string, edit: Omit<Edit, "at"> | null): Promise<void> {
-    const others = this.page.edits.filter((one) => one.at !== at);
-    const edits = edit ? [...others, { at, ...edit }] : others;
+  /** Replaces the edit at each address; null removes it. */
+  edit(at: string | readonly string[], edit: Omit<Edit, "at"> | null): Promise<void> {
+    const sites = [at].flat(), others = this.page.edits.filter((one) => !sites.includes(one.at));
+    const edits = edit ? [...others, ...sites.map((at) => ({ at, ...edit }))] : others;
     return this.act({ edits, side: edits.length && this.page.side === "a" ? "b" : this.page.side });
   }
 

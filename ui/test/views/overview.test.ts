@@ -15,7 +15,7 @@ const heads = headsIn({
   json: { position: 4, kind: "word", answers: [{ id: 7042, word: "ĠParis", p: 0.772 }], at: [`${at(22, 1)}]`, `${at(23, 4)}]`], decided: { head: 1, moved: 0.67 } },
   tensors: new Map([["moved", f32(0.12, 0.67)], ["p", f32(0.7, 0.14)]]),
 });
-const curves = curvesIn({ json: { position: 4, kind: "word", total: 3, curves: [[4, 4, 0.05, 0.9], [4, 3, 0.9, 0.66], [3, 0, 0.5, 0.01]].map(([to, from, weight, moved]) => ({ at: `${at(23, 4, "weights")},t=${to},s=${from}]`, weight: weight!, moved: moved!, p: null })) }, tensors: new Map() });
+const curves = curvesIn({ json: { position: 4, kind: "word", curves: [[4, 4, 0.05, 0.9], [4, 3, 0.9, 0.66], [3, 0, 0.5, 0.01]].map(([to, from, weight, moved]) => ({ at: `${at(23, 4, "weights")},t=${to},s=${from}]`, weight: weight!, moved: moved!, p: null })) }, tensors: new Map() });
 const alone = { plan: { config: { encoder: null, decoder: {} } } } as unknown as Run, pair = { plan: { config: { encoder: {}, decoder: {} } } } as unknown as Run;
 const tokens = ["The", "Ġcapital", "Ġof", "ĠFrance", "Ġis"].map((text, i) => ({ id: i, text, span: [i, i + 1] as [number, number], type: 0 }));
 const head = heads.decided!, curve = telling(curves, head.z)!;
@@ -33,10 +33,10 @@ describe("the sentence of the overview", () => {
 
   it("names what takes the answer's place, and a part that moves more than each head", () => {
     const json = { position: 4, kind: "word" as const, answers: heads.answers, at: [`${at(22, 1)}]`] };
-    const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part: { at: "decoder.blocks.0.resid_pre[t=3]", moved: 0.7, p: 0.1 }, instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
-    const told = (part = seen.part!): string => say(headline(part, null, { ...seen, part }, { ...names, of: nameOfShare(alone, tokens, part) }));
+    const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part: { at: ["decoder.blocks.0.resid_pre[t=3]"], moved: 0.7, p: 0.1 }, instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
+    const told = (part = seen.part!): string => say(headline(part, null, { ...seen, part }, { ...names, of: nameOfShare(tokens, part) }));
     expect(told()).toBe("Without the word “France”, “Paris” falls from 77 % to 10 %, and “Rome” takes its place.");
-    expect(told({ ...seen.part!, kind: "ffn" })).toBe("Without the feed-forward of block 0, “Paris” falls from 77 % to 10 %, and “Rome” takes its place.");
+    expect(nameOfShare(tokens, { ...seen.part!, tokens: [3, 0] })).toBe(`${quoted(tokens, 0)} and “France”`);
     expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, instead: null });
   });
 
@@ -57,16 +57,17 @@ describe("the sentence of the overview", () => {
     expect([nameOf(pair, cross), nameOf(pair, cross, "at"), nameOf(alone, head)]).toEqual(["decoder, block 1, cross-attention, head 0", "decoder block 1, cross-attention head 0", "block 23, self-attention, head 4"]);
     const signs = ["<s>", "[SEP]", "</s>"].map((text) => ({ id: 0, text, span: null, type: 0 }));
     expect(signs.map((_, i) => quoted(signs, i))).toEqual(["the start", "the end", "the end"]);
-    expect(quoted([{ id: 0, text: "4,2", span: null, type: 0 }], 0)).toBe("the patch in row 4, column 2");
+    expect(quoted([{ id: 0, text: "4,2", span: null, type: 0 }], 0)).toBe("the outlined part of the picture");
+    expect(quoted([{ id: 0, text: "0.40 s", span: null, type: 0 }], 0)).toBe("the sound at 0.40 s");
   });
 });
 
 describe("what the picture is made of", () => {
-  it("draws the words that share a lane first", () => {
-    const { lanes, streams } = lanesIn({ json: { position: 3, kind: "word", stacks: { decoder: [1, 3] }, grouped: { decoder: [0, 2] } }, tensors: new Map([["decoder", { shape: [2, 3], data: Float32Array.of(0.1, 0.3, 0.9, 0.5, 0.7, NaN) }]]) });
+  it("reads the lanes with their tokens", () => {
+    const { lanes, streams } = lanesIn({ json: { position: 3, kind: "word", stacks: { decoder: [[0, 2], [1], [3]] } }, tensors: new Map([["decoder", { shape: [2, 3], data: Float32Array.of(0.1, 0.3, 0.9, 0.5, 0.7, NaN) }]]) });
     expect(lanes.decoder).toEqual([{ tokens: [0, 2] }, { tokens: [1] }, { tokens: [3] }]);
-    expect([0, 1, 2].map((lane) => streams.decoder!.at(0, lane))).toEqual([0.9, 0.1, 0.3].map(Math.fround));
-    expect(streams.decoder!.at(1, 0)).toBeNaN();
+    expect([0, 1, 2].map((lane) => streams.decoder!.at(0, lane))).toEqual([0.1, 0.3, 0.9].map(Math.fround));
+    expect(streams.decoder!.at(1, 2)).toBeNaN();
     const known = { position: 3, kind: "word" as const, answers: [], heads: [{ moved: 0.1 }, { moved: NaN }] as Head[], decided: null, part: null, instead: null }, all = { ...known, heads: known.heads.slice(0, 1) };
     expect(partly(known, { lanes, streams })).toEqual({ heads: 1, all: 2, states: 5, of: 6 });
     expect([partly(all, null), partly(all, { lanes, streams })?.states]).toEqual([null, 5]);

@@ -52,8 +52,8 @@ function divergence(p: Float64Array, q: Float64Array): number {
 
 export interface Lens { addresses: string[]; ids: Tensor; probabilities: Tensor; lse: Tensor }
 
-/** What the head makes of the states after the embedding and after each block, each position on its own. */
-export function lens(pass: Pass, k: number): Lens {
+/** What the head makes of the states after the embedding and after each block, each position on its own, or the whole text. */
+export function lens(pass: Pass, k: number, whole = false): Lens {
   const { config, ops } = pass.plan, last: StackName = config.decoder ? "decoder" : "encoder";
   if (config.head.kind === "none" || config.head.kind === "span") {
     throw new Error(`logit lens: expected a head over tokens or labels, got '${config.head.kind}'`);
@@ -62,7 +62,7 @@ export function lens(pass: Pass, k: number): Lens {
   const addresses = [`${last}.blocks.0.resid_pre`, ...Array.from({ length: n }, (_, i) => `${last}.blocks.${i}.resid_post`)];
   const tail = ops.slice(ops.findIndex((op) => op.out === end) + 1);
   const layers = addresses.map((at) => {
-    const { ids, values, lse } = likeliest(read(pass, tail, end, pass.values.get(at)!), k);
+    const { ids, values, lse } = likeliest(read(pass, tail, end, pass.values.get(at)!, whole), k);
     const width = ids.shape.at(-1) ?? 1;
     return { ids, lse, shares: Float32Array.from(values.data, (x, i) => Math.exp(x - lse.data[Math.floor(i / width)]!)) };
   });
@@ -76,13 +76,13 @@ export function lens(pass: Pass, k: number): Lens {
   };
 }
 
-/** The logits of these states instead of the last ones. Pooling is skipped: each position is read as if it were alone. */
-function read(pass: Pass, tail: readonly Op[], end: string, states: Floats): Floats {
+/** The logits of these states instead of the last ones. Unless `whole`, pooling is skipped: each position is read as if it were alone. */
+function read(pass: Pass, tail: readonly Op[], end: string, states: Floats, whole: boolean): Floats {
   const made = new Map([[end, states]]);
   let logits = states;
   for (const op of tail) {
     const inputs = (op.inputs ?? []).map((name) => made.get(name)!), weights = (op.weights ?? []).map((name) => pass.weights.get(name)!);
-    logits = op.op === "pool" ? inputs[0]! : compute(op, inputs, weights, pass.plan.masks);
+    logits = op.op === "pool" && !whole ? inputs[0]! : compute(op, inputs, weights, pass.plan.masks);
     made.set(op.out, logits);
   }
   return logits;

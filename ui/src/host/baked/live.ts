@@ -114,8 +114,8 @@ export class Live implements Answers {
     return { json: { heads: statistics(made) }, tensors: new Map(norms) };
   }
 
-  lens({ run, k }: Asked<"lens">): Answered<"lens"> {
-    const { addresses, ...tensors } = lens(this.#pass(run), k);
+  lens({ run, k, whole }: Asked<"lens">): Answered<"lens"> {
+    const { addresses, ...tensors } = lens(this.#pass(run), k, whole);
     return { json: { addresses, words: this.#words(tensors.ids.data) }, tensors: new Map(Object.entries(tensors)) };
   }
 
@@ -125,11 +125,10 @@ export class Live implements Answers {
     const seen = this.#overview(run, position ?? null), pause = pauses(signal), { at, moved, p, position: found } = await seen.heads(pause), said = { position: found, kind: seen.kind };
     if (part === "curves") return { json: { ...said, ...(await seen.curves(pause)) }, tensors: new Map() };
     if (part === "heads") {
-      const { tokens } = this.#input(run).reply, answers = await seen.answers(ANSWERS, pause), { decided, instead } = await seen.decided((stack, i) => !!tokens[stack]?.[i]?.span, pause), words = this.#words([...answers, ...(instead ? [instead] : [])].map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
+      const { tokens } = this.#input(run).reply, answers = await seen.answers(ANSWERS, pause), { decided, instead } = await seen.decided((stack, i) => !!tokens[stack]?.[i]?.span || tokens[stack]?.[i]?.text.includes(",") === true, pause), words = this.#words([...answers, ...(instead ? [instead] : [])].map(({ id }) => id)), tensors = new Map(Object.entries({ moved, p }).map(([name, data]) => [name, floats([at.length], data)]));
       return { json: { ...said, answers: answers.map((one) => ({ ...one, word: words[one.id]! })), at, decided: { ...decided, ...(instead && { instead: { ...instead, word: words[instead.id]! } }) } }, tensors };
     }
-    const tensors = await seen.streams(part, pause), { own: stacks, others: grouped } = await seen.lanes(pause);
-    return { json: { ...said, stacks, grouped }, tensors };
+    return { json: { ...said, stacks: await seen.lanes(pause) }, tensors: await seen.streams(part, pause) };
   }
 
   attribution({ run, ...of }: Asked<"attribution">): Answered<"attribution"> {

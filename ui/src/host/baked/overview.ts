@@ -10,12 +10,10 @@ import type { Options, Pass } from "../../engine/forward";
 import { Sweep, upTo } from "../../engine/sweep";
 import { distributions } from "./analyses";
 
-const HEADS = 24, CURVES = 512, LANES = 24, LEAST_WEIGHT = Math.fround(0.02), DECIDES = 0.2;
+const HEADS = 24, CURVES = 512, LANES = 24, REGIONS = 3, TOGETHER = 5, LEAST_WEIGHT = Math.fround(0.02), DECIDES = 0.2;
 /** The milliseconds of work that heads may take; each other part has half as many. What they do not reach is not measured. */
 const TIME = 8000;
 const Z = /^(encoder|decoder)\.blocks\.\d+\.(attn|cross)\.z$/;
-
-const WRITES = /\.(attn|cross|ffn)\.out$/;
 
 /** How much of each distribution moves, the probability of its likeliest answer, and what is then the likeliest. */
 interface Moves { moved: number[]; p: number[]; first: { id: number; p: number }[] }
@@ -23,7 +21,7 @@ export interface Heads { position: number; at: string[]; moved: Float32Array; p:
 /** A pass, what measures edits of it, and what it says. */
 interface Near { pass: Pass; sweep: Sweep; expected: Float64Array[] }
 type Pause = () => Promise<void>;
-type Lanes = Partial<Record<StackName, number[]>>;
+type Lanes = Partial<Record<StackName, number[][]>>;
 
 export class Overview {
   readonly #kind: string;
@@ -77,15 +75,17 @@ export class Overview {
     return (this.#heads = { position, at, moved, p: of("p"), best, instead: each[best]?.first[this.#asked === null ? position : 0] ?? null });
   }
 
-  /** The head that moves the answer most; and where none moves much of it, the word, of those that `isWord` knows, or part that does. */
+  /** The head that moves the answer most; and where none moves much of it, the words, of those that `isWord` knows, that do. */
   async decided(isWord: (stack: StackName, token: number) => boolean, pause: Pause): Promise<{ decided: NonNullable<OverviewReply["decided"]>; instead: { id: number; p: number } | null }> {
     const { position, moved, best, instead } = await this.heads(pause), decided = { head: best, moved: moved[best]! };
     if (decided.moved >= DECIDES) return { decided, instead };
-    const [stack] = this.#stacks as [StackName], words = (await this.lanes(pause)).own[stack]!.filter((i) => isWord(stack, i) && !(stack === this.#last && i === position)).map((i) => `${stack}.blocks.0.resid_pre[t=${i}]`);
-    const sites = [...words, ...[...this.pass.values.keys()].filter((path) => WRITES.test(path) && (!path.endsWith(".ffn.out") || this.pass.values.has(path.replace(/out$/, "post"))))];
-    const each = (await this.#measure(sites.map((at): Edit[] => [{ at, do: "zero" }]), this.#answer(position), TIME / 2, pause)).map((one, i) => ({ at: sites[i]!, one, moved: one ? mean(one.moved) : -1 }));
-    const told = each.filter(({ moved }, i) => i < words.length && moved >= DECIDES), part = (told.length ? told : each).reduce((most, one) => (one.moved > most.moved ? one : most));
-    if (!part.one || part.moved <= decided.moved) return { decided, instead };
+    const [stack] = this.#stacks as [StackName], at = (tokens: readonly number[]): string[] => tokens.map((i) => `${stack}.blocks.0.resid_pre[t=${i}]`);
+    const words = (await this.lanes(pause))[stack]!.filter((lane) => (lane.length === 1 || this.#isPicture) && isWord(stack, lane[0]!) && !(stack === this.#last && lane[0] === position)).map(at);
+    const near = this.#answer(position), off = async (sites: readonly string[][]) => (await this.#measure(sites.map((all) => all.map((at): Edit => ({ at, do: "zero" }))), near, TIME / 2, pause)).map((one, i) => ({ at: sites[i]!, one, moved: one ? mean(one.moved) : -1 }));
+    const some = (await off(words)).sort((one, other) => other.moved - one.moved), p = Math.exp(Math.max(...near.expected[0]!)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER);
+    some.push(...(await off(falling.slice(1).map((_, i) => falling.slice(0, i + 2).flat()))));
+    const part = some.find(({ moved }) => moved >= DECIDES) ?? some.sort((one, other) => other.moved - one.moved)[0];
+    if (!part?.one || part.moved <= decided.moved) return { decided, instead };
     return { decided: { ...decided, part: { at: part.at, moved: part.moved, p: this.#isVector ? null : mean(part.one.p) } }, instead: part.one.first[0] ?? null };
   }
 
@@ -95,9 +95,9 @@ export class Overview {
     return this.#isVector ? [] : topIndices(first!, n).map((id) => ({ id, p: Math.exp(first![id]!) }));
   }
 
-  /** The attention weights of the strongest heads, the strongest first, and how many there are. */
-  async curves(pause: Pause): Promise<{ curves: CurveFacts[]; total: number }> {
-    const { position, at, moved } = await this.heads(pause), near = this.#answer(position), { values } = near.pass;
+  /** The attention weights of the strongest heads, the strongest first. */
+  async curves(pause: Pause): Promise<{ curves: CurveFacts[] }> {
+    const { position, at, moved } = await this.heads(pause), near = this.#answer(position), { values } = near.pass, many = this.#isPicture ? (await this.lanes(pause)).encoder! : null;
     const edited = new Set(this.pass.edits.map((edit) => edit.at)), cells: { at: string; weight: number; strength: number; edit: Edit }[] = [];
     for (const i of [...at.keys()].sort((a, b) => (moved[b]! || 0) - (moved[a]! || 0)).slice(0, HEADS)) {
       const { path, index: [[, h]] } = parseAddress(at[i]!) as { path: string; index: [[string, number]] }, part = path.slice(0, -2);
@@ -105,10 +105,11 @@ export class Overview {
       const [weights, z, v] = ["weights", "z", "v"].map((name) => values.get(`${part}.${name}`)!) as [Floats, Floats, Floats];
       const [, n, m] = weights.shape as [number, number, number], keys = floats(v.shape.slice(1), row(v, Math.floor((h * v.shape[0]!) / weights.shape[0]!)) as Float32Array), given = lengths(keys.data, m);
       for (let t = 0; t < (path.startsWith("decoder") ? Math.min(n, position + 1) : n); t++) {
-        for (let s = 0; s < m; s++) {
-          const weight = weights.data[(h * n + t) * m + s]!, key = row(keys, s);
+        if (many && many.some((lane) => lane.length > 1 && lane.includes(t))) continue;
+        for (const lane of many ?? Array.from({ length: m }, (_, s) => [s])) {
+          const [s] = lane as [number], each = lane.map((s) => weights.data[(h * n + t) * m + s]!), weight = each.reduce((sum, x) => sum + x, 0);
           if (weight < LEAST_WEIGHT) continue;
-          const value = Array.from(row(z, h, t), (x, k) => x - weight * key[k]!);
+          const value = Array.from(row(z, h, t), (x, k) => lane.reduce((left, s, i) => left - each[i]! * row(keys, s)[k]!, x));
           cells.push({ at: `${part}.weights[h=${h},t=${t},s=${s}]`, weight, strength: moved[i]! * weight * given[s]!, edit: { at: `${path}[h=${h},t=${t}]`, do: "set", value } });
         }
       }
@@ -119,21 +120,28 @@ export class Overview {
       const one = each[i];
       return one ? [{ at, moved: mean(one.moved), p: this.#isVector ? null : mean(one.p), weight }] : [];
     });
-    return { curves: curves.sort((a, b) => b.moved - a.moved), total: cells.length };
+    return { curves: curves.sort((a, b) => b.moved - a.moved) };
   }
 
-  /** The tokens with a lane of their own: in a long text those whose first state moves most. The others share the last lane. */
-  async lanes(pause: Pause): Promise<{ own: Lanes; others: Lanes }> {
-    if (!this.#lanes) {
-      const made: Lanes = {};
-      for (const stack of this.#stacks) {
-        const all = Array.from({ length: this.#length(stack) }, (_, i) => i);
-        made[stack] = all.length <= LANES ? all : await this.#strongest(stack, all, pause);
-      }
-      this.#lanes = made;
+  get #isPicture(): boolean {
+    return this.pass.plan.config.encoder?.input.kind === "patches";
+  }
+
+  /** The tokens of each lane: regions of a picture; of a long text those whose first state moves most, after a lane with the others. */
+  async lanes(pause: Pause): Promise<Lanes> {
+    if (this.#lanes) return this.#lanes;
+    const made: Lanes = {};
+    for (const stack of this.#stacks) {
+      const all = Array.from({ length: this.#length(stack) }, (_, i) => i), own = all.length <= LANES || this.#isPicture ? all : await this.#strongest(stack, all, pause);
+      made[stack] = this.#isPicture ? this.#regions(all.length) : [...(own.length < all.length ? [all.filter((i) => !own.includes(i))] : []), ...own.map((i) => [i])];
     }
-    const own = this.#lanes, rest = (stack: StackName): number[] => Array.from({ length: this.#length(stack) }, (_, i) => i).filter((i) => !own[stack]!.includes(i));
-    return { own, others: Object.fromEntries(this.#stacks.map((stack) => [stack, rest(stack)])) };
+    return (this.#lanes = made);
+  }
+
+  #regions(length: number): number[][] {
+    const { image_size = 1, patch_size = 1 } = this.pass.plan.config.encoder!.input, side = image_size / patch_size, before = length - side * side, n = Math.min(REGIONS, side);
+    const bounds = Array.from({ length: n }, (_, i) => Array.from({ length: Math.floor(side / n) + Number(i < side % n) }, (_, k) => i * Math.floor(side / n) + Math.min(i, side % n) + k));
+    return [...Array.from({ length: before }, (_, i) => [i]), ...bounds.flatMap((rows) => bounds.map((columns) => rows.flatMap((y) => columns.map((x) => before + y * side + x))))];
   }
 
   async #strongest(stack: StackName, all: readonly number[], pause: Pause): Promise<number[]> {
@@ -145,12 +153,12 @@ export class Overview {
 
   /** l n: how much of the answer moves if a lane of each stream becomes the mean of the text's, or of each feed-forward 0. */
   async streams(part: "lanes" | "ffn", pause: Pause): Promise<Map<string, Tensor>> {
-    const { position } = await this.heads(pause), { own, others } = await this.lanes(pause), found = new Map<string, Floats>();
+    const { position } = await this.heads(pause), every = await this.lanes(pause), found = new Map<string, Floats>();
     const cells: { out: Floats; at: number }[] = [], sets: Edit[][] = [];
     for (const stack of this.#stacks) {
       const n = this.pass.plan.config[stack]!.n_layers, blocks = Array.from({ length: n }, (_, i) => `${stack}.blocks.${i}`);
       const paths = part === "ffn" ? blocks.map((at) => `${at}.ffn.out`) : [...blocks.map((at) => `${at}.resid_pre`), `${blocks.at(-1)}.resid_post`];
-      const lanes = [...own[stack]!.map((t) => [t]), ...(others[stack]!.length ? [others[stack]!] : [])], out = floats([paths.length, lanes.length]);
+      const lanes = every[stack]!, out = floats([paths.length, lanes.length]);
       found.set(stack, out);
       for (const [i, path] of paths.entries()) for (const [j, lane] of lanes.entries()) {
         const reaching = lane.filter((t) => this.#reaches(stack, t, position, i === paths.length - 1));
@@ -164,8 +172,9 @@ export class Overview {
     return found;
   }
 
-  /** A token's stream := the mean of the text's. */
+  /** A token's stream := the mean of the text's; 0 in a picture, whose patches all say the same in the end. */
   #changed(path: string, t: number): Edit {
+    if (this.#isPicture) return { at: `${path}[t=${t}]`, do: "zero" };
     const { shape: [n, width], data } = this.pass.values.get(path)! as { shape: [number, number]; data: Float32Array };
     const value = Array.from({ length: width }, (_, k) => Array.from({ length: n }, (_, i) => data[i * width + k]!).reduce((sum, x) => sum + x, 0) / n);
     return { at: `${path}[t=${t}]`, do: "set", value };

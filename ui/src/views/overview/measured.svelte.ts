@@ -65,8 +65,8 @@ export function measured(app: Explorer): Measured {
 }
 
 async function lensAt({ host, about }: Explorer, run: Run, position: number, signal: AbortSignal): Promise<Said[]> {
-  const only = about.plan.config.head.pool === "first" ? 0 : position;
-  const { json, tensors } = await host.ask("lens", { run: run.request, k: 1, position: only }, signal), ids = tensors.get("ids")!, p = tensors.get("probabilities")!;
+  const { kind, pool } = about.plan.config.head, only = pool === "first" ? 0 : position, whole = kind === "classification" && pool !== "first" && pool !== "last";
+  const { json, tensors } = await host.ask("lens", { run: run.request, k: 1, ...(whole ? { whole } : { position: only }) }, signal), ids = tensors.get("ids")!, p = tensors.get("probabilities")!;
   const [states = 0, n = 1, k = 1] = ids.shape;
   const asked = Math.min(only, n - 1); // A file answers for all positions.
   return Array.from({ length: states }, (_, i) => {

@@ -24,8 +24,6 @@ export interface Scene {
   /** The least that a dot moves; and whether there are any. */
   dot: number;
   dotted: boolean;
-  /** From the picture to its patches. */
-  threads: [Point, Point][];
 }
 
 /** A curve of which less of the answer moves is not seen. */
@@ -44,11 +42,6 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
     g.beginPath();
     g.roundRect(x + 1.5, area.top - 26, Math.max(1, end - x - 3), bottomOf(area) - area.top + 52, 8);
     g.fill();
-  }
-  for (const [from, to] of scene.threads) {
-    g.strokeStyle = rgba(c.ink3, 0.22);
-    g.lineWidth = 1;
-    stroke(g, from, to);
   }
   for (const join of scene.joins) drawJoin(g, join, c, flow);
   for (const lane of [...scene.lanes].sort((one, other) => Number(one.role !== "other") - Number(other.role !== "other"))) drawLane(g, lane, c, flow);

@@ -15,15 +15,15 @@ export interface Head extends Place {
   p: number;
 }
 export interface Choice { id: number; word: string; p: number }
-/** What moves more of the answer than each head: a word's first state, an attention or a feed-forward. */
-export interface Share { z: string; moved: number; p: number; stack: StackName; layer: number; kind: "word" | "attn" | "cross" | "ffn"; token: number }
+/** Words, a region of a picture or a stretch of a sound, which move more of the answer than each head. */
+export interface Share { sites: string[]; moved: number; p: number; stack: StackName; tokens: number[] }
 /** `instead` takes the place of the first answer without the part, or without the head that decides. */
 export interface Heads { position: number; kind: "word" | "class" | "vector"; answers: Choice[]; heads: Head[]; decided: Head | null; part: Share | null; instead: Choice | null }
 
 /** One attention weight: token `to` reads token `from`. */
 export interface Curve extends Place { z: string; to: number; from: number; weight: number; moved: number; p: number }
 
-/** A word's stream, or that of several words together. */
+/** A word's stream, or that of several words, a region of a picture or a stretch of a sound together. */
 export interface Lane { tokens: number[] }
 /** NaN: not measured. */
 export interface Grid { rows: number; lanes: number; at(row: number, lane: number): number }
@@ -45,9 +45,9 @@ export function headsIn({ json, tensors }: Reply<OverviewReply>): Heads {
   };
 }
 
-function shareIn({ at, moved, p }: DecidedPart): Share {
-  const { path, index } = parseAddress(at), [stack, , layer, kind] = path.split("."), token = Object.fromEntries(index).t;
-  return { z: at, moved, p: p ?? NaN, stack: stack as StackName, layer: Number(layer), kind: token === undefined ? (kind as Share["kind"]) : "word", token: token ?? -1 };
+function shareIn({ at: sites, moved, p }: DecidedPart): Share {
+  const tokens = sites.flatMap((at) => parseAddress(at).index.map(([, i]) => i));
+  return { sites, moved, p: p ?? NaN, stack: sites[0]!.split(".")[0] as StackName, tokens };
 }
 
 export function curvesIn({ json }: Reply<OverviewReply>): Curve[] {
@@ -57,22 +57,16 @@ export function curvesIn({ json }: Reply<OverviewReply>): Curve[] {
   });
 }
 
-/** The words that are drawn, and the many that are drawn as one: that lane is the first. */
 export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
   const made: Lanes = { lanes: {}, streams: {} };
   for (const name of ["encoder", "decoder"] as const) {
-    const tokens = json.stacks?.[name], many = json.grouped?.[name] ?? [];
-    if (!tokens) continue;
-    made.lanes[name] = [...(many.length ? [{ tokens: many }] : []), ...tokens.map((one) => ({ tokens: [one] }))];
-    made.streams[name] = gridOf(tensors.get(name)!, tokens.length, many.length > 0);
+    const lanes = json.stacks?.[name];
+    if (!lanes) continue;
+    const { shape: [rows = 0, columns = 1], data } = tensors.get(name)!;
+    made.lanes[name] = lanes.map((tokens) => ({ tokens }));
+    made.streams[name] = { rows, lanes: columns, at: (row, lane) => data[row * columns + lane] ?? NaN };
   }
   return made;
-}
-
-/** By state or block, and lane; the reply has the lane of many last. */
-function gridOf({ shape, data }: { shape: number[]; data: ArrayLike<number> }, words: number, many: boolean): Grid {
-  const [rows = 0, columns = 1] = shape;
-  return { rows, lanes: columns, at: (row, lane) => data[row * columns + (many ? (lane === 0 ? words : lane - 1) : lane)] ?? NaN };
 }
 
 /** The stack whose tokens a head reads. */
@@ -96,16 +90,16 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
   return t(`overview.${form === "full" ? (both ? "head_of" : "head") : form + kind}`, names);
 }
 
-/** "the word “thin”", "the feed-forward of block 3". */
-export function nameOfShare(run: Run, tokens: readonly Token[], { stack, layer, kind, token }: Share): string {
-  const both = run.plan.config.encoder && run.plan.config.decoder, word = quoted(tokens, token);
-  if (kind === "word") return tokens[token]?.span ? t("overview.part_word", { word }) : word;
-  return t(`overview.part${both ? "_stack" : ""}_${kind}`, { stack: t(`overview.${stack}`), n: layer });
+/** "the word “thin”", "“dull” and “slow”", "the outlined part of the picture". */
+export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): string {
+  const [first = 0, ...more] = [...own].sort((x, y) => x - y);
+  if (!tokens[first]?.span) return quoted(tokens, first);
+  return more.length ? new Intl.ListFormat(document.documentElement.lang || "en").format([first, ...more].map((i) => quoted(tokens, i))) : t("overview.part_word", { word: quoted(tokens, first) });
 }
 
 /** A token in plain letters: the signs of the start and the end in words. */
 export function plainOf(tokens: readonly Token[], i: number): string {
-  const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<.*(s|bos|eos|start|end|text|turn).*>$|^\[(CLS|SEP)\]$/.test(text);
+  const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<\/?s>$|^<.*(bos|eos|start|end|text|turn).*>$|^\[(CLS|SEP)\]$/.test(text);
   return isSign ? t(i === 0 ? "overview.start" : "overview.end") : wordOf(text).trim() || text;
 }
 
@@ -115,8 +109,8 @@ export const wordsOf = ({ request, reply, plan }: Run, stack: StackName): Token[
 
 /** In a sentence: words in quotes, a patch by its place. */
 export function quoted(tokens: readonly Token[], i: number): string {
-  const patch = tokens[i]?.span ? null : /^(\d+),(\d+)$/.exec(tokens[i]?.text ?? "");
-  if (patch) return t("overview.patch", { row: patch[1]!, column: patch[2]! });
+  if (!tokens[i]?.span && /^\d+,\d+$/.test(tokens[i]?.text ?? "")) return t("overview.patch");
+  if (!tokens[i]?.span && /^\d+\.\d\d s$/.test(tokens[i]?.text ?? "")) return t("overview.moment", { at: tokens[i]!.text });
   return tokens[i]?.span ? t("overview.quoted", { text: plainOf(tokens, i) }) : plainOf(tokens, i);
 }
 
