@@ -121,7 +121,6 @@ def test_long_sounds_are_read_in_windows(folder: Path, monkeypatch):
         (lambda m: m.transcribe([sound(400)], times=True), "language, task, times: expected none for a model that"),
         (lambda m: m.transcribe([sound(10)]), "sounds[0]: expected 17 samples or more, got 10; try a longer sound"),
         (lambda m: m.transcribe(["no.wav"]), "no.wav: expected a sound file"),
-        (lambda m: m.explore("a.wav"), "explore: expected a model of texts or images, got one of sounds"),
     ],
 )
 def test_mistakes_are_one_line(folder: Path, act: Callable[[Model], object], expected: str):

@@ -93,7 +93,7 @@ def _known(model: Model) -> str:
     tokenizer = model.tokenizer
     if knows(tokenizer, SENTENCE):
         mask = mask_of(model)
-        return SENTENCE if mask is None else SENTENCE.replace("tired", mask)
+        return SENTENCE if mask is None else SENTENCE.replace("cross", mask)
     special = set(tokenizer.special_tokens.values())
     names = [i for i in range(tokenizer.vocab_size) if (tokenizer.library.id_to_token(i) or "") not in special]
     return tokenizer.decode(names[:6]) or SENTENCE

@@ -160,8 +160,8 @@ def test_on_a_phone(open_page: Open) -> None:
 
 
 def test_a_picture(open_page: Open) -> None:
-    """It stands at the left, and its patches are the words."""
+    """It stands at the left, and its regions are the words."""
     opened = opening(open_page, "seer")
     assert opened.page.get_by_role("img", name="The picture that the model reads").count() == 1
-    assert opened.page.locator(".overview .patch").count() == 16
+    assert opened.page.locator(".overview .patch").count() == 9
     assert opened.page.locator(".where b").inner_text() == "This model names the picture."
