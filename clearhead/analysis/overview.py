@@ -292,7 +292,7 @@ class Overview:
                 for j, lane in enumerate(lanes):
                     cells.append((name, i, j))
                     sets.append(_all_at([f"{path}[t={t}]" for t in lane], new))
-                    strengths.append(len(lane) == 1 and float(self._strength[name][lane[0]]))
+                    strengths.append(float(self._strength[name][lane[0]]))
         measured = self._measure(sets, rank=lambda: strengths)[0].mean(1)
         for (name, i, j), moved in zip(cells, measured.tolist(), strict=True):
             found[name][i, j] = moved

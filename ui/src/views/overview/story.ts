@@ -97,10 +97,10 @@ export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): s
   return more.length ? new Intl.ListFormat(document.documentElement.lang || "en").format([first, ...more].map((i) => quoted(tokens, i))) : t("overview.part_word", { word: quoted(tokens, first) });
 }
 
-/** A token in plain letters: the signs of the start and the end, and the place where a picture's label is made, in words. */
+/** A token in plain letters: the signs of the start and the end in words, and the place where a picture gets its label. */
 export function plainOf(tokens: readonly Token[], i: number): string {
   const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<\/?s>$|^<.*(bos|eos|start|end|text|turn).*>$|^\[(CLS|SEP)\]$/.test(text);
-  if (span === null && text === "class") return t("overview.out_classification");
+  if (span === null && text === "class") return "?";
   return isSign ? t(i === 0 ? "overview.start" : "overview.end") : wordOf(text).trim() || text;
 }
 
