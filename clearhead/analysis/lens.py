@@ -56,8 +56,7 @@ def logit_lens(
         for some in pieces([[one] for one in addresses] if position is None else [addresses]):
             states = torch.stack([seen[at] if position is None else seen[at][:, position, None] for at in some])
             rows = states.flatten(0, 1) if whole else states.flatten(0, 2)[None]
-            parts = rows.split(step or rows.shape[1], 1)
-            found = [_top(read(network, one, whole=whole).float(), k) for one in parts]
+            found = [_top(read(network, one, whole=whole).float(), k) for one in rows.split(step or rows.shape[1], 1)]
             ids, probabilities, totals = (torch.cat(one, 1).flatten(0, 1) for one in zip(*found, strict=True))
             tops.append(tuple(one.unflatten(0, (*states.shape[:2], -1)) for one in (ids, probabilities, totals)))
     ids, probabilities, totals = map(torch.cat, zip(*tops, strict=True))

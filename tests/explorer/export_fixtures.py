@@ -271,10 +271,10 @@ def live_questions(name: str, session: Session, run: Json | None = None) -> list
 
 
 def overview_questions(session: Session, run: Json) -> list[Json]:
-    """The overview as a page asks for it, and without the head or part that decides."""
+    """The overview as a page asks for it, and without the head or words that decide."""
     heads, _ = ask(session, "overview", run=run, part="heads")
-    site = heads["decided"].get("part", {}).get("at") or heads["at"][heads["decided"]["head"]]
-    off = {**run, "edits": [{"at": site, "do": "zero"}]}
+    sites = heads["decided"].get("part", {}).get("at") or [heads["at"][heads["decided"]["head"]]]
+    off = {**run, "edits": [{"at": site, "do": "zero"} for site in sites]}
     parts = [(one, part) for one in (run, off) for part in ("curves", "lanes", "ffn")]
     place = {"position": heads["position"]}
     return [{"ask": "overview", "run": run, "part": "heads"}] + [

@@ -304,13 +304,14 @@ def _heads(opened: Opened, run: RunRequest) -> Any:
 
 
 def _seen(opened: Opened, runs: Sequence[RunRequest]) -> list[RunRequest]:
-    """These runs, and each without edits also without the head or part that decides its answer."""
+    """These runs, and each without edits also without the head or words that decide its answer."""
     found = [*runs]
-    for run in (run for run in runs if not run.edits):
-        heads = _heads(opened, run)
-        decided = heads["decided"]
-        site = decided.get("part", {}).get("at") or heads["at"][decided["head"]]
-        found.append(run.model_copy(update={"edits": [EditRequest(at=site, do="zero")]}))
+    for run in runs:
+        if not run.edits:
+            heads = _heads(opened, run)
+            decided = heads["decided"]
+            sites = decided["part"]["at"] if "part" in decided else [heads["at"][decided["head"]]]
+            found.append(run.model_copy(update={"edits": [EditRequest(at=site, do="zero") for site in sites]}))
     return found
 
 

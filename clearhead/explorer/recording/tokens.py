@@ -55,7 +55,7 @@ def read(
         start = inputs[-1].ids[0].tolist()[: None if is_sound else 1]
         inputs[-1] = Tokens(torch.tensor([[*start, *written]]))
     names = list(model.config.stacks)
-    if check is not None and not is_sound:
+    if check and not is_sound:
         check({name: given.ids.shape[1] for name, given in zip(names, inputs, strict=True)})
     texts = [text if isinstance(text, str) else "", other or ""]
     tokens = {
