@@ -3,7 +3,7 @@
 import { parseAddress } from "../../core/address";
 import type { Reply } from "../../core/host";
 import type { DecidedPart, OverviewReply, StackName, Token } from "../../core/protocol";
-import { percent, t, wordOf, type Run } from "../../parts/kit";
+import { language, percent, t, wordOf, type Run } from "../../parts/kit";
 import type { Part } from "../../state/page";
 
 export interface Place { stack: StackName; layer: number; part: Part; head: number }
@@ -94,7 +94,7 @@ export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "ful
 export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): string {
   const [first = 0, ...more] = [...own].sort((x, y) => x - y);
   if (!tokens[first]?.span) return quoted(tokens, first);
-  return more.length ? new Intl.ListFormat(document.documentElement.lang || "en").format([first, ...more].map((i) => quoted(tokens, i))) : t("overview.part_word", { word: quoted(tokens, first) });
+  return more.length ? new Intl.ListFormat(language()).format([first, ...more].map((i) => quoted(tokens, i))) : t("overview.part_word", { word: quoted(tokens, first) });
 }
 
 /** A token in plain letters: the signs of the start and the end in words, and the place where a picture gets its label. */
