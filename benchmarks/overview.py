@@ -36,7 +36,7 @@ def measure(model: str, text: str = "", target: str | None = None, *, tokens: in
     else:
         opened = clearhead.load(model)
     session = Session(opened, name=model, text=text or None, target=target)
-    session.passes.arithmetic(session.passes.get(session.start).reading)
+    _ = session.passes.arithmetic
     fresh = session.start.model_copy(update={"change": session.start.change.model_copy()})
     session.passes._passes._kept.clear()
     total = _now()

@@ -2,7 +2,7 @@
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -111,6 +111,8 @@ Keys = tuple[Tensor, Tensor]
 """Keys and values of one attention, b h s k each."""
 ROWS = 128
 """Distributions that are computed at a time."""
+LEAST = 7
+"""The least positions of a pass that has more than one: as long as fewer, because the weights are read."""
 
 
 def without(network: Transformer, inputs: Inputs, sites: Iterable[str], *, how: How = "zero") -> Tensor:
@@ -270,33 +272,31 @@ class Ablations:
     ) -> Tensor:
         """What `answers` compares, with the edits of each row in its own copy of the batch.
 
-        A row joins the pass at its first part; their order is that of the parts. `cells` are the first position that is
-        computed, and the end.
+        A row joins the pass at its first part or before; their order is that of the parts. `cells` are the first
+        position that is computed, and the end.
         """
         network, edit = self._network, dict[str, Edit]()
-        base = {at: one for at, one in self._base.items() if self._follows(at, firsts[0])}
-        order = [in_order(network, first) for first in firsts]
+        key = partial(in_order, network)
+        base = {at: one for at, one in self._base.items() if key(part_of(network, at.path)) >= key(firsts[0])}
         for path in {at.path: None for row in [base, *rows] for at in row}:
-            there = rows[: bisect_right(order, in_order(network, part_of(network, path)))]
+            there = rows[: self._joined(firsts, part_of(network, path))]
             each = [[one for one in (*base.items(), *row.items()) if one[0].path == path] for row in there]
             edit[path] = ByRow([[(_moved(at, cells), one) for at, one in own] for own in each])
         with edited(network, edit, explicit=_hidden([at for row in [base, *rows] for at in row])):
-            last = len(network.last_stack.blocks) - 1
-            is_cut = cells is not None and not any(part_of(network, path) == ("decoder", last) for path in edit)
-            x, layout = self._run(firsts, cells, cut=last if is_cut else None)
+            x, layout = self._run(firsts, cells, {part_of(network, path) for path in edit})
             return self._read(x, layout, whole=any(path.startswith("head.") for path in edit))
 
     def _run(
-        self, firsts: Sequence[passes.Part], cells: tuple[int, int] | None, cut: int | None
+        self, firsts: Sequence[passes.Part], cells: tuple[int, int] | None, parts: Collection[passes.Part]
     ) -> tuple[Tensor, Layout]:
-        """The last states of copies that join at these parts of one stack; from the block `cut` on of one position."""
+        """The last states of copies that join at these parts of one stack, with edits in some parts."""
         network, name, n = self._network, firsts[0][0], 0
         stack = network.stacks().get(name)
         x, layout, memory = torch.empty(0), layouts(network, self._tokens)[self._last], None
         if stack is None:
             return self._plain[self._before(firsts[0])].repeat(len(firsts), 1, 1), self._copies(self._last, len(firsts))
         for i in pieces(range(firsts[0][1], len(stack.blocks) + 1)):
-            if joining := sum(block == i for _, block in firsts):
+            if joining := self._joined(firsts, (name, i)) - n:
                 n += joining
                 layout = self._copies(name, n, cells)
                 joined = self._plain[self._before((name, i))][:, slice(*cells or (None,))].repeat(joining, 1, 1)
@@ -307,16 +307,21 @@ class Ablations:
                 if stack.cross:
                     memory = self._plain[last_states(network, "encoder")].repeat(n, 1, 1), self._copies("encoder", n)
             past = None
-            length = layout.start + layout.grid[1]
-            if i == cut and layout.grid[1] > 1:
-                past = self._keys(name, i, x, layout, memory)
-                x, layout = x[:, -1:], self._copies(name, n, (length - 1, length))
+            is_last = i == len(stack.blocks) - 1 and (name, i) not in parts
+            if cells is not None and is_last and layout.grid[1] > 1:  # Only the answer's position reads what it makes.
+                past = self._keys(name, i, x, layout)
+                x, layout = x[:, -1:], self._copies(name, n, (cells[1] - 1, cells[1]))
             if 0 <= i < len(stack.blocks):
                 x = self._block(name, i, x, layout, memory, past)
         x = x if stack.final_norm is None else stack.final_norm(x)
         if name == "encoder" and network.decoder is not None:
             return network.decoder(repeated(self._tokens["decoder"], n), (x, layout))
         return x, layout
+
+    def _joined(self, firsts: Sequence[passes.Part], part: passes.Part) -> int:
+        """How many rows a part has: those that joined, and some that will, because each size of a product is new."""
+        key = partial(in_order, self._network)
+        return min(_up(bisect_right(firsts, key(part), key=key)), len(firsts))
 
     def _copies(self, name: str, n: int, cells: tuple[int, int] | None = None) -> Layout:
         """The layout of so many copies of the batch, or of some cells of one text."""
@@ -342,19 +347,16 @@ class Ablations:
     def _earlier(self, name: str, i: int) -> Keys:
         """The keys and values of a block without any removal."""
         if i not in self._past:
-            layout, memory = layouts(self._network, self._tokens)[name], None
-            if "encoder" in self._tokens:
-                memory = self._plain[last_states(self._network, "encoder")], self._copies("encoder", 1)
-            self._past[i] = self._keys(name, i, self._plain[self._before((name, i))], layout, memory)
+            self._past[i] = self._keys(name, i, self._plain[self._before((name, i))], self._copies(name, 1))
         return self._past[i]
 
-    def _keys(self, name: str, i: int, x: Tensor, layout: Layout, memory: Memory | None) -> Keys:
+    def _keys(self, name: str, i: int, x: Tensor, layout: Layout) -> Keys:
         """The keys and values of a block that reads x."""
         base = {str(at): edit for at, edit in self._base.items() if part_of(self._network, at.path) == (name, i)}
         k, v = (f"{name}.blocks.{i}.attn.{side}" for side in "kv")
         explicit = _hidden(map(Address.parse, base))
         with untraced(), recording(self._network, [k, v], edit=base, explicit=explicit) as seen:
-            self._block(name, i, x, layout, memory)
+            self._block(name, i, x, layout, None)  # It ends before it reads an encoder.
         return seen[k], seen[v]
 
     def _cells(self, some: Mapping[Address, Edit], first: passes.Part) -> tuple[int, int] | None:
@@ -367,15 +369,8 @@ class Ablations:
         starts = [dict(at.index).get("t", whole if _is_everywhere(at, edit) else -1) for at, edit in some.items()]
         if not all(0 <= start < self.end for start in starts):
             return None
-        n, least = 1, self.end - min(starts)
-        while n < least:
-            n += n // 2 + 1
-        return max(0, self.end - n), self.end
-
-    def _follows(self, at: Address, first: passes.Part) -> bool:
-        """True if a pass that begins at a part meets the address."""
-        network = self._network
-        return in_order(network, part_of(network, at.path)) >= in_order(network, first)
+        n = self.end - min(starts)
+        return max(0, self.end - (n if n == 1 else _up(max(n, LEAST)))), self.end
 
     def _before(self, first: passes.Part) -> str:
         """The address of the states that a part reads."""
@@ -396,6 +391,14 @@ class Ablations:
         return _distributions(network, x, layout, position, whole=whole)
 
 
+def _up(n: int) -> int:
+    """The next of 1, 2, 4, 7, 11, 17, 26, …"""
+    up = 1
+    while up < n:
+        up += up // 2 + 1
+    return up
+
+
 def _is_everywhere(at: Address, edit: Edit) -> bool:
     """True for an edit that does the same at every position."""
     return (edit is zero or isinstance(edit, int | float)) and not {"t", "s"} & dict(at.index).keys()
@@ -413,27 +416,16 @@ def _hidden(addresses: Iterable[Address]) -> bool:
 
 
 def _distributions(network: Transformer, x: Tensor, layout: Layout, position: int | None, *, whole: bool) -> Tensor:
-    """n v: log probabilities, one row for each distribution that counts."""
-    valid = real(layout)
-    if isinstance(network.config.head, c.LanguageHead | c.TaggingHead) and not whole:
+    """n v: log probabilities, one row for each distribution that counts; `whole` if all positions must be computed."""
+    valid, is_each = real(layout), isinstance(network.config.head, c.LanguageHead | c.TaggingHead)
+    if is_each and not whole:
         some = pieces(x[_counted(valid, position)].split(ROWS))
         return torch.cat([network.head(rows[None], layout)[0].float().log_softmax(-1) for rows in some])
-    return log_answers(network, network.head(x, layout), valid, position)
-
-
-def log_answers(network: Transformer, logits: Tensor, valid: Tensor, position: int | None) -> Tensor:
-    """The distributions from all logits."""
-    match network.config.head:
-        case c.NoHead() | c.VectorHead():
-            raise AssertionError("a network without logits has a metric")
-        case c.ClassificationHead():
-            pass
-        case c.SpanHead():
-            # Finite, because 0 * inf is not 0.
-            logits = logits.mT.masked_fill(~valid[:, None], -1e9).flatten(0, 1)
-        case c.LanguageHead() | c.TaggingHead():
-            logits = logits[_counted(valid, position)]
-    return logits.float().log_softmax(-1)
+    logits = network.head(x, layout)
+    if isinstance(network.config.head, c.SpanHead):
+        # Finite, because 0 * inf is not 0.
+        logits = logits.mT.masked_fill(~valid[:, None], -1e9).flatten(0, 1)
+    return (logits[_counted(valid, position)] if is_each else logits).float().log_softmax(-1)
 
 
 def _counted(valid: Tensor, position: int | None) -> Tensor:

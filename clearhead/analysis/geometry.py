@@ -1,4 +1,4 @@
-"""Geometry of vectors: neighbours in the token table, and a plane to draw them on."""
+"""Geometry of vectors: neighbours in the token table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,26 +24,6 @@ class Neighbours:
     """k"""
     cosines: Tensor
     """k: between -1 and 1."""
-
-
-@dataclass(frozen=True)
-class Plane:
-    """point = (vector - centre) @ axes^T: the plane on which the vectors differ most."""
-
-    __repr__ = brief
-
-    points: Tensor
-    """n 2"""
-    shares: Tensor
-    """2: of the variance that each axis explains, the larger first."""
-    axes: Tensor
-    """2 d: of length 1 and at right angles, their largest entry positive; 0 where the vectors span less."""
-    centre: Tensor
-    """d: the mean of the vectors."""
-
-    def project(self, vectors: Tensor) -> Tensor:
-        """… d -> … 2: other vectors on the same plane."""
-        return (vectors - self.centre) @ self.axes.mT
 
 
 def token_table(network: Transformer, stack: str | None = None) -> Tensor:
@@ -75,25 +55,3 @@ def neighbours(table: Tensor, of: int | Tensor, *, k: int = 10, exclude: Sequenc
     ranked = cosines.index_fill(0, left_out, float("-inf"))
     ids = ranked.topk(min(k, len(table) - len(left_out))).indices
     return Neighbours(ids, cosines[ids].clamp(-1, 1))
-
-
-def plane(vectors: Tensor) -> Plane:
-    """The two directions of largest variance of `vectors`, n d, by an exact SVD in float64   (Pearson 1901)
-
-    The same vectors give the same plane, signs included, unless two variances are equal.
-    """
-    if vectors.ndim != 2 or not vectors.numel():
-        raise UserError(f"plane: expected vectors of shape n d, got {list(vectors.shape)}")
-    exact = vectors.detach().double()
-    centre = exact.mean(0)
-    # The triangle of a QR has the singular values and right vectors of the whole, and min(n, d) rows.
-    triangle = torch.linalg.qr(exact - centre, mode="r").R
-    _, values, right = torch.linalg.svd(triangle, full_matrices=False)
-    tiny = values[0] * 1e-12
-    axes = exact.new_zeros(2, exact.shape[1])
-    found = right[:2] * (values[:2, None] > tiny)
-    signs = found.gather(1, found.abs().argmax(1, keepdim=True)).sign()
-    axes[: len(found)] = found * signs
-    points = (exact - centre) @ axes.mT
-    shares = points.square().sum(0) / values.square().sum().clamp(min=torch.finfo(exact.dtype).tiny)
-    return Plane(*(x.to(vectors.dtype) for x in (points, shares, axes, centre)))

@@ -17,7 +17,7 @@ from clearhead.trace import Address, Edit, zero
 
 HEADS = 24
 """The most heads whose attention weights are measured."""
-CURVES = 512
+CURVES = 256
 """The most attention weights that are measured."""
 LANES = 24
 """The most lanes of a text."""
@@ -27,7 +27,7 @@ STRETCHES = 8
 """The lanes of a sound."""
 LEAST_WEIGHT = 0.02
 """The smallest attention weight that is measured."""
-PASSES = 2
+PASSES = 1
 """The number of passes of the whole text that each attribute may take at least."""
 PASS = 2048
 """About how many positions go through a pass."""

@@ -11,11 +11,9 @@ from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.model import Layout, Tokens, Transformer
-from clearhead.model.attention_bias import AttentionBias
 from clearhead.model.cache import KeyValues
 from clearhead.model.mode import Evaluating
-from clearhead.progress import pieces
-from clearhead.trace import Edit, Trace, recording, tell_padding, trace
+from clearhead.trace import Edit, Trace, recording, trace
 
 Inputs = Sequence[Tokens | Tensor]
 """An input for each stack."""
@@ -183,39 +181,12 @@ def in_order(network: Transformer, part: Part) -> tuple[int, int]:
     return [*network.stacks(), "head"].index(part[0]), part[1]
 
 
-def run_from(
-    network: Transformer, tokens: Mapping[str, Tokens], name: str, start: int, x: Tensor, memory: Tensor | None
-) -> tuple[Tensor, Layout]:
-    """The network's last states and their layout, from the input x, b t d, of block `start` of the stack `name`.
-
-    With -1 the stack embeds its tokens first. `memory` has the encoder's last states, for a decoder that reads them.
-    """
-    places, stack = layouts(network, tokens), network.stacks()[name]
-    layout = places[name]
-    tell_padding(t=layout.valid)
-    if start < 0:
-        x, start = stack.embed(tokens[name], layout, stack.positions.embedding(layout.positions)), 0
-    read = None if memory is None else (memory, places["encoder"])
-    memory_bias = None if read is None else AttentionBias.between(layout, read[1], dtype=x.dtype)
-    for block, kind in pieces(list(zip(stack.blocks, stack.kinds, strict=True))[start:]):
-        attn_bias = stack.attn_bias(layout, layout, kind=kind, dtype=x.dtype)
-        x = block(x, layout, attn_bias, memory=read, memory_bias=memory_bias)
-    x = x if stack.final_norm is None else stack.final_norm(x)
-    if name == "encoder" and network.decoder is not None:
-        return network.decoder(tokens["decoder"], (x, layout))
-    return x, layout
-
-
 class Following(KeyValues):
     """Keys and values that follow those of the text itself."""
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         assert self.k is not None
         assert self.v is not None
-        n = len(k) // len(self.k)
-        return torch.cat([_copies(self.k, n), k], 2), torch.cat([_copies(self.v, n), v], 2)
-
-
-def _copies(x: Tensor, n: int) -> Tensor:
-    """The batch n times over, one text's in the same memory."""
-    return x.expand(n, *x.shape[1:]) if len(x) == 1 else x.repeat(n, *[1] * (x.ndim - 1))
+        n, both = len(k) // len(self.k), ((self.k, k), (self.v, v))
+        keys, values = (torch.cat([old[None].expand(n, *old.shape).flatten(0, 1), new], 2) for old, new in both)
+        return keys, values

@@ -15,6 +15,9 @@ class LRUCache(Generic[T]):
         self._kept: OrderedDict[str, T] = OrderedDict()
         self._count, self._n_bytes, self._size = count, n_bytes, size
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._kept
+
     def get(self, key: str, make: Callable[[], T]) -> T:
         """The value of a key; `make` makes it if it is not kept."""
         if key in self._kept:

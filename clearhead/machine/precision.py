@@ -81,17 +81,6 @@ def accurate(shapes: Iterable[torch.Size], device: torch.device, why: list[str])
     return ["highest"]
 
 
-def quickest(shapes: Iterable[torch.Size], device: torch.device, run: Callable[[], object]) -> Arithmetic:
-    """The fastest accurate float32 arithmetic for `run`, a forward pass through matrices of these shapes."""
-    candidates = [Arithmetic("fp32", kind) for kind in accurate(shapes, device, [])]
-    seconds: dict[Arithmetic, float] = {}
-    for arithmetic in candidates * 2 if len(candidates) > 1 else ():
-        with arithmetic.products():
-            taken = timed(run, device)
-        seconds[arithmetic] = min(seconds.get(arithmetic, taken), taken)
-    return min(seconds, key=lambda one: seconds[one], default=candidates[0])
-
-
 def timed(run: Callable[[], object], device: torch.device) -> float:
     """The seconds that `run` takes on the device."""
     wait(device)

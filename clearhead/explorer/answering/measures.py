@@ -76,7 +76,7 @@ def effects(opened: Opened, question: EffectsQuestion) -> Reply[EffectsReply]:
     if metric is not None and "head.logits" not in found:
         raise UserError("logit: expected none, because this model has no logits; leave it out")
     kept = opened.kept(LastAblations, lambda: LastAblations(1))
-    with opened.passes.arithmetic(found.reading).products():
+    with opened.passes.arithmetic.products():
         ablations = kept.get(
             f"{question.position} {question.logit} {question.run.key}",
             lambda: Ablations(
@@ -267,7 +267,7 @@ def patching(opened: Opened, question: PatchingQuestion) -> Reply[PatchingReply]
         "corrupt": float(sweep.corrupt[0]),
         "sites": {part: sweep.sites(part) for part in PARTS},
     }
-    with opened.passes.arithmetic(clean.reading).products():
+    with opened.passes.arithmetic.products():
         return Reply(about, {at: sweep.row(at).restored for at in question.at})
 
 

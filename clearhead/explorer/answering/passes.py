@@ -7,14 +7,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from clearhead.analysis.passes import by_stack, inference, layouts, repeated, run_from
 from clearhead.api import Model
 from clearhead.api.reader import Input
 from clearhead.api.steering import direction, pair
@@ -32,7 +31,7 @@ from clearhead.explorer.recording.tokens import ReadInput, read, texts_of
 from clearhead.explorer.turns import Turns
 from clearhead.generation import Finished, Hypothesis, Step, generate
 from clearhead.generation.settings import GREEDY, changed
-from clearhead.machine.precision import Arithmetic, quickest
+from clearhead.machine.precision import Arithmetic, accurate
 from clearhead.model import Tokens
 from clearhead.model.linear import shapes
 from clearhead.model.mode import Evaluating
@@ -147,8 +146,6 @@ KEPT_BYTES = 320 << 20
 """Bytes of the kept passes, those used last. The limit is low because fresh memory is slow to get (docs/log)."""
 LARGE = 1 << 24
 """The number of parameters from which it pays to probe for faster float32 products."""
-PROBED = 128
-"""About how many positions the probe has at least."""
 LIKELIEST = 20
 DEPTH = 8
 """How many runs in a row may be patched from one another."""
@@ -205,8 +202,6 @@ class Passes:
         self._passes: LRUCache[Pass] = LRUCache(64, n_bytes=KEPT_BYTES, size=_size)
         self._directions: LRUCache[Tensor] = LRUCache(16)
         self._depth = 0
-        self._quickest: Arithmetic | None = None
-        self._is_large = sum(p.numel() for p in model.network.parameters()) >= LARGE
 
     def model_of(self, run: RunRequest) -> Model:
         """The model of the requested checkpoint, with the requested config."""
@@ -246,25 +241,14 @@ class Passes:
         step = self.checkpoints.step if run.step is None else run.step
         return f"{step} {run.change.model_dump_json()}"
 
-    def arithmetic(self, reading: ReadInput) -> Arithmetic:
-        """The fastest float32 arithmetic for this network on this machine, measured once; small networks skip it."""
-        if self._quickest is None:
-            network, self._quickest = self.model.network, Arithmetic("fp32")
-            # Products of 16-bit numbers have one precision.
-            if self._is_large and next(network.parameters()).dtype == torch.float32:
-                # Measures have many rows, and a few would be timed badly.
-                tokens = by_stack(network, reading.inputs)
-                n = max(1, PROBED // sum(map(len, reading.tokens.values())))
-                tokens = {name: repeated(one, n) for name, one in tokens.items()}
-                name, stack = next(iter(network.stacks().items()))
-                x = torch.randn(*layouts(network, tokens)[name].grid, stack.config.d_model, device=stack.device)
-
-                def run() -> Tensor:
-                    with inference(network):
-                        return run_from(network, tokens, name, len(stack.blocks) - 1, x, None)[0]
-
-                self._quickest = quickest(shapes(network), stack.device, run)
-        return self._quickest
+    @cached_property
+    def arithmetic(self) -> Arithmetic:
+        """Products of large float32 networks are oneDNN's, the faster ones, where these are as exact."""
+        network = self.model.network
+        sizes = [one.numel() for one in network.parameters() if one.dtype == torch.float32]
+        if sum(sizes) < LARGE:
+            return Arithmetic("fp32")
+        return Arithmetic("fp32", accurate(shapes(network), network.last_stack.device, [])[-1])
 
     def _read(
         self, model: Model, text: Input, other: str | None = None, written: Sequence[int] | None = None
@@ -293,13 +277,12 @@ class Passes:
         target = run.target if written is None or run.target is not None else text_of(model, written)
         reading = self._read(model, given, target, written)
         edit: dict[str, Edit] = dict(functions(edits, self._value, direct=partial(self.direction, model)))
-        arithmetic = self.arithmetic(reading)
         recording = observe(
             model,
             reading,
             edit=edit,
             likeliest=LIKELIEST,
-            arithmetic=arithmetic,
+            arithmetic=self.arithmetic,
             every=self.addresses(run),
             before=self._before(run, model, reading),
         )
