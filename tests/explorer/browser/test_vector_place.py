@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
-
 import pytest
 import torch
 
@@ -60,10 +57,6 @@ def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open) -> None:
     turned = page.get_by_test_id("turned")
     off = cosine(model, **{head: 0.0})
     becomes(lambda: agrees(turned.inner_text().split("= ")[1].split(",")[0], off), True)
-
-    opened.follow(fragment(TEXT, view="overview", edits=[{"at": head, "do": "zero"}]))
-    arrow, angle = page.locator(".answers .edited .turned"), math.degrees(math.acos(off))
-    becomes(lambda: float(re.sub(r"[^\d.]", "", arrow.get_attribute("transform") or "")), pytest.approx(angle, abs=0.1))
 
     opened.follow(fragment(TEXT, view="steering"))
     page.get_by_label("Towards texts").fill("one two\nthree")
