@@ -46,6 +46,11 @@ export class Learner {
     this.#ask({ example });
   }
 
+  /** Draws a head's weights anew, of the attention with these weights. */
+  forget(path: string, head: number): void {
+    this.#ask({ forget: path.replace(/\.weights$/, ""), head, heads: this.now!.maps[path]!.shape[0]! });
+  }
+
   download(): void {
     this.#ask({ save: true });
   }

@@ -15,7 +15,7 @@ export interface Taught extends Lesson {
   files: Record<string, string>;
 }
 
-export type ToWorker = { open: Taught; seed: number } | { play: boolean } | { step: true } | { off: Off } | { example: number } | { save: true };
+export type ToWorker = { open: Taught; seed: number } | { play: boolean } | { step: true } | { off: Off } | { example: number } | { forget: string; head: number; heads: number } | { save: true };
 
 /** Where the training is. Lists hold what is new since the last message. */
 export interface Progress {
@@ -96,16 +96,32 @@ export function trainInBackground(scope: Scope): void {
     else if ("save" in data) {
       const { lesson: { name, parameters, files }, trainer: { steps, weights } } = made;
       const own = new Map([...weights].filter(([path]) => !("same" in parameters[path]!)));
-      scope.postMessage({ file: checkpoint(name, steps, own, files) });
+      scope.postMessage({ file: checkpoint(name, steps, ...without(off, own, files)) });
     } else {
       if ("off" in data) off = data.off;
+      else if ("forget" in data) made.trainer.forget(data.forget, data.head, data.heads);
       else example = data.example;
       if (playing) return;
-      if ("off" in data) test(made);
+      if (!("example" in data)) test(made);
       tell(made);
     }
   };
   scope.postMessage({ ready: true });
+}
+
+/** The weights and files of a network that has no need of what is switched off: a head writes nothing by its part of the output
+ *  matrix, and the config says that there are no positions. */
+function without(off: Off, weights: ReadonlyMap<string, Floats>, files: Taught["files"]): [Map<string, Floats>, Taught["files"]] {
+  const made = new Map(weights), config = JSON.parse(files["config.json"]!) as { model: Record<StackName, { n_heads: number; positions: object }> };
+  for (const { path, head } of off) {
+    const stack = config.model[path.split(".")[0] as StackName], name = path.replace(/\.z$/, ".out.weight"), matrix = made.get(name);
+    if (head === undefined) stack.positions = { kind: "none" };
+    else if (matrix) {
+      const n = matrix.shape[1]!, width = n / stack.n_heads;
+      made.set(name, { ...matrix, data: matrix.data.map((x, i) => (Math.floor((i % n) / width) === head ? 0 : x)) });
+    }
+  }
+  return [made, { ...files, "config.json": JSON.stringify(config) }];
 }
 
 /** The stack that says the answer. */

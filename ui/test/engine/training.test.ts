@@ -55,3 +55,10 @@ test("what is switched off learns nothing", () => {
   expect(of.subarray(of.length / 4, of.length / 2).every((x) => x === 0)).toBe(true);
   expect(of.subarray(0, of.length / 4).some((x) => x !== 0)).toBe(true);
 });
+
+test("a head that is drawn anew has other numbers, and the others their own", () => {
+  const one = new Trainer(lesson(), 3), name = "decoder.blocks.0.attn.k.weight", { data } = one.weights.get(name)!, before = data.slice(), each = data.length / 4;
+  one.forget("decoder.blocks.0.attn", 1, 4);
+  const changed = Array.from(data, (x, i) => x !== before[i]);
+  expect(changed).toEqual(changed.map((_, i) => Math.floor(i / each) === 1));
+});

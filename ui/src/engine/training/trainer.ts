@@ -1,7 +1,7 @@
 /** A network that learns from examples, from random weights on: in steps, between which it can be looked at and changed. */
 
 import type { Plan } from "../../core/protocol";
-import { floats, size, type Floats } from "../../core/tensor";
+import { floats, type Floats } from "../../core/tensor";
 import { Adam } from "./adam";
 import { backward, crossEntropy, forwardBatch, type BatchPass, type Example, type Off } from "./batch";
 
@@ -38,6 +38,14 @@ export class Trainer {
     const { loss, gradients } = backward(plan, this.weights, this.pass(chosen, off), off);
     this.#adam.step(gradients, (RATE * Math.min(1, ++this.steps / WARMUP)) / (1 + Math.max(0, this.steps - WARMUP) / HALF));
     return loss;
+  }
+
+  /** Draws what one of `heads` heads of an attention asks, offers and hands on anew. */
+  forget(attention: string, head: number, heads: number): void {
+    for (const name of ["q", "k", "v"].map((one) => `${attention}.${one}.weight`)) {
+      const { data } = this.weights.get(name)!, each = data.length / heads, drawn = this.lesson.parameters[name]!;
+      if (!("same" in drawn)) drawInto(data.subarray(head * each, (head + 1) * each), drawn, this.#random);
+    }
   }
 
   pass(examples: readonly Example[], off: Off = []): BatchPass {
@@ -80,11 +88,19 @@ export class Trainer {
   }
 }
 
+/** Numbers of a new parameter. */
+function drawInto(data: Float32Array, { mean, std }: { mean: number; std: number }, uniform: () => number): void {
+  for (let i = 0; i < data.length; i++) data[i] = mean + (std && std * normal(uniform));
+}
+
 function drawn(parameters: Lesson["parameters"], uniform: () => number): Map<string, Floats> {
   const made = new Map<string, Floats>();
   for (const [name, one] of Object.entries(parameters)) {
     if ("same" in one) made.set(name, made.get(one.same)!);
-    else made.set(name, floats(one.shape, Float32Array.from({ length: size(one.shape) }, () => one.mean + (one.std && one.std * normal(uniform)))));
+    else {
+      made.set(name, floats(one.shape));
+      drawInto(made.get(name)!.data, one, uniform);
+    }
   }
   return made;
 }
