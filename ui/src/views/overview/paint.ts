@@ -101,34 +101,32 @@ function drawJoin(g: CanvasRenderingContext2D, { from, to, thick, share, role, d
   sweep(g, from, to, ends ? [wide, Math.min(wide, 4)] : [wide, Math.max(0.5, wide * 0.7)]);
 }
 
-function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, last: number, thick: (state: number) => number): void {
-  const y = yOf(area, lane);
-  const edge = (from: number, to: number, sign: number): void => {
-    const step = Math.sign(to - from);
-    for (let i = from; i !== to; i += step) {
-      const [x0, x1] = [area.x[i]!, area.x[i + step]!], half = (x0 + x1) / 2, [y0, y1] = [thick(i), thick(i + step)].map((w) => y + (sign * w) / 2);
-      g.bezierCurveTo(half, y0!, half, y1!, x1, y1!);
-    }
-  };
+/** As thick as the measured states, from one to the next. */
+function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: readonly number[], thick: (state: number) => number): void {
+  const y = yOf(area, lane), back = [...known].reverse();
+  const edge = (states: readonly number[], sign: number): void => states.forEach((i, k) => {
+    const x = area.x[i]!, end = y + (sign * thick(i)) / 2, before = states[k - 1];
+    if (before === undefined) return void g.lineTo(x, end);
+    const half = (area.x[before]! + x) / 2;
+    g.bezierCurveTo(half, y + (sign * thick(before)) / 2, half, end, x, end);
+  });
   g.beginPath();
-  g.moveTo(area.x[0]!, y - thick(0) / 2);
-  edge(0, last, -1);
-  g.lineTo(area.x[last]!, y + thick(last) / 2);
-  edge(last, 0, 1);
+  edge(known, -1);
+  edge(back, 1);
   g.closePath();
 }
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
-  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, unknown = area.x.findIndex((_, i) => Number.isNaN(between(at(i), change))), last = (unknown < 0 ? n : unknown) - 1;
+  const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.at(-1) ?? 0;
   if (last < n - 1) {
     g.setLineDash([2, 6]);
     [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
-    stroke(g, { x: area.x[Math.max(0, last)]!, y: yOf(area, lane.lane) }, { x: end, y: yOf(area, lane.lane) });
+    stroke(g, { x: area.x[last]!, y: yOf(area, lane.lane) }, { x: end, y: yOf(area, lane.lane) });
     g.setLineDash([]);
   }
-  if (last < 1) return;
-  if (change > 0.02 && area.x.some((_, i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
-    ribbon(g, lane, last, (i) => thickness(area, at(i)[0]));
+  if (known.length < 2) return;
+  if (change > 0.02 && known.some((i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
+    ribbon(g, lane, known, (i) => thickness(area, at(i)[0]));
     g.fillStyle = rgba(c.ink3, 0.16 * change);
     g.fill();
     g.strokeStyle = rgba(c.ink3, 0.6 * change);
@@ -136,10 +134,10 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
     g.stroke();
   }
   const fill = g.createLinearGradient(start, 0, end, 0);
-  area.x.slice(0, last + 1).forEach((x, i) => {
-    fill.addColorStop((x - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(role, between(at(i), change))));
+  known.forEach((i) => {
+    fill.addColorStop((area.x[i]! - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(role, between(at(i), change))));
   });
-  ribbon(g, lane, last, (i) => thickness(area, between(at(i), change)));
+  ribbon(g, lane, known, (i) => thickness(area, between(at(i), change)));
   g.fillStyle = fill;
   g.fill();
 }
