@@ -101,18 +101,15 @@ def describe(table: Table, given: Mapping[str, Any], *, one_column: bool = False
     if n_comments and "skip_lines" not in given:
         commented = read(best.table.model_copy(update={"skip_lines": best.table.skip_lines - 1}))
         best = commented if commented.rows and len(commented.rows[0]) == best.width else best
-    table = best.table
+    table, (first, *rows) = best.table, best.rows
     changes = {
         "delimiter": None if table.delimiter == usual and "delimiter" not in given else table.delimiter,
         "quotes": None if quote_of(table) == quote_of(table.model_copy(update={"quotes": None})) else table.quotes,
-        "row_names": len(best.rows[0]) == best.width - 1 and _are_named(best.rows[1:]),
+        "row_names": len(first) == best.width - 1
+        and any(row[-1] for row in rows)
+        and len({row[0] for row in rows}) == len(rows),
     }
     return table.model_copy(update={**changes, **given}), best.rows
-
-
-def _are_named(rows: Sequence[Sequence[str]]) -> bool:
-    """Returns True if rows begin with names of their own, as R writes them, and do not end in an empty cell."""
-    return len({row[0] for row in rows}) == len(rows) and any(row[-1] for row in rows)
 
 
 def _first_lines(table: Table) -> list[str]:
@@ -181,8 +178,7 @@ def _vote(name: str, cells: Iterable[str], first: Sequence[str]) -> int:
         return 2
     if name in filled:
         return -2
-    n_dates = sum(DATE.fullmatch(cell) is not None for cell in filled)
-    if n_dates > 0.9 * len(filled) or 10 * len({*filled}) < len(filled):
+    if all(map(DATE.fullmatch, filled)) or 10 * len({*filled}) < len(filled):
         return -2 if DATE.fullmatch(name) else 2
     n_words = sum(len(cell.split()) for cell in filled) / len(filled)
     if not is_name(name):

@@ -154,12 +154,12 @@ def _of_tagged(path: Place, columns: TaggedColumns) -> Contents:
     """Words with tags, one or a sentence a line."""
     told = [Decision("words", f"column {columns.words}", columns.why_words, "--data.words N")]
     told += [Decision("label", f"column {columns.tags}", columns.why_tags, "--label N")]
+    train = {"kind": "tagged", "paths": [absolute(path)]}
     if columns.is_universal:
-        return Contents("tagged", {"train": {"kind": "tagged", "paths": [absolute(path)]}})
+        return Contents("tagged", {"train": train})
     if columns.sign:
         train = table_source(path, format="word_tag", delimiter=columns.sign, text=columns.words)
         return Contents("tagged", {"train": train}, {"label": columns.tags}, told)
-    train = {"kind": "tagged", "paths": [absolute(path)]}
     return Contents("tagged", {"train": train}, {"words": columns.words, "label": columns.tags}, told)
 
 
@@ -192,8 +192,7 @@ def _of_lines(path: Place, lines: Sequence[str], *, is_dense: bool) -> Contents:
 def _end(line: str, delimiter: str, form: str) -> str:
     """What may be the label of a line: what is before its first delimiter, or after its last."""
     text = line.strip()
-    label, found, rest = text.partition(delimiter) if form == "label_text" else text.rpartition(delimiter)
-    label, rest = (label, rest) if form == "label_text" else (rest, label)
+    label, found, rest = text.partition(delimiter) if form == "label_text" else text.rpartition(delimiter)[::-1]
     return label.strip() if found and rest.strip() else ""
 
 
@@ -240,7 +239,9 @@ def _of_json(path: Place, lines: Sequence[str]) -> Contents | None:
         parts = {split: layout | {"part": name} for split, name in splits.items() if (layout := _layout(value[name]))}
         lists = [name for name, inner in value.items() if isinstance(inner, list) and _layout(inner)]
         if "train" not in parts:
-            parts = {"train": {"format": "json", "part": lists[0]}} if len(lists) == 1 else {}
+            most = max(lists, key=lambda name: len(value[name]), default="")
+            is_most = sum(len(value[name]) for name in lists) < 1.1 * len(value.get(most, ()))
+            parts = {"train": {"format": "json", "part": most}} if is_most else {}
     if not parts:
         return None
     named = {one["part"]: split for split, one in parts.items() if "part" in one}

@@ -211,9 +211,8 @@ class Profile:
         parts = Counter(part for cell in cells for part in cell)
         several = sum(len(cell) > 1 for cell in cells)
         is_short = max(map(len, parts), default=0) <= SHORT
-        if several * 50 < len(cells) or not is_short or "" in parts or 2 * len(parts) > parts.total():
-            return None
-        if len(parts) >= len(self.counts):
+        is_many = 2 * len(parts) > parts.total() or len(parts) >= len(self.counts)
+        if several * 50 < len(cells) or not is_short or "" in parts or is_many:
             return None
         is_listed = self._most(LISTED)
         return Target("multi_label_classification", _by_count(parts), {} if is_listed else {"separator": separator})

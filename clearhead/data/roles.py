@@ -7,6 +7,7 @@ from itertools import combinations, permutations
 from statistics import StatisticsError, correlation
 from typing import Any
 
+from clearhead.brief import amount
 from clearhead.data.profiles import FEW, Profile, Target
 from clearhead.data.sniffing import Decision
 from clearhead.data.tables import cell_at, items_of, written
@@ -109,8 +110,8 @@ def _tagging(path: object, profiles: Sequence[Profile], given: Mapping[str, Any]
     Raises UserError for a word in each row.
     """
     lists = [one for one in profiles if one.kind in ("lists", "words")]
-    both = [pair for pair in permutations(lists, 2) if all(map(_are_tagged, *(one.cells for one in pair)))]
-    fits = [(a, b) for a, b in both if given.get("text", a.name) == a.name and given.get("label", b.name) == b.name]
+    pairs = ((a, b) for a, b in permutations(lists, 2) if all(map(_are_tagged, a.cells, b.cells)))
+    fits = [(a, b) for a, b in pairs if given.get("text", a.name) == a.name and given.get("label", b.name) == b.name]
     if not fits:
         return None
     words, tags = min(fits, key=lambda pair: "ner" not in pair[1].plain)
@@ -326,7 +327,7 @@ class _Choice:
 
 def _left_out(profile: Profile) -> Decision:
     n = len(profile.target.labels) if profile.target else 0
-    why = "other texts" if profile.is_text else f"{n} labels" if n and not profile.is_measure else profile.kind
+    why = "other texts" if profile.is_text else amount(n, "labels") if n and not profile.is_measure else profile.kind
     return Decision("left out", str(profile.name), why, "--text NAME or --label NAME", profile.example)
 
 

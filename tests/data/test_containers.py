@@ -112,6 +112,8 @@ def test_splits_are_those_of_the_names_and_the_others_are_told(tmp_path):
     found = sniff(put(tmp_path, "t.json", TABLES["an object by split"][1]))
     assert (found.table.part, found.others["valid"].table.part) == ("train", "val")
     assert [one.value for one in found.decisions if one.what == "left out"] == ["oos_train"]
+    page = {"features": [{"name": "text"}], "rows": [{"row": row} for row in ROWS * 2]}
+    assert sniff(put(tmp_path, "page.json", page)).table.part == "rows"
     csv = "text,label\n" + "".join(f"{text},{label}\n" for text, label in LISTS)
     files = {"train.csv": csv, "dev.csv": csv, "GermEval_TestData.csv": "text\na\n", "labels.txt": "up\ndown\n"}
     found = guess(put(tmp_path, "d", {name: text.encode() for name, text in files.items()}))

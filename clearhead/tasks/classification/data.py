@@ -89,12 +89,13 @@ def read_labelled(source: Source, data: ClassificationData) -> list[LabelledText
 
 def _set_flags(names: Sequence[Column], cells: Sequence[object], where: str) -> list[object]:
     """The names of the columns whose cell is 1. Raises BadRow for a cell that is neither 0 nor 1."""
-    for name, cell in zip(names, cells, strict=True):
-        if written(cell).lower() not in ("0", "1", "false", "true"):
+    said = dict(zip(names, map(written, cells), strict=True))
+    for name, text in said.items():
+        if text.lower() not in ("0", "1", "false", "true"):
             raise UserError(
-                f"{where}: expected 0 or 1 in column {name!r}, got {cell!r}; mend it or leave the column out"
+                f"{where}: expected 0 or 1 in column {name!r}, got {text!r}; mend it or leave the column out"
             )
-    return [name for name, cell in zip(names, cells, strict=True) if written(cell).lower() in ("1", "true")]
+    return [name for name, text in said.items() if text.lower() in ("1", "true")]
 
 
 def _labels(cell: object, data: ClassificationData, where: str) -> tuple[str, ...]:
