@@ -88,18 +88,18 @@ function besides(): Plugin {
   };
 }
 
-/** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file, and the exercises. training.js: the only
- *  script of a page in which a model learns, with a style sheet of its own. */
+/** explorer.js: what a server's page and a notebook load. It leaves out what answers in a file. exercises.js and training.js: the only
+ *  script of a page of exercises, and of one in which a model learns, each with a style sheet of its own. */
 function served(): Plugin {
   return {
     name: "served",
     apply: "build",
     async generateBundle() {
-      for (const [name, entry] of [["explorer", "index"], ["training", "training"]] as const) {
+      for (const [name, entry] of [["explorer", "index"], ["exercises", "exercises"], ["training", "training"]] as const) {
         const made = await build({ configFile: false, logLevel: "warn", publicDir: false, plugins: plugins(), build: { ...options(`src/entry/${entry}.ts`), write: false } });
         const { output: [script, ...assets] } = made as Rolldown.RolldownOutput, style = assets.find((one) => one.type === "asset" && one.fileName.endsWith(".css"));
         this.emitFile({ type: "asset", fileName: `${name}.js`, source: script.code });
-        if (name === "training" && style?.type === "asset") this.emitFile({ type: "asset", fileName: "training.css", source: style.source });
+        if (name !== "explorer" && style?.type === "asset") this.emitFile({ type: "asset", fileName: `${name}.css`, source: style.source });
       }
     },
   };

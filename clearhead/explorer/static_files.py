@@ -19,7 +19,8 @@ FILES = {
 
 
 def static_file(name: str) -> bytes:
-    """A file of the built page by its name: one of FILES, `texts.json`, `training.js` or `training.css`.
+    """A file of the built page by its name: one of FILES, `texts.json`, or NAME.js and NAME.css of `exercises` and
+    `training`.
 
     Raises UserError if it is missing, as in a checkout that was not installed.
     """

@@ -214,14 +214,14 @@ def document(
     *,
     computes: bool = False,
     scripts: Sequence[str] = (),
-    page: Literal["file", "training"] = "file",
+    page: Literal["file", "exercises", "training"] = "file",
 ) -> bytes:
     """A page with these parts. Its policy loads nothing and allows the page's script and these `scripts` of places.
 
     A page with a tokenizer has a script that reads with it. One that `computes` may compile WebAssembly and work in the
     background; it is UTF-16, with a mark at its start that says so, because its parts are dense.
     """
-    style = inline(static_file("explorer.css" if page == "file" else "training.css"), "style")
+    style = inline(static_file("explorer.css" if page == "file" else f"{page}.css"), "style")
     own = ["tokenizers.js"] * any(name.endswith("tokenizer") for name in parts)
     sources = [*map(static_file, [*own, f"{page}.js"]), *map(str.encode, scripts)]
     modules = [inline(text, "script") for text in sources]

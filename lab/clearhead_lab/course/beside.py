@@ -1,4 +1,4 @@
-"""Pages of the explorer that share one script and one style sheet, in the folder `assets` of the site.
+"""Pages of the explorer that share a script and a style sheet, in the folder `assets` of the site.
 
 An exported file holds both, half a megabyte of them. A browser that has opened one figure of the site has them for all
 others.
@@ -13,7 +13,8 @@ from clearhead.explorer.static_files import static_file
 
 LANGUAGES = ("en",)
 """What the figures of the site speak: its own language. Each figure holds its texts."""
-SCRIPT, STYLE = "file.js", "explorer.css"
+SCRIPTS = {"file": "explorer.css", "exercises": "exercises.css"}
+"""The script of figures and walks and that of exercises, each with its style sheet."""
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -44,18 +45,25 @@ POLICY = (
 
 def page(title: str, parts: Mapping[str, str], state: str = "", *, top: str = "") -> bytes:
     """A page with these parts, one folder below the site. `top` is HTML that stands above the explorer."""
+    script = "exercises" if "exercises" in parts else "file"
     filled = PAGE.format(
-        policy=POLICY, title=escape(title), style=STYLE, script=SCRIPT, top=top, parts=blocks(parts, state)
+        policy=POLICY,
+        title=escape(title),
+        style=SCRIPTS[script],
+        script=f"{script}.js",
+        top=top,
+        parts=blocks(parts, state),
     )
     return filled.encode()
 
 
 def write_shared(assets: Path) -> None:
-    """Writes the script and the style sheet."""
+    """Writes the scripts and the style sheets."""
     assets.mkdir(parents=True, exist_ok=True)
-    script = static_file("tokenizers.js").decode() + classic(static_file(SCRIPT).decode())
-    (assets / SCRIPT).write_text(script, encoding="utf-8")
-    (assets / STYLE).write_bytes(static_file(STYLE))
+    for script, style in SCRIPTS.items():
+        text = static_file("tokenizers.js").decode() + classic(static_file(f"{script}.js").decode())
+        (assets / f"{script}.js").write_text(text, encoding="utf-8")
+        (assets / style).write_bytes(static_file(style))
 
 
 def classic(module: str) -> str:

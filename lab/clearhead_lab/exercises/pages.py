@@ -25,7 +25,7 @@ def write_pages(folder: Path) -> Iterator[tuple[Path, ExerciseSet]]:
 
 def html_of(given: ExerciseSet) -> bytes:
     """The page of a set. It opens without a server and without a network."""
-    return document(given.title, parts_by_name(given))
+    return document(given.title, parts_by_name(given), page="exercises")
 
 
 def parts_by_name(given: ExerciseSet, languages: Collection[str] = ()) -> dict[str, str]:
