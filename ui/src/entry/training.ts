@@ -23,7 +23,4 @@ async function start(target: HTMLElement): Promise<void> {
 }
 
 if (typeof document === "undefined") trainInBackground(globalThis as never);
-else {
-  const target = document.getElementById("app")!;
-  start(target).catch((error: unknown) => (target.textContent = messageOf(error)));
-}
+else start(document.getElementById("app")!).catch((error: unknown) => (document.body.textContent = messageOf(error)));

@@ -12,7 +12,7 @@ export class Learner {
   error = $state("");
   /** Heads that are switched off, as ADDRESS[h=N], and the positions. */
   off = $state.raw<ReadonlySet<string>>(new Set());
-  #seed = 1;
+  #seed = 0;
   readonly #worker: Worker;
 
   constructor(readonly lesson: Taught, script: string) {
@@ -20,39 +20,21 @@ export class Learner {
     this.#worker = new Worker(url);
     this.#worker.onerror = (event) => (this.error = event.message || "no worker");
     this.#worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
-      if ("ready" in data) this.#open();
+      if ("ready" in data) this.renew();
       else if ("error" in data) [this.error, this.playing] = [data.error, false];
       else if ("file" in data) save(new Blob([data.file], { type: "application/zip" }), `${lesson.name}.zip`);
-      else this.#know(data);
+      else [this.now, this.losses, this.tests] = [data, [...this.losses, ...data.losses], [...this.tests, ...data.tests]];
     };
   }
 
-  /** Draws new weights. */
+  /** Begins with new weights. */
   renew(): void {
-    this.#seed++;
-    this.#open();
+    [this.losses, this.tests, this.playing, this.error] = [[], [], false, ""];
+    this.ask({ open: $state.snapshot(this.lesson) as Taught, seed: ++this.#seed });
   }
 
   play(): void {
-    this.playing = !this.playing;
-    this.#ask({ play: this.playing });
-  }
-
-  step(): void {
-    this.#ask({ step: true });
-  }
-
-  show(example: number): void {
-    this.#ask({ example });
-  }
-
-  /** Draws a head's weights anew, of the attention with these weights. */
-  forget(path: string, head: number): void {
-    this.#ask({ forget: path.replace(/\.weights$/, ""), head, heads: this.now!.maps[path]!.shape[0]! });
-  }
-
-  download(): void {
-    this.#ask({ save: true });
+    this.ask({ play: (this.playing = !this.playing) });
   }
 
   /** Switches a head, or the positions, off or on. */
@@ -60,18 +42,7 @@ export class Learner {
     const off = new Set(this.off);
     if (!off.delete(name)) off.add(name);
     this.off = off;
-    this.#ask({ off: this.#edits() });
-  }
-
-  #open(): void {
-    [this.losses, this.tests, this.playing, this.error] = [[], [], false, ""];
-    this.#ask({ open: $state.snapshot(this.lesson) as Taught, seed: this.#seed });
-  }
-
-  #know(now: Progress): void {
-    if (now.losses.length) this.losses = [...this.losses, ...now.losses];
-    if (now.tests.length) this.tests = [...this.tests, ...now.tests];
-    this.now = now;
+    this.ask({ off: this.#edits() });
   }
 
   #edits(): Off {
@@ -81,7 +52,7 @@ export class Learner {
     });
   }
 
-  #ask(message: ToWorker): void {
+  ask(message: ToWorker): void {
     this.#worker.postMessage(message);
   }
 }

@@ -53,7 +53,7 @@ export function trainInBackground(scope: Scope): void {
     if (trainer.steps % TEST === 0) test({ lesson, trainer });
   };
 
-  const test = ({ lesson, trainer }: NonNullable<typeof made>): void => void tests.push([trainer.steps, trainer.test(lesson.unseen, off).exact]);
+  const test = ({ lesson, trainer }: NonNullable<typeof made>): void => void tests.push([trainer.steps, trainer.test(lesson.unseen, off)]);
 
   const tell = ({ lesson, trainer }: NonNullable<typeof made>): void => {
     const shown = lesson.unseen[example]!, pass = trainer.pass([shown], off);
@@ -122,9 +122,4 @@ function without(off: Off, weights: ReadonlyMap<string, Floats>, files: Taught["
     }
   }
   return [made, { ...files, "config.json": JSON.stringify(config) }];
-}
-
-/** The stack that says the answer. */
-export function answering(lesson: Lesson): StackName {
-  return lesson.plan.config.decoder ? "decoder" : "encoder";
 }

@@ -25,8 +25,6 @@ export interface BatchPass {
   labels: Int32Array;
 }
 
-const PRODUCTS = ["matmul_nt", "matmul"];
-
 /** Every value. Attention sees sentences one by one (`h·b t s`), all other ops see one long row of positions. */
 export function forwardBatch(plan: Plan, weights: ReadonlyMap<string, Floats>, examples: readonly Example[], off: Off = []): BatchPass {
   const n = examples.length, numbers = new Map<string, Floats>(), values = new Map<string, Floats>();
@@ -38,36 +36,25 @@ export function forwardBatch(plan: Plan, weights: ReadonlyMap<string, Floats>, e
     const filled = (value: (one: Example, t: number) => number): Floats => floats([n * most], Float32Array.from({ length: n * most }, (_, i) => value(examples[Math.floor(i / most)]!, i % most)));
     numbers.set(`${stack}.ids`, filled(({ ids }, t) => ids[stack]![t] ?? 0));
     numbers.set(`${stack}.positions`, filled((_, t) => t));
-    numbers.set(`${stack}.types`, filled(() => 0));
   }
   const last = width.decoder ?? width.encoder!;
   const labels = Int32Array.from({ length: n * last }, (_, i) => examples[Math.floor(i / last)]!.labels[i % last] ?? -1);
   const pass = { n, width, values, numbers, labels };
   for (const op of plan.ops) {
     const inputs = callOf(op, pass), own = weightsOf(op, weights);
-    const made = op.op === "mask" ? masked(op, inputs[0]!, plan, lengths[keysOf(op)]!) : compute(op, inputs, own, plan.masks);
-    const value = op.op === "matmul" ? joined(made, n) : made;
+    const made = op.op === "mask" ? masked(op, inputs[0]!, plan, lengths[/^encoder|\.cross\./.test(op.out) ? "encoder" : "decoder"]!) : compute(op, inputs, own, plan.masks);
+    const [hb, t, k] = made.shape, value = op.op === "matmul" ? floats([hb! / n, t! * n, k!], made.data) : made;
     for (const one of off) if (one.path === op.out) partOf(value, one.head).fill(0);
     values.set(op.out, value);
   }
   return pass;
 }
 
-/** The stack whose positions are the keys of an attention. */
-function keysOf(op: Op): StackName {
-  return op.out.startsWith("encoder.") || op.out.includes(".cross.") ? "encoder" : "decoder";
-}
-
 /** The inputs of an op: products of attention have them sentence by sentence. */
 function callOf(op: Op, { n, values, numbers }: Pick<BatchPass, "n" | "values" | "numbers">): Floats[] {
   const inputs = inputsOf(op, values, numbers) as Floats[];
-  if (!PRODUCTS.includes(op.op)) return inputs;
+  if (!op.op.startsWith("matmul")) return inputs;
   return inputs.map((one, i) => (op.op === "matmul" && i === 0 ? one : floats([one.shape[0]! * n, one.shape[1]! / n, one.shape[2]!], one.data)));
-}
-
-/** h·b t k -> h bt k */
-function joined({ shape: [hb, t, k], data }: Floats, n: number): Floats {
-  return floats([hb! / n, t! * n, k!], data);
 }
 
 /** Closes what the mask closes, and keys beyond the end of a sentence. Rows beyond the end, which

@@ -36,8 +36,6 @@ function joined(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   return all;
 }
 
-// --- sums: pages from a disk or without https may not have the browser's own ---------------------------------------------
-
 /** The first 32 bits of the fractions of roots of the first primes. */
 function roots(n: number, power: number): Uint32Array {
   const found: number[] = [];
@@ -49,7 +47,8 @@ function roots(n: number, power: number): Uint32Array {
   return Uint32Array.from(found);
 }
 
-export function sha256(bytes: Uint8Array): string {
+/** Pages from a disk or without https may not have the browser's own. */
+function sha256(bytes: Uint8Array): string {
   const k = roots(64, 1 / 3), state = roots(8, 1 / 2), w = new Uint32Array(64);
   const padded = new Uint8Array(Math.ceil((bytes.length + 9) / 64) * 64), view = new DataView(padded.buffer);
   padded.set(bytes);
@@ -83,8 +82,6 @@ function crc32(bytes: Uint8Array): number {
   }
   return ~crc >>> 0;
 }
-
-// --- the archive -----------------------------------------------------------------------------------------------------
 
 /** Files as they are, dated 1980-01-01, so that equal weights make an equal file. */
 function zip(files: ReadonlyMap<string, Uint8Array>): Uint8Array<ArrayBuffer> {

@@ -2,8 +2,7 @@
 
 import type { Plan } from "../../core/protocol";
 import { floats, type Floats } from "../../core/tensor";
-import { Adam } from "./adam";
-import { backward, crossEntropy, forwardBatch, type BatchPass, type Example, type Off } from "./batch";
+import { backward, forwardBatch, type BatchPass, type Example, type Off } from "./batch";
 
 /** What is learned: as clearhead_lab/learning_page.py writes it. */
 export interface Lesson {
@@ -19,16 +18,39 @@ const BATCH = 16, RATE = 0.006, WARMUP = 20, HALF = 1000;
 
 /** Sentences of one pass that only looks. */
 const AT_ONCE = 50;
+const FIRST = 0.9, SECOND = 0.999, EPS = 1e-8;
+
+/** Adam (Kingma and Ba 2014): each parameter moves by the mean of its gradients over their size. */
+class Adam {
+  #steps = 0;
+  readonly #moments = new Map<Floats, [Float32Array, Float32Array]>();
+
+  step(gradients: ReadonlyMap<Floats, Float32Array>, rate: number): void {
+    const steps = ++this.#steps, size = rate / (1 - FIRST ** steps), whole = 1 - SECOND ** steps;
+    for (const [weight, g] of gradients) {
+      const { data } = weight, [m, v] = this.#moments.get(weight) ?? [new Float32Array(g.length), new Float32Array(g.length)];
+      this.#moments.set(weight, [m, v]);
+      for (let i = 0; i < g.length; i++) {
+        m[i] = FIRST * m[i]! + (1 - FIRST) * g[i]!;
+        v[i] = SECOND * v[i]! + (1 - SECOND) * g[i]! * g[i]!;
+        data[i]! -= (size * m[i]!) / (Math.sqrt(v[i]! / whole) + EPS);
+      }
+    }
+  }
+}
 
 export class Trainer {
-  readonly weights: ReadonlyMap<string, Floats>;
+  readonly weights = new Map<string, Floats>();
   steps = 0;
   readonly #adam = new Adam();
   readonly #random: () => number;
 
   constructor(readonly lesson: Lesson, seed: number) {
     this.#random = random(seed);
-    this.weights = drawn(lesson.parameters, this.#random);
+    for (const [name, one] of Object.entries(lesson.parameters)) {
+      this.weights.set(name, "same" in one ? this.weights.get(one.same)! : floats(one.shape));
+      if (!("same" in one)) draw(this.weights.get(name)!.data, one, this.#random);
+    }
   }
 
   /** One step on examples drawn by chance. Returns their loss before it. */
@@ -44,7 +66,7 @@ export class Trainer {
   forget(attention: string, head: number, heads: number): void {
     for (const name of ["q", "k", "v"].map((one) => `${attention}.${one}.weight`)) {
       const { data } = this.weights.get(name)!, each = data.length / heads, drawn = this.lesson.parameters[name]!;
-      if (!("same" in drawn)) drawInto(data.subarray(head * each, (head + 1) * each), drawn, this.#random);
+      if (!("same" in drawn)) draw(data.subarray(head * each, (head + 1) * each), drawn, this.#random);
     }
   }
 
@@ -52,15 +74,14 @@ export class Trainer {
     return forwardBatch(this.lesson.plan, this.weights, examples, off);
   }
 
-  /** The share of examples whose every word is the likeliest after the right ones before it: that is, is written so; and their loss. */
-  test(examples: readonly Example[], off: Off = []): { exact: number; loss: number } {
-    let exact = 0, loss = 0;
+  /** The share of examples whose every word is the likeliest after the right ones before it: that is, is written so. */
+  test(examples: readonly Example[], off: Off = []): number {
+    let exact = 0;
     for (let at = 0; at < examples.length; at += AT_ONCE) {
       const some = examples.slice(at, at + AT_ONCE), pass = this.pass(some, off), said = this.said(pass), width = said.length / some.length;
-      loss += (crossEntropy(this.logits(pass), pass.labels) * some.length) / examples.length;
       exact += some.filter((_, i) => said.subarray(i * width, (i + 1) * width).every((id, t) => [id, -1].includes(pass.labels[i * width + t]!))).length;
     }
-    return { exact: exact / examples.length, loss };
+    return exact / examples.length;
   }
 
   /** What it writes by itself from an example's first words on: the likeliest word each time, up to the last label, and no
@@ -73,13 +94,9 @@ export class Trainer {
     return written;
   }
 
-  logits(pass: BatchPass): Floats {
-    return pass.values.get(this.lesson.plan.ops.at(-1)!.out)!;
-  }
-
   /** The likeliest id at each place. */
   said(pass: BatchPass): Int32Array {
-    const { shape, data } = this.logits(pass), v = shape.at(-1)!;
+    const { shape, data } = pass.values.get(this.lesson.plan.ops.at(-1)!.out)!, v = shape.at(-1)!;
     return Int32Array.from({ length: data.length / v }, (_, i) => {
       let best = 0;
       for (let j = 1; j < v; j++) if (data[i * v + j]! > data[i * v + best]!) best = j;
@@ -88,21 +105,9 @@ export class Trainer {
   }
 }
 
-/** Numbers of a new parameter. */
-function drawInto(data: Float32Array, { mean, std }: { mean: number; std: number }, uniform: () => number): void {
+/** The numbers of a new parameter. */
+function draw(data: Float32Array, { mean, std }: { mean: number; std: number }, uniform: () => number): void {
   for (let i = 0; i < data.length; i++) data[i] = mean + (std && std * normal(uniform));
-}
-
-function drawn(parameters: Lesson["parameters"], uniform: () => number): Map<string, Floats> {
-  const made = new Map<string, Floats>();
-  for (const [name, one] of Object.entries(parameters)) {
-    if ("same" in one) made.set(name, made.get(one.same)!);
-    else {
-      made.set(name, floats(one.shape));
-      drawInto(made.get(name)!.data, one, uniform);
-    }
-  }
-  return made;
 }
 
 /** Box and Muller 1958. */

@@ -48,13 +48,6 @@ export const VJPS: Record<string, Vjp> = {
       db![i]! += g[i]! * a!.data[i]!;
     }
   },
-  gain: ({ x: [x], w: [factors], g, dx: [d], dw: [dw] }) => {
-    const n = dw!.length;
-    for (let i = 0; i < g.length; i++) {
-      d![i]! += g[i]! * factors!.data[i % n]!;
-      dw![i % n]! += g[i]! * x!.data[i]!;
-    }
-  },
   linear: ({ x: [x], w: [w], g, dx: [d], dw: [dw, db] }) => {
     const width = axisLength(w!, 1), n = x!.data.length / width;
     throughMatrix({ x: x!.data, w: w!, g, d: d!, dw: dw!, n, from: 0, width });
@@ -111,12 +104,14 @@ export const VJPS: Record<string, Vjp> = {
   },
   /** … t k times … s k turned */
   matmul_nt: ({ x: [a, b], g, dx: [da, db] }) => {
-    eachPair(g, a!, axisLength(b!, -2), (by, i, j, width) => {
-      for (let k = 0; k < width; k++) {
-        da![i + k]! += by * b!.data[j + k]!;
-        db![j + k]! += by * a!.data[i + k]!;
+    const width = axisLength(a!, -1), n = axisLength(a!, -2), m = axisLength(b!, -2);
+    for (let at = 0; at < g.length; at++) {
+      const row = Math.floor(at / m), i = row * width, j = (Math.floor(row / n) * m + (at % m)) * width;
+      for (let k = 0; g[at] !== 0 && k < width; k++) {
+        da![i + k]! += g[at]! * b!.data[j + k]!;
+        db![j + k]! += g[at]! * a!.data[i + k]!;
       }
-    });
+    }
   },
   /** … t s times … s k */
   matmul: ({ x: [a, b], g, dx: [da, db] }) => {
@@ -180,15 +175,6 @@ function throughMatrix({ x, w, g, d, dw, n, from, width }: Through): void {
   for (let j = 0; j < m; j++) for (let k = 0; k < width; k++) dw[j * whole + from + k]! += part[j * width + k]!;
 }
 
-/** Every gradient of a score that is not 0, with where its row of `a` (… t k) begins, and its row of m others. */
-function eachPair(g: Float32Array, a: Floats, m: number, visit: (by: number, i: number, j: number, width: number) => void): void {
-  const width = axisLength(a, -1), n = axisLength(a, -2);
-  for (let at = 0; at < g.length; at++) {
-    const row = Math.floor(at / m);
-    if (g[at] !== 0) visit(g[at]!, row * width, (Math.floor(row / n) * m + (at % m)) * width, width);
-  }
-}
-
 /** The slope of an activation at x, where it is y. */
 function slopeOf(op: Op): (x: number, y: number) => number {
   const gate = activation("sigmoid");
@@ -205,8 +191,6 @@ function slopeOf(op: Op): (x: number, y: number) => number {
       return gated((x) => [c * (x + 0.044715 * x ** 3), c * (1 + 3 * 0.044715 * x * x)]);
     }
     case "gelu": return (x, y) => (x === 0 ? 0.5 : y / x) + (x * Math.exp(-0.5 * x * x)) / Math.sqrt(2 * Math.PI);
-    case "tanh": return (_, y) => 1 - y * y;
-    case "sigmoid": return (_, y) => y * (1 - y);
     default: return fail(op, `the activation "${op.how}" has no derivative here`);
   }
 }
