@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead_lab.course import numbers
-from clearhead_lab.course.page import Part
+from clearhead_lab.course.page import FIGURES, Part, captions
 from clearhead_lab.experiments import experiments
 
 CAUSAL = re.compile(
@@ -66,15 +66,9 @@ def claim_of(body: str) -> Claim:
 def sentences(parts: Sequence[Part]) -> Iterator[tuple[int, str]]:
     """The line and the text of each sentence of the prose and the captions."""
     for part in parts:
-        texts = [part.text]
-        if part.language == "explorer":
-            texts = re.findall(r'^(?:title|move) = "(.*)"$', part.text, re.MULTILINE)
-        elif part.language:
-            continue
-        for text in texts:
-            start = part.text.find(text)
-            for found in SENTENCE.finditer(text):
-                yield part.line + part.text.count("\n", 0, start + found.start()), found[0]
+        for text in captions(part) if part.language in FIGURES else () if part.language else (part,):
+            for found in SENTENCE.finditer(text.text):
+                yield text.line + text.text.count("\n", 0, found.start()), found[0]
 
 
 def form(words: str) -> re.Pattern[str]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FENCE = re.compile(r"^```(?P<language>[\w-]+)[ \t]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+CAPTION = re.compile(r'^(?:(?:title|move|say) = "(.*)"|"\w+ (.*)" = ".*")$', re.MULTILINE)
+FIGURES = ("explorer", "drawing")
 PAGES = Path(__file__).resolve().parent / "pages"
 
 
@@ -33,6 +35,13 @@ def parts(text: str) -> Iterator[Part]:
         yield Part(found["body"], start, text.count("\n", 0, start) + 1, found["language"])
         at = found.end()
     yield from prose(len(text))
+
+
+def captions(part: Part) -> Iterator[Part]:
+    """The texts of a figure or a drawing."""
+    for found in CAPTION.finditer(part.text):
+        start = found.start(found.lastindex or 0)
+        yield Part(found[found.lastindex or 0], part.start + start, part.line + part.text.count("\n", 0, start))
 
 
 def names() -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clearhead_lab.course import claims, formulas, numbers, values, written
+from clearhead_lab.course import claims, drawings, formulas, numbers, values, written
 from clearhead_lab.course import figures as drawn
 from clearhead_lab.course.claims import Claim
 from clearhead_lab.course.figures import Figure
@@ -58,6 +58,9 @@ class Runner:
         self.read()
         for part in self.parts:
             self.step(part)
+        for part in self.parts:
+            if part.language == "drawing":
+                self.draw(part)
         self.end()
         return self.ran
 
@@ -75,6 +78,7 @@ class Runner:
         handle = {
             "": self.prose, "python": self.python, "output": self.output, "formula": self.formula,
             "explorer": self.explorer, "claim": self.claim, "lab": self.lab, "excused": self.excused,
+            "drawing": self.drawing,
         }.get(part.language, self.other)  # fmt: skip
         try:
             self.ran.markdown += handle(part)
@@ -176,6 +180,19 @@ class Runner:
 
     def excused(self, _: Part) -> str:
         return ""
+
+    def drawing(self, part: Part) -> str:
+        return f"<drawing {part.line}>"
+
+    def draw(self, part: Part) -> None:
+        """Puts a drawing into its place, with the numbers that the whole page has found."""
+        try:
+            figure, shown = drawings.draw(self.prose(part), self.space)
+        except Exception as error:
+            self.wrong(part.line, f"{type(error).__name__}: {error}")
+            return
+        self.ran.markdown = self.ran.markdown.replace(self.drawing(part), figure)
+        self.computed(part, shown)
 
     def lab(self, part: Part) -> str:
         return claims.found(part)

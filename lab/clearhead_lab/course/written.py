@@ -4,11 +4,10 @@ import ast
 import io
 import re
 import tokenize
-import tomllib
 from collections.abc import Iterator, Sequence
 
 from clearhead_lab.course import claims, commands, numbers
-from clearhead_lab.course.page import Part
+from clearhead_lab.course.page import FIGURES, Part, captions
 
 COMMAND = re.compile(r"(?:clearhead|python) ")
 LAST = {
@@ -25,8 +24,8 @@ def complaints(everything: Sequence[Part]) -> Iterator[tuple[int, str]]:
     for part in everything:
         if not part.language:
             yield from _prose(part, shown)
-        elif part.language == "explorer":
-            for caption in _captions(part):
+        elif part.language in FIGURES:
+            for caption in captions(part):
                 yield from _prose(caption, shown)
         elif part.language == "python":
             yield from _comments(part)
@@ -51,17 +50,6 @@ def _prose(part: Part, shown: str) -> Iterator[tuple[int, str]]:
 
 def _blank(found: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", found[0])
-
-
-def _captions(part: Part) -> Iterator[Part]:
-    """The texts under a figure."""
-    try:
-        figure = tomllib.loads(part.text)
-    except tomllib.TOMLDecodeError:  # The run says so.
-        return
-    for name in ("title", "move"):
-        text = str(figure.get(name, ""))
-        yield Part(text, part.start, part.line + part.text.count("\n", 0, max(0, part.text.find(text))))
 
 
 def _comments(part: Part) -> Iterator[tuple[int, str]]:

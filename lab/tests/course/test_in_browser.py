@@ -104,6 +104,23 @@ def test_the_reader_changes_the_number_of_the_sentence(built: Path, opened: Chro
     figure.locator(".answer td.b").first.wait_for()
 
 
+def test_a_drawing_steps_by_arrow_keys_and_clicks(built: Path, opened: ChromiumPage):
+    page = opened.open(at(built, "attention"))
+    steps = page.locator(".drawing button")
+    seen = page.locator(".drawing svg > g:not(.off, .ahead)")
+    assert (seen.count(), steps.nth(0).get_attribute("aria-current")) == (1, "step")
+    page.locator(".drawing svg").scroll_into_view_if_needed()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert (seen.count(), steps.nth(2).get_attribute("aria-current")) == (3, "step")
+    page.keyboard.press("ArrowLeft")
+    page.locator(".drawing svg").click()
+    steps.nth(3).click()
+    page.keyboard.press("ArrowRight")
+    assert seen.count() == 5
+    assert steps.nth(4).evaluate("one => one === document.activeElement")
+
+
 def test_slides_turn_by_arrow_keys(built: Path, opened: ChromiumPage):
     page = opened.open(at(built, "attention"))
     page.get_by_role("button", name="Show as slides").click()

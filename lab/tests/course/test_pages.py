@@ -1,4 +1,4 @@
-"""Every page of the course is as it is written: outputs, numbers, formulas, figures, glossary."""
+"""Every page of the course is as it is written: outputs, numbers, formulas, figures, drawings, glossary."""
 
 from pathlib import Path
 
@@ -7,12 +7,15 @@ import pytest
 from clearhead_lab.course import site
 from clearhead_lab.course.page import names
 from lab.tests.course.conftest import trained
+from lab.tests.course.test_drawings import clashes
 from tests.examples.packages import install, run
 
 
 @pytest.mark.parametrize("name", names())
 def test_page(name: str, models: Path):
-    assert site.problems(site.ran([name], models=trained(models, name))) == []
+    pages = site.ran([name], models=trained(models, name))
+    assert site.problems(pages) == []
+    assert clashes(pages[0].markdown) == []
 
 
 def test_page_of_an_installed_lab(models: Path, tmp_path):

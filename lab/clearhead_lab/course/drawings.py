@@ -1,0 +1,146 @@
+"""Drawings of a page: its one idea in steps, as rows of SVG whose numbers are those of the page."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import inf
+from typing import Any
+
+from torch import Tensor, as_tensor
+
+from clearhead_lab.course import values
+from clearhead_lab.course.values import Values
+
+WIDTH, GAP, LINE = 360.0, 12.0, 18.0
+Row = tuple[str, float]
+"""SVG and its height."""
+
+
+def label(x: float, y: float, said: str, kind: str = "") -> str:
+    """A text around x, on the line y."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(said)}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, kind: str, strength: float = 1) -> str:
+    """A rectangle of a kind of the style, as strong as its number."""
+    at = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect {at} class="{kind}" fill-opacity="{strength:.2f}"/>'
+
+
+def number(value: float) -> str:
+    """A value in two decimals."""
+    return f"{value:.2f}".replace("-", "−")
+
+
+def sign(value: float) -> str:
+    """The kind of a value's colour."""
+    return "minus" if value < 0 else "plus"
+
+
+def words(names: Sequence[str], *marked: int) -> Row:
+    """Words side by side in boxes."""
+    w = WIDTH / len(names)
+    kinds = ["marked" if i in marked else "word" for i in range(len(names))]
+    return "".join(
+        box(i * w + 2, 0, w - 4, 26, kinds[i]) + label(i * w + w / 2, 17.5, name) for i, name in enumerate(names)
+    ), 26
+
+
+def bars(heights: Tensor) -> Row:
+    """A bar with its number for each value."""
+    w, most = WIDTH / len(heights), float(as_tensor(heights).abs().max())
+    return "".join(
+        box(i * w + w / 4, 44 - 44 * abs(one) / most, w / 2, 44 * abs(one) / most, sign(one))
+        + label(i * w + w / 2, 58, number(one))
+        for i, one in enumerate(map(float, heights))
+    ), 62
+
+
+def strips(vectors: Tensor, most: float = 0) -> Row:
+    """Vectors side by side: a cell for each component, and the stronger the larger it is."""
+    w, most = WIDTH / len(vectors), most or float(vectors.abs().max())
+    c = (w - 8) / vectors.shape[-1]
+    return "".join(
+        box(i * w + 4 + j * c, 0, c, 18, sign(one), abs(one) / most)
+        for i, vector in enumerate(vectors.tolist())
+        for j, one in enumerate(vector)
+    ), 18
+
+
+def cells(matrix: Tensor, rows: Sequence[str], most: float = 0) -> Row:
+    """A matrix with a name before each row. Minus infinity is a closed cell."""
+    w, most = WIDTH / (matrix.shape[-1] + 1), most or float(matrix[matrix.isfinite()].abs().max())
+    return "".join(
+        label(w / 2, i * 24 + 16, rows[i])
+        + "".join(
+            box(j * w + w + 1, i * 24 + 1, w - 2, 22, "closed" if one == -inf else sign(one), min(0.6, abs(one) / most))
+            + label(j * w + w * 1.5, i * 24 + 16, "" if one == -inf else number(one))
+            for j, one in enumerate(row)
+        )
+        for i, row in enumerate(matrix.tolist())
+    ), 24 * len(matrix)
+
+
+def links(weights: Tensor) -> Row:
+    """Lines from the columns above to those below, each as thick as its weight."""
+    above, below = (WIDTH / n for n in weights.shape)
+    return "".join(
+        f'<path d="M{(i + 0.5) * above:.1f} -6C{(i + 0.5) * above:.1f} 20 {(j + 0.5) * below:.1f} 14 '
+        f'{(j + 0.5) * below:.1f} 40" stroke-width="{8 * one:.2f}"/>'
+        for i, row in enumerate(weights.tolist())
+        for j, one in enumerate(row)
+    ), 34
+
+
+def dials(angles: Tensor) -> Row:
+    """A clock for each angle in radians, whose hand begins at the top and turns to the right."""
+    w = WIDTH / len(angles)
+    return "".join(
+        f'<g transform="translate({i * w + w / 2:.1f} 24)"><circle r="22"/>'
+        f'<path d="M0 0V-20" style="transform: rotate({one:.3f}rad)"/></g>'
+        for i, one in enumerate(angles.tolist())
+    ), 48
+
+
+def curves(lines: Mapping[str, Sequence[float]]) -> Row:
+    """Lines over their place in the sequence, with their names above them."""
+    table = as_tensor([*lines.values()])
+    low, high, n = float(table.min()), float(table.max()), table.shape[-1] - 1
+    return "".join(
+        label(WIDTH / len(lines) * (i + 0.5), 12, name, f"line-{i}")
+        + f'<polyline class="line-{i}" points="'
+        + " ".join(f"{4 + 352 * x / n:.1f},{118 - 96 * (y - low) / (high - low):.1f}" for x, y in enumerate(line))
+        + '"/>'
+        for i, (name, line) in enumerate(zip(lines, table.tolist(), strict=True))
+    ), 122
+
+
+KINDS = {kind.__name__: kind for kind in (words, bars, strips, cells, links, dials, curves)}
+
+
+def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
+    """The figure of a block with the values that it shows. Raises ValueError for a block that cannot be read."""
+    block, found, groups, told = tomllib.loads(body), Values(), "", ""
+    steps: list[dict[str, Any]] = block["step"]
+    y = top = 0.0
+    for n, step in enumerate(steps):
+        y = top = top if step.pop("over", False) else y
+        told += f'<li><button type="button">{escape(step.pop("say"))}</button></li>'
+        until = f' data-until="{n + 1}"' if n + 1 < len(steps) and "over" in steps[n + 1] else ""
+        groups += f'<g data-from="{n}"{until}>'
+        for key, code in step.items():
+            kind, _, name = key.partition(" ")
+            if kind not in KINDS:
+                raise ValueError(f"{key}: expected {', '.join(KINDS)}")
+            value = eval(code, dict(space))
+            found[f"{n} {key}"] = values.summary(value)
+            row, height = KINDS[kind](*value if isinstance(value, tuple) else (value,))
+            y += LINE * bool(name)
+            groups += f'<text x="0" y="{y - 4:.0f}" class="name">{escape(name)}</text>' * bool(name)
+            groups += f'<g transform="translate(0 {y:.0f})">{row}</g>'
+            y += height + GAP
+        groups += "</g>"
+    title = escape(block["title"])
+    picture = f'<svg viewBox="0 0 {WIDTH:.0f} {y - GAP + 2:.0f}" role="img" aria-label="{title}">{groups}</svg>'
+    told = f"<figcaption><strong>{title}</strong><ol>{told}</ol></figcaption>"
+    return f'\n<figure class="drawing">{picture}{told}</figure>\n', found
