@@ -60,6 +60,7 @@ def test_what_a_recipe_leaves_open_follows_from_the_table_and_is_told(in_a_folde
         assert option in told
     large = settle(validate(tables, where="x"), n_tokens=1_000_000, n_labels=150)
     assert (large.training.epochs, large.model.stacks["d_model"]) == (1.1, 64), "what is given stays"
+    assert settle(validate(tables, where="x"), n_tokens=10_000_000, n_labels=2).training.epochs == 0.2
     timed = validate(tables | {"training": tables["training"] | {"minutes": 30}}, where="x")
     assert settle(timed, n_tokens=1_000_000, n_labels=150).training.epochs == MOST_EPOCHS, "the time is given"
     assert "0.00% of" in told

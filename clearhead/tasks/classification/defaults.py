@@ -24,12 +24,12 @@ def settle(recipe: R, *, n_tokens: int, n_labels: int) -> R:
     model, training = recipe.model, recipe.training
     if not leaves_length(recipe):
         return recipe
-    times = 2 if n_labels > MOST_LABELS else 1
+    times, is_new = 2 if n_labels > MOST_LABELS else 1, model.start is None
     epochs = float(MOST_EPOCHS)
     if training.minutes is None:
-        epochs = round(max(1.0, min(epochs, MOST_TOKENS / times / max(n_tokens, 1))), 1)
+        epochs = round(max(0.1 if is_new else 1.0, min(epochs, MOST_TOKENS / times / max(n_tokens, 1))), 1)
     changes: dict[str, Config] = {"training": training.model_copy(update={"epochs": epochs})}
-    if model.start is None and model.preset == "text-classifier":
+    if is_new and model.preset == "text-classifier":
         changes["model"] = model.model_copy(update={"stacks": {"d_model": 128 * times, **model.stacks}})
     return recipe.model_copy(update=changes)
 

@@ -142,7 +142,6 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
         elif recipe.rereads:
             tokenizer = tokenizer.ending()
         is_number = data.problem_type == "regression"
-        numbers = [float(e.labels[0]) for e in train if not e.is_blank] if is_number else []
         return cls(
             tokenizer,
             labels=(str(data.label),) if is_number else names_of(train),
@@ -151,7 +150,9 @@ class Classification(ExampleTask[ClassificationRecipe, LabelledText, Labelled]):
             max_tokens=recipe.training.max_tokens,
             packed=recipe.training.packed,
             again=recipe.generation if recipe.rereads else None,
-            target_scale=TargetScale.of(numbers) if is_number else UNSCALED,
+            target_scale=TargetScale.of([float(e.labels[0]) for e in train if not e.is_blank])
+            if is_number
+            else UNSCALED,
             begins=recipe.begin,
         )
 
