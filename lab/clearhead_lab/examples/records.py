@@ -1,6 +1,7 @@
 """The records of the worked examples: what each document prints, with the numbers that it starts from."""
 
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from clearhead.errors import UserError
 from clearhead.json_text import parse
+from clearhead_lab.course.claims import Claim
 
 Inputs = dict[str, Any]
 Verdict = Literal["reproduces", "rounding", "wrong", "nothing printed", "cannot be checked"]
@@ -39,14 +41,29 @@ class Record:
     """The reason why the printed numbers are wrong."""
     follows: tuple[str, ...] = ()
     """Records whose error this one repeats."""
+    claim: Claim | None = None
+    """The check of a false statement, and the world in which it would hold."""
+    ours: str = ""
+    """What is so instead, with the values of the claim's names."""
 
 
 @cache
 def records() -> dict[str, Record]:
     """Every record by id, in the order of the documents."""
-    content = files("clearhead_lab.examples").joinpath("records.json").read_bytes()
-    found: Any = parse(content, "records.json")
-    return {one["id"]: Record(**(one | {"follows": tuple(one.get("follows", ()))})) for one in found}
+    folder = files("clearhead_lab.examples")
+    given: Any = parse(folder.joinpath("records.json").read_bytes(), "records.json")
+    stated = tomllib.loads(folder.joinpath("statements.toml").read_text(encoding="utf-8"))["statement"]
+    found = [Record(**(one | {"follows": tuple(one.get("follows", ()))})) for one in given]
+    found += map(_statement, stated)
+    return {one.id: one for one in sorted(found, key=lambda one: one.document)}
+
+
+def _statement(given: Mapping[str, Any]) -> Record:
+    """The record of a false statement: what is no field of it is a name of the claim's world."""
+    own = {name: given[name] for name in given if name in Record.__dataclass_fields__}
+    world = {name: code for name, code in given.items() if name not in {*own, "check", "false"}}
+    claim = Claim(says=(), check=given["check"], world=world, false=given["false"])
+    return Record(**own | {"verdict": "wrong", "follows": tuple(own.get("follows", ())), "claim": claim})
 
 
 def chosen(ids: Sequence[str]) -> list[Record]:
