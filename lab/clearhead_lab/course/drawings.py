@@ -6,6 +6,7 @@ from html import escape
 from math import inf
 from typing import Any
 
+import torch
 from torch import Tensor, as_tensor
 
 from clearhead_lab.course import values
@@ -38,17 +39,19 @@ def sign(value: float) -> str:
 
 
 def words(names: Sequence[str], *marked: int) -> Row:
-    """Words side by side in boxes."""
+    """Words side by side in boxes. An empty one leaves its column free."""
     w = WIDTH / len(names)
     kinds = ["marked" if i in marked else "word" for i in range(len(names))]
     return "".join(
-        box(i * w + 2, 0, w - 4, 26, kinds[i]) + label(i * w + w / 2, 17.5, name) for i, name in enumerate(names)
+        box(i * w + 2, 0, w - 4, 26, kinds[i]) + label(i * w + w / 2, 17.5, name)
+        for i, name in enumerate(names)
+        if name
     ), 26
 
 
-def bars(heights: Tensor) -> Row:
+def bars(heights: Tensor, most: float = 0) -> Row:
     """A bar with its number for each value."""
-    w, most = WIDTH / len(heights), float(as_tensor(heights).abs().max())
+    w, most = WIDTH / len(heights), most or float(as_tensor(heights).abs().max())
     return "".join(
         box(i * w + w / 4, 44 - 44 * abs(one) / most, w / 2, 44 * abs(one) / most, sign(one))
         + label(i * w + w / 2, 58, number(one))
@@ -132,7 +135,7 @@ def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
             kind, _, name = key.partition(" ")
             if kind not in KINDS:
                 raise ValueError(f"{key}: expected {', '.join(KINDS)}")
-            value = eval(code, dict(space))
+            value = eval(code, {"torch": torch, **space})
             found[f"{n} {key}"] = values.summary(value)
             row, height = KINDS[kind](*value if isinstance(value, tuple) else (value,))
             y += LINE * bool(name)
