@@ -1,5 +1,6 @@
 """Every exercise judges simulated learners as they deserve."""
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from clearhead import config as c
 from clearhead.model import Transformer
 from clearhead_lab.examples.parts import on_meta
-from clearhead_lab.exercises.exercise import Answer
+from clearhead_lab.exercises.exercise import SLIPS, Answer
 from clearhead_lab.exercises.judging import FAILS, NOTHING, OTHER, OUTSIDE, RIGHT, Judge
 from clearhead_lab.exercises.sets import SETS
 from lab.tests.exercises.learners import misjudged, slipped, undecided, ways
+from lab.tests.exercises.spellings import answers
 
 LOOKING = SETS["looking"]()
 BACK = LOOKING.find("look-back")
@@ -49,6 +51,20 @@ def test_a_slip_in_a_number_is_named(name: str):
         one = given.find(learner.exercise)
         assert one is not None
         assert learner.expected in {slip, *(wrong.name for wrong in one.wrong)}, learner
+
+
+def test_400_answers_are_judged_by_what_they_are_made_for():
+    """The page reads their texts, and must say the same: ui/test/judge/judge.test.ts."""
+    spelled, n = count(), 0
+    for build in SETS.values():
+        given = build()
+        for one, _, said in answers(given, spelled):
+            exercise, n = given.find(one.exercise), n + 1
+            assert exercise is not None
+            ways_to_it = {wrong.name for wrong in exercise.wrong}
+            near = {OTHER: {*SLIPS, OTHER} | ways_to_it, **{slip: {slip} | ways_to_it for slip in SLIPS}}
+            assert said in near.get(one.expected, {one.expected}), one
+    assert n == 400
 
 
 def test_a_number_near_nought_is_no_slip():

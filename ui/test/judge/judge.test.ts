@@ -3,13 +3,14 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { readings } from "../../src/core/numbers";
 import { open, type Opened } from "../../src/exercises/opened";
 import type { Answer } from "../../src/judge/exercise";
 import { Judge } from "../../src/judge/judge";
 import { holds, numberOf, type Runs, type Term } from "../../src/judge/language";
 
 interface Learner { exercise: string; expected: string; answer: Answer }
-interface Page { parts: Record<string, string>; learners: Learner[] }
+interface Page { parts: Record<string, string>; learners: Learner[]; spelled: (Learner & { text: string })[] }
 
 const folder = process.env.CLEARHEAD_FIXTURES ?? "";
 const pages = JSON.parse(readFileSync(join(folder, "exercises.json"), "utf-8")) as Page[];
@@ -33,6 +34,20 @@ describe.each(pages.map((page, i) => [i, page] as const))("set %i", (_, page) =>
     expect(page.learners.length).toBeGreaterThan(15);
     expect(wrong).toEqual([]);
   });
+});
+
+test("400 answers in all spellings are judged as the numbers that they mean", { timeout: 600_000 }, async () => {
+  const wrong: unknown[] = [];
+  for (const page of pages) {
+    const judge = await judges(page);
+    for (const one of page.spelled) {
+      const answers = one.text ? readings(one.text).map((number) => ({ number })) : [one.answer];
+      const said = answers.length > 0 ? judge.get(one.exercise)!.best(answers)[1] : "no number";
+      if (said !== one.expected) wrong.push({ ...one, said });
+    }
+  }
+  expect(pages.flatMap((page) => page.spelled)).toHaveLength(400);
+  expect(wrong).toEqual([]);
 });
 
 test("what is no answer or not allowed is named", async () => {
