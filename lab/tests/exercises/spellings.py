@@ -1,4 +1,4 @@
-"""400 answers to the 80 exercises as learners write them: numbers in the spellings of four languages, right and wrong."""
+"""400 answers to the 80 exercises, right and wrong, with numbers in the spellings of four languages."""
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -53,7 +53,8 @@ def percent(form: str, point: str = ".") -> Spelling:
 
 
 SPELLINGS: tuple[Spelling, ...] = (
-    *(marked(*how) for how in ((",", "."), (".", ",", "−"), ("\u202f", ",", "–"), ("\u2009", ".", "−"), ("\u00a0", ","))),
+    *(marked(*how) for how in ((",", "."), (".", ",", "−"), ("\u202f", ",", "–"), ("\u2009", ".", "−"))),
+    marked("\u00a0", ","),
     *(marked(*how) for how in (("’", ".", "—"), ("'", ","), ("_", "."), ("", ",", "– "), ("", "."))),
     *(scientific("e"), scientific("E"), scientific(" · 10^"), scientific(" × 10", raised=True), fraction),
     *(percent("# %"), percent("#%", ","), percent("#\u202f%", ","), percent("# percent"), percent("# Prozent", ",")),
@@ -63,7 +64,7 @@ SPELLINGS: tuple[Spelling, ...] = (
 
 
 def meant(given: ExerciseSet, spelled: Iterator[int]) -> Iterator[tuple[Learner, str]]:
-    """Ten numbers or two other answers to each exercise, with the text of a number; what each deserves by its making."""
+    """Ten numbers or two other answers to each exercise, and the text of each number."""
     for one in given.exercises:
         own, random = ways(given.name)[one.name], Random(one.name)
         if one.kind != "number":
