@@ -3,7 +3,7 @@
   const waiting = [], late = /search\.js(on)?$/;
   let wanted = new URLSearchParams(location.search).has("h");
   const when = (go) => (wanted ? go() : void waiting.push(go));
-  const want = () => { wanted = true; for (const go of waiting.splice(0)) go(); };
+  const want = () => { wanted = true; dispatchEvent(new Event("clearhead-search")); for (const go of waiting.splice(0)) go(); };
   const { open, send } = XMLHttpRequest.prototype, append = document.head.appendChild;
   XMLHttpRequest.prototype.open = function (method, url, ...rest) {
     this.isLate = late.test(url);
@@ -19,7 +19,37 @@
   for (const event of ["pointerover", "pointerdown", "focusin"]) {
     addEventListener(event, ({ target }) => { if (target.closest?.("[for=__search], .md-search")) want(); }, true);
   }
-  addEventListener("keydown", ({ key, ctrlKey, metaKey }) => { if (key === "/" || ((ctrlKey || metaKey) && key === "k")) want(); }, true);
+
+  // Ctrl+K comes before the search is there: it is sent again until the search opens, and then gets what was typed.
+  const AGAIN = 50, LONGEST = 10_000;
+  let seeking = 0, wasOpen = false, typed = "";
+  const search = () => [...document.body.children].find((one) => one.shadowRoot)?.shadowRoot;
+  function seek() {
+    if (!search()?.querySelector("dialog[open]")) {
+      if (performance.now() - seeking > LONGEST) return void (seeking = 0);
+      document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true, bubbles: true, cancelable: true }));
+      return void setTimeout(seek, AGAIN);
+    }
+    const input = search().querySelector("input");
+    if (!input) return void setTimeout(seek, AGAIN);
+    [seeking, wasOpen] = [0, true];
+    input.focus();
+    input.value += typed;
+    input.dispatchEvent(new InputEvent("input", { bubbles: true, composed: true }));
+  }
+  addEventListener("keydown", (event) => {
+    const { key, ctrlKey, metaKey, isTrusted } = event, isAsked = (ctrlKey || metaKey) && key === "k";
+    if (!isTrusted || !(seeking || isAsked || key === "/")) return;
+    want();
+    if (wasOpen || !(seeking || isAsked)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    if (seeking) typed += key.length === 1 && !ctrlKey && !metaKey ? key : "";
+    else {
+      seeking = performance.now();
+      seek();
+    }
+  }, true);
   if (location.protocol !== "file:") return;
 
   // On a page that was opened from a disk a browser starts no worker. A hidden frame does the work of the search there.

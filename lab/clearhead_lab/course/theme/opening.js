@@ -36,5 +36,6 @@
     if (frame === first) begin();
   });
   new MutationObserver(() => frames.forEach(colour)).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+  addEventListener("clearhead-search", begin);
   setTimeout(begin, LONGEST);
 })();
