@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from clearhead.cli.options import Flag, check_positive, tell
 from clearhead.errors import Interrupted, UserError
 from clearhead_lab.exercise_commands import exercises, grade
+from clearhead_lab.write_commands import write
 
 if TYPE_CHECKING:
     from clearhead_lab.experiment import Experiment, Result
@@ -22,6 +23,7 @@ app = App(
 )
 app.command(exercises)
 app.command(grade)
+app.command(write)
 
 
 @app.default

@@ -1,0 +1,1 @@
+"""A Transformer that the learner writes: functions with heads and docstrings, and a judge of each."""
