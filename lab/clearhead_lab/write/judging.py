@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -16,8 +18,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from clearhead.errors import UserError, reason
-from clearhead.text.worker import limit
+from clearhead.errors import UserError
+from clearhead.text.worker import failure, limit
 from clearhead_lab.write.functions import Function, functions, names
 
 DRAWS = 12
@@ -43,15 +45,24 @@ class Judgement:
     says: str = ""
 
 
+class _Source(SourceFileLoader):
+    """Reads the source each time: Python takes the bytecode of a file that was as long a second ago for the new one."""
+
+    def path_stats(self, path: str) -> dict[str, Any]:
+        raise OSError(path)
+
+
 def load(path: Path) -> ModuleType:
     """The learner's file as a module. Raises UserError if Python cannot run it."""
-    module = ModuleType("transformer")
-    module.__file__ = str(path)
+    source = _Source("transformer", str(path))
+    spec = spec_from_loader("transformer", source)
+    assert spec is not None
+    module = module_from_spec(spec)
     try:
-        exec(compile(path.read_bytes(), path, "exec"), vars(module))  # noqa: S102
+        source.exec_module(module)
     except (Exception, SystemExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else _line(error, str(path))
-        raise UserError(f"{path}:{line}: expected Python that runs, got {_told(error)}; correct the line") from None
+        raise UserError(f"{path}:{line}: expected Python that runs, got {failure(error)}; correct the line") from None
     return module
 
 
@@ -110,7 +121,7 @@ def judge(function: Function, mine: ModuleType) -> Judgement:
     except NotImplementedError:
         return Judgement(function.name, "·", "todo", functions().general["todo"])
     except (Exception, SystemExit) as error:
-        says = f"{Path(str(mine.__file__)).name}:{_line(error, str(mine.__file__))}: {_told(error)}"
+        says = f"{Path(str(mine.__file__)).name}:{_line(error, str(mine.__file__))}: {failure(error)}"
         return Judgement(function.name, "✗", "raised", says)
     finally:
         vars(mine).clear()
@@ -255,7 +266,3 @@ def _difference(result: Any, expected: Any) -> str:
 def _line(error: BaseException, path: str) -> int:
     """The last line of the learner's file that an error went through."""
     return next((frame.lineno or 0 for frame in reversed(extract_tb(error.__traceback__)) if frame.filename == path), 0)
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {reason(error)}"

@@ -1,14 +1,15 @@
 """The learner's functions with the weights of a translator, and the learner's attention inside the library."""
 
-import json
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from clearhead import Model
 from clearhead.errors import UserError
+from clearhead.json_text import parse
 from clearhead.model.attention import Attention
 from clearhead.model.attention_bias import AttentionBias
 from clearhead_lab.write.functions import names
@@ -62,7 +63,8 @@ def translate(mine: ModuleType, model: Model, text: str) -> list[int]:
 def read(mine: ModuleType, model: Model, text: str) -> list[int]:
     """The ids of a text: by the learner's `encode` if the tokenizer is byte-pair encoding, else by the library."""
     ids, library = model.reader.ids([text])[0], model.tokenizer.library
-    document = json.loads(library.to_str())["model"]
+    whole: Any = parse(library.to_str(), "tokenizer")
+    document = whole["model"]
     if document["type"] != "BPE":
         return ids
     plain = library.normalizer.normalize_str(text) if library.normalizer else text
