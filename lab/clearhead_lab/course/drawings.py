@@ -125,7 +125,7 @@ def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
     """The figure of a block with the values that it shows. Raises ValueError for a block that cannot be read."""
     block, found, groups, told = tomllib.loads(body), Values(), "", ""
     steps: list[dict[str, Any]] = block["step"]
-    y = top = 0.0
+    y = top = end = 0.0
     for n, step in enumerate(steps):
         y = top = top if step.pop("over", False) else y
         told += f'<li><button type="button">{escape(step.pop("say"))}</button></li>'
@@ -143,7 +143,8 @@ def draw(body: str, space: Mapping[str, Any]) -> tuple[str, Values]:
             groups += f'<g transform="translate(0 {y:.0f})">{row}</g>'
             y += height + GAP
         groups += "</g>"
+        end = max(end, y)
     title = escape(block["title"])
-    picture = f'<svg viewBox="0 0 {WIDTH:.0f} {y - GAP + 2:.0f}" role="img" aria-label="{title}">{groups}</svg>'
+    picture = f'<svg viewBox="0 0 {WIDTH:.0f} {end - GAP + 2:.0f}" role="img" aria-label="{title}">{groups}</svg>'
     told = f"<figcaption><strong>{title}</strong><ol>{told}</ol></figcaption>"
     return f'\n<figure class="drawing">{picture}{told}</figure>\n', found

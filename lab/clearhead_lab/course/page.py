@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FENCE = re.compile(r"^```(?P<language>[\w-]+)[ \t]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-CAPTION = re.compile(r'^(?:(?:title|move|say) = "(.*)"|"\w+ (.*)" = ".*")$', re.MULTILINE)
+CAPTION = re.compile(r'^(?:(?:title|move|say) = "(.*)"|"\w+ (.*)" = .*)$', re.MULTILINE)
 FIGURES = ("explorer", "drawing")
 PAGES = Path(__file__).resolve().parent / "pages"
 
