@@ -45,7 +45,7 @@ def test_a_vector_and_what_turns_it(encoder: Served, open_page: Open) -> None:
         terms = opened.rows("products of the components")
         largest = int((one * other).abs().argmax())
         assert terms[0][0] == f"[{largest}]"
-        assert agrees(terms[0][-1].split()[0], float(one[largest] * other[largest]))
+        assert agrees(terms[0][-2], float(one[largest] * other[largest]))
 
     eventually(compared)
     made = page.locator(".made .result dd b")

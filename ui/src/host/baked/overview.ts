@@ -10,7 +10,7 @@ import type { Options, Pass } from "../../engine/forward";
 import { Sweep, upTo } from "../../engine/sweep";
 import { distributions } from "./analyses";
 
-const HEADS = 24, CURVES = 512, LANES = 24, REGIONS = 3, TOGETHER = 5, LEAST_WEIGHT = Math.fround(0.02), DECIDES = 0.2;
+const HEADS = 24, CURVES = 256, LANES = 24, REGIONS = 3, TOGETHER = 5, LEAST_WEIGHT = Math.fround(0.02), DECIDES = 0.2;
 /** The milliseconds of work that heads may take; each other part has half as many. What they do not reach is not measured. */
 const TIME = 8000;
 const Z = /^(encoder|decoder)\.blocks\.\d+\.(attn|cross)\.z$/;
