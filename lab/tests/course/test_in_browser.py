@@ -121,15 +121,35 @@ def test_a_drawing_steps_by_arrow_keys_and_clicks(built: Path, opened: ChromiumP
     assert steps.nth(4).evaluate("one => one === document.activeElement")
 
 
-def test_slides_turn_by_arrow_keys(built: Path, opened: ChromiumPage):
-    page = opened.open(at(built, "attention"))
+@pytest.mark.parametrize("name", names())
+def test_slides_turn_by_arrow_keys_and_none_runs_over(built: Path, opened: ChromiumPage, name: str):
+    page = opened.open(at(built, name))
+    if not page.locator(".explorer, .slides-please").count():
+        return
     page.get_by_role("button", name="Show as slides").click()
     assert page.locator("article h1").is_visible()
-    page.keyboard.press("ArrowRight")
-    assert not page.locator("article h1").is_visible()
-    assert page.locator("article h2:visible").count() == 1
+    for width, height in ((1280, 720), (1024, 768)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.keyboard.press("ArrowRight")
+        n = int(page.locator(".slides-bar span").inner_text().partition(" of ")[2])
+        assert n > 2
+        for _ in range(n):
+            over = page.evaluate("document.documentElement.scrollHeight - innerHeight")
+            assert over <= 0, page.locator(".slides-bar span").inner_text()
+            page.keyboard.press("ArrowRight")
+        assert not page.locator("article h1").is_visible()
+        for _ in range(n):
+            page.keyboard.press("ArrowLeft")
     page.keyboard.press("Escape")
     assert page.locator("article h1").is_visible()
+
+
+def test_ctrl_k_opens_the_search_the_first_time_and_keeps_what_is_typed(built: Path, opened: ChromiumPage):
+    page = opened.open(at(built, "attention"))
+    page.keyboard.press("Control+k")
+    page.keyboard.type("backpropagation")
+    page.locator("mark").first.wait_for()
+    assert page.url.endswith("attention.html")
 
 
 def test_the_search_works_from_a_disk(built: Path, opened: ChromiumPage):

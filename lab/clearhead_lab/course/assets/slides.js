@@ -1,17 +1,39 @@
-/* Slides: every section of a chapter alone, in large type; arrow keys turn, Escape ends. */
+/* Slides: a chapter in large type, as much of a section at a time as the window holds; arrow keys turn, Escape ends. */
 (() => {
   const article = document.querySelector("article");
   const title = article?.querySelector("h1");
   if (!title || !document.querySelector(".explorer, .slides-please")) return;
 
-  /** The elements of each slide: a slide begins at a heading, and each figure is one of its own. */
+  const BAR = 80;
+  const isHeading = (one) => /^H[1-6]$/.test(one.tagName);
+  const isFigure = (one) => one.matches(".explorer");
+  const top = (one) => one.getBoundingClientRect().top;
+
+  /** What has the width of the page would grow by as much as it is shrunk, so it keeps its own. */
+  function shrink(one, zoom, width) {
+    Object.assign(one.style, { zoom, width });
+  }
+
+  /** The elements of each slide: a slide begins at a heading, each figure is one of its own, and none runs over. */
   function slides() {
-    const found = [];
-    const all = [...article.children];
-    for (const one of all.slice(all.indexOf(title))) {
-      const begins = /^H[12]$/.test(one.tagName) || one.matches(".explorer");
-      if (begins || !found.length || found.at(-1)[0].matches(".explorer")) found.push([]);
-      found.at(-1).push(one);
+    const all = [...article.children], shown = all.slice(all.indexOf(title)).filter((one) => one !== start), found = [];
+    for (const one of shown) {
+      shrink(one, 1, "");
+      one.classList.add("now");
+    }
+    const room = innerHeight - BAR - parseFloat(getComputedStyle(article).fontSize);
+    for (const one of shown) {
+      const { bottom, height, width } = one.getBoundingClientRect(), last = found.at(-1);
+      if (!height) continue;
+      const begins = !last || /^H[12]$/.test(one.tagName) || isFigure(one) || isFigure(last[0]);
+      if (!begins && bottom - top(last[0]) <= room) {
+        last.push(one);
+        continue;
+      }
+      if (!begins && last.every(isHeading)) last.push(one);
+      else found.push(!begins && isHeading(last.at(-1)) ? [last.pop(), one] : [one]);
+      const free = room - (top(one) - top(found.at(-1)[0]));
+      if (height > free) shrink(one, free / height, `${width}px`);
     }
     return found;
   }
@@ -39,19 +61,26 @@
 
   function show(which) {
     now = Math.max(0, Math.min(all.length - 1, which));
-    all.forEach((slide, i) => slide.forEach((one) => one.classList.toggle("now", i === now)));
+    for (const one of article.children) one.classList.toggle("now", all[now].includes(one));
     count.textContent = `${now + 1} of ${all.length}`;
     scrollTo(0, 0);
   }
 
   function stop() {
     document.documentElement.classList.remove("slides");
+    for (const one of article.children) shrink(one, 1, "");
   }
 
   start.addEventListener("click", () => {
-    all = slides().filter((slide) => slide.some((one) => one !== start));
     document.documentElement.classList.add("slides");
+    all = slides();
     show(0);
+  });
+  addEventListener("resize", () => {
+    if (!document.documentElement.classList.contains("slides")) return;
+    const seen = all[now][0];
+    all = slides();
+    show(all.findIndex((slide) => slide.includes(seen)));
   });
   back.addEventListener("click", () => show(now - 1));
   on.addEventListener("click", () => show(now + 1));
