@@ -45,10 +45,10 @@ class Moved:
     """M of this value := 0, of a weight with the others of its row unchanged; NaN: not measured."""
     p: float
     """The probability of the likeliest answer without it; NaN for a vector."""
-    first: int
-    """The likeliest answer without it; -1 for a vector, and where it was not measured."""
-    first_p: float
-    """The probability of that answer."""
+    risen: int
+    """The answer that gains most without it; -1 for a vector, and where it was not measured."""
+    risen_p: float
+    """The probability of that answer without it."""
     weight: float | None = None
 
 
@@ -147,8 +147,8 @@ class Overview:
         """What was measured of a row; by default the mean of all."""
         columns = [(one.double().mean(1) if row is None else one[:, row]).tolist() for one in measured]
         return [
-            Moved(at, moved, p, int(first), first_p, weight)
-            for (at, weight), moved, p, first, first_p in zip(sites.items(), *columns, strict=True)
+            Moved(at, moved, p, int(risen), risen_p, weight)
+            for (at, weight), moved, p, risen, risen_p in zip(sites.items(), *columns, strict=True)
         ]
 
     @cached_property
@@ -310,7 +310,7 @@ class Overview:
         rank: Callable[[], Sequence[float]] = list,
         budget: float | None = None,
     ) -> tuple[Tensor, ...]:
-        """n r each: M, the probability of the likeliest answer; and the then likeliest, with its probability.
+        """n r each: M, the probability of the likeliest answer; and the one that gains most, with its own.
 
         NaN and -1 stand beyond the budget; `rank` says what comes first, by default what costs least.
         """
@@ -326,17 +326,18 @@ class Overview:
                 if costs[i] <= left or not chosen:
                     chosen.append(i)
                     left -= costs[i]
-        moved, p, first_p = (torch.full((len(sets), len(expected)), float("nan")) for _ in range(3))
-        first = torch.full(moved.shape, -1)
+        moved, p, risen_p = (torch.full((len(sets), len(expected)), float("nan")) for _ in range(3))
+        risen = torch.full(moved.shape, -1)
         for i, logs in ablations.edited([sets[i] for i in chosen], budget=PASS):
             if self.is_vector:
                 moved[chosen[i]] = (1 - logs).clamp(min=0).cpu() / 2
             else:
-                moved[chosen[i]] = (logs.exp() - expected.exp()).abs().sum(-1).cpu() / 2
+                gains = logs.exp() - expected.exp()
+                moved[chosen[i]] = gains.abs().sum(-1).cpu() / 2
                 p[chosen[i]] = logs.gather(-1, expected.argmax(-1)[:, None])[:, 0].exp().cpu()
-                best = logs.max(-1)
-                first[chosen[i]], first_p[chosen[i]] = best.indices.cpu(), best.values.exp().cpu()
-        return moved, p, first, first_p
+                best = gains.argmax(-1)
+                risen[chosen[i]], risen_p[chosen[i]] = best.cpu(), logs.gather(-1, best[:, None])[:, 0].exp().cpu()
+        return moved, p, risen, risen_p
 
     def _cost(self, at: Address, end: int | None) -> int:
         """How many positions go through blocks in the pass of an edit."""

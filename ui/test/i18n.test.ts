@@ -59,7 +59,7 @@ const followers: Record<string, string> = {
   "next.": "embedding attention output residual ffn lens logits",
   "norm.part.": "attn cross ffn final",
   "norm.place.": "pre post sandwich branch",
-  "overview.": "encoder decoder reads carries reads_then carries_then vector_reads vector_carries head head_of at at_stack at_cross of of_stack of_cross",
+  "overview.": "encoder decoder head head_of at at_stack at_cross of of_stack of_cross",
   "overview.does_": "next pair language classification span none image sound",
   "overview.out_": "next language classification tagging span",
   "patching.": "answer minus",

@@ -252,8 +252,10 @@ class DecidedHead(TypedDict):
     moved: float
     part: NotRequired[DecidedPart]
     """Where no head moves much of the answer."""
+    words: NotRequired[list[DecidedPart]]
+    """Then each word or region, those first that move most."""
     instead: NotRequired[OverviewAnswer]
-    """The likeliest answer without that part, or without the head."""
+    """The answer that gains most without that part, or without the head."""
 
 
 class CurveFacts(TypedDict):

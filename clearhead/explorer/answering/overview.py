@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.analysis.overview import Moved, Overview
 from clearhead.config import LanguageHead
-from clearhead.explorer.answering.answers import DecidedHead, OverviewReply
+from clearhead.explorer.answering.answers import DecidedHead, DecidedPart, OverviewReply
 from clearhead.explorer.answering.opened import Opened
 from clearhead.explorer.answering.passes import Pass
 from clearhead.explorer.answering.questions import OfRun, Reply, RunRequest, Whole
@@ -23,6 +23,8 @@ ANSWERS = 6
 Part = Literal["heads", "curves", "lanes", "ffn"]
 EDITS = 200
 """The most edits of one switch."""
+WORDS = 24
+"""The most words or regions that are told with what moves without each."""
 TOGETHER = 5
 """The most words that are left out together."""
 DECIDES = 0.2
@@ -111,16 +113,21 @@ def _decided(seen: Overview, found: Pass) -> DecidedHead:
     if not head.moved >= DECIDES:
         choices = (one for one in seen.parts if _is_choice(one, seen, found))
         words = sorted(choices, key=lambda one: -one.moved)
+        about["words"] = [_told(one) for one in words[:WORDS]]
         falling = [one.at for one in words if one.p < max(seen.answer.tolist(), default=0.0)][:TOGETHER]
         words += seen.off([" ".join(falling[: n + 1]) for n in range(1, len(falling))])
         told = (one for one in words if one.moved >= DECIDES)
         best = next(told, max([head, *words], key=lambda one: one.moved))
         if best is not head:
-            about["part"] = {"at": best.at.split(), "moved": best.moved, "p": _number(best.p)}
-    if best.first >= 0:
-        word = found.words(torch.tensor([best.first]))[str(best.first)]
-        about["instead"] = {"id": best.first, "word": word, "p": best.first_p}
+            about["part"] = _told(best)
+    if best.risen >= 0:
+        word = found.words(torch.tensor([best.risen]))[str(best.risen)]
+        about["instead"] = {"id": best.risen, "word": word, "p": best.risen_p}
     return about
+
+
+def _told(part: Moved) -> DecidedPart:
+    return {"at": part.at.split(), "moved": part.moved, "p": _number(part.p)}
 
 
 def _is_choice(one: Moved, seen: Overview, found: Pass) -> bool:

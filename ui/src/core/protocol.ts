@@ -462,7 +462,9 @@ export interface DecidedHead {
   head: number; moved: number;
   /** Where no head moves much of the answer. */
   part?: DecidedPart;
-  /** The likeliest answer without that part, or without the head. */
+  /** Then each word or region, those first that move most. */
+  words?: DecidedPart[];
+  /** The answer that gains most without that part, or without the head. */
   instead?: OverviewAnswer;
 }
 

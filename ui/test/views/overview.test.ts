@@ -3,11 +3,11 @@ import type { Run } from "../../src/parts/kit";
 import { piecesOf } from "../../src/state/walk";
 import { t } from "../../src/i18n/index.svelte";
 import { changes, labelled, layout, widthsOf, yOf } from "../../src/views/overview/layout";
-import { consequence, curvesIn, headline, headsIn, lanesIn, nameOf, nameOfShare, partly, quoted, strongest, telling, type Head, type Sentence } from "../../src/views/overview/story";
+import { curvesIn, headline, headsIn, isMarker, lanesIn, mostRead, nameOf, nameOfShare, partly, quoted, strongest, telling, tells, type Head, type Sentence } from "../../src/views/overview/story";
 import "../english";
 
 const f32 = (...data: number[]) => ({ shape: [data.length], data: Float32Array.from(data) });
-const say = ({ key, names }: Sentence): string => piecesOf(t(key), names).map((piece) => (typeof piece === "string" ? piece : piece.text)).join("").replaceAll("\u00a0", " ");
+const say = ({ text, names }: Sentence): string => piecesOf(text, names).map((piece) => (typeof piece === "string" ? piece : piece.text)).join("").replaceAll("\u00a0", " ");
 const at = (layer: number, head: number, name = "z"): string => `decoder.blocks.${layer}.attn.${name}[h=${head}`;
 
 /** What the prototype measured of SmolLM2 on "The capital of France is". */
@@ -19,37 +19,32 @@ const curves = curvesIn({ json: { position: 4, kind: "word", curves: [[4, 4, 0.0
 const alone = { plan: { config: { encoder: null, decoder: {} } } } as unknown as Run, pair = { plan: { config: { encoder: {}, decoder: {} } } } as unknown as Run;
 const tokens = ["The", "Ġcapital", "Ġof", "ĠFrance", "Ġis"].map((text, i) => ({ id: i, text, span: [i, i + 1] as [number, number], type: 0 }));
 const head = heads.decided!, curve = telling(curves, head.z)!;
-const names = { head: nameOf(alone, head, "at"), of: nameOf(alone, head, "of"), query: quoted(tokens, curve.to), key: quoted(tokens, curve.from) };
+const cause = t("overview.without", { of: nameOf(alone, head, "of") }), was = { word: "“Paris”", was: 0.772, now: 0.14, other: null };
 
 describe("the sentence of the overview", () => {
   it.each([
-    ["its curve carries the head", head, curve, heads, "“is” reads “France” in block 23, head 4: without this head “Paris” falls from 77 % to 14 %."],
-    ["no one curve does", head, { ...curve, moved: 0.1 }, heads, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
-    ["the answer gains", { ...head, p: 0.9 }, null, heads, "Without head 4 of block 23, “Paris” rises from 77 % to 90 %."],
-    ["nothing decides", { ...head, moved: 0.019 }, curve, heads, "No single head decides this answer. The strongest is head 4 of block 23: without it 2 % of the probability moves."],
-    ["nothing was measured", null, null, heads, "No head of this model was measured."],
-    ["a vector", { ...head, moved: 0.25 }, null, { ...heads, kind: "vector" as const, answers: [] }, "Without head 4 of block 23, the vector turns by 60°."],
-  ])("%s", (_, one, read, seen, wanted) => expect(say(headline(one, read, seen, names))).toBe(wanted));
+    ["one claim", was, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
+    ["the answer gains", { ...was, now: 0.9 }, "Without head 4 of block 23, “Paris” rises from 77 % to 90 %."],
+    ["what gains most is told", { ...was, other: { word: "ĠRome", p: 0.5 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %, and “Rome” rises to 50 %."],
+    ["what gains nothing is not", { ...was, other: { word: "ĠRome", p: 0.01 } }, "Without head 4 of block 23, “Paris” falls from 77 % to 14 %."],
+  ])("%s", (_, outcome, wanted) => expect(say(headline(cause, outcome, {}))).toBe(wanted));
 
-  it("names what takes the answer's place, and a part that moves more than each head", () => {
-    const json = { position: 4, kind: "word" as const, answers: heads.answers, at: [`${at(22, 1)}]`] };
-    const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part: { at: ["decoder.blocks.0.resid_pre[t=3]"], moved: 0.7, p: 0.1 }, instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
-    const told = (part = seen.part!): string => say(headline(part, null, { ...seen, part }, { ...names, of: nameOfShare(tokens, part) }));
-    expect(told()).toBe("Without the word “France”, “Paris” falls from 77 % to 10 %, and “Rome” takes its place.");
-    expect(nameOfShare(tokens, { ...seen.part!, tokens: [3, 0] })).toBe(`${quoted(tokens, 0)} and “France”`);
-    expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, instead: null });
+  it("says what a head reads if that is one thing, and all that it reads much", () => {
+    expect([tells(curve, head), tells({ ...curve, moved: 0.1 }, head), tells({ ...curve, weight: 0.4 }, head), tells(null, head)]).toEqual([true, false, false, false]);
+    expect(mostRead(curves, curve).map(({ from }) => from)).toEqual([3]);
   });
 
-  it("says which head of a block moves the answer most, and leaves what was not measured out", () => {
+  it("names what gains, and a part that moves more than each head", () => {
+    const json = { position: 4, kind: "word" as const, answers: heads.answers, at: [`${at(22, 1)}]`] }, part = { at: ["decoder.blocks.0.resid_pre[t=3]"], moved: 0.7, p: 0.1 };
+    const seen = headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, part, words: [part], instead: { id: 9, word: "ĠRome", p: 0.5 } } }, tensors: new Map([["moved", f32(0.1)], ["p", f32(0.7)]]) });
+    expect([seen.instead?.word, nameOfShare(tokens, seen.part!), seen.words]).toEqual(["ĠRome", "the word “France”", [seen.part]]);
+    expect(nameOfShare(tokens, { ...seen.part!, tokens: [3, 0] })).toBe(`${quoted(tokens, 0)} and “France”`);
+    expect(headsIn({ json: { ...json, decided: { head: 0, moved: 0.1, instead: heads.answers[0]! } }, tensors: new Map([["moved", f32(0.1)]]) })).toMatchObject({ part: null, words: [], instead: null });
+  });
+
+  it("knows which head of a block moves the answer most, and leaves what was not measured out", () => {
     const one = strongest(heads, { stack: "decoder", layer: 23 })!, none = { ...heads, heads: heads.heads.map((head) => ({ ...head, moved: NaN, p: NaN })) };
     expect([one, strongest(heads, { stack: "encoder", layer: 23 }), strongest(none, { stack: "decoder", layer: 23 })]).toEqual([head, null, null]);
-    expect(say(headline(one, null, heads, names, "overview.block_lead"))).toBe("In block 23, head 4 matters most: without it “Paris” falls from 77 % to 14 %.");
-  });
-
-  it("says what an edit did", () => {
-    const [best] = heads.answers, cause = t("overview.without", { of: names.of });
-    expect(say(consequence(cause, best!, 0.14, { word: "Paris", p: 0.14 }))).toBe("Without head 4 of block 23, “Paris” falls from 77 % to 14 %.");
-    expect(say(consequence(cause, best!, 0.01, { word: "London", p: 0.3 }))).toBe("Without head 4 of block 23, “Paris” falls from 77 % to 1 %, and “London” takes its place with 30 %.");
   });
 
   it("names a head with its stack, and the ends of a text in words", () => {
@@ -57,6 +52,7 @@ describe("the sentence of the overview", () => {
     expect([nameOf(pair, cross), nameOf(pair, cross, "at"), nameOf(alone, head)]).toEqual(["decoder, block 1, cross-attention, head 0", "decoder block 1, cross-attention head 0", "block 23, self-attention, head 4"]);
     const signs = ["<s>", "[SEP]", "</s>"].map((text) => ({ id: 0, text, span: null, type: 0 }));
     expect(signs.map((_, i) => quoted(signs, i))).toEqual(["the start", "the end", "the end"]);
+    expect(["[CLS]", "<|en|>", "4,2", "0.40 s", "class"].map((text) => isMarker([{ id: 0, text, span: null, type: 0 }], 0))).toEqual([true, true, false, false, false]);
     expect(quoted([{ id: 0, text: "4,2", span: null, type: 0 }], 0)).toBe("the outlined part of the picture");
     expect(quoted([{ id: 0, text: "0.40 s", span: null, type: 0 }], 0)).toBe("the sound at 0.40 s");
   });
@@ -68,7 +64,7 @@ describe("what the picture is made of", () => {
     expect(lanes.decoder).toEqual([{ tokens: [0, 2] }, { tokens: [1] }, { tokens: [3] }]);
     expect([0, 1, 2].map((lane) => streams.decoder!.at(0, lane))).toEqual([0.1, 0.3, 0.9].map(Math.fround));
     expect(streams.decoder!.at(1, 2)).toBeNaN();
-    const known = { position: 3, kind: "word" as const, answers: [], heads: [{ moved: 0.1 }, { moved: NaN }] as Head[], decided: null, part: null, instead: null }, all = { ...known, heads: known.heads.slice(0, 1) };
+    const known = { position: 3, kind: "word" as const, answers: [], heads: [{ moved: 0.1 }, { moved: NaN }] as Head[], decided: null, part: null, words: [], instead: null }, all = { ...known, heads: known.heads.slice(0, 1) };
     expect(partly(known, { lanes, streams })).toEqual({ heads: 1, all: 2, states: 5, of: 6 });
     expect([partly(all, null), partly(all, { lanes, streams })?.states]).toEqual([null, 5]);
   });

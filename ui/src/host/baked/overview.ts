@@ -15,8 +15,8 @@ const HEADS = 24, CURVES = 256, LANES = 24, REGIONS = 3, TOGETHER = 5, LEAST_WEI
 const TIME = 8000;
 const Z = /^(encoder|decoder)\.blocks\.\d+\.(attn|cross)\.z$/;
 
-/** How much of each distribution moves, the probability of its likeliest answer, and what is then the likeliest. */
-interface Moves { moved: number[]; p: number[]; first: { id: number; p: number }[] }
+/** How much of each distribution moves, the probability of its likeliest answer, and what gains most. */
+interface Moves { moved: number[]; p: number[]; risen: { id: number; p: number }[] }
 export interface Heads { position: number; at: string[]; moved: Float32Array; p: Float32Array; best: number; instead: { id: number; p: number } | null }
 /** A pass, what measures edits of it, and what it says. */
 interface Near { pass: Pass; sweep: Sweep; expected: Float64Array[] }
@@ -72,7 +72,7 @@ export class Overview {
     const position = this.#asked ?? (this.among.length ? this.among : near.expected.map((_, i) => i)).reduce((best, i) => (most(i) > most(best) ? i : best));
     const of = (values: "moved" | "p"): Float32Array => Float32Array.from(each, (one) => one?.[values][this.#asked === null ? position : 0] ?? NaN);
     const moved = of("moved"), best = topIndices(moved.map((x) => (Number.isNaN(x) ? -1 : x)), 1)[0]!;
-    return (this.#heads = { position, at, moved, p: of("p"), best, instead: each[best]?.first[this.#asked === null ? position : 0] ?? null });
+    return (this.#heads = { position, at, moved, p: of("p"), best, instead: each[best]?.risen[this.#asked === null ? position : 0] ?? null });
   }
 
   /** The head that moves the answer most; and where none moves much of it, the words, of those that `isWord` knows, that do. */
@@ -82,11 +82,11 @@ export class Overview {
     const [stack] = this.#stacks as [StackName], at = (tokens: readonly number[]): string[] => tokens.map((i) => `${stack}.blocks.0.resid_pre[t=${i}]`);
     const words = (await this.lanes(pause))[stack]!.filter((lane) => (lane.length === 1 || this.#isPicture) && isWord(stack, lane[0]!) && !(stack === this.#last && lane[0] === position)).map(at);
     const near = this.#answer(position), off = async (sites: readonly string[][]) => (await this.#measure(sites.map((all) => all.map((at): Edit => ({ at, do: "zero" }))), near, TIME / 2, pause)).map((one, i) => ({ at: sites[i]!, one, moved: one ? mean(one.moved) : -1 }));
-    const some = (await off(words)).sort((one, other) => other.moved - one.moved), p = Math.exp(Math.max(...near.expected[0]!)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER);
+    const some = (await off(words)).sort((one, other) => other.moved - one.moved), p = Math.exp(Math.max(...near.expected[0]!)), falling = some.flatMap(({ at, one }) => (one && mean(one.p) < p ? [at] : [])).slice(0, TOGETHER), told = ({ at, moved, one }: (typeof some)[number]) => ({ at, moved, p: this.#isVector || !one ? null : mean(one.p) });
+    const found = { ...decided, words: some.filter(({ one }) => one).slice(0, LANES).map(told) };
     some.push(...(await off(falling.slice(1).map((_, i) => falling.slice(0, i + 2).flat()))));
     const part = some.find(({ moved }) => moved >= DECIDES) ?? some.sort((one, other) => other.moved - one.moved)[0];
-    if (!part?.one || part.moved <= decided.moved) return { decided, instead };
-    return { decided: { ...decided, part: { at: part.at, moved: part.moved, p: this.#isVector ? null : mean(part.one.p) } }, instead: part.one.first[0] ?? null };
+    return part?.one && part.moved > decided.moved ? { decided: { ...found, part: told(part) }, instead: part.one.risen[0] ?? null } : { decided: found, instead };
   }
 
   /** The likeliest answers at the position, with their probabilities; of a vector none. */
@@ -206,8 +206,8 @@ export class Overview {
     let left = time;
     for (const edits of sets) {
       const began = performance.now(), said = left > 0 ? this.#said(sweep.result(this.#path, edits)) : null;
-      found.push(said && (this.#isVector ? { moved: [Math.max(0, 1 - dot(said[0]!, expected[0]!)) / 2], p: [NaN], first: [] }
-        : { moved: said.map((logs, i) => logs.reduce((sum, x, j) => sum + Math.abs(Math.exp(x) - Math.exp(expected[i]![j]!)), 0) / 2), p: said.map((logs, i) => Math.exp(logs[best[i]!]!)), first: said.map((logs) => topIndices(logs, 1)[0]!).map((id, i) => ({ id, p: Math.exp(said[i]![id]!) })) }));
+      found.push(said && (this.#isVector ? { moved: [Math.max(0, 1 - dot(said[0]!, expected[0]!)) / 2], p: [NaN], risen: [] }
+        : { moved: said.map((logs, i) => logs.reduce((sum, x, j) => sum + Math.abs(Math.exp(x) - Math.exp(expected[i]![j]!)), 0) / 2), p: said.map((logs, i) => Math.exp(logs[best[i]!]!)), risen: said.map((logs, i) => topIndices(logs.map((x, j) => Math.exp(x) - Math.exp(expected[i]![j]!)), 1)[0]!).map((id, i) => ({ id, p: Math.exp(said[i]![id]!) })) }));
       left -= performance.now() - began;
       await pause();
     }

@@ -8,7 +8,7 @@ import { bottomOf, thickness, xIn, yOf, type Area } from "./layout";
 export type Both = readonly [was: number, now: number];
 /** Who reads does so in a block; what is read, and where the answer is made, have one colour each. */
 export type Role = "asks" | "reads" | "read" | "other";
-export interface DrawnLane { area: Area; lane: number; role: Role; since: number; dim: boolean; at: (state: number) => Both; dots: (block: number) => Both }
+export interface DrawnLane { area: Area; lane: number; role: Role; hollow: boolean; since: number; dim: boolean; at: (state: number) => Both; dots: (block: number) => Both }
 /** From the encoder's end into the lane of the answer: as wide as the answer needs that word there. */
 export interface DrawnJoin { from: Point; to: Point; thick: Both; share: Both; role: Role; dim: boolean; ends: boolean }
 export interface DrawnCurve { from: Point; to: Point; weight: number; moved: Both; off: boolean; marked: boolean; dim: boolean }
@@ -83,12 +83,12 @@ const strengthOf = (role: Role, moved: number): number => (role === "other" ? 0.
 
 /** A ribbon from one point to another, which leaves and comes in level. */
 function sweep(g: CanvasRenderingContext2D, from: Point, to: Point, [before, after]: readonly [number, number]): void {
-  const half = (from.x + to.x) / 2;
+  const half = (from.x + to.x) / 2, lean = Math.max(-1, Math.min(1, (to.y - from.y) / (to.x - from.x))) * (before + after) / 2, [upper, lower] = [half + lean, half - lean]; // Steep ones are as thick as level ones.
   g.beginPath();
   g.moveTo(from.x, from.y - before);
-  g.bezierCurveTo(half, from.y - before, half, to.y - after, to.x, to.y - after);
+  g.bezierCurveTo(upper, from.y - before, upper, to.y - after, to.x, to.y - after);
   g.lineTo(to.x, to.y + after);
-  g.bezierCurveTo(half, to.y + after, half, from.y + before, from.x, from.y + before);
+  g.bezierCurveTo(lower, to.y + after, lower, from.y + before, from.x, from.y + before);
   g.fill();
 }
 
@@ -138,8 +138,9 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
     fill.addColorStop((area.x[i]! - start) / (end - start || 1), rgba(colourOf(lane, i, area.x.length, c), (dim ? 0.3 : 1) * (role === "asks" ? 0.4 + (0.6 * i) / (area.x.length - 1) : 1) * strengthOf(role, between(at(i), change))));
   });
   ribbon(g, lane, known, (i) => thickness(area, between(at(i), change)));
-  g.fillStyle = fill;
-  g.fill();
+  [g.fillStyle, g.strokeStyle, g.lineWidth] = [fill, fill, 1.4];
+  if (lane.hollow) g.stroke();
+  else g.fill();
 }
 
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
@@ -168,12 +169,12 @@ function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number
 /** The last lane becomes the answers: as thick as each is likely. */
 function drawAnswer(g: CanvasRenderingContext2D, { from, to, x, half, share, first }: DrawnAnswer, c: Colours, change: number): void {
   const p = between(share, change);
-  if (p < 0.004) return;
+  if (p < 0.02) return;
   const fill = g.createLinearGradient(x, 0, x + 54, 0), strong = 0.3 + 0.65 * Math.sqrt(p);
   fill.addColorStop(0, rgba(c.acc, 0.9 * strong));
   fill.addColorStop(1, rgba(first ? c.acc : mix(c.acc, c.ink3, 0.4), strong));
   g.fillStyle = fill;
-  sweep(g, { x, y: from }, { x: x + 54, y: to }, [Math.max(0.5, half * p), Math.min(4, Math.max(1.5, half))]);
+  sweep(g, { x, y: from }, { x: x + 54, y: to }, [half * p, Math.min(4, half) * p]);
 }
 
 /** A point of a curve. */

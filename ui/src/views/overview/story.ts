@@ -17,8 +17,8 @@ export interface Head extends Place {
 export interface Choice { id: number; word: string; p: number }
 /** Words, a region of a picture or a stretch of a sound, which move more of the answer than each head. */
 export interface Share { sites: string[]; moved: number; p: number; stack: StackName; tokens: number[] }
-/** `instead` takes the place of the first answer without the part, or without the head that decides. */
-export interface Heads { position: number; kind: "word" | "class" | "vector"; answers: Choice[]; heads: Head[]; decided: Head | null; part: Share | null; instead: Choice | null }
+/** `instead` gains most without the part, or without the head that decides; `words`: what moves without each, where no head decides. */
+export interface Heads { position: number; kind: "word" | "class" | "vector"; answers: Choice[]; heads: Head[]; decided: Head | null; part: Share | null; words: Share[]; instead: Choice | null }
 
 /** One attention weight: token `to` reads token `from`. */
 export interface Curve extends Place { z: string; to: number; from: number; weight: number; moved: number; p: number }
@@ -38,10 +38,10 @@ function placeOf(at: string): Place & { index: Record<string, number>; z: string
 export function headsIn({ json, tensors }: Reply<OverviewReply>): Heads {
   const moved = tensors.get("moved")!.data, p = tensors.get("p")?.data;
   const heads = (json.at ?? []).map((at, i): Head => ({ ...placeOf(at), moved: moved[i] ?? NaN, p: p?.[i] ?? NaN }));
-  const { head = -1, part, instead = null } = json.decided ?? {}, best = json.answers?.[0];
+  const { head = -1, part, words = [], instead = null } = json.decided ?? {}, best = json.answers?.[0];
   return {
     position: json.position ?? 0, kind: json.kind ?? "word", answers: json.answers ?? [], heads, decided: heads[head] ?? null,
-    part: part ? shareIn(part) : null, instead: instead && instead.id !== best?.id ? instead : null,
+    part: part ? shareIn(part) : null, words: words.map(shareIn), instead: instead && instead.id !== best?.id ? instead : null,
   };
 }
 
@@ -72,6 +72,17 @@ export function lanesIn({ json, tensors }: Reply<OverviewReply>): Lanes {
 /** The stack whose tokens a head reads. */
 export const readBy = ({ stack, part }: Place): StackName => (part === "cross" ? "encoder" : stack);
 
+/** A sign of the start, the end or a setting, which is no word, no place in a picture and no moment. */
+export function isMarker(tokens: readonly Token[], i: number): boolean {
+  const { text = "", span = null } = tokens[i] ?? {};
+  return span === null && text !== "class" && !/^\d/.test(text);
+}
+
+/** What a token reads in a head, the most first: what has at least a tenth of its attention. */
+export function mostRead(curves: readonly Curve[], { z, to }: Curve): Curve[] {
+  return curves.filter((one) => one.z === z && one.to === to && one.weight >= 0.1).sort((one, other) => other.weight - one.weight).slice(0, 4);
+}
+
 /** The strongest curve of a head: of another word, if there is one that matters. */
 export function telling(curves: readonly Curve[], z: string): Curve | null {
   const own = curves.filter((one) => one.z === z && (one.part === "cross" || one.to !== one.from));
@@ -100,8 +111,8 @@ export function nameOfShare(tokens: readonly Token[], { tokens: own }: Share): s
 /** A token in plain letters: the signs of the start and the end in words, and the place where a picture gets its label. */
 export function plainOf(tokens: readonly Token[], i: number): string {
   const { text = "", span = null } = tokens[i] ?? {}, isSign = span === null && /^<\/?s>$|^<.*(bos|eos|start|end|text|turn).*>$|^\[(CLS|SEP)\]$/.test(text);
-  if (span === null && text === "class") return "?";
-  return isSign ? t(i === 0 ? "overview.start" : "overview.end") : wordOf(text).trim() || text;
+  if (span === null && text === "class") return t("overview.slot");
+  return isSign ? t(i === 0 ? "overview.start" : "overview.end") : (span === null && /^<\|(.+)\|>$/.exec(text)?.[1]) || wordOf(text).trim() || text;
 }
 
 /** The tokens of a stack; a word that the model does not know, in the reader's letters. */
@@ -121,8 +132,11 @@ export const spelt = (text: string): string => t("overview.quoted", { text: word
 /** From this share of the answer on, a head or a curve decides something. */
 export const DECIDES = 0.02;
 
-/** A curve that alone has this share of its head's effect is what the head is about. */
-const SHARE = 0.25;
+/** A curve with this share of its head's effect, and of the attention, is what the head is about. */
+const SHARE = 0.25, MOST = 0.5;
+
+/** Whether one curve says what the head does. */
+export const tells = (curve: Curve | null, { moved }: Head): boolean => curve !== null && curve.weight >= MOST && curve.moved >= Math.max(DECIDES, SHARE * moved);
 
 /** How far the first answer goes without a head, in points; a vector has only what moves. */
 export const shift = ({ p, moved }: Head, { answers: [best] }: Heads): number => (best && p >= 0 ? p - best.p : moved);
@@ -145,20 +159,15 @@ export function partly({ heads }: Heads, lanes: Lanes | null): Record<"heads" | 
   return known === heads.length && states === cells.length ? null : { heads: known, all: heads.length, states, of: cells.length };
 }
 
-export interface Sentence { key: string; names: Record<string, string> }
+/** A sentence with places for names. */
+export interface Sentence { text: string; names: Record<string, string> }
 
-/** What the picture shows, in the reader's words. */
-export function headline(told: { moved: number; p: number } | null, curve: Curve | null, { kind, answers: [best], instead, part, decided }: Heads, names: { head: string; of: string; query: string; key: string }, lead = "overview.carries"): Sentence {
-  if (!told || (lead === "overview.carries" && !(told.moved >= DECIDES))) return { key: told ? "overview.open" : "overview.no_head", names: { of: names.of, moved: percent(told?.moved ?? 0) } };
-  const reads = curve && curve.moved >= Math.max(DECIDES, SHARE * told.moved) ? "reads" : "carries";
-  if (kind === "vector" || !best) return { key: `overview.${"vector_" + reads}`, names: { ...names, angle: turned(told.moved) } };
-  const verb = t(told.p > best.p ? "overview.rises" : "overview.falls"), other = instead && told === (part ?? decided) && lead === "overview.carries" ? spelt(instead.word) : "";
-  return { key: (reads === "carries" && told.moved >= DECIDES ? lead : `overview.${reads}`) + (other && "_then"), names: { ...names, word: spelt(best.word), before: percent(best.p), after: percent(told.p), verb, other } };
-}
+/** What is said of an answer as it is and otherwise, and what gains most then. */
+export interface Outcome { word: string; was: number; now: number; other: { word: string; p: number } | null }
 
-/** What an edit has done: to the first answer, and which one is first now. */
-export function consequence(cause: string, was: Choice, now: number, first: { word: string; p: number } | null): Sentence {
-  const verb = t(now > was.p ? "overview.rises" : "overview.falls"), names = { cause, verb, word: spelt(was.word), before: percent(was.p), after: percent(now) };
-  if (!first || first.word === wordOf(was.word)) return { key: "overview.off", names };
-  return { key: "overview.off_now", names: { ...names, other: spelt(first.word), now: percent(first.p) } };
+/** What a cause does to the answer, which comes first; below this much nothing is said to gain. */
+export function headline(cause: string, { word, was, now, other }: Outcome, names: Record<string, string>, amount = percent): Sentence {
+  const verb = t(now > was ? "overview.rises" : "overview.falls"), told = { ...names, verb, word, before: amount(was), after: amount(now) };
+  if (!other || other.p < DECIDES) return { text: t("overview.off", { cause }), names: told };
+  return { text: t("overview.off_now", { cause }), names: { ...told, other: spelt(other.word), now: percent(other.p) } };
 }
