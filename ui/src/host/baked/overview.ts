@@ -110,7 +110,7 @@ export class Overview {
           const [s] = lane as [number], each = lane.map((s) => weights.data[(h * n + t) * m + s]!), weight = each.reduce((sum, x) => sum + x, 0);
           if (weight < LEAST_WEIGHT) continue;
           const value = Array.from(row(z, h, t), (x, k) => lane.reduce((left, s, i) => left - each[i]! * row(keys, s)[k]!, x));
-          cells.push({ at: `${part}.weights[h=${h},t=${t},s=${s}]`, weight, strength: moved[i]! * weight * given[s]!, edit: { at: `${path}[h=${h},t=${t}]`, do: "set", value } });
+          cells.push({ at: `${part}.weights[h=${h},t=${t},s=${s}]`, weight, strength: (moved[i]! * weight * given[s]!) / mean([...given]) / Math.sqrt(1 + Math.abs(position - t)), edit: { at: `${path}[h=${h},t=${t}]`, do: "set", value } });
         }
       }
     }

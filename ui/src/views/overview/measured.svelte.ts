@@ -8,10 +8,7 @@ import { curvesIn, headsIn, lanesIn, type Curve, type Heads, type Lanes } from "
 type Part = "heads" | "curves" | "lanes" | "ffn";
 export interface Said { word: string; p: number }
 export interface Side {
-  readonly run: Run | null;
-  readonly curves: Curve[] | null;
-  readonly lanes: Lanes | null;
-  readonly ffn: Lanes | null;
+  readonly run: Run | null; readonly curves: Curve[] | null; readonly lanes: Lanes | null; readonly ffn: Lanes | null;
   /** The likeliest answer after each block. */
   readonly lens: Said[] | null;
   /** The probability of every answer. */
@@ -51,14 +48,7 @@ export function measured(app: Explorer): Measured {
     const ffn = part((run, position, signal) => ask("ffn", run, position, signal).then(lanesIn));
     const lens = part((run, position, signal) => (answers(app) === "none" || !about.answers.includes("lens") ? null : lensAt(app, run, position, signal)));
     const shares = part((run, position) => (answers(app) === "none" ? null : logitsOf(app, run, position)?.then(({ data }) => softmax(data)) ?? null));
-    return {
-      get run() { return of(); },
-      get curves() { return curves.value; },
-      get lanes() { return lanes.value; },
-      get ffn() { return ffn.value; },
-      get lens() { return lens.value; },
-      get shares() { return shares.value; },
-    };
+    return { get run() { return of(); }, get curves() { return curves.value; }, get lanes() { return lanes.value; }, get ffn() { return ffn.value; }, get lens() { return lens.value; }, get shares() { return shares.value; } };
   }
   const a = side(plain), b = side(edited);
   return { get heads() { return known; }, get error() { return heads.error; }, a, b };

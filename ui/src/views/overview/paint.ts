@@ -53,10 +53,8 @@ export function paint(g: CanvasRenderingContext2D, { colours: c }: Palette, scal
       if (!(moved >= scene.dot)) continue;
       g.beginPath();
       g.arc(xIn(area, block, 0.88), yOf(area, lane), Math.min(1.6 + 8.5 * Math.sqrt(moved), area.gap * 0.42, (area.x[block + 1]! - area.x[block]!) * 0.45), 0, 7);
-      g.fillStyle = rgba(c.V, dim ? 0.3 : 0.9);
+      [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.V, dim ? 0.3 : 0.9), rgba(c.bg, 1), 1.6];
       g.fill();
-      g.lineWidth = 1.6;
-      g.strokeStyle = rgba(c.bg, 1);
       g.stroke();
     }
   }
@@ -69,6 +67,13 @@ function stroke(g: CanvasRenderingContext2D, from: Point, to: Point): void {
   g.moveTo(from.x, from.y);
   g.bezierCurveTo(half, from.y, half, to.y, to.x, to.y);
   g.stroke();
+}
+
+function dashed(g: CanvasRenderingContext2D, from: Point, to: Point, dashes: number[], colour: string): void {
+  g.setLineDash(dashes);
+  [g.strokeStyle, g.lineWidth] = [colour, 1.6];
+  stroke(g, from, to);
+  g.setLineDash([]);
 }
 
 type Colours = Palette["colours"];
@@ -118,19 +123,12 @@ function ribbon(g: CanvasRenderingContext2D, { area, lane }: DrawnLane, known: r
 
 function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, change: number): void {
   const { area, at, role, dim } = lane, [start, end] = [area.x[0]!, area.x.at(-1)!], n = area.x.length, known = area.x.map((_, i) => i).filter((i) => !Number.isNaN(between(at(i), change))), last = known.at(-1) ?? 0;
-  if (last < n - 1) {
-    g.setLineDash([2, 6]);
-    [g.strokeStyle, g.lineWidth] = [rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8), 1.6];
-    stroke(g, { x: area.x[last]!, y: yOf(area, lane.lane) }, { x: end, y: yOf(area, lane.lane) });
-    g.setLineDash([]);
-  }
+  if (last < n - 1) dashed(g, { x: area.x[last]!, y: yOf(area, lane.lane) }, { x: end, y: yOf(area, lane.lane) }, [2, 6], rgba(colourOf(lane, n - 1, n, c), dim ? 0.3 : 0.8));
   if (known.length < 2) return;
   if (change > 0.02 && known.some((i) => Math.abs(at(i)[0] - at(i)[1]) > 0.01)) {
     ribbon(g, lane, known, (i) => thickness(area, at(i)[0]));
-    g.fillStyle = rgba(c.ink3, 0.16 * change);
+    [g.fillStyle, g.strokeStyle, g.lineWidth] = [rgba(c.ink3, 0.16 * change), rgba(c.ink3, 0.6 * change), 1];
     g.fill();
-    g.strokeStyle = rgba(c.ink3, 0.6 * change);
-    g.lineWidth = 1;
     g.stroke();
   }
   const fill = g.createLinearGradient(start, 0, end, 0);
@@ -146,22 +144,11 @@ function drawLane(g: CanvasRenderingContext2D, lane: DrawnLane, c: Colours, chan
 function drawCurve(g: CanvasRenderingContext2D, curve: DrawnCurve, moved: number, c: Colours, change: number): void {
   const { from, to, weight, off, marked, dim } = curve, ghost = off && marked && change > 0.3;
   const strong = Math.min(1, 1.25 * Math.max(0, moved) ** 0.65);
-  if (ghost) {
-    g.setLineDash([5, 5]);
-    g.strokeStyle = rgba(c.ink3, 0.9 * change);
-    g.lineWidth = 1.6;
-    stroke(g, from, to);
-    g.setLineDash([]);
-  }
+  if (ghost) dashed(g, from, to, [5, 5], rgba(c.ink3, 0.9 * change));
   if (strong > 0.03) {
     const fill = g.createLinearGradient(from.x, from.y, to.x, to.y), share = (dim ? 0.1 : 1) * strong;
-    fill.addColorStop(0, rgba(c.K, 0.2 * share));
-    fill.addColorStop(0.12, rgba(c.K, share));
-    fill.addColorStop(0.35, rgba(c.K, share));
-    fill.addColorStop(0.88, rgba(c.Q, share));
-    fill.addColorStop(1, rgba(c.Q, 0.2 * share));
-    g.strokeStyle = fill;
-    g.lineWidth = Math.max(1, (marked ? 11 : 6) * weight);
+    for (const [at, colour, part] of [[0, c.K, 0.2], [0.12, c.K, 1], [0.35, c.K, 1], [0.88, c.Q, 1], [1, c.Q, 0.2]] as const) fill.addColorStop(at, rgba(colour, part * share));
+    [g.strokeStyle, g.lineWidth] = [fill, Math.max(1, (marked ? 11 : 6) * weight)];
     stroke(g, from, to);
   }
 }

@@ -7,13 +7,8 @@ import { language, percent, t, wordOf, type Run } from "../../parts/kit";
 import type { Part } from "../../state/page";
 
 export interface Place { stack: StackName; layer: number; part: Part; head: number }
-export interface Head extends Place {
-  z: string;
-  /** How much of the answer moves without it, 0 to 1; NaN: not measured. */
-  moved: number;
-  /** The probability of the first answer without it. */
-  p: number;
-}
+/** How much of the answer moves without it, 0 to 1, and the probability of the first answer then; NaN: not measured. */
+export interface Head extends Place { z: string; moved: number; p: number }
 export interface Choice { id: number; word: string; p: number }
 /** Words, a region of a picture or a stretch of a sound, which move more of the answer than each head. */
 export interface Share { sites: string[]; moved: number; p: number; stack: StackName; tokens: number[] }
@@ -39,10 +34,7 @@ export function headsIn({ json, tensors }: Reply<OverviewReply>): Heads {
   const moved = tensors.get("moved")!.data, p = tensors.get("p")?.data;
   const heads = (json.at ?? []).map((at, i): Head => ({ ...placeOf(at), moved: moved[i] ?? NaN, p: p?.[i] ?? NaN }));
   const { head = -1, part, words = [], instead = null } = json.decided ?? {}, best = json.answers?.[0];
-  return {
-    position: json.position ?? 0, kind: json.kind ?? "word", answers: json.answers ?? [], heads, decided: heads[head] ?? null,
-    part: part ? shareIn(part) : null, words: words.map(shareIn), instead: instead && instead.id !== best?.id ? instead : null,
-  };
+  return { position: json.position ?? 0, kind: json.kind ?? "word", answers: json.answers ?? [], heads, decided: heads[head] ?? null, part: part ? shareIn(part) : null, words: words.map(shareIn), instead: instead && instead.id !== best?.id ? instead : null };
 }
 
 function shareIn({ at: sites, moved, p }: DecidedPart): Share {
@@ -89,9 +81,7 @@ export function telling(curves: readonly Curve[], z: string): Curve | null {
   return own.reduce<Curve | null>((best, one) => (best && best.moved >= one.moved ? best : one), null);
 }
 
-export function isSame(one: Place, other: Place): boolean {
-  return one.stack === other.stack && one.layer === other.layer && one.part === other.part && one.head === other.head;
-}
+export const isSame = (one: Place, other: Place): boolean => one.stack === other.stack && one.layer === other.layer && one.part === other.part && one.head === other.head;
 
 /** "decoder, block 1, cross-attention, head 0"; in a model of one stack without its name. */
 export function nameOf(run: Run, { stack, layer, part, head }: Place, form: "full" | "at" | "of" = "full"): string {
@@ -148,9 +138,7 @@ export function strongest(heads: Heads, { stack, layer }: { stack: StackName; la
 }
 
 /** How far a vector has turned, in degrees, where `moved` is (1 - cosine) / 2. */
-export function turned(moved: number): string {
-  return `${((Math.acos(Math.max(-1, 1 - 2 * moved)) * 180) / Math.PI).toFixed(moved < 0.002 ? 1 : 0)}°`;
-}
+export const turned = (moved: number): string => `${((Math.acos(Math.max(-1, 1 - 2 * moved)) * 180) / Math.PI).toFixed(moved < 0.002 ? 1 : 0)}°`;
 
 /** How many heads, and states of lanes, were measured, where that is not all: a file has only some seconds for them. */
 export function partly({ heads }: Heads, lanes: Lanes | null): Record<"heads" | "all" | "states" | "of", number> | null {
