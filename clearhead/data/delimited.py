@@ -37,7 +37,7 @@ def read_delimited(table: Table, columns: Sequence[Column], errors: RowErrors) -
         yield from check(islice(records(table, errors), int(table.header), None))
         return
     n_skipped, place = int(table.header), f"{table.path}:"
-    form = {"is_quoted": is_quoted(table), "skip_lines": table.skip_lines}
+    form = {"is_quoted": bool(quote_of(table)), "skip_lines": table.skip_lines}
     for block in read_blocks(table.path, delimiter_of(table), **form):
         if isinstance(block, int):
             rest = records(table.model_copy(update={"skip_lines": block - 1}), errors)
@@ -48,7 +48,7 @@ def read_delimited(table: Table, columns: Sequence[Column], errors: RowErrors) -
             yield from zip(places, map(list, rows), strict=True)
         else:
             text = block.content.decode("utf-8", "replace" if table.errors == "replace" else "surrogateescape")
-            lines = io.StringIO(text, newline="" if is_quoted(table) else "\n")
+            lines = io.StringIO(text, newline="" if quote_of(table) else "\n")
             yield from check(islice(parse(table, lines, block.line, errors), n_skipped, None))
         n_skipped = 0
 
@@ -70,7 +70,7 @@ def _checked(
             return
         where = f"{table.path}:{line}"
         if (len(cells) not in usual or width < least) and (
-            problem := _misfit(cells, width, least, quoted=is_quoted(table))
+            problem := _misfit(cells, width, least, quoted=bool(quote_of(table)))
         ):
             errors.rows.append(BadRow(f"{where}: {problem}"))
             continue
@@ -94,11 +94,6 @@ def _misfit(cells: Sequence[str], width: int, least: int, *, quoted: bool) -> st
     return ""
 
 
-def is_quoted(table: Table) -> bool:
-    """Returns True if quotes surround the cells that hold the delimiter."""
-    return quote_of(table) != ""
-
-
 def quote_of(table: Table) -> str:
     """What surrounds the cells that hold the delimiter; an empty text for nothing."""
     if table.quotes is not None:
@@ -119,7 +114,7 @@ def delimiter_of(table: Table) -> str:
 
 def records(table: Table, errors: RowErrors) -> Iterator[Record]:
     """Yields the cells of each row, without blank rows. Adds rows whose quotes are wrong to `errors`."""
-    newline = "" if is_quoted(table) else None
+    newline = "" if quote_of(table) else None
     with opened_text(table.path, table.encoding, newline=newline, errors=table.errors) as text:
         line = 1 + sum(1 for _ in islice(iter(text.readline, ""), table.skip_lines))
         yield from parse(table, text, line, errors)

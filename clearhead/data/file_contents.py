@@ -9,10 +9,11 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 from clearhead.data.archives import plain_name
+from clearhead.data.dialects import has_header
 from clearhead.data.encodings import find_encoding, marked
 from clearhead.data.files import opened, read_text
-from clearhead.data.layouts import FASTTEXT, texts_of
-from clearhead.data.tables import format_of
+from clearhead.data.layouts import FASTTEXT, divide, texts_of
+from clearhead.data.tables import format_of, written
 from clearhead.data.tagged_columns import TaggedColumns, tagged_columns
 from clearhead.errors import UserError
 from clearhead.json_text import NotJson, parse, records
@@ -180,20 +181,14 @@ def _of_lines(path: Place, lines: Sequence[str], *, is_dense: bool) -> Contents:
             return Contents("table", {"train": table_source(path)})
     for delimiter in " \t@|;,":
         for form in ("label_text", "text_label"):
-            ends = [_end(line, delimiter, form) for line in some]
+            parts = (divide(line, delimiter, form) for line in some)
+            ends = [label if found and text else "" for label, found, text in parts]
             if _are_labels(ends, is_sure=delimiter != " " or form == "label_text"):
                 mark = "blank" if delimiter == " " else repr(delimiter)
                 place = "before the first" if form == "label_text" else "after the last"
                 why = f"{len({*ends})} different words {place} {mark}"
                 return table(why, format=form, **({} if delimiter == " " else {"delimiter": delimiter}))
     return Contents("text", {"train": {"kind": "text", "paths": [absolute(path)]}})
-
-
-def _end(line: str, delimiter: str, form: str) -> str:
-    """What may be the label of a line: what is before its first delimiter, or after its last."""
-    text = line.strip()
-    label, found, rest = text.partition(delimiter) if form == "label_text" else text.rpartition(delimiter)[::-1]
-    return label.strip() if found and rest.strip() else ""
 
 
 def _are_labels(ends: Sequence[str], *, is_sure: bool) -> bool:
@@ -233,7 +228,7 @@ def _of_json(path: Place, lines: Sequence[str]) -> Contents | None:
         return _of_rows(path, rows, {"train": {"format": "json"}}, [])
     if isinstance(value, dict) and "task" in value and {"data", "training"} & value.keys():
         return None  # A recipe.
-    parts = {"train": found} if (found := _layout(value)) else {}
+    parts, why = {"train": found} if (found := _layout(value)) else {}, "by its name"
     if isinstance(value, dict) and not found:
         splits = splits_in(value)
         parts = {split: layout | {"part": name} for split, name in splits.items() if (layout := _layout(value[name]))}
@@ -241,12 +236,12 @@ def _of_json(path: Place, lines: Sequence[str]) -> Contents | None:
         if "train" not in parts:
             most = max(lists, key=lambda name: len(value[name]), default="")
             is_most = sum(len(value[name]) for name in lists) < 1.1 * len(value.get(most, ()))
-            parts = {"train": {"format": "json", "part": most}} if is_most else {}
+            parts, why = {"train": {"format": "json", "part": most}} if is_most else {}, "the largest list"
     if not parts:
         return None
     named = {one["part"]: split for split, one in parts.items() if "part" in one}
     told = [
-        Decision("data" if split == "train" else split, f"part {name!r}", "by its name", f"--data.{split}.part NAME")
+        Decision("data" if split == "train" else split, f"part {name!r}", why, f"--data.{split}.part NAME")
         for name, split in named.items()
     ]
     if rest := [name for name in value if name not in named and _layout(value[name])] if named else []:
@@ -282,10 +277,11 @@ def _layout(value: Any) -> Fields | None:
 def _of_rows(path: Place, rows: Sequence[Any], splits: Mapping[str, Fields], told: list[Decision]) -> Contents:
     """Rows of JSON as questions, as words with tags, or as any table."""
     some = [row for row in rows[:100] if isinstance(row, dict)]
-    names = Counter(name for row in some for name in row)
-    if "paragraphs" in names or ({"question", "context"} <= names.keys() and {"answer", "answers"} & names.keys()):
-        sources = {split: {"kind": "squad", "paths": [absolute(path)]} for split in splits}
-        return Contents("squad", {"train": sources["train"]})
+    names = {name for row in some for name in row}
+    if "paragraphs" in names or ({"question", "context"} <= names and {"answer", "answers"} & names):
+        return Contents("squad", {"train": {"kind": "squad", "paths": [absolute(path)]}})
+    if rows and isinstance(rows[0], list) and has_header([[*map(written, row)] for row in rows]):
+        splits = {split: one | {"header": True} for split, one in splits.items()}
     sources = {split: table_source(path, **one) for split, one in splits.items()}
     first = {name: cell[0] for row in some for name, cell in row.items() if isinstance(cell, list) and cell}
     if name := next((name for name, one in first.items() if isinstance(one, dict) and one.keys() >= SPAN), ""):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import PurePath
 from types import MappingProxyType
@@ -53,12 +54,23 @@ def guess(path: Place, *, given: Mapping[str, Any] = NOTHING) -> Guess:
         names["label"] = [name.strip() for name in label.split(",")]
     every = [*chain.from_iterable(name if isinstance(name, list) else [name] for name in names.values())]
     found = sniff(path, given={**{f"{i}": name for i, name in enumerate(every)}, **given.get("train", {})})
-    chosen = {role: _needed(path, found.columns, name) for role, name in names.items()}
-    chosen |= {"problem_type": given["problem_type"]} if given.get("problem_type") else {}
+    n_bad = len(errors := found.errors.rows)
+    if n_bad > found.n_rows and not given.get("skip_bad"):
+        raise UserError(
+            f"{errors[0]}; so are {n_bad:,} of {n_bad + found.n_rows:,} rows; a label and the text"
+            f" after a delimiter are read by --data.train.format label_text"
+            f" --data.train.delimiter '{found.table.delimiter or ','}' --data.train.skip_lines {+found.table.header}"
+        )
+    need = partial(_need, path, found.columns)
+    chosen = {
+        role: [need(f"{one}") for one in name] if isinstance(name, list) else need(f"{name}")
+        for role, name in names.items()
+    }
+    if problem := given.get("problem_type"):
+        chosen["problem_type"] = problem
     try:
         roles = choose(path, found.columns, found.rows, given=chosen)
     except UserError as error:
-        n_bad = len(found.errors.rows)
         bad = f"; also --skip-bad: {amount(n_bad, 'rows are bad')}" if n_bad else ""
         raise UserError(f"{error}{bad}") from None
     tables, told = {"train": found.table}, found.decisions
@@ -107,13 +119,6 @@ def _find(columns: Sequence[Column], name: str) -> Column | None:
     """The column of this name or number, or the name itself if a dot in it reaches into a column."""
     known = {str(column): column for column in columns}
     return known.get(name, name if name.split(".", maxsplit=1)[0] in known else None)
-
-
-def _needed(path: Place, columns: Sequence[Column], name: object) -> Column | list[Column]:
-    """The column, or the columns, of this name."""
-    return (
-        [_need(path, columns, f"{one}") for one in name] if isinstance(name, list) else _need(path, columns, f"{name}")
-    )
 
 
 def _need(path: Place, columns: Sequence[Column], name: str) -> Column:

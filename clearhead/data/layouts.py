@@ -5,7 +5,7 @@ in a folder for each class. Imports no torch.
 import re
 from collections.abc import Iterator
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
@@ -120,23 +120,27 @@ def filled_lines(path: Place, table: Table, errors: RowErrors) -> Iterator[tuple
                 expected = table.encoding or "UTF-8"
                 errors.rows.append(Undecoded(f"{where}: expected {expected}, got the byte {byte}; mend the line"))
             elif text.strip():
-                yield where, text.strip()
+                yield where, text.rstrip()
 
 
 def _split_lines(table: Table, errors: RowErrors) -> Objects:
     """A label such as `NUM:date` is a coarse one, `NUM`, and a fine one (Li and Roth 2002)."""
     delimiter = table.delimiter or " "
-    for where, text in filled_lines(table.path, table, errors):
-        label, found, rest = text.partition(delimiter)
-        if table.format == "text_label":
-            rest, found, label = text.rpartition(delimiter)
+    for where, line in islice(filled_lines(table.path, table, errors), table.skip_lines, None):
+        label, found, text = divide(line, delimiter, table.format)
         if not found:
             remedy = f"mend the line: {delimiter!r} stands between them"
             errors.rows.append(BadRow(f"{where}: expected a label and a text, got one; {remedy}"))
             continue
-        coarse, _, fine = label.strip().partition(":")
-        labels = {"label": coarse} | ({"fine_label": label.strip()} if fine else {})
-        yield where, labels | {"text": rest.strip()}
+        coarse, _, fine = label.partition(":")
+        yield where, {"label": coarse} | ({"fine_label": label} if fine else {}) | {"text": text}
+
+
+def divide(line: str, delimiter: str, form: str | None) -> tuple[str, str, str]:
+    """The label of a line, the delimiter if it is there, and the text."""
+    text = line.strip()
+    label, found, rest = text.partition(delimiter) if form == "label_text" else text.rpartition(delimiter)[::-1]
+    return label.strip(), found, rest.strip()
 
 
 def _words_with_tags(table: Table, errors: RowErrors) -> Objects:
@@ -197,7 +201,9 @@ def _lines_by_class(table: Table, errors: RowErrors) -> Objects:
     before, _, after = pattern.name.partition("*")
     for path in class_files(pattern):
         label = path.name[len(before) : len(path.name) - len(after)]
-        yield from ((where, {"text": text, "label": label}) for where, text in filled_lines(path, table, errors))
+        yield from (
+            (where, {"text": text.lstrip(), "label": label}) for where, text in filled_lines(path, table, errors)
+        )
 
 
 def _lines_with_labels(table: Table) -> Objects:

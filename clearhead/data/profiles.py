@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from clearhead.config.heads import ProblemType
-from clearhead.data.tables import MISSING, number_of, parts_of, written
+from clearhead.data.tables import MISSING, alone, number_of, parts_of, written
 from clearhead.recipe.data import Column
 
 TEXTS: set[str] = {
@@ -117,7 +117,7 @@ class Profile:
     def kind(self) -> str:
         """What the cells hold: "lists", "objects", "numbers" or "words"; or, in words, why they are no label."""
         values, n = self.values, len(self.values)
-        types = {type(cell) for cell in self.cells}
+        types = {type(alone(cell)) for cell in self.cells}
         if n * 20 < len(self.cells) or not n:
             return "nearly empty"
         if list in types or dict in types:
@@ -175,7 +175,7 @@ class Profile:
                 return target if is_worded or k <= MOST_CODES else None
             parts = [part for cell in self.cells if isinstance(cell, list) for part in cell]
             is_nested = any(type(part) in (list, dict) for part in parts)
-            return target if (self.label_rank or is_worded) and not is_nested and 2 * k <= len(parts) else None
+            return target if (self.label_rank or is_worded) and not is_nested and 0 < 2 * k <= len(parts) else None
         most = max(FEW, n // 2) if self.label_rank > 2 else max(2, n // (2 if self.label_rank else 5))
         return target if 2 <= k <= most and (self.length <= SHORT or self.label_rank > 2) else None
 

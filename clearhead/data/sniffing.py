@@ -3,7 +3,7 @@
 import math
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -106,7 +106,8 @@ def _sniff(path: Place, given: Mapping[str, object]) -> Sniffed:
         told.append(Decision("bytes", rows, str(broken[0]).partition(";")[0], "--data.train.errors strict"))
         found = _read(found.table.model_copy(update={"errors": "replace"}), fields, names)
     if errors := found.errors.rows:
-        n_bad = f"{len(errors):,} of {found.n_rows + len(errors):,}"
+        how = " (MORE THAN HALF)" if len(errors) > found.n_rows else ""
+        n_bad = f"{len(errors):,} of {found.n_rows + len(errors):,}{how}"
         told.append(Decision("bad rows", n_bad, str(errors[0]), "--skip-bad"))
     return replace(found, decisions=[*_decisions(found.table, fields), *told])
 
@@ -125,7 +126,10 @@ def _read(table: Table, fields: Mapping[str, object], names: set[str]) -> Sniffe
     found = Sniffed(table, columns).read()
     errors = found.errors.rows
     quotes = quote_of(table)
-    if "quotes" not in fields and (errors or (quotes and _swallow(table, found.rows))):
+    cells = (str(cell) for row in found.rows for cell in row)  # One with a line end and a delimiter may hold a row.
+    if "quotes" not in fields and (
+        errors or (quotes and any("\n" in one and delimiter_of(table) in one for one in cells))
+    ):
         with suppress(UserError):  # The other form gives no row.
             other = found.read(quotes="" if quotes else '"', escape=None, most=len(errors) + 1)
             fits = (len(other.errors.rows), -other.n_rows) < (len(errors), -found.n_rows)
@@ -145,15 +149,10 @@ def _extra_cells(found: Sniffed) -> int:
         return 0
     width = len(found.columns)
     others = [cells for _, cells in records(found.table, RowErrors()) if len(cells) != width]
-    most = {len(cells) for cells in others}
+    more = {len(cells) - width for cells in others}
     numbers = [i for i in range(width) if all(number_of(str(row[i])) is not None for row in found.rows)]
     fits = numbers and all(number_of(cells[i]) is not None for cells in others for i in numbers if i < len(cells))
-    return max(most) - width if fits and len(others) >= LEAST and len(most) == 1 and max(most) > width + 1 else 0
-
-
-def _swallow(table: Table, rows: Iterable[Sequence[object]]) -> bool:
-    """Returns True if a cell holds a line that may be a row."""
-    return any("\n" in str(cell) and delimiter_of(table) in str(cell) for row in rows for cell in row)
+    return max(more) if fits and len(others) >= LEAST and len(more) == 1 and max(more) > 1 else 0
 
 
 def draw(rows: Iterable[list[object]], *, most: int = SAMPLE) -> tuple[list[list[object]], int]:
@@ -187,10 +186,11 @@ def _described(table: Table, fields: Mapping[str, object], names: set[str]) -> T
 def _decisions(table: Table, fields: Mapping[str, object]) -> list[Decision]:
     """What was found out about the form of the file, except what is usual."""
     fit, n = "rows then have as many columns", table.skip_lines
+    separator = SEPARATORS.get(table.delimiter or "", repr(table.delimiter))
     quotes = (quote_of(table) or "none") + (f", with {table.escape} before one inside a cell" if table.escape else "")
     found = [
         ("encoding", "encoding", table.encoding, table.encoding, "the file is not UTF-8"),
-        ("columns", "delimiter", table.delimiter, f"{_separator(table)} between them", fit),
+        ("columns", "delimiter", table.delimiter, f"{separator} between them", fit),
         ("quotes", "quotes", table.escape or table.quotes is not None, quotes, fit),
         (
             "left out",
@@ -214,7 +214,3 @@ def _decisions(table: Table, fields: Mapping[str, object]) -> list[Decision]:
         for what, name, is_found, value, why in shown
         if is_found and name not in fields
     ]
-
-
-def _separator(table: Table) -> str:
-    return SEPARATORS.get(table.delimiter or "", repr(table.delimiter))

@@ -85,7 +85,18 @@ def column_names(table: Table) -> list[Column]:
 
 def _objects(table: Table, errors: RowErrors) -> Objects | None:
     """The rows of a table as objects with fields; None for delimited text and parquet."""
-    return _json_objects(table, errors) if table_format(table) == "jsonl" else objects_of(table, errors)
+    rows = _json_objects(table, errors) if table_format(table) == "jsonl" else objects_of(table, errors)
+    return _named(rows) if rows and table.header else rows
+
+
+def _named(rows: Objects) -> Objects:
+    """The rows, as objects whose fields the first row names if it is a list."""
+    names = list[str]()
+    for where, row in rows:
+        if not names and isinstance(row, list):
+            names = [*map(str, row)]
+        else:
+            yield where, dict(zip(names, row, strict=False)) if names and isinstance(row, list) else row
 
 
 def cells_in(row: object, before: str = "") -> Iterator[tuple[str, object]]:
@@ -126,11 +137,8 @@ def fields(objects: Iterable[tuple[str, object]], columns: Sequence[Column], err
     unknown = {name for name in names if not any(has_field(row, name) for _, row in first)}
     for where, row in chain(first, objects):
         try:
-            needed = [name in unknown or has_field(row, name) for name in names]
-            yield (
-                where,
-                [cell_at(row, name, where=where) if one else None for name, one in zip(names, needed, strict=True)],
-            )
+            there = (name if name in unknown or has_field(row, name) else None for name in names)
+            yield where, [None if name is None else cell_at(row, name, where=where) for name in there]
         except BadRow as error:
             errors.rows.append(error)
 
@@ -247,8 +255,18 @@ MISSING = {"", "nan", "null", "<na>", "#n/a"}
 """What programs write where a label is missing, in lower case."""
 
 
+def alone(cell: object) -> object:
+    """The text in a list of one; any other cell as it is."""
+    match cell:
+        case [str(text)]:
+            return text
+        case _:
+            return cell
+
+
 def written(cell: object) -> str:
-    """A label as text. Programs write 3 as 3.0 in a column where a number is missing."""
+    """A label as text, also one in a list. Programs write 3 as 3.0 in a column where a number is missing."""
+    cell = alone(cell)
     if isinstance(cell, str):
         return cell.strip()
     if isinstance(cell, bool):

@@ -104,11 +104,11 @@ def train(
     }
     short = limits | {"seed": seed, "device": device, "precision": precision}
     columns = {"label": label, "text_pair": text_pair}
+    changes = ("--data.skip_bad", "true", *changes) if skip_bad else changes
     if dry_run:
         print_plan(plan(recipe, changes, short=short, files=files, columns=columns), as_json=json)
         return
     recipe_for = partial(recipe_of, recipe, short=short, files=files, columns=columns)
-    changes = ("--data.skip_bad", "true", *changes) if skip_bad else changes
     name, output = Path(recipe).stem, Output(explain, page, live, tensorboard, as_json=json)
     if sweep:
         sweep_runs(sweep, recipe_for, changes, name, out, output)

@@ -12,7 +12,7 @@ from clearhead.config.heads import ClassificationHead, ProblemType
 from clearhead.data.bad_rows import BadRow
 from clearhead.data.sources import examples_of
 from clearhead.data.splits import complete_splits
-from clearhead.data.tables import MISSING, number_of, parts_of, texts_of, written
+from clearhead.data.tables import MISSING, alone, number_of, parts_of, texts_of, written
 from clearhead.errors import UserError
 from clearhead.recipe.data import SPLITS, Column, HubDataset, Source, Table, TestedData
 from clearhead.tasks.reports import check_known
@@ -101,7 +101,7 @@ def _set_flags(names: Sequence[Column], cells: Sequence[object], where: str) -> 
 def _labels(cell: object, data: ClassificationData, where: str) -> tuple[str, ...]:
     if data.problem_type == "multi_label_classification":
         return tuple(dict.fromkeys(part for part in parts_of(cell, data.separator) if part.lower() not in MISSING))
-    if not isinstance(cell, str | int | float | None):
+    if not isinstance(cell := alone(cell), str | int | float | None):
         raise UserError(
             f"{where}: expected one label in column {data.label!r}, got {cell!r};"
             ' try data.problem_type = "multi_label_classification"'
