@@ -57,7 +57,7 @@ def guess(path: Place, *, given: Mapping[str, Any] = NOTHING) -> Guess:
     n_bad = len(errors := found.errors.rows)
     if n_bad > found.n_rows and not given.get("skip_bad"):
         raise UserError(
-            f"{errors[0]}; so are {n_bad:,} of {n_bad + found.n_rows:,} rows; label and text: --data.train.format label_text"
+            f"{errors[0]}; so are {n_bad:,} of {n_bad + found.n_rows:,} rows; try --data.train.format label_text"
             f" --data.train.delimiter '{found.table.delimiter or ','}' --data.train.skip_lines {+found.table.header}"
         )
     need = partial(_need, path, found.columns)
