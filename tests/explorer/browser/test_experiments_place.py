@@ -30,6 +30,7 @@ def test_a_set(open_page: Open, served: Served) -> None:
     """Means of the heads in the grid, and the interval of the cell that is chosen."""
     opened = open_page(served, fragment(TEXTS[0], view="patching"))
     opened.button("A set", "main").click()
+    opened.button("Heads", "main").click()
     typed = opened.page.get_by_label("Pairs, one a line")
     becomes(lambda: len(typed.input_value().splitlines()) > 1, True)
     opened.page.locator("main h3.found").wait_for()

@@ -1,6 +1,5 @@
 import { expect, it } from "vitest";
-import { softmax } from "../../src/state/answer.svelte";
-import { deviation, freedom, products, uniform } from "../../src/views/scale/random";
+import { deviation, products, uniform } from "../../src/views/scale/random";
 
 it("is the same for the same seed, and another for another", () => {
   expect([...products(3, 5, 7)]).toEqual([...products(3, 5, 7)]);
@@ -19,15 +18,4 @@ it.each([3, 100, 1000])("spreads products of width %i by its square root", (widt
   const ratio = deviation(products(width, 2000, width)) / Math.sqrt(width);
   expect(ratio).toBeGreaterThan(0.92);
   expect(ratio).toBeLessThan(1.08);
-});
-
-it("measures the freedom of a softmax by its Jacobian's trace", () => {
-  expect(freedom([1, 0, 0])).toBe(0);
-  expect(freedom([0.25, 0.25, 0.25, 0.25])).toBeCloseTo(0.75, 12);
-  const x = [0.3, -1, 2], step = 1e-6;
-  const slope = x.reduce((sum, _, i) => {
-    const moved = softmax(x.map((value, j) => (i === j ? value + step : value)));
-    return sum + (moved[i]! - softmax(x)[i]!) / step;
-  }, 0);
-  expect(freedom(softmax(x))).toBeCloseTo(slope, 4);
 });

@@ -2,7 +2,7 @@
 
 import type { ProposalReply, RunRequest } from "../../core/protocol";
 import { partners } from "../../host/baked/patching";
-import { answerOf, firstAsked, load, tokenText, type Choice, type Explorer, type Run } from "../../parts/kit";
+import { answerOf, firstAsked, load, wordOf, type Choice, type Explorer, type Run } from "../../parts/kit";
 import { answers } from "../answers.svelte";
 
 export class Pair {
@@ -54,7 +54,7 @@ export class Pair {
     const { chosen, wanted, others } = this;
     return chosen.answer === null && chosen.minus === null && wanted[0] && wanted[0].id === others[0]?.id ? wanted[0] : null;
   }
-  get choices(): [id: number, name: string][] { return [...new Map([...this.wanted, ...this.others].map((one) => [one.id, tokenText(one.text)]))]; }
+  get choices(): [id: number, name: string][] { return [...new Map([...this.wanted, ...this.others].map((one) => [one.id, wordOf(one.text)]))]; }
   /** An answer without the mark of a space. */
-  name(id: number | null): string { return (this.choices.find(([one]) => one === id)?.[1] ?? "").replace("▁", ""); }
+  name(id: number | null): string { return (this.choices.find(([one]) => one === id)?.[1] ?? ""); }
 }

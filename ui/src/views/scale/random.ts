@@ -40,8 +40,3 @@ export function deviation(values: ArrayLike<number>): number {
   const mean = Array.from(values).reduce((sum, x) => sum + x, 0) / values.length;
   return Math.sqrt(Math.max(0, dot(values, values) / values.length - mean ** 2));
 }
-
-/** sum w (1 - w): how far a row of weights can still move, 0 where one weight is 1 (the trace of the softmax's Jacobian). */
-export function freedom(weights: ArrayLike<number>): number {
-  return Array.from(weights).reduce((sum, w) => sum + w * (1 - w), 0);
-}
