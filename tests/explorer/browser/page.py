@@ -157,6 +157,12 @@ class Opened:
       if (location.hash === before) dispatchEvent(new HashChangeEvent("hashchange", { newURL: location.href }));
     })"""
 
+    def unfold(self) -> None:
+        """What changes one number, beside the figure."""
+        self.page.locator(".change details").wait_for()
+        for closed in self.page.locator(".change details:not([open]) > summary").all():
+            closed.click()
+
     def settled(self) -> None:
         """Until both forward passes are there."""
         self.page.locator("main[aria-busy=false]").wait_for()

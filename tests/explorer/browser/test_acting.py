@@ -129,6 +129,7 @@ def test_a_weight_by_the_slider(translator: Opened, renormalise: bool) -> None:
     translator.go_to(
         fragment(SOURCE, TARGET, stack="decoder", part="cross", layer=1, position=POSITION, query=query, key=key)
     )
+    translator.unfold()
     if not renormalise:
         translator.page.get_by_label("keep the row's sum at 1").uncheck()
     translator.page.locator("#weight").fill(str(share))
@@ -145,6 +146,7 @@ def test_a_weight_by_the_slider(translator: Opened, renormalise: bool) -> None:
 
 def test_a_number_by_typing(translator: Opened) -> None:
     translator.page.locator("main .a td[data-row='1'][data-col='3']").click()
+    translator.unfold()
     cell = translator.page.locator("#cell")
     address = translator.page.locator(".change .address")
     becomes(address.inner_text, f"{AT}.weights[h=0,t=1,s=3]")
@@ -215,6 +217,7 @@ def test_sides(translator: Opened) -> None:
     """A, B and B - A of the same matrix."""
     translator.choose("decoder", 1, "cross", 0)
     translator.page.locator("main .a td[data-row='1'][data-col='3']").click()
+    translator.unfold()
     cell = translator.page.locator("#cell")
     cell.fill("0.9")
     cell.press("Enter")

@@ -48,6 +48,7 @@ def test_a_small_model_takes_every_edit(open_file: Open, translator: Session, tm
     says(opened, plain, logits(translator, {SITE: zero}))
     opened.button("on", ".change").click()
     opened.settled()
+    opened.unfold()
     opened.page.locator("#weight").fill("0.9")
     becomes(lambda: [edit["do"] for edit in opened.fragment().get("edits", [])], ["set"])
     (edit,) = opened.fragment()["edits"]

@@ -39,12 +39,14 @@ def test_this_number_is_the_number_of_the_step(open_page: Open, step: str, at: s
 
 def test_a_score_before_its_scale_is_not_edited_by_itself(open_page: Open) -> None:
     opened = open_page("translator", fragment(TEXT, TARGET, **PLACE, step="scores"))
+    opened.unfold()
     opened.page.get_by_text("This number follows from others").wait_for()
     assert opened.page.locator("#cell").count() == 0
 
 
 def test_a_weight_of_7_is_no_share(open_page: Open) -> None:
     opened = open_page("translator", fragment(TEXT, TARGET, **PLACE, step="softmax"))
+    opened.unfold()
     field = opened.page.locator("#cell")
     field.fill("7")
     field.press("Enter")

@@ -55,8 +55,11 @@ def test_all_heads(spot: Spot) -> None:
         cards = page.page.locator(".mosaic .open").evaluate_all(CARDS)
         assert {head for head, *_ in cards} == set(weights)
         for head, small, title, (entropy, first, previous, same, after, offset, distance) in cards:
-            right(small, effects[head])
-            assert title.endswith(f", effect {small} nats"), title
+            if small.strip():
+                right(small, effects[head])
+                assert title.endswith(f", effect {small} nats"), title
+            else:
+                assert effects[head] < 0.0006, "what is hardly missed has no number"
             facts = statistics[head]
             all_right(entropy, facts.entropy, facts.relative_entropy)
             for text, name in ((first, "first"), (previous, "previous"), (same, "same"), (after, "next")):
