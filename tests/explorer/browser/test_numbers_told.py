@@ -32,6 +32,7 @@ CROSS = "decoder.blocks.1.cross"
 )
 def test_this_number_is_the_number_of_the_step(open_page: Open, step: str, at: str) -> None:
     opened = open_page("translator", fragment(TEXT, TARGET, **PLACE, step=step))
+    opened.unfold()
     becomes(lambda: opened.page.locator(".change code.address").inner_text(), at)
     seen = opened.served.trace(TEXT, TARGET)[0]
     assert agrees(opened.page.locator("#cell").get_attribute("placeholder") or "", float(seen[at]))
