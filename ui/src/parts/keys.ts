@@ -48,7 +48,11 @@ function actions(state: Explorer, help: () => void): Record<string, () => void> 
     ArrowUp: () => walk("query", -1), ArrowDown: () => walk("query", 1), ArrowLeft: () => walk("key", -1), ArrowRight: () => walk("key", 1),
     a: () => state.go({ side: "a" }), b: () => state.go({ side: "b" }), d: () => state.go({ side: "diff" }),
     h: () => void state.edit(head, state.editAt(head) ? null : { do: "zero" }),
-    e: () => document.querySelector<HTMLElement>(".clearhead #cell")?.focus(),
+    e: () => {
+      const cell = document.querySelector<HTMLElement>(".clearhead #cell");
+      cell?.closest("details")?.setAttribute("open", "");
+      cell?.focus();
+    },
     p: () => void (state.pinned = !state.pinned), Escape: () => {
       if (state.pinned) state.pinned = false;
       else if (page.present && !page.zoom) state.go({ present: false });
