@@ -62,7 +62,18 @@ class Target:
             case "multi_label_classification":
                 return f"any number of {n} labels ({some})"
             case _:
-                return f"{n} classes ({some})"
+                return f"{n} classes ({some}){self._alike}"
+
+    @property
+    def _alike(self) -> str:
+        """The first two labels that differ only in case, or as 1 and 1.0 do; empty if there are none."""
+        known = dict[str | float, str]()
+        for label in self.labels:
+            number = number_of(label)
+            other = known.setdefault(label.casefold() if number is None else number, label)
+            if other != label:
+                return f"; {other} and {label} count as two"
+        return ""
 
 
 @dataclass(frozen=True, eq=False)

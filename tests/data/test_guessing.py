@@ -144,6 +144,15 @@ def test_rows_of_lists_and_lists_of_one_label(
     assert "by its name" not in {one.why for one in found.decisions if one.what == "data"}
 
 
+@pytest.mark.parametrize(("labels", "said"), [("Spam spam Ham", "Spam and spam"), ("1 1.0 0", "1 and 1.0")])
+def test_labels_that_are_nearly_equal_are_told(labels: str, said: str, tmp_path):
+    first, other, last = labels.split()
+    rows = [f"way {i} of {label}s to go,{label}" for label, n in ((first, 9), (other, 6), (last, 3)) for i in range(n)]
+    (tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    why = next(one.why for one in guess(tmp_path / "t.csv").decisions if one.what == "label")
+    assert why.endswith(f"; {said} count as two")
+
+
 def test_most_rows_are_never_left_out_in_silence(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["label,text", *COMMAS]), encoding="utf-8")
