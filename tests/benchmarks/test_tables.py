@@ -20,12 +20,14 @@ RIGHT = {"task": "classification", "text": "body", "label": "topic", "labels": 2
     ],
 )
 def test_each_verdict(header: str | None, differs: dict[str, str], verdict: str, why: str, tmp_path):
+    folder = tmp_path / "tables"  # The folder of a test has the names of the columns, which would decide.
+    folder.mkdir()
     if header:
         cells = [(f"The {name} sleeps by house {i}.", name, f"{i % 3}") for i in range(20) for name in ("cat", "dog")]
         rows = [",".join(row[: header.count(",") + 1]) for row in cells]
-        Path(tmp_path, "pets.csv").write_text("\n".join([header, *rows, ""]), encoding="utf-8")
+        Path(folder, "pets.csv").write_text("\n".join([header, *rows, ""]), encoding="utf-8")
     table = {"name": "pets", "source": "we/pets", "path": "data/pets.csv", "file": "pets.csv", **RIGHT, **differs}
-    judged = judge(table, tmp_path, steps=0, seconds=120)
+    judged = judge(table, folder, steps=0, seconds=120)
     assert judged.verdict == verdict
     assert why in judged.why
 

@@ -83,7 +83,7 @@ def test_several_labels_are_a_list_or_separated(cell: object, tmp_path):
     [
         (None, ":1: expected a label in column 'label', got none; fill it in or delete the row"),
         (float("nan"), ":1: expected a label in column 'label', got nan; fill it in or delete the row"),
-        (["x"], ":1: expected one label in column 'label', got ['x']; try data.problem_type = "),
+        (["x", "y"], ":1: expected one label in column 'label', got ['x', 'y']; try data.problem_type = "),
     ],
 )
 def test_a_missing_label_is_told_with_its_row(cell: Any, told: str, tmp_path):

@@ -154,7 +154,7 @@ def test_an_embedding(spot: Spot) -> None:
         token = next(i for i in range(len(table)) if model.tokenizer.tokens([i])[0].removeprefix("▁") == word)
         near = neighbours(table, token, k=36)
         named = zip(model.tokenizer.tokens(near.ids.tolist()), near.cosines, strict=True)
-        kept = [x for name, x in named if not (begins and re.match(r"[^\W\d_]|▁[^\W\d_]$", name))]
+        kept = [float(x) for name, x in named if not (begins and re.match(r"[^\W\d_]|▁[^\W\d_]$", name))]
         column(page.rows("Nearest to “"), kept[:9])
 
     eventually(is_right)

@@ -62,7 +62,9 @@ def test_states_as_points(spot: Spot) -> None:
         cosine = begin[spot.t] @ end[spot.t] / np.linalg.norm(begin[spot.t]) / np.linalg.norm(end[spot.t])
         right(said.rpartition("°")[0].rpartition(" by ")[2], float(np.degrees(np.arccos(cosine))))
         nearest = [np.sort(np.delete(cosines(rows)[spot.t], spot.t))[-1] for rows in (end, begin)]
-        all_right(" ".join(re.findall(r"\(.*?\)", said.partition("Its nearest")[2])), *nearest)
+        told = said.partition("Its nearest")[2]
+        stays = re.search(r"goes from (\S+) to (\S+)\.", told)
+        all_right(" ".join(stays.group(2, 1) if stays else re.findall(r"\(.*?\)", told)), *nearest)
 
     eventually(partial(is_right, begin, end))
     page.button("from the block before", "main").click()
