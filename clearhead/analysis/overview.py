@@ -132,13 +132,13 @@ class Overview:
 
     @cached_property
     def parts(self) -> list[Moved]:
-        """The first states of each token or region of the first stack."""
+        """What moves with the first states of each token or region of the first stack := 0."""
         first, n = next(iter(self._lengths.items()))
         lanes, at = self._regions.get(first) or [[t] for t in range(n)], f"{first}.blocks.0.resid_pre"
         return self.off([" ".join(f"{at}[t={t}]" for t in lane) for lane in lanes])
 
     def off(self, sites: Sequence[str]) -> list[Moved]:
-        """Each of these := 0; several addresses with spaces between are those of one value, all at once."""
+        """What moves with each site := 0. A site may be several addresses with spaces between, all set at once."""
         return self._each(dict.fromkeys(sites), self._measure([_all_at(site.split(), 0.0) for site in sites]))
 
     def _each(
@@ -234,7 +234,7 @@ class Overview:
 
     @cached_property
     def _regions(self) -> dict[str, list[list[int]]]:
-        """The lanes of a picture or a sound, whose end in silence is one."""
+        """The lanes of a picture or of a sound. The silence at the end of a sound is one lane."""
         name, length = next(iter(self._lengths.items()))
         reads, cells = self._network.config.first.input, torch.arange(length)
         if isinstance(reads, c.TokenInput):
